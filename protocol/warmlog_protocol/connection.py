@@ -1,0 +1,184 @@
+"""The protocol of one connection, without the socket: bytes in, messages out.
+
+The broker holds a ServerConnection, the asyncio client and the blocking client a ClientConnection each; they differ
+only in who waits. A shell asks the core for a buffer, lets the socket fill it, says how much came, and handles what
+comes out::
+
+    buffer = connection.get_buffer()
+    for request in connection.received(sock.recv_into(buffer)):
+        ...
+        sock.sendall(connection.answer(request.correlation_id, response))
+
+A connection begins with one Handshake; it tells the client which versions of each API the broker speaks. Each later
+request uses the highest version that both know. Answers carry the correlation id of their request and may come in
+any order.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from warmlog_protocol.errors import (
+    ApiError,
+    ErrorCode,
+    InvalidRequest,
+    LocalProtocolError,
+    RemoteProtocolError,
+    UnsupportedVersion,
+    error_from_code,
+)
+from warmlog_protocol.frames import (
+    REQUEST_PREFIX_FIELDS,
+    RESPONSE_PREFIX_FIELDS,
+    Frame,
+    FrameBuffer,
+    pack_frame,
+    split_header,
+)
+from warmlog_protocol.messages import API_OF_REQUEST, APIS, Api, ApiKey, ErrorResponse, HandshakeResponse, Message
+
+DEFAULT_MAX_FRAME_BYTES = 100 * 1024 * 1024
+"""As Kafka's `socket.request.max.bytes`."""
+CLIENT_BUFFER_BYTES = 256 * 1024
+"""Answers to Produce are small; a Fetch answer beyond this gets a buffer of its own."""
+
+_request_decoders = {api.key: msgspec.msgpack.Decoder(api.request) for api in APIS.values()}
+_response_decoders = {api.key: msgspec.msgpack.Decoder(api.response) for api in APIS.values()}
+_error_decoder = msgspec.msgpack.Decoder(ErrorResponse)
+
+
+class Request(NamedTuple):
+    """A request as the broker received it. `payload` may be borrowed: see frames.Frame."""
+
+    api: Api
+    api_version: int
+    correlation_id: int
+    message: Message
+    payload: memoryview
+
+
+class Answer(NamedTuple):
+    """A response as the client received it: the message of the request's API, or the error that came instead."""
+
+    correlation_id: int
+    result: Message | ApiError
+    payload: memoryview
+    is_payload_owned: bool
+
+
+class ServerConnection:
+    """The broker's side of one connection."""
+
+    def __init__(self, *, max_frame_bytes: int, buffer_bytes: int) -> None:
+        self._frames = FrameBuffer(max_frame_bytes=max_frame_bytes, buffer_bytes=buffer_bytes)
+        self.is_open = False
+        """True once the Handshake has come."""
+
+    def get_buffer(self) -> memoryview:
+        """Room for bytes from the socket; what it returned before is invalid, payloads included."""
+        return self._frames.get_buffer()
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of a request that has not come whole."""
+        return self._frames.pending_bytes
+
+    def received(self, count: int) -> list[Request]:
+        """The requests that the last `count` bytes completed.
+
+        Raises RemoteProtocolError when the connection cannot go on: bytes that are no frame, a request that is not
+        known, malformed or before the Handshake. Its `reply` is a last answer where one can be given.
+        """
+        return [self._request(frame) for frame in self._frames.received(count)]
+
+    def answer(self, correlation_id: int, response: Message, payload_bytes: int = 0) -> bytes:
+        """The frame of a response, up to its payload, which the caller sends next."""
+        return pack_frame((correlation_id, ErrorCode.NONE), response, payload_bytes)
+
+    def refuse(self, correlation_id: int, error: ApiError) -> bytes:
+        """The frame of an error that concerns the whole request."""
+        return pack_frame((correlation_id, error.code), ErrorResponse(str(error)))
+
+    def _request(self, frame: Frame) -> Request:
+        (api_key, api_version, correlation_id), body = split_header(frame.header, REQUEST_PREFIX_FIELDS)
+        api = APIS.get(api_key)
+        if api is None or not api.min_version <= api_version <= api.max_version:
+            known = "is not known" if api is None else f"is known in versions {api.min_version} to {api.max_version}"
+            raise self._refusal(correlation_id, UnsupportedVersion(f"API {api_key} version {api_version}: it {known}"))
+        if not self.is_open and api.key != ApiKey.HANDSHAKE:
+            raise self._refusal(correlation_id, InvalidRequest("a connection begins with a Handshake"))
+        try:
+            message = _request_decoders[api.key].decode(body)
+        except msgspec.DecodeError as error:
+            raise self._refusal(correlation_id, InvalidRequest(f"{api.request.__name__}: {error}")) from None
+        self.is_open = True
+        return Request(api, api_version, correlation_id, message, frame.payload)
+
+    def _refusal(self, correlation_id: int, error: ApiError) -> RemoteProtocolError:
+        return RemoteProtocolError(str(error), self.refuse(correlation_id, error))
+
+
+class ClientConnection:
+    """The client's side of one connection."""
+
+    def __init__(
+        self, *, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES, buffer_bytes: int = CLIENT_BUFFER_BYTES
+    ) -> None:
+        self._frames = FrameBuffer(max_frame_bytes=max_frame_bytes, buffer_bytes=buffer_bytes)
+        self._next_correlation_id = 0
+        self._waiting: dict[int, Api] = {}
+        self._versions: dict[int, int] = {ApiKey.HANDSHAKE: APIS[ApiKey.HANDSHAKE].max_version}
+        self.broker: HandshakeResponse | None = None
+        """What the broker said of itself; None before its answer to the Handshake."""
+
+    def get_buffer(self) -> memoryview:
+        """Room for bytes from the socket; payloads that are not owned are invalid from here on."""
+        return self._frames.get_buffer()
+
+    def request(self, message: Message, payload_bytes: int = 0, *, is_answered: bool = True) -> tuple[int, bytes]:
+        """A correlation id and the frame of a request, up to its payload, which the caller sends next.
+
+        Raises LocalProtocolError before the Handshake was answered, UnsupportedVersion when the broker does not speak
+        the API.
+        """
+        api = API_OF_REQUEST[type(message)]
+        version = self._versions.get(api.key)
+        if version is None:
+            if self.broker is None:
+                raise LocalProtocolError(f"{api.key.name} before the Handshake was answered")
+            raise UnsupportedVersion(f"broker {self.broker.broker_version} does not speak {api.key.name} as we do")
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
+        if is_answered:
+            self._waiting[correlation_id] = api
+        return correlation_id, pack_frame((api.key, version, correlation_id), message, payload_bytes)
+
+    def received(self, count: int) -> list[Answer]:
+        """The answers that the last `count` bytes completed. Raises RemoteProtocolError when they make no sense."""
+        return [self._answer(frame) for frame in self._frames.received(count)]
+
+    def _answer(self, frame: Frame) -> Answer:
+        (correlation_id, error_code), body = split_header(frame.header, RESPONSE_PREFIX_FIELDS)
+        api = self._waiting.pop(correlation_id, None)
+        if api is None:
+            raise RemoteProtocolError(f"an answer to request {correlation_id}, which was never sent")
+        try:
+            if error_code != ErrorCode.NONE:
+                error = error_from_code(error_code, _error_decoder.decode(body).message)
+                return Answer(correlation_id, error, frame.payload, frame.is_payload_owned)
+            message: Message = _response_decoders[api.key].decode(body)
+        except msgspec.DecodeError as error:
+            raise RemoteProtocolError(f"{api.response.__name__}: {error}") from None
+        if isinstance(message, HandshakeResponse):
+            self.broker = message
+            self._versions.update(_common_versions(message))
+        return Answer(correlation_id, message, frame.payload, frame.is_payload_owned)
+
+
+def _common_versions(broker: HandshakeResponse) -> Iterable[tuple[int, int]]:
+    """The highest version of each API that both sides speak."""
+    for theirs in broker.apis:
+        ours = APIS.get(theirs.api_key)
+        if ours is not None and max(ours.min_version, theirs.min_version) <= min(ours.max_version, theirs.max_version):
+            yield theirs.api_key, min(ours.max_version, theirs.max_version)

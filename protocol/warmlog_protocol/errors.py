@@ -1,0 +1,263 @@
+"""Every error that broker and client have a name for, in one tree.
+
+::
+
+    WarmlogError
+    ├── ApiError                        a request failed with a wire code; `retriable` says whether to send it again
+    │   ├── CorruptBatch … (one class for each ErrorCode below)
+    ├── ProtocolError
+    │   ├── LocalProtocolError          we used the protocol wrongly: a bug of ours
+    │   └── RemoteProtocolError         the peer used it wrongly: the connection is closed
+    └── (the client adds its own: see warmlog.errors)
+
+Numbers and names are Kafka's (org.apache.kafka.common.protocol.Errors). The broker raises these classes, the wire
+carries `code` and the message, and `error_from_code` raises the same class again at the client.
+"""
+
+from enum import IntEnum
+from typing import ClassVar
+
+
+class ErrorCode(IntEnum):
+    """Kafka's error numbers, as far as warmlog uses them."""
+
+    UNKNOWN_SERVER_ERROR = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    MESSAGE_TOO_LARGE = 10
+    INVALID_TOPIC_EXCEPTION = 17
+    RECORD_LIST_TOO_LARGE = 18
+    INVALID_REQUIRED_ACKS = 21
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_VERSION = 35
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    INVALID_REPLICATION_FACTOR = 38
+    INVALID_CONFIG = 40
+    INVALID_REQUEST = 42
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    DUPLICATE_SEQUENCE_NUMBER = 46
+    INVALID_PRODUCER_EPOCH = 47
+    INVALID_TXN_STATE = 48
+    KAFKA_STORAGE_ERROR = 56
+    UNKNOWN_PRODUCER_ID = 59
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    INVALID_RECORD = 87
+    UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_TOPIC_ID = 103
+
+
+class WarmlogError(Exception):
+    """The root of every error that warmlog raises on purpose."""
+
+
+class ProtocolError(WarmlogError):
+    """The rules of the wire protocol were broken."""
+
+
+class LocalProtocolError(ProtocolError):
+    """We broke them: a bug in the calling code."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer broke them. `reply`, when not empty, is a last frame to send before the connection is closed."""
+
+    def __init__(self, message: str, reply: bytes = b"") -> None:
+        super().__init__(message)
+        self.reply = reply
+
+
+class ApiError(WarmlogError):
+    """A request, or one partition of it, failed with an error code."""
+
+    code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
+    retriable: ClassVar[bool] = False
+
+
+class UnknownServerError(ApiError):
+    """The broker met something that it has no name for; its own log says more."""
+
+
+class OffsetOutOfRange(ApiError):
+    """The offset lies before the start or after the end of the log."""
+
+    code = ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+class CorruptBatch(ApiError):
+    """Bytes that should be a record batch are not: wrong CRC, wrong lengths, an unknown codec or magic."""
+
+    code = ErrorCode.CORRUPT_MESSAGE
+
+
+class UnknownTopicOrPartition(ApiError):
+    """The broker does not host this topic or partition."""
+
+    code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    retriable = True
+
+
+class NotLeaderOrFollower(ApiError):
+    """Another broker leads this partition: ask for metadata again."""
+
+    code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    retriable = True
+
+
+class RequestTimedOut(ApiError):
+    """The broker could not finish the request within the time that it gave."""
+
+    code = ErrorCode.REQUEST_TIMED_OUT
+    retriable = True
+
+
+class MessageTooLarge(ApiError):
+    """A batch is larger than the topic's `max.message.bytes`."""
+
+    code = ErrorCode.MESSAGE_TOO_LARGE
+
+
+class InvalidTopic(ApiError):
+    """The topic's name breaks the rules for names."""
+
+    code = ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+class RecordListTooLarge(ApiError):
+    """A batch is larger than a segment of the topic may be."""
+
+    code = ErrorCode.RECORD_LIST_TOO_LARGE
+
+
+class InvalidRequiredAcks(ApiError):
+    """`acks` is not 0, 1 or -1 (all)."""
+
+    code = ErrorCode.INVALID_REQUIRED_ACKS
+
+
+class InvalidTimestamp(ApiError):
+    """A timestamp lies outside what the topic accepts."""
+
+    code = ErrorCode.INVALID_TIMESTAMP
+
+
+class UnsupportedVersion(ApiError):
+    """The broker does not speak this version of the API, or does not know the API."""
+
+    code = ErrorCode.UNSUPPORTED_VERSION
+
+
+class TopicAlreadyExists(ApiError):
+    """A topic of this name exists."""
+
+    code = ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+class InvalidPartitions(ApiError):
+    """The number of partitions is out of bounds."""
+
+    code = ErrorCode.INVALID_PARTITIONS
+
+
+class InvalidReplicationFactor(ApiError):
+    """More replicas were asked for than there are brokers."""
+
+    code = ErrorCode.INVALID_REPLICATION_FACTOR
+
+
+class InvalidConfig(ApiError):
+    """A setting does not exist or its value is out of bounds."""
+
+    code = ErrorCode.INVALID_CONFIG
+
+
+class InvalidRequest(ApiError):
+    """A request that can be read but does not make sense."""
+
+    code = ErrorCode.INVALID_REQUEST
+
+
+class OutOfOrderSequence(ApiError):
+    """A producer's batch does not follow the last one that the partition has of it."""
+
+    code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+class DuplicateSequence(ApiError):
+    """The batch was appended before, too long ago to say where. A producer takes it as success."""
+
+    code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+
+
+class InvalidProducerEpoch(ApiError):
+    """A newer producer with the same id has written: this one is fenced."""
+
+    code = ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+class InvalidTxnState(ApiError):
+    """A batch does not fit the state of its producer's transaction."""
+
+    code = ErrorCode.INVALID_TXN_STATE
+
+
+class StorageError(ApiError):
+    """The disk failed under this partition: it is offline until a restart has verified it."""
+
+    code = ErrorCode.KAFKA_STORAGE_ERROR
+    retriable = True
+
+
+class UnknownProducerId(ApiError):
+    """The broker never gave out this producer id."""
+
+    code = ErrorCode.UNKNOWN_PRODUCER_ID
+
+
+class FencedLeaderEpoch(ApiError):
+    """The request's leader epoch is older than the partition's."""
+
+    code = ErrorCode.FENCED_LEADER_EPOCH
+    retriable = True
+
+
+class UnknownLeaderEpoch(ApiError):
+    """The request's leader epoch is newer than the partition's."""
+
+    code = ErrorCode.UNKNOWN_LEADER_EPOCH
+    retriable = True
+
+
+class InvalidRecord(ApiError):
+    """A batch breaks a rule for batches that clients write."""
+
+    code = ErrorCode.INVALID_RECORD
+
+
+class UnknownTopicId(ApiError):
+    """No topic has this id: it was deleted."""
+
+    code = ErrorCode.UNKNOWN_TOPIC_ID
+    retriable = True
+
+
+class InconsistentTopicId(ApiError):
+    """The topic's name belongs to another id now: it was deleted and made anew."""
+
+    code = ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+_BY_CODE: dict[int, type[ApiError]] = {cls.code: cls for cls in ApiError.__subclasses__()}
+
+
+def error_from_code(code: int, message: str) -> ApiError:
+    """The error of class `code` with `message`; an unknown code becomes UnknownServerError naming the number."""
+    cls = _BY_CODE.get(code)
+    if cls is None:
+        return UnknownServerError(f"error code {code}: {message}")
+    return cls(message)

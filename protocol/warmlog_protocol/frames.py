@@ -1,0 +1,183 @@
+"""Frames: how messages and batches lie on the wire.
+
+::
+
+    frame           := u32 size | u32 header_size | header | payload        size counts what follows it; big-endian
+    request header  := msgpack [api_key, api_version, correlation_id, body…]
+    response header := msgpack [correlation_id, error_code, body…]
+    payload         := record batches, one after another; the header gives the byte count of each partition
+
+`body…` are the fields of a message (messages.py), in place: header and message are one msgpack array. All sizes are
+checked before anything is allocated: a frame that claims more than `max_frame_bytes` ends the connection after eight
+bytes of it.
+"""
+
+from struct import Struct as ByteLayout
+from typing import NamedTuple
+
+import msgspec
+
+from warmlog_protocol.errors import RemoteProtocolError
+from warmlog_protocol.messages import Message
+
+SIZE_BYTES = 4
+HEAD_BYTES = 8
+REQUEST_PREFIX_FIELDS = 3
+RESPONSE_PREFIX_FIELDS = 2
+MAX_HEADER_BYTES = 8 * 1024 * 1024
+"""A header names topics and partitions only; 8 MiB hold some 200,000 of them."""
+
+_HEAD = ByteLayout(">II")
+_encoder = msgspec.msgpack.Encoder()
+
+# msgpack's type bytes, https://github.com/msgpack/msgpack/blob/master/spec.md
+_FIXARRAY, _FIXARRAY_END, _ARRAY16, _ARRAY32 = 0x90, 0x9F, 0xDC, 0xDD
+_FIXINT_END, _NEGATIVE_FIXINT = 0x7F, 0xE0
+_INT_BYTES = {0xCC: (1, False), 0xCD: (2, False), 0xCE: (4, False), 0xCF: (8, False)}
+_INT_BYTES |= {0xD0: (1, True), 0xD1: (2, True), 0xD2: (4, True), 0xD3: (8, True)}
+
+
+class Frame(NamedTuple):
+    """One frame as received.
+
+    `payload` may point into the receive buffer: it holds until that buffer is next asked for room, so whoever keeps
+    it longer copies it first. `is_payload_owned` says that nobody else will ever write to its memory.
+    """
+
+    header: bytes
+    payload: memoryview
+    is_payload_owned: bool
+
+
+def pack_frame(prefix: tuple[int, ...], message: Message, payload_bytes: int = 0) -> bytes:
+    """The head and header of a frame; the caller sends `payload_bytes` of payload after it."""
+    body = _encoder.encode(message)
+    fields, body_start = _read_array_head(body)
+    header = b"".join((_array_head(len(prefix) + fields), *map(_encoder.encode, prefix), body[body_start:]))
+    return _HEAD.pack(SIZE_BYTES + len(header) + payload_bytes, len(header)) + header
+
+
+def split_header(header: bytes, prefix_fields: int) -> tuple[tuple[int, ...], bytes]:
+    """The first `prefix_fields` integers of `header`, and the rest as a msgpack array of its own.
+
+    Raises RemoteProtocolError when the header is not an array that begins with so many integers.
+    """
+    try:
+        fields, position = _read_array_head(header)
+        if fields < prefix_fields:
+            raise RemoteProtocolError(f"a header of {fields} fields, at least {prefix_fields} expected")
+        prefix = []
+        for _ in range(prefix_fields):
+            number, position = _read_int(header, position)
+            prefix.append(number)
+    except IndexError:
+        raise RemoteProtocolError(f"a header of {len(header)} bytes ends within its first fields") from None
+    return tuple(prefix), _array_head(fields - prefix_fields) + header[position:]
+
+
+def _array_head(fields: int) -> bytes:
+    if fields <= _FIXARRAY_END - _FIXARRAY:
+        return bytes((_FIXARRAY + fields,))
+    if fields <= 0xFFFF:
+        return bytes((_ARRAY16,)) + fields.to_bytes(2, "big")
+    return bytes((_ARRAY32,)) + fields.to_bytes(4, "big")
+
+
+def _read_array_head(data: bytes) -> tuple[int, int]:
+    kind = data[0]
+    if _FIXARRAY <= kind <= _FIXARRAY_END:
+        return kind - _FIXARRAY, 1
+    if kind == _ARRAY16:
+        return int.from_bytes(data[1:3], "big"), 3
+    if kind == _ARRAY32:
+        return int.from_bytes(data[1:5], "big"), 5
+    raise RemoteProtocolError(f"a header that is not a msgpack array (first byte 0x{kind:02x})")
+
+
+def _read_int(data: bytes, position: int) -> tuple[int, int]:
+    kind = data[position]
+    if kind <= _FIXINT_END:
+        return kind, position + 1
+    if kind >= _NEGATIVE_FIXINT:
+        return kind - 0x100, position + 1
+    layout = _INT_BYTES.get(kind)
+    if layout is None:
+        raise RemoteProtocolError(f"a header field that is not an integer (type byte 0x{kind:02x})")
+    size, is_signed = layout
+    end = position + 1 + size
+    if end > len(data):
+        raise IndexError
+    return int.from_bytes(data[position + 1 : end], "big", signed=is_signed), end
+
+
+class FrameBuffer:
+    """Bytes from a socket in, whole frames out; the socket writes straight into `get_buffer()`.
+
+    Frames that fit lie in one buffer of `buffer_bytes` that is used again and again, so that one read from the socket
+    can bring many. A larger one gets a buffer of exactly its size, which nobody else ever touches: its payload
+    reaches the reader without a copy.
+    """
+
+    def __init__(self, *, max_frame_bytes: int, buffer_bytes: int) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._shared = bytearray(max(buffer_bytes, HEAD_BYTES))
+        self._buffer = self._shared
+        self._start = 0
+        self._end = 0
+
+    def get_buffer(self) -> memoryview:
+        """Room for the next bytes, never empty. Payloads in the shared buffer are invalid from here on."""
+        if self._buffer is self._shared:
+            self._make_room()
+        return memoryview(self._buffer)[self._end :]
+
+    def received(self, count: int) -> list[Frame]:
+        """Take note of `count` bytes written into `get_buffer()`; return the frames that are now whole.
+
+        Raises RemoteProtocolError when a frame's sizes are impossible or above the limit.
+        """
+        self._end += count
+        frames = []
+        while (size := self._next_size()) is not None and self._end - self._start >= size:
+            frames.append(self._take(size))
+        return frames
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of a frame that is not whole yet."""
+        return self._end - self._start
+
+    def _next_size(self) -> int | None:
+        """Bytes of the next frame, its size field included; None when not even its head is here."""
+        if self._end - self._start < HEAD_BYTES:
+            return None
+        size, header_size = _HEAD.unpack_from(self._buffer, self._start)
+        if size + SIZE_BYTES > self._max_frame_bytes:
+            raise RemoteProtocolError(
+                f"a frame of {size + SIZE_BYTES} bytes; at most {self._max_frame_bytes} are taken"
+            )
+        if header_size > size - SIZE_BYTES or header_size > MAX_HEADER_BYTES:
+            raise RemoteProtocolError(f"a header of {header_size} bytes in a frame of {size + SIZE_BYTES}")
+        return int(size) + SIZE_BYTES
+
+    def _take(self, size: int) -> Frame:
+        is_owned = self._buffer is not self._shared
+        header_size = _HEAD.unpack_from(self._buffer, self._start)[1]
+        view = memoryview(self._buffer)[self._start : self._start + size]
+        frame = Frame(bytes(view[HEAD_BYTES : HEAD_BYTES + header_size]), view[HEAD_BYTES + header_size :], is_owned)
+        self._start += size
+        if is_owned:
+            self._buffer, self._start, self._end = self._shared, 0, 0
+        return frame
+
+    def _make_room(self) -> None:
+        pending = self._end - self._start
+        size = self._next_size()
+        if size is not None and size > len(self._shared):
+            self._buffer = bytearray(size)
+            self._buffer[:pending] = memoryview(self._shared)[self._start : self._end]
+        elif size is not None and self._start + size <= len(self._shared):
+            return
+        else:
+            self._shared[:pending] = bytes(memoryview(self._shared)[self._start : self._end])
+        self._start, self._end = 0, pending
