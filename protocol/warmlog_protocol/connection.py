@@ -46,6 +46,8 @@ CLIENT_BUFFER_BYTES = 256 * 1024
 _request_decoders = {api.key: msgspec.msgpack.Decoder(api.request) for api in APIS.values()}
 _response_decoders = {api.key: msgspec.msgpack.Decoder(api.response) for api in APIS.values()}
 _error_decoder = msgspec.msgpack.Decoder(ErrorResponse)
+_MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes from a peer: also for a text that is not UTF-8 and for arrays nested without end."""
 
 
 class Request(NamedTuple):
@@ -84,6 +86,23 @@ class ServerConnection:
         """Bytes of a request that has not come whole."""
         return self._frames.pending_bytes
 
+    @property
+    def buffer_bytes(self) -> int:
+        """The size of the buffer that requests share."""
+        return self._frames.buffer_bytes
+
+    @property
+    def oversize_bytes(self) -> int:
+        """What the request that is coming in takes in a buffer of its own; 0 when it fits into the shared one.
+
+        Known before that buffer is allocated, which the next `get_buffer` does.
+        """
+        return self._frames.oversize_bytes
+
+    def use_buffer(self, buffer_bytes: int) -> None:
+        """Makes the shared buffer this large: large while data flows, small while the connection idles."""
+        self._frames.use_buffer(buffer_bytes)
+
     def received(self, count: int) -> list[Request]:
         """The requests that the last `count` bytes completed.
 
@@ -110,7 +129,7 @@ class ServerConnection:
             raise self._refusal(correlation_id, InvalidRequest("a connection begins with a Handshake"))
         try:
             message = _request_decoders[api.key].decode(body)
-        except msgspec.DecodeError as error:
+        except _MALFORMED as error:
             raise self._refusal(correlation_id, InvalidRequest(f"{api.request.__name__}: {error}")) from None
         self.is_open = True
         return Request(api, api_version, correlation_id, message, frame.payload)
@@ -168,7 +187,7 @@ class ClientConnection:
                 error = error_from_code(error_code, _error_decoder.decode(body).message)
                 return Answer(correlation_id, error, frame.payload, frame.is_payload_owned)
             message: Message = _response_decoders[api.key].decode(body)
-        except msgspec.DecodeError as error:
+        except _MALFORMED as error:
             raise RemoteProtocolError(f"{api.response.__name__}: {error}") from None
         if isinstance(message, HandshakeResponse):
             self.broker = message

@@ -32,6 +32,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 # msgpack's type bytes, https://github.com/msgpack/msgpack/blob/master/spec.md
 _FIXARRAY, _FIXARRAY_END, _ARRAY16, _ARRAY32 = 0x90, 0x9F, 0xDC, 0xDD
+_SHORT_ARRAY_HEADS = [bytes((kind,)) for kind in range(_FIXARRAY, _FIXARRAY_END + 1)]
 _FIXINT_END, _NEGATIVE_FIXINT = 0x7F, 0xE0
 _INT_BYTES = {0xCC: (1, False), 0xCD: (2, False), 0xCE: (4, False), 0xCF: (8, False)}
 _INT_BYTES |= {0xD0: (1, True), 0xD1: (2, True), 0xD2: (4, True), 0xD3: (8, True)}
@@ -53,7 +54,8 @@ def pack_frame(prefix: tuple[int, ...], message: Message, payload_bytes: int = 0
     """The head and header of a frame; the caller sends `payload_bytes` of payload after it."""
     body = _encoder.encode(message)
     fields, body_start = _read_array_head(body)
-    header = b"".join((_array_head(len(prefix) + fields), *map(_encoder.encode, prefix), body[body_start:]))
+    packed_prefix = _encoder.encode(prefix)[1:]  # without its own array head, one byte for so few
+    header = _array_head(len(prefix) + fields) + packed_prefix + body[body_start:]
     return _HEAD.pack(SIZE_BYTES + len(header) + payload_bytes, len(header)) + header
 
 
@@ -68,7 +70,10 @@ def split_header(header: bytes, prefix_fields: int) -> tuple[tuple[int, ...], by
             raise RemoteProtocolError(f"a header of {fields} fields, at least {prefix_fields} expected")
         prefix = []
         for _ in range(prefix_fields):
-            number, position = _read_int(header, position)
+            number = header[position]
+            position += 1
+            if number > _FIXINT_END:
+                number, position = _read_long_int(header, position)
             prefix.append(number)
     except IndexError:
         raise RemoteProtocolError(f"a header of {len(header)} bytes ends within its first fields") from None
@@ -77,7 +82,7 @@ def split_header(header: bytes, prefix_fields: int) -> tuple[tuple[int, ...], by
 
 def _array_head(fields: int) -> bytes:
     if fields <= _FIXARRAY_END - _FIXARRAY:
-        return bytes((_FIXARRAY + fields,))
+        return _SHORT_ARRAY_HEADS[fields]
     if fields <= 0xFFFF:
         return bytes((_ARRAY16,)) + fields.to_bytes(2, "big")
     return bytes((_ARRAY32,)) + fields.to_bytes(4, "big")
@@ -94,20 +99,19 @@ def _read_array_head(data: bytes) -> tuple[int, int]:
     raise RemoteProtocolError(f"a header that is not a msgpack array (first byte 0x{kind:02x})")
 
 
-def _read_int(data: bytes, position: int) -> tuple[int, int]:
-    kind = data[position]
-    if kind <= _FIXINT_END:
-        return kind, position + 1
+def _read_long_int(data: bytes, position: int) -> tuple[int, int]:
+    """The integer, not a positive one of one byte, whose type byte lies before `position`; and where it ends."""
+    kind = data[position - 1]
     if kind >= _NEGATIVE_FIXINT:
-        return kind - 0x100, position + 1
+        return kind - 0x100, position
     layout = _INT_BYTES.get(kind)
     if layout is None:
         raise RemoteProtocolError(f"a header field that is not an integer (type byte 0x{kind:02x})")
     size, is_signed = layout
-    end = position + 1 + size
+    end = position + size
     if end > len(data):
         raise IndexError
-    return int.from_bytes(data[position + 1 : end], "big", signed=is_signed), end
+    return int.from_bytes(data[position:end], "big", signed=is_signed), end
 
 
 class FrameBuffer:
@@ -120,7 +124,7 @@ class FrameBuffer:
 
     def __init__(self, *, max_frame_bytes: int, buffer_bytes: int) -> None:
         self._max_frame_bytes = max_frame_bytes
-        self._shared = bytearray(max(buffer_bytes, HEAD_BYTES))
+        self._shared = memoryview(bytearray(max(buffer_bytes, HEAD_BYTES)))
         self._buffer = self._shared
         self._start = 0
         self._end = 0
@@ -129,7 +133,7 @@ class FrameBuffer:
         """Room for the next bytes, never empty. Payloads in the shared buffer are invalid from here on."""
         if self._buffer is self._shared:
             self._make_room()
-        return memoryview(self._buffer)[self._end :]
+        return self._buffer[self._end :]
 
     def received(self, count: int) -> list[Frame]:
         """Take note of `count` bytes written into `get_buffer()`; return the frames that are now whole.
@@ -138,8 +142,8 @@ class FrameBuffer:
         """
         self._end += count
         frames = []
-        while (size := self._next_size()) is not None and self._end - self._start >= size:
-            frames.append(self._take(size))
+        while (sizes := self._next_sizes()) is not None and self._end - self._start >= sizes[0]:
+            frames.append(self._take(*sizes))
         return frames
 
     @property
@@ -147,37 +151,61 @@ class FrameBuffer:
         """Bytes of a frame that is not whole yet."""
         return self._end - self._start
 
-    def _next_size(self) -> int | None:
-        """Bytes of the next frame, its size field included; None when not even its head is here."""
+    @property
+    def buffer_bytes(self) -> int:
+        """The size of the shared buffer."""
+        return len(self._shared)
+
+    @property
+    def oversize_bytes(self) -> int:
+        """The size of the frame that is coming in, when it has or will have a buffer of its own; 0 otherwise."""
+        if self._buffer is not self._shared:
+            return len(self._buffer)
+        sizes = self._next_sizes()
+        return sizes[0] if sizes is not None and sizes[0] > len(self._shared) else 0
+
+    def use_buffer(self, buffer_bytes: int) -> None:
+        """Frames that fit lie in a shared buffer of this size from now on, or of what is pending when that is more.
+
+        Payloads of the buffer before stay valid: nobody writes to it any more.
+        """
+        is_in_shared = self._buffer is self._shared
+        pending = self._shared[self._start : self._end] if is_in_shared else memoryview(b"")
+        self._shared = memoryview(bytearray(max(buffer_bytes, len(pending) + 1, HEAD_BYTES)))
+        if is_in_shared:
+            self._shared[: len(pending)] = pending
+            self._buffer, self._start, self._end = self._shared, 0, len(pending)
+
+    def _next_sizes(self) -> tuple[int, int] | None:
+        """Bytes of the next frame, its size field included, and of its header; None when not even its head is here."""
         if self._end - self._start < HEAD_BYTES:
             return None
         size, header_size = _HEAD.unpack_from(self._buffer, self._start)
-        if size + SIZE_BYTES > self._max_frame_bytes:
-            raise RemoteProtocolError(
-                f"a frame of {size + SIZE_BYTES} bytes; at most {self._max_frame_bytes} are taken"
-            )
+        frame_size = size + SIZE_BYTES
+        if frame_size > self._max_frame_bytes:
+            raise RemoteProtocolError(f"a frame of {frame_size} bytes; at most {self._max_frame_bytes} are taken")
         if header_size > size - SIZE_BYTES or header_size > MAX_HEADER_BYTES:
-            raise RemoteProtocolError(f"a header of {header_size} bytes in a frame of {size + SIZE_BYTES}")
-        return int(size) + SIZE_BYTES
+            raise RemoteProtocolError(f"a header of {header_size} bytes in a frame of {frame_size}")
+        return frame_size, header_size
 
-    def _take(self, size: int) -> Frame:
+    def _take(self, size: int, header_size: int) -> Frame:
         is_owned = self._buffer is not self._shared
-        header_size = _HEAD.unpack_from(self._buffer, self._start)[1]
-        view = memoryview(self._buffer)[self._start : self._start + size]
-        frame = Frame(bytes(view[HEAD_BYTES : HEAD_BYTES + header_size]), view[HEAD_BYTES + header_size :], is_owned)
+        header_start = self._start + HEAD_BYTES
+        payload_start = header_start + header_size
         self._start += size
+        header, payload = self._buffer[header_start:payload_start], self._buffer[payload_start : self._start]
         if is_owned:
             self._buffer, self._start, self._end = self._shared, 0, 0
-        return frame
+        return Frame(bytes(header), payload, is_owned)
 
     def _make_room(self) -> None:
         pending = self._end - self._start
-        size = self._next_size()
-        if size is not None and size > len(self._shared):
-            self._buffer = bytearray(size)
-            self._buffer[:pending] = memoryview(self._shared)[self._start : self._end]
-        elif size is not None and self._start + size <= len(self._shared):
+        sizes = self._next_sizes()
+        if sizes is not None and sizes[0] > len(self._shared):
+            self._buffer = memoryview(bytearray(sizes[0]))
+            self._buffer[:pending] = self._shared[self._start : self._end]
+        elif sizes is not None and self._start + sizes[0] <= len(self._shared):
             return
         else:
-            self._shared[:pending] = bytes(memoryview(self._shared)[self._start : self._end])
+            self._shared[:pending] = bytes(self._shared[self._start : self._end])
         self._start, self._end = 0, pending

@@ -1,0 +1,292 @@
+"""Record batches: made from lists, read from buffers, translated between columns and rows.
+
+A batch is a header (see `header`) and a body: columns (magic 3, see `columns`) or rows (magic 2, see `rows`). Its bytes
+are the same on the wire, on disk and in the reader.
+"""
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+
+from warmlog_protocol.batch.column_data import Columns, columns_of
+from warmlog_protocol.batch.columns import decode_columns, encode_columns
+from warmlog_protocol.batch.control import (
+    ControlType,
+    EndTxnMarker,
+    pack_end_txn_marker,
+    read_control_type,
+    read_end_txn_marker,
+)
+from warmlog_protocol.batch.header import (
+    APPEND_TIME_BIT,
+    CONTROL_BIT,
+    DELETE_HORIZON_BIT,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD_BYTES,
+    MAGIC_COLUMNS,
+    MAGIC_ROWS,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Buffer,
+    check_crc,
+    read_header,
+    seal_batch,
+)
+from warmlog_protocol.batch.record_headers import Header
+from warmlog_protocol.batch.rows import decode_rows, encode_rows
+from warmlog_protocol.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec
+from warmlog_protocol.errors import CorruptBatch
+
+_LENGTH = Struct(">8xi")
+
+
+def encode_batch(
+    values: Sequence[bytes | None],
+    *,
+    keys: Sequence[bytes | None] | None = None,
+    timestamps_ms: int | Sequence[int],
+    headers: Sequence[Sequence[Header] | None] | None = None,
+    codec: Codec = Codec.NONE,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+    offset_deltas: Sequence[int] | None = None,
+) -> bytes:
+    """A columnar batch of at least one record, one item of each list a record. One timestamp may stand for all.
+
+    ValueError for lists of different lengths or numbers out of range, TypeError for what is not bytes, MessageTooLarge
+    for more than a batch's length can say (2 GiB).
+    """
+    columns = columns_of(values, keys=keys, timestamps_ms=timestamps_ms, headers=headers, offset_deltas=offset_deltas)
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        partition_leader_epoch=leader_epoch,
+        magic=MAGIC_COLUMNS,
+        crc=0,
+        attributes=codec | (TRANSACTIONAL_BIT if is_transactional else 0),
+        last_offset_delta=columns.count - 1 if offset_deltas is None else offset_deltas[-1],
+        base_timestamp_ms=columns.base_timestamp_ms,
+        max_timestamp_ms=columns.base_timestamp_ms + columns.timestamp_deltas_ms.largest(),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=columns.count,
+    )
+    return seal_columns(header, columns)
+
+
+def seal_columns(header: BatchHeader, columns: Columns) -> bytes:
+    """The columnar batch of `columns`. What they do not say is taken from `header`: codec, offsets, max timestamp…"""
+    body = encode_columns(columns, last_offset_delta=header.last_offset_delta, codec=header.codec)
+    return seal_batch(_header_of(columns, header, MAGIC_COLUMNS, columns.base_timestamp_ms), body)
+
+
+def seal_rows(header: BatchHeader, columns: Columns) -> bytes:
+    """The batch of rows of `columns`. What they do not say is taken from `header`: codec, offsets, max timestamp…"""
+    base_timestamp_ms = columns.base_timestamp_ms
+    if columns.delete_horizon_ms is not None:
+        base_timestamp_ms = columns.delete_horizon_ms
+    elif columns.count:
+        base_timestamp_ms += next(iter(columns.timestamp_deltas_ms))
+    body = encode_rows(columns, base_timestamp_ms=base_timestamp_ms, codec=header.codec)
+    return seal_batch(_header_of(columns, header, MAGIC_ROWS, base_timestamp_ms), body)
+
+
+def encode_end_txn_marker(
+    marker: EndTxnMarker,
+    *,
+    timestamp_ms: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_offset: int = 0,
+    leader_epoch: int = NO_LEADER_EPOCH,
+) -> bytes:
+    """The control batch that ends a producer's transaction in one partition."""
+    key, value = pack_end_txn_marker(marker)
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        partition_leader_epoch=leader_epoch,
+        magic=MAGIC_ROWS,
+        crc=0,
+        attributes=TRANSACTIONAL_BIT | CONTROL_BIT,
+        last_offset_delta=0,
+        base_timestamp_ms=timestamp_ms,
+        max_timestamp_ms=timestamp_ms,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=NO_SEQUENCE,
+        record_count=1,
+    )
+    return seal_rows(header, columns_of([value], keys=[key], timestamps_ms=timestamp_ms))
+
+
+def empty_batch(header: BatchHeader) -> bytes:
+    """The batch of `header` without its records: offsets, max timestamp, producer fields and magic stay."""
+    attributes = header.attributes & (APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT)
+    return seal_batch(header._replace(attributes=attributes, base_timestamp_ms=NO_TIMESTAMP, record_count=0), b"")
+
+
+def _header_of(columns: Columns, header: BatchHeader, magic: int, base_timestamp_ms: int) -> BatchHeader:
+    """`header` with the fields that depend on the records and their format; length and CRC come with the body."""
+    attributes = header.attributes
+    if columns.count:
+        attributes &= ~DELETE_HORIZON_BIT
+        attributes |= 0 if columns.delete_horizon_ms is None else DELETE_HORIZON_BIT
+    return header._replace(
+        magic=magic, attributes=attributes, base_timestamp_ms=base_timestamp_ms, record_count=columns.count
+    )
+
+
+class RecordBatch:
+    """A batch in a buffer, decoded when its records are first asked for.
+
+    `buffer` is the batch's own bytes, a view of what `read_batch` was given: it must not change meanwhile.
+    """
+
+    __slots__ = ("_columns", "_max_decompressed_bytes", "buffer", "header")
+
+    def __init__(
+        self,
+        header: BatchHeader,
+        buffer: memoryview,
+        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    ) -> None:
+        self.header = header
+        self.buffer = buffer
+        self._max_decompressed_bytes = max_decompressed_bytes
+        self._columns: Columns | None = None
+
+    @property
+    def base_offset(self) -> int:
+        return self.header.base_offset
+
+    @property
+    def last_offset(self) -> int:
+        return self.header.last_offset
+
+    @property
+    def next_offset(self) -> int:
+        return self.header.next_offset
+
+    @property
+    def size_bytes(self) -> int:
+        return self.header.size_bytes
+
+    @property
+    def record_count(self) -> int:
+        return self.header.record_count
+
+    @property
+    def columns(self) -> Columns:
+        """The records by column. CorruptBatch, naming the offsets, when the body is malformed."""
+        if self._columns is None:
+            decode = decode_columns if self.header.magic == MAGIC_COLUMNS else decode_rows
+            body = self.buffer[HEADER_BYTES:]
+            try:
+                self._columns = decode(self.header, body, max_decompressed_bytes=self._max_decompressed_bytes)
+            except CorruptBatch as error:
+                raise self._located(error) from error
+        return self._columns
+
+    def offsets(self) -> list[int]:
+        """Each record's offset."""
+        base = self.header.base_offset
+        columns = self.columns
+        if columns.offset_deltas is None:
+            return list(range(base, base + columns.count))
+        return [base + delta for delta in columns.offset_deltas.tolist()]
+
+    def timestamps_ms(self) -> list[int]:
+        """Each record's timestamp: the producer's, or the time of appending where the topic takes that."""
+        return self.columns.timestamp_list()
+
+    def keys(self) -> list[bytes | None]:
+        return self.columns.key_list()
+
+    def values(self) -> list[bytes | None]:
+        return self.columns.value_list()
+
+    def headers(self) -> list[list[Header]]:
+        """Each record's headers, which may be none. CorruptBatch, naming the offsets, when one's are malformed."""
+        try:
+            return self.columns.header_list()
+        except CorruptBatch as error:
+            raise self._located(error) from error
+
+    @property
+    def control_type(self) -> ControlType | None:
+        """What a control batch says; None for a batch of data, and for one that compaction emptied."""
+        if not self.header.is_control or not self.header.record_count:
+            return None
+        return read_control_type(self.keys()[0])
+
+    def end_txn_marker(self) -> EndTxnMarker:
+        """The marker in a control batch of type ABORT or COMMIT. CorruptBatch when it holds none."""
+        if self.control_type is None:
+            raise CorruptBatch(f"batch at offset {self.base_offset} is no control batch")
+        return read_end_txn_marker(self.keys()[0], self.values()[0])
+
+    def __repr__(self) -> str:
+        return f"RecordBatch({self.base_offset}..{self.last_offset}, {self.record_count} records)"
+
+    def _located(self, error: CorruptBatch) -> CorruptBatch:
+        return CorruptBatch(f"batch at offsets {self.base_offset} to {self.last_offset}: {error}")
+
+
+def read_batch(
+    buffer: Buffer,
+    position: int = 0,
+    *,
+    verify_crc: bool = True,
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+) -> RecordBatch:
+    """The batch at `position`. CorruptBatch when it is cut off or, with `verify_crc`, its CRC is wrong.
+
+    The body is not looked at before its records are asked for.
+    """
+    header = read_header(buffer, position)
+    end = position + header.size_bytes
+    if verify_crc or end > len(buffer):
+        check_crc(header, buffer, position)
+    return RecordBatch(header, memoryview(buffer)[position:end], max_decompressed_bytes)
+
+
+def iter_batches(
+    buffer: Buffer,
+    position: int = 0,
+    *,
+    verify_crc: bool = True,
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+) -> Iterator[RecordBatch]:
+    """The batches from `position` on; one that is cut off at the end of `buffer` is left out, as Kafka's consumers do.
+
+    CorruptBatch at the first one that is damaged: what follows it can be read from its position and size.
+    """
+    while len(buffer) - position >= HEADER_BYTES:
+        (length,) = _LENGTH.unpack_from(buffer, position)
+        if position + length + LENGTH_OVERHEAD_BYTES > len(buffer):
+            return
+        batch = read_batch(buffer, position, verify_crc=verify_crc, max_decompressed_bytes=max_decompressed_bytes)
+        yield batch
+        position += batch.size_bytes
+
+
+def to_rows(batch: RecordBatch) -> bytes:
+    """The batch with the same records as rows: its own bytes when it has rows already."""
+    return bytes(batch.buffer) if batch.header.magic == MAGIC_ROWS else seal_rows(batch.header, batch.columns)
+
+
+def to_columns(batch: RecordBatch) -> bytes:
+    """The batch with the same records in columns: its own bytes when it has them already, or is a control batch."""
+    if batch.header.magic == MAGIC_COLUMNS or batch.header.is_control:
+        return bytes(batch.buffer)
+    return seal_columns(batch.header, batch.columns)

@@ -1,0 +1,194 @@
+"""The body of a columnar batch (magic 3): warmlog's own format, which Arrow takes without parsing records one by one.
+
+Everything is little-endian; n is the record count of the batch's header::
+
+    u8   columns present: bit 0 keys, bit 1 headers, bit 2 offset deltas; other bits are refused
+    u32  size of the rest when not compressed
+    u64  delete horizon, milliseconds since the epoch       only when attributes bit 6 is set (after compaction)
+    the rest, compressed as a whole by the codec in attributes bits 0-2 (see `warmlog_protocol.compression`):
+      integer columns, each: u8 width (0, 1, 2, 4 or 8), then n unsigned integers of that width
+                             (width 0: one u64 that holds for every record)
+        offset deltas        only when n differs from lastOffsetDelta + 1; strictly increasing, none above it
+        timestamp deltas     milliseconds since baseTimestamp, which is the smallest timestamp in the batch
+        key lengths + 1      0 means a null key             (absent when no record has a key)
+        value lengths + 1    0 means a null value (a tombstone)
+        header lengths       bytes of the record's msgpack array, 0 for none (absent when no record has headers)
+      data: all keys, then all values, then all headers (see `record_headers`), each concatenated without gaps
+
+A writer takes the least width that holds a column; a reader takes any. With attributes bit 3, the time of appending,
+readers ignore the timestamp deltas: every record has maxTimestamp. A batch that compaction emptied has n = 0 and no
+body. Control batches are never columnar.
+
+A column of width 0 describes any number of records in nine bytes, so a size limit alone would not bound what a reader
+builds. Hence n is limited as well: to as many records as there are pointers in the largest body allowed.
+"""
+
+from itertools import islice
+from operator import ge
+from struct import Struct
+
+from warmlog_protocol.batch.column_data import Columns, empty_columns
+from warmlog_protocol.batch.header import BatchHeader
+from warmlog_protocol.batch.int_column import IntColumn, pack_ints, read_column
+from warmlog_protocol.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
+from warmlog_protocol.errors import CorruptBatch, MessageTooLarge
+
+__all__ = ["Columns", "IntColumn", "decode_columns", "encode_columns"]
+
+HAS_KEYS = 1 << 0
+HAS_HEADERS = 1 << 1
+HAS_OFFSET_DELTAS = 1 << 2
+
+_PREFIX = Struct("<BI")
+_HORIZON = Struct("<Q")
+_MAX_SIZE = (1 << 32) - 1
+_MAX_I64 = (1 << 63) - 1
+_POINTER_BYTES = 8
+_NOTHING = memoryview(b"")
+_WIDTH_BYTES = {width: bytes((width,)) for width in (0, 1, 2, 4, 8)}
+
+
+def encode_columns(columns: Columns, *, last_offset_delta: int, codec: Codec = Codec.NONE) -> bytes:
+    """The body that holds `columns`; empty when there are none. MessageTooLarge when its size does not fit 32 bits."""
+    if not columns.count:
+        return b""
+    present = 0
+    parts: list[bytes | memoryview] = []
+    if columns.count != last_offset_delta + 1:
+        present |= HAS_OFFSET_DELTAS
+        _add_column(parts, columns.offset_deltas or pack_ints(range(columns.count)))
+    _add_column(parts, columns.timestamp_deltas_ms)
+    if columns.key_lengths is not None:
+        present |= HAS_KEYS
+        _add_column(parts, columns.key_lengths)
+    _add_column(parts, columns.value_lengths)
+    if columns.header_lengths is not None:
+        present |= HAS_HEADERS
+        _add_column(parts, columns.header_lengths)
+    parts += (columns.keys, columns.values, columns.headers)
+    size = sum(map(len, parts))
+    if size > _MAX_SIZE:
+        raise MessageTooLarge(f"records of {size} bytes in one batch, at most {_MAX_SIZE} are possible")
+    horizon = b"" if columns.delete_horizon_ms is None else _HORIZON.pack(columns.delete_horizon_ms)
+    prefix = _PREFIX.pack(present, size) + horizon
+    return b"".join((prefix, *parts)) if codec is Codec.NONE else prefix + compress(codec, b"".join(parts))
+
+
+def decode_columns(
+    header: BatchHeader, body: memoryview, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+) -> Columns:
+    """The columns in `body`, all of it checked, and read in place where it is not compressed.
+
+    CorruptBatch for everything else than the format above, and for a size or a number of records over the limit.
+    """
+    if not header.record_count:
+        if len(body):
+            raise CorruptBatch(f"no records, but a body of {len(body)} bytes")
+        return empty_columns(header.base_timestamp_ms)
+    if header.is_control:
+        raise CorruptBatch("a control batch in columns")
+    if header.record_count * _POINTER_BYTES > max_decompressed_bytes:
+        raise CorruptBatch(f"{header.record_count} records: too many for {max_decompressed_bytes} bytes")
+    present, delete_horizon_ms, rest = _open_body(header, body, max_decompressed_bytes)
+    columns, position = _read_int_columns(header, present, rest)
+    columns.delete_horizon_ms = delete_horizon_ms
+    _take_data(columns, rest, position)
+    return columns
+
+
+def _add_column(parts: list[bytes | memoryview], column: IntColumn) -> None:
+    parts += (_WIDTH_BYTES[column.width], column.data)
+
+
+def _open_body(header: BatchHeader, body: memoryview, max_bytes: int) -> tuple[int, int | None, memoryview]:
+    """The presence bits, the delete horizon and the rest, decompressed."""
+    position = _PREFIX.size + (_HORIZON.size if header.has_delete_horizon else 0)
+    if len(body) < position:
+        raise CorruptBatch(f"body of {len(body)} bytes, at least {position} expected")
+    present, size = _PREFIX.unpack_from(body)
+    if present & ~(HAS_KEYS | HAS_HEADERS | HAS_OFFSET_DELTAS):
+        raise CorruptBatch(f"columns present {present:#04x}: unknown bits")
+    if size > max_bytes:
+        raise CorruptBatch(f"columns of {size} bytes are over the limit of {max_bytes}")
+    delete_horizon_ms = _HORIZON.unpack_from(body, _PREFIX.size)[0] if header.has_delete_horizon else None
+    if delete_horizon_ms is not None and delete_horizon_ms > _MAX_I64:
+        raise CorruptBatch(f"delete horizon {delete_horizon_ms} is no timestamp")
+    rest = body[position:]
+    if (codec := header.codec) is not Codec.NONE:
+        rest = memoryview(decompress(codec, rest, size=size))
+    elif len(rest) != size:
+        raise CorruptBatch(f"columns: {size} bytes expected, {len(rest)} found")
+    return present, delete_horizon_ms, rest
+
+
+def _read_int_columns(header: BatchHeader, present: int, rest: memoryview) -> tuple[Columns, int]:
+    """The columns without their data, and the position where that begins."""
+    count = header.record_count
+    position = 0
+    offset_deltas = key_lengths = header_lengths = None
+    if present & HAS_OFFSET_DELTAS:
+        offset_deltas, position = read_column(rest, position, count)
+    _check_offset_deltas(header, offset_deltas)
+    timestamp_deltas_ms, position = read_column(rest, position, count)
+    if present & HAS_KEYS:
+        key_lengths, position = read_column(rest, position, count)
+    value_lengths, position = read_column(rest, position, count)
+    if present & HAS_HEADERS:
+        header_lengths, position = read_column(rest, position, count)
+    base_timestamp_ms = header.base_timestamp_ms
+    if header.is_log_append_time:
+        base_timestamp_ms, timestamp_deltas_ms = header.max_timestamp_ms, IntColumn.constant_of(0, count)
+    _check_timestamps(base_timestamp_ms, timestamp_deltas_ms)
+    columns = Columns(
+        count,
+        base_timestamp_ms=base_timestamp_ms,
+        timestamp_deltas_ms=timestamp_deltas_ms,
+        value_lengths=value_lengths,
+        values=_NOTHING,
+        key_lengths=key_lengths,
+        header_lengths=header_lengths,
+        offset_deltas=offset_deltas,
+    )
+    return columns, position
+
+
+def _take_data(columns: Columns, rest: memoryview, position: int) -> None:
+    """Fills in keys, values and headers, which are all that is left of `rest` from `position` on."""
+    keys_bytes = 0 if columns.key_lengths is None else _data_bytes(columns.key_lengths)
+    values_bytes = _data_bytes(columns.value_lengths)
+    headers_bytes = 0 if columns.header_lengths is None else columns.header_lengths.total()
+    if position + keys_bytes + values_bytes + headers_bytes != len(rest):
+        raise CorruptBatch(
+            f"keys of {keys_bytes}, values of {values_bytes} and headers of {headers_bytes} bytes, "
+            f"but {len(rest) - position} bytes of data"
+        )
+    values_start = position + keys_bytes
+    headers_start = values_start + values_bytes
+    columns.keys = rest[position:values_start]
+    columns.values = rest[values_start:headers_start]
+    columns.headers = rest[headers_start:]
+
+
+def _data_bytes(lengths: IntColumn) -> int:
+    """How many bytes of data a column of lengths + 1 describes, nulls being 0."""
+    return lengths.total() - (lengths.count - lengths.zeros())
+
+
+def _check_offset_deltas(header: BatchHeader, deltas: IntColumn | None) -> None:
+    last = header.last_offset_delta
+    if deltas is None:
+        if header.record_count != last + 1:
+            raise CorruptBatch(f"{header.record_count} records up to offset delta {last}, but no offset deltas")
+        return
+    values = deltas.tolist()
+    if any(map(ge, values, islice(values, 1, None))):
+        raise CorruptBatch("offset deltas are not increasing")
+    if values[-1] > last:
+        raise CorruptBatch(f"offset delta {values[-1]} is above the last, {last}")
+
+
+def _check_timestamps(base_timestamp_ms: int, deltas: IntColumn) -> None:
+    """The width alone says mostly that no timestamp can pass 64 bits."""
+    bound = deltas.constant if deltas.is_constant else (1 << 8 * deltas.width) - 1
+    if base_timestamp_ms + bound > _MAX_I64 and base_timestamp_ms + deltas.largest() > _MAX_I64:
+        raise CorruptBatch(f"timestamp {base_timestamp_ms} + {deltas.largest()} does not fit 64 bits")

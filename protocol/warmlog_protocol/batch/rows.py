@@ -1,0 +1,202 @@
+"""The body of a batch of rows (magic 2), as Kafka writes and reads it.
+
+One record after another, as many as the batch's header says, compressed as a whole by the codec in attributes bits 0-2.
+All integers are zigzag varints (see `varint`)::
+
+    varint   size of what follows
+    i8       attributes, unused
+    varlong  timestamp delta: to the header's base timestamp, which is the first record's, or the delete horizon when
+             attributes bit 6 is set; may be negative; sums wrap at 64 bits, as Java's do
+    varint   offset delta: to the header's base offset
+    varint   key size, -1 (read: any negative number) for null; then the key
+    varint   value size, -1 for null; then the value
+    varint   number of headers; each: varint name size, UTF-8 name; varint value size, -1 for null; then the value
+
+With attributes bit 3, the time of appending, readers ignore the timestamp deltas: every record has the max timestamp.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from warmlog_protocol.batch.column_data import Columns, columns_of, empty_columns
+from warmlog_protocol.batch.header import BatchHeader
+from warmlog_protocol.batch.record_headers import Header
+from warmlog_protocol.batch.varint import pack_varint, read_more, read_varint
+from warmlog_protocol.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress_rows, decompress_rows
+from warmlog_protocol.errors import CorruptBatch
+
+_NO_ATTRIBUTES = b"\x00"
+_NULL = pack_varint(-1)
+_NO_HEADERS: Sequence[Header] = ()
+_I64 = 1 << 64
+_MIN_I64 = -(1 << 63)
+_MAX_I64 = (1 << 63) - 1
+
+Row = tuple[int, int, bytes | None, bytes | None, Sequence[Header]]
+
+
+def encode_rows(columns: Columns, *, base_timestamp_ms: int, codec: Codec = Codec.NONE) -> bytes:
+    """The body that holds `columns`, their timestamps counted from `base_timestamp_ms`; empty when there are none."""
+    if not columns.count:
+        return b""
+    rows = map(
+        _pack_row,
+        [_wrap(timestamp_ms - base_timestamp_ms) for timestamp_ms in columns.timestamp_list()],
+        columns.offset_delta_list(),
+        columns.key_list(),
+        columns.value_list(),
+        columns.header_list(),
+    )
+    parts: list[bytes] = []
+    for row in rows:
+        parts += (pack_varint(len(row)), row)
+    return compress_rows(codec, b"".join(parts))
+
+
+def decode_rows(
+    header: BatchHeader, body: memoryview, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+) -> Columns:
+    """The records in `body` as columns, all of it checked, headers included.
+
+    CorruptBatch for everything else than the format above, for offset deltas that do not increase or pass the last
+    one, and for a body that is larger than the limit.
+    """
+    if not header.record_count:
+        if len(body):
+            raise CorruptBatch(f"no records, but a body of {len(body)} bytes")
+        return empty_columns(header.base_timestamp_ms)
+    rows = _read_rows(header, decompress_rows(header.codec, body, limit_bytes=max_decompressed_bytes))
+    timestamp_deltas, offset_deltas, keys, values, headers = zip(*rows, strict=True)
+    columns = columns_of(
+        values,
+        keys=keys,
+        timestamps_ms=_timestamps_ms(header, timestamp_deltas),
+        headers=headers,
+        offset_deltas=_checked_offset_deltas(header, offset_deltas),
+    )
+    if header.has_delete_horizon:
+        columns.delete_horizon_ms = header.base_timestamp_ms
+        if header.base_timestamp_ms < 0:
+            raise CorruptBatch(f"delete horizon {header.base_timestamp_ms} is no timestamp")
+    return columns
+
+
+def _pack_row(
+    timestamp_delta_ms: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: list[Header]
+) -> bytes:
+    """One record without the size that goes before it."""
+    parts = [_NO_ATTRIBUTES, pack_varint(timestamp_delta_ms), pack_varint(offset_delta)]
+    parts += (_NULL,) if key is None else (pack_varint(len(key)), key)
+    parts += (_NULL,) if value is None else (pack_varint(len(value)), value)
+    parts.append(pack_varint(len(headers)))
+    for name, header_value in headers:
+        encoded_name = name.encode()
+        parts += (pack_varint(len(encoded_name)), encoded_name)
+        parts += (_NULL,) if header_value is None else (pack_varint(len(header_value)), header_value)
+    return b"".join(parts)
+
+
+def _read_rows(header: BatchHeader, data: bytes) -> list[Row]:
+    """The rows in `data`, which holds nothing else. The deltas are as they were written."""
+    rows: list[Row] = []
+    position = 0
+    try:
+        for _ in range(header.record_count):
+            row, position = _read_row(data, position)
+            rows.append(row)
+    except IndexError:
+        raise CorruptBatch(f"body of {len(data)} bytes ends within record {len(rows)}") from None
+    if position != len(data):
+        raise CorruptBatch(f"{len(data) - position} bytes after the last of {header.record_count} records")
+    return rows
+
+
+def _read_row(data: bytes, position: int) -> tuple[Row, int]:
+    """The row at `position`, and the position after it. IndexError when `data` ends within an integer.
+
+    One-byte integers, which most are, are read in place: with a call for each, this takes nearly twice as long. A
+    key or value that would pass the end of `data` shows in the position after it, which is not the record's end then.
+    """
+    size, position = read_varint(data, position)
+    end = position + size
+    if size < 0 or end > len(data):
+        raise CorruptBatch(f"record of {size} bytes, {len(data) - position} left")
+    timestamp_delta, position = data[position + 1], position + 2  # one byte of unused attributes is skipped
+    if timestamp_delta >= 0x80:
+        timestamp_delta, position = read_more(data, position, timestamp_delta)
+    offset_delta, position = data[position], position + 1
+    if offset_delta >= 0x80:
+        offset_delta, position = read_more(data, position, offset_delta)
+    key = value = None
+    key_size, position = data[position], position + 1
+    if key_size >= 0x80:
+        key_size, position = read_more(data, position, key_size)
+    if not key_size & 1:  # zigzag: bit 0 is the sign
+        key, position = data[position : position + (key_size >> 1)], position + (key_size >> 1)
+    value_size, position = data[position], position + 1
+    if value_size >= 0x80:
+        value_size, position = read_more(data, position, value_size)
+    if not value_size & 1:
+        value, position = data[position : position + (value_size >> 1)], position + (value_size >> 1)
+    headers, position = _read_headers(data, position) if data[position] else (_NO_HEADERS, position + 1)
+    if position != end:
+        raise CorruptBatch(f"record of {size} bytes, its fields take {size + position - end}")
+    return (
+        timestamp_delta >> 1 ^ -(timestamp_delta & 1),
+        offset_delta >> 1 ^ -(offset_delta & 1),
+        key,
+        value,
+        headers,
+    ), end
+
+
+def _read_headers(data: bytes, position: int) -> tuple[Sequence[Header], int]:
+    count, position = read_varint(data, position)
+    if count < 0:
+        raise CorruptBatch(f"{count} headers before byte {position}")
+    headers: list[Header] = []
+    for _ in range(count):
+        name, position = _read_bytes(data, position)
+        value, position = _read_bytes(data, position)
+        if name is None:
+            raise CorruptBatch(f"record header without a name before byte {position}")
+        try:
+            headers.append((name.decode(), value))
+        except UnicodeDecodeError as error:
+            raise CorruptBatch(f"record header's name {name!r:.80}: {error}") from error
+    return headers, position
+
+
+def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
+    size, position = read_varint(data, position)
+    if size < 0:
+        return None, position
+    if position + size > len(data):
+        raise CorruptBatch(f"{size} bytes expected at byte {position}, {len(data) - position} left")
+    return data[position : position + size], position + size
+
+
+def _timestamps_ms(header: BatchHeader, deltas: Sequence[int]) -> int | list[int]:
+    if header.is_log_append_time:
+        return header.max_timestamp_ms
+    base = header.base_timestamp_ms
+    if base + min(deltas) < _MIN_I64 or base + max(deltas) > _MAX_I64:
+        return [_wrap(base + delta) for delta in deltas]
+    return [base + delta for delta in deltas]
+
+
+def _checked_offset_deltas(header: BatchHeader, deltas: Sequence[int]) -> Sequence[int] | None:
+    """The deltas, None when they are 0, 1, 2, …; CorruptBatch when they do not increase or pass the last."""
+    if deltas[-1] > header.last_offset_delta:
+        raise CorruptBatch(f"offset delta {deltas[-1]} is above the last, {header.last_offset_delta}")
+    if deltas == tuple(range(len(deltas))):
+        return None
+    for before, delta in pairwise((-1, *deltas)):
+        if delta <= before:
+            raise CorruptBatch(f"offset delta {delta} after {before}")
+    return deltas
+
+
+def _wrap(number: int) -> int:
+    """`number` modulo 2^64, as a signed integer of 64 bits."""
+    return (number - _MIN_I64) % _I64 + _MIN_I64

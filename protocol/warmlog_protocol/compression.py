@@ -1,0 +1,211 @@
+"""The five codecs of a record batch, and what is refused before it is decompressed.
+
+Columns (magic 3) say how large they are, so they are decompressed into a buffer of exactly that size. Rows (magic 2) do
+not, so the buffer grows in steps up to a limit. Nothing that a batch says makes either allocate more than that.
+
+======  ======  ===================================  ==========================================================
+number  codec   columns (magic 3)                    rows (magic 2), as Kafka's clients write and read them
+======  ======  ===================================  ==========================================================
+0       none
+1       gzip    one or more members                  the same
+2       snappy  one raw block                        written in xerial's framing; read in that or as one raw block
+3       lz4     one or more frames, magic 184D2204   the same; written with independent blocks: Java reads no others
+4       zstd    one or more frames, magic FD2FB528   the same
+======  ======  ===================================  ==========================================================
+
+Xerial's framing (the Java library snappy-java), big-endian::
+
+    8 bytes  82 53 4E 41 50 50 59 00         "\\x82SNAPPY\\x00"
+    i32      version, i32 lowest version that can read it: 1, 1
+    chunks, each: i32 size, then a raw snappy block of that many bytes; concatenated streams repeat the 16 bytes
+"""
+
+from collections.abc import Callable
+from enum import IntEnum
+from struct import Struct
+from typing import Any
+
+import cramjam
+
+from warmlog_protocol.errors import CorruptBatch, InvalidConfig
+
+Buffer = bytes | bytearray | memoryview
+
+# What one batch may take of a reader's memory: far above what a batch of the usual 1 MiB grows to.
+DEFAULT_MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
+
+# Levels: what each library (and Kafka) takes when nothing is asked for. lz4 1 is its fast mode, six times as fast as
+# the lowest level of its thorough one.
+_GZIP_LEVEL = 6
+_LZ4_LEVEL = 1
+_ZSTD_LEVEL = 3
+
+_XERIAL_HEADER = b"\x82SNAPPY\x00" + b"\x00\x00\x00\x01\x00\x00\x00\x01"
+_XERIAL_MAGIC = _XERIAL_HEADER[:8]
+_XERIAL_CHUNK_BYTES = 32 * 1024  # what snappy-java cuts by default
+_XERIAL_SIZE = Struct(">i")
+
+_FIRST_GUESS_BYTES = 64 * 1024
+_GUESS_FACTOR = 4
+
+
+class Codec(IntEnum):
+    """Bits 0-2 of a batch's attributes; the names are those of Kafka's `compression.type`."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @property
+    def label(self) -> str:
+        """The name in settings and on the command line: "none", "gzip", "snappy", "lz4" or "zstd"."""
+        return self.name.lower()
+
+    @classmethod
+    def from_name(cls, name: str) -> "Codec":
+        """The codec of this label, in any case. InvalidConfig names the ones that exist."""
+        for codec in cls:
+            if codec.label == name.lower():
+                return codec
+        known = ", ".join(codec.label for codec in cls)
+        raise InvalidConfig(f"compression {name!r} does not exist; there are {known}")
+
+
+def compress(codec: Codec, data: bytes) -> bytes:
+    """`data` compressed for columns; with NONE, `data` itself."""
+    return data if codec is Codec.NONE else _COMPRESS[codec](data)
+
+
+def compress_rows(codec: Codec, data: bytes) -> bytes:
+    """`data` compressed for rows. Differs from `compress` for snappy only, which Kafka frames."""
+    if codec is not Codec.SNAPPY:
+        return compress(codec, data)
+    parts = [_XERIAL_HEADER]
+    for start in range(0, len(data), _XERIAL_CHUNK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_CHUNK_BYTES]))
+        parts += (_XERIAL_SIZE.pack(len(block)), block)
+    return b"".join(parts)
+
+
+def decompress(codec: Codec, data: Buffer, *, size: int) -> bytes:
+    """The `size` bytes that `data` holds. CorruptBatch when it is damaged or holds fewer or more.
+
+    The caller checks `size` against its limit: this allocates exactly so much.
+    """
+    if codec is Codec.NONE:
+        if len(data) != size:
+            raise CorruptBatch(f"body: {size} bytes expected, {len(data)} found")
+        return bytes(data)
+    output = bytearray(size)
+    if (found := _decompress_into(codec, data, output)) != size:
+        raise CorruptBatch(f"{codec.label} body: {size} bytes expected, {found} found")
+    return bytes(output)
+
+
+def decompress_rows(codec: Codec, data: Buffer, *, limit_bytes: int) -> bytes:
+    """What `data` holds, of which the size is not known, though at most `limit_bytes`.
+
+    CorruptBatch when it is damaged or larger than that; the two cannot always be told apart.
+    """
+    if codec is Codec.NONE:
+        if len(data) > limit_bytes:
+            raise CorruptBatch(f"body of {len(data)} bytes is over the limit of {limit_bytes}")
+        return bytes(data)
+    if codec is Codec.SNAPPY:
+        return _decompress_snappy(memoryview(data), limit_bytes)
+    guess = max(_FIRST_GUESS_BYTES, _GUESS_FACTOR * len(data))
+    while True:
+        output = bytearray(min(guess, limit_bytes))
+        try:
+            found = _decompress_into(codec, data, output)
+        except CorruptBatch as error:
+            if guess >= limit_bytes:
+                raise CorruptBatch(f"{error}; the limit is {limit_bytes} bytes") from None
+            guess *= _GUESS_FACTOR
+        else:
+            return bytes(memoryview(output)[:found])
+
+
+def _decompress_snappy(data: memoryview, limit_bytes: int) -> bytes:
+    """The raw blocks of `data`, one after another, each of which begins with its decompressed size."""
+    blocks = _xerial_blocks(data) if data[:8] == _XERIAL_MAGIC else [data]
+    parts = []
+    for block in blocks:
+        size = _raw_snappy_size(block)
+        limit_bytes -= size
+        if limit_bytes < 0:
+            raise CorruptBatch(f"snappy body: {-limit_bytes} bytes over the limit")
+        parts.append(decompress(Codec.SNAPPY, block, size=size))
+    return b"".join(parts)
+
+
+def _xerial_blocks(data: memoryview) -> list[memoryview]:
+    """The raw snappy blocks of a stream in xerial's framing. CorruptBatch when the framing does not add up."""
+    blocks = []
+    position = 0
+    while position < len(data):
+        if data[position : position + 8] == _XERIAL_MAGIC:
+            position += len(_XERIAL_HEADER)
+            continue
+        start = position + _XERIAL_SIZE.size
+        if start > len(data):
+            raise CorruptBatch(f"snappy body: chunk cut off at byte {position} of {len(data)}")
+        (size,) = _XERIAL_SIZE.unpack_from(data, position)
+        position = start + size
+        if size < 0 or position > len(data):
+            raise CorruptBatch(f"snappy body: chunk of {size} bytes, {len(data) - start} left")
+        blocks.append(data[start:position])
+    if position != len(data):
+        raise CorruptBatch("snappy body: stream header cut off")
+    return blocks
+
+
+def _raw_snappy_size(block: memoryview) -> int:
+    try:
+        return int(cramjam.snappy.decompress_raw_len(block))
+    except Exception as error:  # see _decompress_into
+        raise CorruptBatch(f"snappy body: {error}") from error
+
+
+def _decompress_into(codec: Codec, data: Buffer, output: bytearray) -> int:
+    """How many bytes of `output` were filled. CorruptBatch when `data` is damaged, too large or followed by more."""
+    try:
+        return int(_DECOMPRESS_INTO[codec](data, output))
+    except Exception as error:  # cramjam has one class for most of it; whatever it is, these bytes caused it
+        raise CorruptBatch(f"{codec.label} body: {error}") from error
+
+
+def _compress_gzip(data: bytes) -> bytes:
+    return bytes(cramjam.gzip.compress(data, level=_GZIP_LEVEL))
+
+
+def _compress_snappy(data: bytes) -> bytes:
+    return bytes(cramjam.snappy.compress_raw(data))
+
+
+def _compress_lz4(data: bytes) -> bytes:
+    # No content checksum: the batch's CRC-32C covers these bytes.
+    compressor = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
+    compressor.compress(data)
+    return bytes(compressor.finish())
+
+
+def _compress_zstd(data: bytes) -> bytes:
+    return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+
+
+_COMPRESS: dict[Codec, Callable[[bytes], bytes]] = {
+    Codec.GZIP: _compress_gzip,
+    Codec.SNAPPY: _compress_snappy,
+    Codec.LZ4: _compress_lz4,
+    Codec.ZSTD: _compress_zstd,
+}
+
+_DECOMPRESS_INTO: dict[Codec, Callable[[Any, bytearray], int]] = {
+    Codec.GZIP: cramjam.gzip.decompress_into,
+    Codec.SNAPPY: cramjam.snappy.decompress_raw_into,
+    Codec.LZ4: cramjam.lz4.decompress_into,
+    Codec.ZSTD: cramjam.zstd.decompress_into,
+}
