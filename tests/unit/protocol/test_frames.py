@@ -143,6 +143,45 @@ def test_the_room_for_a_large_frame_ends_with_the_frame() -> None:
     assert len(buffer.get_buffer()) == len(data) - HEAD_BYTES
 
 
+# --- a buffer that changes its size ---------------------------------------------------------------------------------
+
+
+@given(frames=frame_lists, sizes=st.lists(st.integers(0, 400), min_size=1, max_size=8), step=st.integers(1, 90))
+def test_frames_come_out_whole_while_the_buffer_changes_its_size(
+    frames: list[tuple[bytes, bytes]], sizes: list[int], step: int
+) -> None:
+    stream = b"".join(raw_frame(*frame) for frame in frames)
+    buffer = new_buffer(buffer_bytes=64)
+    received = []
+    for index, start in enumerate(range(0, len(stream), step)):
+        received += pour(buffer, stream[start : start + step])
+        buffer.use_buffer(sizes[index % len(sizes)])
+    assert received == frames
+    assert buffer.pending_bytes == 0
+
+
+def test_a_payload_outlives_the_buffer_that_was_replaced() -> None:
+    buffer = new_buffer()
+    frame = receive_one(buffer, raw_frame(b"\x90", b"first"))
+    buffer.use_buffer(BUFFER_BYTES * 4)
+    assert buffer.buffer_bytes == BUFFER_BYTES * 4
+    receive_one(buffer, raw_frame(b"\x90", b"other"))
+    assert bytes(frame.payload) == b"first"
+
+
+def test_the_memory_that_a_large_frame_will_take_is_known_before_it_is_taken() -> None:
+    buffer = new_buffer()
+    data = raw_frame(b"\x90", b"x" * 10_000)
+    pour(buffer, data[: HEAD_BYTES - 1])
+    assert buffer.oversize_bytes == 0
+    pour(buffer, data[HEAD_BYTES - 1 : HEAD_BYTES])
+    assert buffer.oversize_bytes == len(data)
+    pour(buffer, data[HEAD_BYTES:-1])
+    assert buffer.oversize_bytes == len(data)
+    pour(buffer, data[-1:])
+    assert buffer.oversize_bytes == 0
+
+
 # --- sizes that lie ---------------------------------------------------------------------------------------------------
 
 

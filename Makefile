@@ -1,0 +1,50 @@
+# Everything that one types in this project. Each target sets up what it needs; the second run sets up nothing.
+
+SHELL := /bin/sh
+BENCH_ARGS ?=
+PYTEST_ARGS ?=
+BIN := .venv/bin
+# Only what runs Spark asks for Java, and only when it runs.
+WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
+
+.PHONY: help dev demo test test-slow check fmt bench clean
+.NOTPARALLEL:
+
+help:
+	@echo 'make demo       run the main job on real data, from produce to Spark'
+	@echo 'make test       run all tests                    (PYTEST_ARGS=... passed to pytest)'
+	@echo 'make test-slow  run the long tests that `make test` leaves out'
+	@echo 'make check      ruff, mypy --strict, import rules'
+	@echo 'make fmt        format the code'
+	@echo 'make bench      measure; writes build/bench.json (BENCH_ARGS=--quick for a first look)'
+	@echo 'make dev        only set up .venv'
+	@echo 'make clean      remove what the other targets made, except .venv'
+
+dev:
+	@tools/setup-python
+
+demo: dev
+	@$(WITH_JAVA) $(BIN)/python -m warmlog demo
+
+test: dev
+	@$(WITH_JAVA) $(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+test-slow: dev
+	@$(WITH_JAVA) $(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+
+check: dev
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/python -m mypy
+	$(BIN)/lint-imports
+
+fmt: dev
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: dev
+	@$(WITH_JAVA) PYTHONPATH=tests $(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+clean:
+	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log
+	find broker client protocol tests -name __pycache__ -prune -exec rm -rf {} +

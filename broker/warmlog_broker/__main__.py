@@ -1,0 +1,42 @@
+"""`python -m warmlog_broker`: the broker without the client's command line."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from warmlog_broker import load_settings, serve
+from warmlog_protocol.errors import InvalidConfig
+
+EXIT_MISUSED = 2
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Reads the command line and serves; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="warmlog_broker", description="A durable log broker.")
+    parser.add_argument("--data-dir", help="the directory that holds everything (data.dir)")
+    parser.add_argument("--listen", help="HOST:PORT to accept connections at (listen)")
+    parser.add_argument("--config", type=Path, help="a TOML file with settings")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="any setting")
+    options = parser.parse_args(arguments)
+    try:
+        config = load_settings(given_settings(options), file=options.config)
+    except InvalidConfig as error:
+        print(f"warmlog: {error}", file=sys.stderr)  # noqa: T201
+        return EXIT_MISUSED
+    return serve(config)
+
+
+def given_settings(options: argparse.Namespace) -> dict[str, str]:
+    """What was set on the command line; InvalidConfig for a `--set` without "="."""
+    settings = {}
+    for text in options.set:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InvalidConfig(f"--set {text}: NAME=VALUE expected")
+        settings[name.strip()] = value
+    own = {"data.dir": options.data_dir, "listen": options.listen}
+    return settings | {name: value for name, value in own.items() if value is not None}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""Writes down how far each log is on disk, soon after each flush, so that a restart has little to check.
+
+The files are replaced as a whole (DataDirectory.write_checkpoints), by one writer at a time, in a thread. They go by
+name: before a topic takes a name that a deleted one had, what is left of that one in them is taken out, or a restart
+would believe it of the new topic.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from concurrent.futures import Executor
+
+from warmlog_broker.log.directory import DataDirectory, LogOffsets
+from warmlog_broker.log.topic_partition import TopicPartition
+from warmlog_broker.partition import Partition
+
+
+class CheckpointWriter:
+    """The offsets of all partitions as they were last looked at, and who has moved since."""
+
+    def __init__(self, directory: DataDirectory, threads: Executor) -> None:
+        self._directory = directory
+        self._threads = threads
+        self._offsets: dict[Partition, LogOffsets] = {}
+        self._moved: dict[Partition, None] = {}
+        self._written: set[TopicPartition] | None = None
+        self._writing = asyncio.Lock()
+
+    def note(self, partitions: Iterable[Partition]) -> None:
+        """The offsets of `partitions` may have moved, or they are new, or deleted."""
+        for partition in partitions:
+            self._moved[partition] = None
+
+    async def write(self) -> None:
+        """Writes down what has moved; on return that is durable. OSError when the disk refuses: it is still to do."""
+        async with self._writing:
+            if self._moved:
+                await self._write()
+
+    async def forget(self, keys: Iterable[TopicPartition]) -> None:
+        """On return the files say nothing of `keys`, of which no partition may exist. OSError when the disk refuses."""
+        async with self._writing:
+            if any(self._is_written(key) for key in keys):
+                await self._write()
+
+    async def _write(self) -> None:
+        moved, self._moved = self._moved, {}
+        for partition in moved:
+            if partition.is_deleted:
+                self._offsets.pop(partition, None)
+            else:
+                self._offsets[partition] = self._offsets_of(partition)
+        offsets = {partition.key: known for partition, known in self._offsets.items() if not partition.is_deleted}
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._threads, self._directory.write_checkpoints, offsets)
+        except OSError:
+            self.note(moved)
+            raise
+        self._written = set(offsets)
+
+    def _is_written(self, key: TopicPartition) -> bool:
+        if self._written is not None:
+            return key in self._written
+        return any(self._directory.stored_state(key).offsets)
+
+    def _offsets_of(self, partition: Partition) -> LogOffsets:
+        """A log that could not be opened keeps what was stored of it."""
+        return partition.offsets or self._directory.stored_state(partition.key).offsets

@@ -1,0 +1,44 @@
+"""Closing all logs at a clean stop."""
+
+import logging
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from warmlog_broker.config import BrokerConfig
+from warmlog_broker.disk_flush import FlushWay, choose_way, sync_file_system
+from warmlog_broker.log.directory import CleanEnd
+from warmlog_broker.log.topic_partition import TopicPartition
+from warmlog_broker.partition import Partition
+from warmlog_protocol.errors import StorageError
+
+_log = logging.getLogger(__name__)
+
+
+def close_logs(partitions: Sequence[Partition], config: BrokerConfig) -> dict[TopicPartition, CleanEnd]:
+    """Makes every log durable and closes it; returns how those were left that could be closed.
+
+    Blocks until the disk is done: call it in a thread, when nobody uses the logs any more.
+    """
+    is_synced_at_once = choose_way(len(partitions), config.flush_syncfs_files) is FlushWay.FILE_SYSTEM
+    with ThreadPoolExecutor(config.num_recovery_threads, "close") as threads:
+        found = threads.map(lambda partition: _close(partition, sync=not is_synced_at_once), partitions)
+        ends = {partition.key: end for partition, end in zip(partitions, found, strict=True) if end is not None}
+    if is_synced_at_once and ends:
+        try:
+            sync_file_system(Path(config.data_dir))
+        except OSError as error:
+            _log.critical("the last flush failed, all logs will be checked at the next start: %s", error)
+            return {}
+    return ends
+
+
+def _close(partition: Partition, *, sync: bool) -> CleanEnd | None:
+    if partition.is_offline:
+        return None
+    try:
+        return partition.log.close(time.time_ns() // 1_000_000, sync=sync)
+    except (OSError, StorageError) as error:
+        _log.critical("%s could not be closed: %s", partition.key.directory_name, error)
+        return None

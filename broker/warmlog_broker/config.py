@@ -1,0 +1,310 @@
+"""The broker's settings: one table that says what each is called, what it may be, and what it does.
+
+A setting is given, from weakest to strongest, by a TOML file, by an environment variable or on the command line:
+`flush.threads` is `flush.threads = 4` (or a table `[flush]` with `threads = 4`), `WARMLOG_FLUSH_THREADS=4` and
+`--set flush.threads=4`. A topic setting (log/config.py) given to the broker is the default of every topic that does
+not set it itself. What is not known is refused.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Self
+
+from warmlog_broker.log.config import MAX_INT32, TOPIC_SETTINGS, LogConfig, Setting, SettingValue
+from warmlog_protocol.errors import InvalidConfig
+
+ENVIRONMENT_PREFIX = "WARMLOG_"
+NOT_SETTINGS = frozenset({"WARMLOG_BROKER"})
+"""Environment variables with the prefix that belong to somebody else: the address that client commands dial."""
+
+KIB, MIB = 1024, 1024 * 1024
+SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1000, 60_000, 3_600_000, 86_400_000
+
+
+def _integer(
+    name: str, default: int, unit: str, sentence: str, *, minimum: int = 1, maximum: int = MAX_INT32
+) -> Setting:
+    return Setting(name, "integer", default, sentence, unit=unit, minimum=minimum, maximum=maximum)
+
+
+BROKER_SETTINGS: tuple[Setting, ...] = (
+    Setting("data.dir", "text", "", "The directory that holds everything; created when it is missing."),
+    Setting("listen", "text", "127.0.0.1:7400", "HOST:PORT to accept connections at; port 0 takes a free one."),
+    _integer(
+        "node.id", 1, "", "This broker's number; a data directory keeps the one that it was made with.", minimum=0
+    ),
+    # connections
+    _integer("max.connections", 8192, "connections", "How many connections are held at once."),
+    _integer("max.connections.per.ip", 8192, "connections", "How many of them one address may hold."),
+    _integer(
+        "handshake.timeout.ms", 10 * SECOND_MS, "ms", "A connection that has not said who it is by then is closed."
+    ),
+    _integer("connections.max.idle.ms", 10 * MINUTE_MS, "ms", "A connection without requests for this long is closed."),
+    _integer("max.in.flight.requests", 64, "requests", "Unanswered requests of a connection; beyond, it is not read."),
+    # memory
+    _integer("socket.request.max.bytes", 100 * MIB, "bytes", "The largest frame that is taken.", minimum=64 * KIB),
+    _integer(
+        "queued.max.request.bytes",
+        256 * MIB,
+        "bytes",
+        "Memory for requests that are being received, over all connections; who finds none left waits.",
+        minimum=64 * KIB,
+        maximum=2**40,
+    ),
+    _integer(
+        "receive.buffer.bytes",
+        MIB,
+        "bytes",
+        "The receive buffer of a busy connection; an idle one has 64 KiB.",
+        minimum=64 * KIB,
+        maximum=64 * MIB,
+    ),
+    _integer(
+        "send.queue.bytes",
+        64 * MIB,
+        "bytes",
+        "Answers of a connection that wait for its reader, file ranges included; beyond, its requests wait.",
+        minimum=64 * KIB,
+    ),
+    # fetch
+    _integer("fetch.max.bytes", 55 * MIB, "bytes", "The most that one Fetch is answered with.", minimum=KIB),
+    _integer("fetch.max.wait.ms", 5 * MINUTE_MS, "ms", "The longest that a Fetch may wait for data.", minimum=0),
+    _integer("fetch.max.waits", 16_384, "requests", "Fetches that wait for data, over all connections."),
+    Setting(
+        "fetch.sendfile.enable", "boolean", True, "Whether data goes from file to socket by sendfile, not by copies."
+    ),
+    _integer("cold.read.threads", 4, "threads", "Threads that read what is not in the page cache.", maximum=256),
+    # disk
+    _integer("flush.threads", 4, "threads", "Threads that flush the files of one group commit.", maximum=256),
+    _integer(
+        "flush.syncfs.files",
+        24,
+        "files",
+        "From this many files on, a group commit flushes the whole file system at once; 0: never.",
+        minimum=0,
+    ),
+    _integer("num.recovery.threads", 4, "threads", "Threads that open and check partitions at start.", maximum=256),
+    _integer("max.open.files", 8192, "files", "Segment and index files that are open or mapped at once.", minimum=64),
+    _integer(
+        "log.flush.offset.checkpoint.interval.ms",
+        SECOND_MS,
+        "ms",
+        "How soon after a flush its recovery points are written down.",
+    ),
+    # topics
+    _integer("num.partitions", 1, "partitions", "Partitions of a new topic that does not say how many."),
+    _integer("max.partitions.per.topic", 1000, "partitions", "The most partitions that one topic may have."),
+    _integer("max.partitions", 10_000, "partitions", "The most partitions that this broker holds."),
+    _integer("producer.id.block.size", 1000, "producer ids", "How many producer ids are reserved on disk at a time."),
+    _integer(
+        "producer.id.expiration.ms",
+        DAY_MS,
+        "ms",
+        "A partition forgets an idempotent producer that has not written to it for this long.",
+    ),
+    _integer(
+        "producer.id.expiration.check.interval.ms", 10 * MINUTE_MS, "ms", "How often idle producers are looked for."
+    ),
+    _integer(
+        "log.retention.check.interval.ms",
+        5 * MINUTE_MS,
+        "ms",
+        "How often old segments are looked for, and idle ones rolled that segment.ms has closed.",
+    ),
+    # stop
+    _integer(
+        "shutdown.drain.ms", 10 * SECOND_MS, "ms", "How long a stop waits for requests that are under way.", minimum=0
+    ),
+)
+
+_BY_NAME: dict[str, Setting] = {setting.name: setting for setting in BROKER_SETTINGS}
+_TOPIC_NAMES = frozenset(setting.name for setting in TOPIC_SETTINGS)
+
+
+def _default(name: str) -> Any:
+    return _BY_NAME[name].default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """The settings of one broker process. Built directly it checks nothing; users' text is for `from_settings`."""
+
+    data_dir: str = _default("data.dir")
+    listen: str = _default("listen")
+    node_id: int = _default("node.id")
+    max_connections: int = _default("max.connections")
+    max_connections_per_ip: int = _default("max.connections.per.ip")
+    handshake_timeout_ms: int = _default("handshake.timeout.ms")
+    connections_max_idle_ms: int = _default("connections.max.idle.ms")
+    max_in_flight_requests: int = _default("max.in.flight.requests")
+    socket_request_max_bytes: int = _default("socket.request.max.bytes")
+    queued_max_request_bytes: int = _default("queued.max.request.bytes")
+    receive_buffer_bytes: int = _default("receive.buffer.bytes")
+    send_queue_bytes: int = _default("send.queue.bytes")
+    fetch_max_bytes: int = _default("fetch.max.bytes")
+    fetch_max_wait_ms: int = _default("fetch.max.wait.ms")
+    fetch_max_waits: int = _default("fetch.max.waits")
+    fetch_sendfile_enable: bool = _default("fetch.sendfile.enable")
+    cold_read_threads: int = _default("cold.read.threads")
+    flush_threads: int = _default("flush.threads")
+    flush_syncfs_files: int = _default("flush.syncfs.files")
+    num_recovery_threads: int = _default("num.recovery.threads")
+    max_open_files: int = _default("max.open.files")
+    log_flush_offset_checkpoint_interval_ms: int = _default("log.flush.offset.checkpoint.interval.ms")
+    num_partitions: int = _default("num.partitions")
+    max_partitions_per_topic: int = _default("max.partitions.per.topic")
+    max_partitions: int = _default("max.partitions")
+    producer_id_block_size: int = _default("producer.id.block.size")
+    producer_id_expiration_ms: int = _default("producer.id.expiration.ms")
+    producer_id_expiration_check_interval_ms: int = _default("producer.id.expiration.check.interval.ms")
+    log_retention_check_interval_ms: int = _default("log.retention.check.interval.ms")
+    shutdown_drain_ms: int = _default("shutdown.drain.ms")
+    topic_settings: Mapping[str, str] = field(default_factory=dict)
+    """Topic settings that were given to the broker, as users write them."""
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, str]) -> Self:
+        """The defaults with users' `settings` put over them; InvalidConfig for the first bad one."""
+        topic_settings = {name: text for name, text in settings.items() if name in _TOPIC_NAMES}
+        values = {
+            setting_named(name).attribute: _parse(_BY_NAME[name], text)
+            for name, text in settings.items()
+            if name not in topic_settings
+        }
+        LogConfig.from_settings(topic_settings)
+        config = cls(**values, topic_settings=topic_settings)  # type: ignore[arg-type]
+        config._check()
+        return config
+
+    def to_settings(self) -> dict[str, str]:
+        """Every setting of the broker by its name, as users write it."""
+        return {setting.name: setting.format(getattr(self, setting.attribute)) for setting in BROKER_SETTINGS}
+
+    @property
+    def topic_defaults(self) -> LogConfig:
+        """What a topic has that sets nothing itself."""
+        return LogConfig.from_settings(self.topic_settings)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of `listen`."""
+        return parse_address(self.listen)
+
+    def _check(self) -> None:
+        """InvalidConfig where settings do not fit together."""
+        if not self.data_dir:
+            raise InvalidConfig("data.dir is not set: the broker needs a directory to keep its data in")
+        parse_address(self.listen)
+        if self.queued_max_request_bytes < self.socket_request_max_bytes:
+            raise InvalidConfig(
+                f"queued.max.request.bytes: {self.queued_max_request_bytes} is not allowed, "
+                f"one frame may take socket.request.max.bytes = {self.socket_request_max_bytes}"
+            )
+        if self.num_partitions > self.max_partitions_per_topic:
+            raise InvalidConfig(
+                f"num.partitions: {self.num_partitions} is not allowed, "
+                f"max.partitions.per.topic is {self.max_partitions_per_topic}"
+            )
+
+
+def _parse(setting: Setting, text: str) -> SettingValue:
+    is_free_text = setting.kind == "text" and not setting.choices
+    return text if is_free_text else setting.parse(text)
+
+
+def setting_named(name: str) -> Setting:
+    """The row called `name`; InvalidConfig, with the nearest name that exists, when there is none."""
+    setting = _BY_NAME.get(name)
+    if setting is None:
+        nearest = get_close_matches(name, [*_BY_NAME, *_TOPIC_NAMES], n=1, cutoff=0.5)
+        hint = f"; did you mean {nearest[0]}?" if nearest else ""
+        raise InvalidConfig(f"{name!r} is not a setting of the broker or of a topic{hint}")
+    return setting
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of "HOST:PORT" or "[IPV6]:PORT"; InvalidConfig for anything else."""
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        colon = ""
+    if not (colon and host and port.isascii() and port.isdigit() and int(port) <= 65535):
+        raise InvalidConfig(f"listen: {text!r} is not allowed, it must be HOST:PORT with a port from 0 to 65535")
+    return host, int(port)
+
+
+def format_address(host: str, port: int) -> str:
+    """The inverse of `parse_address`."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def load_settings(
+    given: Mapping[str, str], *, file: Path | None = None, environment: Mapping[str, str] = os.environ
+) -> BrokerConfig:
+    """The configuration from a TOML `file`, the `environment` and, strongest, what was `given` on the command line."""
+    settings = _from_file(file) if file is not None else {}
+    settings.update(_from_environment(environment))
+    settings.update(given)
+    return BrokerConfig.from_settings(settings)
+
+
+def _from_file(path: Path) -> dict[str, str]:
+    try:
+        with open(path, "rb") as file:
+            tables = tomllib.load(file)
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidConfig(f"cannot read the configuration {path}: {error}") from None
+    settings: dict[str, str] = {}
+    _flatten("", tables, settings)
+    return settings
+
+
+def _flatten(prefix: str, table: Mapping[str, Any], settings: dict[str, str]) -> None:
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            _flatten(f"{prefix}{name}.", value, settings)
+        elif isinstance(value, bool):
+            settings[prefix + name] = "true" if value else "false"
+        elif isinstance(value, str | int):
+            settings[prefix + name] = str(value)
+        else:
+            raise InvalidConfig(
+                f"{prefix}{name}: {value!r} is not allowed, it must be text, a whole number or a boolean"
+            )
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    names = {_variable(name): name for name in [*_BY_NAME, *_TOPIC_NAMES]}
+    settings = {}
+    for variable, value in environment.items():
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in NOT_SETTINGS:
+            continue
+        name = names.get(variable)
+        if name is None:
+            nearest = get_close_matches(variable, names, n=1, cutoff=0.5)
+            hint = f"; did you mean {nearest[0]}?" if nearest else ""
+            raise InvalidConfig(f"the environment variable {variable} is not a setting{hint}")
+        settings[name] = value
+    return settings
+
+
+def _variable(name: str) -> str:
+    return ENVIRONMENT_PREFIX + name.upper().replace(".", "_")
+
+
+def describe_broker_settings() -> str:
+    """The table as Markdown, for the documentation."""
+    lines = ["| setting | default | allowed | unit | what it does |", "|---|---|---|---|---|"]
+    for setting in BROKER_SETTINGS:
+        allowed = "" if setting.kind == "text" else setting.allowed
+        default = setting.format(setting.default)
+        lines.append(f"| `{setting.name}` | {default} | {allowed} | {setting.unit} | {setting.sentence} |")
+    return "\n".join(lines) + "\n"
+
+
+assert {row.name for row in fields(BrokerConfig)} == {s.attribute for s in BROKER_SETTINGS} | {"topic_settings"}

@@ -1,0 +1,74 @@
+"""Which connections there are, and whether one more may come."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Protocol
+
+
+class Connection(Protocol):
+    """What the server asks of a connection."""
+
+    @property
+    def host(self) -> str: ...
+    def stop(self) -> None:
+        """Starts nothing more, and closes once what is under way is done."""
+        ...
+
+    def close(self, reason: str) -> None:
+        """Cuts the connection."""
+        ...
+
+    def tick(self, now_s: float) -> None:
+        """Looks at its deadlines."""
+        ...
+
+
+class Connections:
+    """All connections, counted by address."""
+
+    def __init__(self, limit: int, limit_per_address: int) -> None:
+        self.limit = limit
+        self.limit_per_address = limit_per_address
+        self._all: set[Connection] = set()
+        self._by_host: Counter[str] = Counter()
+        self._gone = asyncio.Event()
+        self._gone.set()
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Connection]:
+        """As they are now: connections may go meanwhile."""
+        return iter(list(self._all))
+
+    def refusal(self, host: str) -> str:
+        """Why a connection from `host` cannot be held; empty when it can."""
+        if len(self._all) >= self.limit:
+            return f"{self.limit} connections are open, as many as max.connections allows"
+        if self._by_host[host] >= self.limit_per_address:
+            return f"{host} has {self.limit_per_address} connections open, as many as max.connections.per.ip allows"
+        return ""
+
+    def add(self, connection: Connection) -> None:
+        """Counts `connection`, which `refusal` had nothing against."""
+        self._all.add(connection)
+        self._by_host[connection.host] += 1
+        self._gone.clear()
+
+    def remove(self, connection: Connection) -> None:
+        """Counts it no longer; harmless when it never was."""
+        if connection in self._all:
+            self._all.remove(connection)
+            self._by_host[connection.host] -= 1
+            if not self._by_host[connection.host]:
+                del self._by_host[connection.host]
+            if not self._all:
+                self._gone.set()
+
+    async def wait_until_gone(self, timeout_s: float) -> None:
+        """Returns when there is no connection any more, or when the time is over."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._gone.wait()

@@ -1,0 +1,103 @@
+"""How the files of one group commit reach the disk: the cheapest way by their number.
+
+One by one, spread over threads, or the whole file system at once by `syncfs(2)`. Whatever the way, the outcome says of
+each plan whether it is durable. `syncfs` does not say which file failed: then each file is synced by itself, which
+reports an error that the kernel still holds for it; if no file reports one, every plan of the flush has failed.
+"""
+
+import ctypes
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from enum import Enum, auto
+from pathlib import Path
+from typing import NamedTuple
+
+from warmlog_broker.log.flush import FlushPlan
+
+FEW_FILES = 3
+"""Up to this many are synced in one thread: handing them to others takes longer."""
+
+
+class FlushWay(Enum):
+    """How files are synced."""
+
+    ONE_BY_ONE = auto()
+    IN_THREADS = auto()
+    FILE_SYSTEM = auto()
+
+
+class FlushOutcome(NamedTuple):
+    """What became of one plan. Without an error, it is durable."""
+
+    plan: FlushPlan
+    error: OSError | None
+
+
+def choose_way(file_count: int, syncfs_files: int) -> FlushWay:
+    """The cheapest way for so many files; from `syncfs_files` on the whole file system is synced, with 0 never."""
+    if file_count <= FEW_FILES:
+        return FlushWay.ONE_BY_ONE
+    if syncfs_files and file_count >= syncfs_files:
+        return FlushWay.FILE_SYSTEM
+    return FlushWay.IN_THREADS
+
+
+def run_plans(
+    plans: Sequence[FlushPlan], *, data_dir: Path, syncfs_files: int, threads: Executor, thread_count: int
+) -> list[FlushOutcome]:
+    """Makes `plans` durable, in this thread and in `threads`, which must not be the pool that this runs in."""
+    way = choose_way(sum(len(plan.files) + len(plan.snapshots) for plan in plans), syncfs_files)
+    if way is FlushWay.FILE_SYSTEM:
+        return _run_by_file_system(plans, data_dir)
+    if way is FlushWay.ONE_BY_ONE or len(plans) == 1:
+        return [_run(plan) for plan in plans]
+    shares = [plans[start::thread_count] for start in range(min(thread_count, len(plans)))]
+    others = [threads.submit(_run_all, share) for share in shares[1:]]
+    outcomes = _run_all(shares[0])
+    for other in others:
+        outcomes += other.result()
+    return outcomes
+
+
+def sync_file_system(path: Path) -> None:
+    """Makes durable whatever was written to the file system that holds `path`."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if _libc.syncfs(descriptor) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), str(path))
+    finally:
+        os.close(descriptor)
+
+
+def _run_by_file_system(plans: Sequence[FlushPlan], data_dir: Path) -> list[FlushOutcome]:
+    outcomes = {id(plan): _attempt(plan, plan.write_side_files) for plan in plans}
+    try:
+        sync_file_system(data_dir)
+    except OSError as error:
+        for plan in plans:
+            if outcomes[id(plan)].error is None:
+                outcomes[id(plan)] = _run(plan)
+        if all(outcome.error is None for outcome in outcomes.values()):
+            return [FlushOutcome(plan, error) for plan in plans]
+    return list(outcomes.values())
+
+
+def _run_all(plans: Sequence[FlushPlan]) -> list[FlushOutcome]:
+    return [_run(plan) for plan in plans]
+
+
+def _run(plan: FlushPlan) -> FlushOutcome:
+    return _attempt(plan, plan.run)
+
+
+def _attempt(plan: FlushPlan, step: Callable[[], None]) -> FlushOutcome:
+    try:
+        step()
+    except OSError as error:
+        return FlushOutcome(plan, error)
+    return FlushOutcome(plan, None)
+
+
+_libc = ctypes.CDLL(None, use_errno=True)

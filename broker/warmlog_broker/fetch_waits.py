@@ -1,0 +1,161 @@
+"""Fetches that wait until there is enough to read.
+
+A wait knows, for each partition, where it wants to read and how much is there; when the bound of one moves, only
+that one is counted again. Nothing is polled. `readable_bytes` is the whole decision.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from warmlog_broker.log.log import ReadBound
+from warmlog_broker.log.offset_metadata import LogOffsetMetadata
+from warmlog_broker.outbox import Outbox
+from warmlog_broker.partition import Partition
+from warmlog_protocol.errors import StorageError
+
+
+class WantedRead(NamedTuple):
+    """What a fetch wants of one partition."""
+
+    start: LogOffsetMetadata
+    limit_bytes: int
+    bound: ReadBound
+
+
+def readable_bytes(start: LogOffsetMetadata, end: LogOffsetMetadata, limit_bytes: int) -> int:
+    """How many bytes may be read from `start` to `end`, at most `limit_bytes`.
+
+    Across segments the sum is not worth its cost: that counts as the limit, as in Kafka. So does a place that is not
+    known.
+    """
+    if end.offset <= start.offset:
+        return 0
+    if not start.is_on_same_segment_as(end):
+        return limit_bytes
+    return min(end.bytes_after(start), limit_bytes)
+
+
+class FetchWait:
+    """One fetch that waits. Done after the first call of `on_done`."""
+
+    __slots__ = ("_available", "_min_bytes", "_total", "_waits", "_wanted", "on_done", "owner", "timer")
+
+    def __init__(
+        self,
+        waits: "FetchWaits",
+        owner: object,
+        wanted: dict[Partition, WantedRead],
+        min_bytes: int,
+        on_done: Callable[[], None],
+    ) -> None:
+        self.owner = owner
+        self.on_done = on_done
+        self.timer: asyncio.TimerHandle | None = None
+        self._waits = waits
+        self._wanted = wanted
+        self._min_bytes = min_bytes
+        self._available = {partition: self._count(partition) for partition in wanted}
+        self._total = sum(self._available.values())
+
+    @property
+    def is_satisfied(self) -> bool:
+        return self._total >= self._min_bytes
+
+    def partition_moved(self, partition: Partition) -> None:
+        """Counts `partition` again; answers when that is enough, or when the partition cannot be read any more."""
+        if partition.is_offline or partition.is_deleted:
+            self._waits.finish(self)
+            return
+        now_available = self._count(partition)
+        self._total += now_available - self._available[partition]
+        self._available[partition] = now_available
+        if self.is_satisfied:
+            self._waits.finish(self)
+
+    def attach(self) -> None:
+        """Asks every partition to be called when it moves."""
+        for partition, wanted in self._wanted.items():
+            partition.add_reader(self, wanted.bound)
+
+    def detach(self) -> None:
+        """Asks not to be called any more."""
+        for partition in self._wanted:
+            partition.remove_reader(self)
+
+    def _count(self, partition: Partition) -> int:
+        wanted = self._wanted[partition]
+        try:
+            return readable_bytes(wanted.start, partition.end_of(wanted.bound), wanted.limit_bytes)
+        except StorageError:
+            return self._min_bytes
+
+
+class FetchWaits:
+    """All fetches of the broker that wait, at most `limit` of them."""
+
+    def __init__(self, limit: int, outbox: Outbox) -> None:
+        self.limit = limit
+        self._outbox = outbox
+        self._count = 0
+        self._by_owner: dict[object, dict[FetchWait, None]] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(
+        self,
+        owner: object,
+        wanted: dict[Partition, WantedRead],
+        *,
+        min_bytes: int,
+        max_wait_ms: int,
+        on_done: Callable[[], None],
+    ) -> bool:
+        """`on_done` is called once `min_bytes` may be read, or after `max_wait_ms`. False when too many wait already:
+        then nothing is called."""
+        if self._count >= self.limit:
+            return False
+        wait = FetchWait(self, owner, wanted, min_bytes, on_done)
+        wait.attach()
+        self._by_owner.setdefault(owner, {})[wait] = None
+        self._count += 1
+        wait.timer = asyncio.get_running_loop().call_later(max_wait_ms / 1000, self._expire, wait)
+        if wait.is_satisfied:
+            self.finish(wait)
+        return True
+
+    def finish(self, wait: FetchWait) -> None:
+        """Takes `wait` out and calls its `on_done`; harmless when that was done before."""
+        if self._remove(wait):
+            wait.on_done()
+
+    def forget(self, owner: object) -> int:
+        """Drops the waits of `owner`, who is gone, without a word; returns how many there were."""
+        waits = list(self._by_owner.get(owner, ()))
+        for wait in waits:
+            self._remove(wait)
+        return len(waits)
+
+    def finish_all(self) -> None:
+        """Answers every wait with what there is: the broker stops."""
+        for waits in list(self._by_owner.values()):
+            for wait in list(waits):
+                self.finish(wait)
+
+    def _expire(self, wait: FetchWait) -> None:
+        self.finish(wait)
+        self._outbox.send()
+
+    def _remove(self, wait: FetchWait) -> bool:
+        waits = self._by_owner.get(wait.owner)
+        if waits is None or wait not in waits:
+            return False
+        del waits[wait]
+        if not waits:
+            del self._by_owner[wait.owner]
+        self._count -= 1
+        wait.detach()
+        if wait.timer is not None:
+            wait.timer.cancel()
+        return True

@@ -1,0 +1,162 @@
+"""Group commit: what was appended to any partition becomes durable, in as few flushes as possible.
+
+One flush is under way at a time; all that is appended meanwhile goes into the next one, which begins as soon as the
+first is over. An append that somebody waits for (acks=all) starts a flush at the end of the event loop's turn, so that
+everything that came in with it takes part; any other append is flushed within the topic's `flush.ms`. When a flush is
+over, high watermarks move, waiters are answered, and readers are woken.
+
+A flush that fails is not tried again, as the kernel would then report success for data that is lost: its partitions go
+offline.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from warmlog_broker.disk_flush import FlushOutcome, run_plans
+from warmlog_broker.log.flush import FlushPlan
+from warmlog_broker.outbox import Outbox
+from warmlog_broker.partition import Partition
+from warmlog_protocol.errors import StorageError
+
+_log = logging.getLogger(__name__)
+
+
+class Flusher:
+    """The group commit of one data directory."""
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        threads: int,
+        syncfs_files: int,
+        outbox: Outbox,
+        on_flushed: Callable[[Sequence[Partition]], None],
+    ) -> None:
+        """`on_flushed` is told whose recovery points have moved."""
+        self.flush_count = 0
+        self._data_dir = data_dir
+        self._thread_count = threads
+        self._syncfs_files = syncfs_files
+        self._outbox = outbox
+        self._on_flushed = on_flushed
+        self._loop = asyncio.get_running_loop()
+        self._leader = ThreadPoolExecutor(1, "flush")
+        self._helpers = ThreadPoolExecutor(max(1, threads - 1), "flush-more")
+        self._urgent: dict[Partition, None] = {}
+        self._due_s: dict[Partition, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_scheduled = self._is_flushing = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def appended(self, partition: Partition, *, is_waited_for: bool) -> None:
+        """Something was appended to `partition`: flushes it, at once if somebody waits or flush.messages says so."""
+        if is_waited_for or partition.log.is_flush_due:
+            self._urgent[partition] = None
+            if not self._is_scheduled and not self._is_flushing:
+                self._is_scheduled = True
+                self._idle.clear()
+                self._loop.call_soon(self._start)
+        elif partition not in self._due_s:
+            self._due_s[partition] = self._loop.time() + partition.config.flush_ms / 1000
+            self._set_timer()
+
+    async def flush_all(self) -> None:
+        """Returns when everything appended until now was flushed, or its partition is offline."""
+        self._urgent.update(dict.fromkeys(self._due_s))
+        if self._urgent and not self._is_scheduled and not self._is_flushing:
+            self._start()
+        await self._idle.wait()
+
+    def close(self) -> None:
+        """Ends the threads. Nothing may be under way."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._leader.shutdown()
+        self._helpers.shutdown()
+
+    def _start(self) -> None:
+        """Begins a flush of all partitions that need one now."""
+        self._is_scheduled = False
+        partitions = self._take_due()
+        plans: list[tuple[Partition, FlushPlan]] = []
+        for partition in partitions:
+            try:
+                plan = partition.prepare_flush()
+            except StorageError as error:
+                partition.take_offline(str(error))
+                continue
+            if plan is not None:
+                plans.append((partition, plan))
+        self._set_timer()
+        if not plans:
+            self._is_flushing = False
+            self._idle.set()
+            return
+        self._is_flushing = True
+        self._idle.clear()
+        self._leader.submit(self._run, plans)
+
+    def _take_due(self) -> list[Partition]:
+        now_s = self._loop.time()
+        partitions, self._urgent = self._urgent, {}
+        for partition, due_s in self._due_s.items():
+            if due_s <= now_s:
+                partitions[partition] = None
+        for partition in partitions:
+            self._due_s.pop(partition, None)
+        return list(partitions)
+
+    def _set_timer(self) -> None:
+        if self._timer is None and self._due_s:
+            self._timer = self._loop.call_at(min(self._due_s.values()), self._timer_rang)
+
+    def _timer_rang(self) -> None:
+        self._timer = None
+        if not self._is_scheduled and not self._is_flushing:
+            self._start()
+
+    def _run(self, plans: list[tuple[Partition, FlushPlan]]) -> None:
+        """In the flush thread: syncs, and hands the outcome back to the event loop."""
+        outcomes: list[FlushOutcome] | Exception
+        try:
+            outcomes = run_plans(
+                [plan for _, plan in plans],
+                data_dir=self._data_dir,
+                syncfs_files=self._syncfs_files,
+                threads=self._helpers,
+                thread_count=self._thread_count,
+            )
+        except Exception as error:
+            _log.exception("a flush failed in a way of its own: a bug")
+            outcomes = error
+        self._loop.call_soon_threadsafe(self._finish, plans, outcomes)
+
+    def _finish(self, plans: list[tuple[Partition, FlushPlan]], outcomes: list[FlushOutcome] | Exception) -> None:
+        """Notes what is durable, begins the next flush, and only then answers: the disk is not kept waiting."""
+        self.flush_count += 1
+        now_ms = time.time_ns() // 1_000_000
+        errors: dict[int, Exception | None] = (
+            {id(outcome.plan): outcome.error for outcome in outcomes}
+            if isinstance(outcomes, list)
+            else {id(plan): outcomes for _, plan in plans}
+        )
+        flushed = []
+        for partition, plan in plans:
+            error = errors[id(plan)]
+            if error is None:
+                partition.flushed(plan, now_ms)
+                flushed.append(partition)
+            elif not partition.is_deleted:
+                _log.critical("%s IS OFFLINE: its flush failed: %s", partition.key.directory_name, error)
+                partition.take_offline(f"a flush failed: {error}")
+        self._start()
+        self._on_flushed(flushed)
+        for partition in flushed:
+            partition.wake()
+        self._outbox.send()

@@ -1,0 +1,38 @@
+"""Where requests go: one file an API family, and the table that joins API and handler."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from warmlog_broker.handlers.configs import describe_configs
+from warmlog_broker.handlers.fetch import fetch
+from warmlog_broker.handlers.handshake import handshake
+from warmlog_broker.handlers.metadata import metadata
+from warmlog_broker.handlers.offsets import list_offsets
+from warmlog_broker.handlers.produce import produce
+from warmlog_broker.handlers.producer_ids import init_producer_id
+from warmlog_broker.handlers.topics import create_topics, delete_topics
+from warmlog_broker.services import Asker, Services
+from warmlog_protocol.connection import Request
+from warmlog_protocol.messages import APIS, ApiKey, Message
+
+Handler = Callable[[Services, Asker, Request], Message | Coroutine[Any, Any, Message] | None]
+
+HANDLERS: dict[int, Handler] = {
+    ApiKey.HANDSHAKE: handshake,
+    ApiKey.METADATA: metadata,
+    ApiKey.CREATE_TOPICS: create_topics,
+    ApiKey.DELETE_TOPICS: delete_topics,
+    ApiKey.DESCRIBE_CONFIGS: describe_configs,
+    ApiKey.INIT_PRODUCER_ID: init_producer_id,
+    ApiKey.PRODUCE: produce,
+    ApiKey.FETCH: fetch,
+    ApiKey.LIST_OFFSETS: list_offsets,
+}
+"""Who answers which API. A handler returns the answer, a coroutine that returns it, or None when it does it itself."""
+
+assert HANDLERS.keys() == APIS.keys()
+
+
+def handle(services: Services, asker: Asker, request: Request) -> Message | Coroutine[Any, Any, Message] | None:
+    """Hands `request` to its handler."""
+    return HANDLERS[request.api.key](services, asker, request)

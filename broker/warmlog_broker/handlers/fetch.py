@@ -1,0 +1,204 @@
+"""Fetch: ranges of log files, when there is enough to read or the time is over.
+
+A fetch is answered at once if `min_bytes` can be read, if anything is wrong with a partition, or if it does not want to
+wait. Otherwise it waits (fetch_waits) and reads anew when it is woken. What is not in the page cache is read by a
+thread before the answer is sent, so that a cold reader never stops the event loop.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from warmlog_broker.fetch_waits import WantedRead
+from warmlog_broker.handlers.failures import own_failure
+from warmlog_broker.log.file_records import FileSlice
+from warmlog_broker.log.log import ReadBound
+from warmlog_broker.partition import Partition, read_bound
+from warmlog_broker.sending import read_through
+from warmlog_broker.services import Asker, Services
+from warmlog_broker.topics import Topic
+from warmlog_protocol.connection import Request
+from warmlog_protocol.errors import (
+    ApiError,
+    ErrorCode,
+    InconsistentTopicId,
+    StorageError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from warmlog_protocol.messages import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
+
+NO_OFFSET = -1
+NO_TOPIC_ID = bytes(16)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class FetchResult:
+    """What was found, partition by partition, in the order of the request."""
+
+    partitions: list[FetchedPartition] = field(default_factory=list)
+    slices: list[list[FileSlice]] = field(default_factory=list)
+    """The bytes of each partition."""
+    wanted: dict[Partition, WantedRead] = field(default_factory=dict)
+    """Where to wait for more."""
+    size_bytes: int = 0
+    has_error: bool = False
+
+    def add_error(self, request: FetchPartition, error: ApiError) -> None:
+        """The partition cannot be read."""
+        self.has_error = True
+        self.slices.append([])
+        self.partitions.append(_failed(request, error))
+
+    def all_slices(self) -> list[FileSlice]:
+        """The payload."""
+        return [piece for slices in self.slices for piece in slices]
+
+
+def fetch(services: Services, asker: Asker, request: Request) -> None:
+    """Reads, and answers or waits."""
+    message = request.message
+    assert isinstance(message, FetchRequest)
+    result = read_partitions(services, message)
+    max_wait_ms = min(message.max_wait_ms, services.config.fetch_max_wait_ms)
+    if is_due(result, message.min_bytes, max_wait_ms):
+        _answer(services, asker, request.correlation_id, result)
+        return
+    is_waiting = services.fetch_waits.add(
+        asker,
+        result.wanted,
+        min_bytes=min(message.min_bytes, message.max_bytes, services.config.fetch_max_bytes),
+        max_wait_ms=max_wait_ms,
+        on_done=lambda: _answer(services, asker, request.correlation_id, read_partitions(services, message)),
+    )
+    if not is_waiting:
+        _log.warning("Fetch of %s answered at once: %d fetches wait already", asker.name, services.fetch_waits.limit)
+        _answer(services, asker, request.correlation_id, result)
+
+
+def is_due(result: FetchResult, min_bytes: int, max_wait_ms: int) -> bool:
+    """Whether the fetch is to be answered now."""
+    return max_wait_ms <= 0 or result.size_bytes >= min_bytes or result.has_error or not result.wanted
+
+
+def read_partitions(services: Services, message: FetchRequest) -> FetchResult:
+    """Reads every partition, within the limits of the request, each partition and the broker.
+
+    The first batch of the first partition that has any is read whole, however large it is.
+    """
+    bound = read_bound(message.isolation, message.replica_id)
+    left_bytes = min(message.max_bytes, services.config.fetch_max_bytes)
+    result = FetchResult()
+    for request in message.partitions:
+        limit_bytes = max(0, min(request.max_bytes, left_bytes))
+        try:
+            left_bytes -= _read(services, request, bound, limit_bytes, result)
+        except ApiError as error:
+            result.add_error(request, error)
+        except OSError as error:
+            _log.error("%s-%d cannot be read: %s", request.topic, request.partition, error)
+            result.add_error(request, StorageError(f"{request.topic}-{request.partition} cannot be read: {error}"))
+        except Exception:
+            result.add_error(request, own_failure(f"Fetch of {request.topic}-{request.partition}"))
+    return result
+
+
+def _read(services: Services, request: FetchPartition, bound: ReadBound, limit_bytes: int, result: FetchResult) -> int:
+    """Adds what can be read of one partition to `result`; returns how many bytes that are."""
+    topic = _find_topic(services, request)
+    partition = services.topics.partition(request.topic, request.partition)
+    partition.check_leader_epoch(request.current_leader_epoch)
+    log = partition.log
+    data = log.read(request.fetch_offset, limit_bytes, bound=bound, min_one_batch=result.size_bytes == 0)
+    slices = [] if data.is_first_batch_incomplete else data.slices
+    size_bytes = sum(piece.size_bytes for piece in slices)
+    result.size_bytes += size_bytes
+    result.slices.append(slices)
+    result.wanted[partition] = WantedRead(data.start, request.max_bytes, bound)
+    result.partitions.append(
+        FetchedPartition(
+            topic=request.topic,
+            partition=request.partition,
+            error_code=ErrorCode.NONE,
+            error_message="",
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.log_start_offset,
+            leader_epoch=partition.leader_epoch,
+            topic_id=topic.topic_id,
+            size_bytes=size_bytes,
+        )
+    )
+    return size_bytes
+
+
+def _find_topic(services: Services, request: FetchPartition) -> Topic:
+    """The topic by its name and, if the asker knows it, its id."""
+    try:
+        topic = services.topics.get(request.topic)
+    except UnknownTopicOrPartition:
+        if request.topic_id is not None:
+            raise UnknownTopicId(f"there is no topic {request.topic!r} any more") from None
+        raise
+    if request.topic_id is not None and request.topic_id != topic.topic_id:
+        raise InconsistentTopicId(
+            f"topic {request.topic!r} has the id {UUID(bytes=topic.topic_id)} now, not {request.topic_id.hex()}"
+        )
+    return topic
+
+
+def _answer(services: Services, asker: Asker, correlation_id: int, result: FetchResult) -> None:
+    """Sends `result`, once all of it is in the page cache."""
+    slices = result.all_slices()
+    try:
+        cold = [piece for piece in slices if not piece.is_cached()]
+    except OSError:
+        cold = slices
+    if cold:
+        services.tasks.start(_warm_and_answer(services, asker, correlation_id, result))
+    else:
+        asker.answer(correlation_id, FetchResponse(result.partitions), slices)
+
+
+async def _warm_and_answer(services: Services, asker: Asker, correlation_id: int, result: FetchResult) -> None:
+    loop = asyncio.get_running_loop()
+    errors = await loop.run_in_executor(services.cold_readers, _read_all, result.slices)
+    for index, error in errors.items():
+        fetched = result.partitions[index]
+        _log.error("%s-%d cannot be read: %s", fetched.topic, fetched.partition, error)
+        message = f"{fetched.topic}-{fetched.partition} cannot be read: {error}"
+        result.slices[index] = []
+        result.partitions[index] = _failed(fetched, StorageError(message))
+    asker.answer(correlation_id, FetchResponse(result.partitions), result.all_slices())
+    services.outbox.send()
+
+
+def _read_all(partitions: Sequence[Sequence[FileSlice]]) -> dict[int, Exception]:
+    """In a thread: brings everything into the page cache; the errors by the partition's place."""
+    errors: dict[int, Exception] = {}
+    for index, slices in enumerate(partitions):
+        try:
+            for piece in slices:
+                read_through(piece)
+        except (OSError, ApiError) as error:
+            errors[index] = error
+    return errors
+
+
+def _failed(request: FetchPartition | FetchedPartition, error: ApiError) -> FetchedPartition:
+    return FetchedPartition(
+        topic=request.topic,
+        partition=request.partition,
+        error_code=error.code,
+        error_message=str(error),
+        high_watermark=NO_OFFSET,
+        last_stable_offset=NO_OFFSET,
+        log_start_offset=NO_OFFSET,
+        leader_epoch=NO_OFFSET,
+        topic_id=NO_TOPIC_ID,
+        size_bytes=0,
+    )

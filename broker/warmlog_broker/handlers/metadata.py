@@ -1,0 +1,60 @@
+"""Metadata: the broker, the topics, and who leads their partitions."""
+
+from warmlog_broker.partition import Partition
+from warmlog_broker.services import Asker, Services
+from warmlog_broker.topics import Topic
+from warmlog_protocol.connection import Request
+from warmlog_protocol.errors import ApiError, ErrorCode
+from warmlog_protocol.messages import (
+    BrokerMetadata,
+    MetadataRequest,
+    MetadataResponse,
+    PartitionMetadata,
+    TopicMetadata,
+)
+
+DIALLED_HOST = ""
+"""The address that the client dialled: with one broker there is no other."""
+NO_LEADER = -1
+NO_TOPIC_ID = bytes(16)
+
+
+def metadata(services: Services, asker: Asker, request: Request) -> MetadataResponse:  # noqa: ARG001
+    """The topics asked for, or all; one that does not exist has an error code and no partitions."""
+    message = request.message
+    assert isinstance(message, MetadataRequest)
+    node_id = services.config.node_id
+    if message.topics is None:
+        topics = [_describe(topic, node_id) for topic in services.topics]
+    else:
+        topics = [_find(services, name) for name in message.topics]
+    return MetadataResponse(
+        cluster_id=services.cluster_id,
+        controller_id=node_id,
+        brokers=[BrokerMetadata(node_id, DIALLED_HOST, 0)],
+        topics=topics,
+    )
+
+
+def _find(services: Services, name: str) -> TopicMetadata:
+    try:
+        return _describe(services.topics.get(name), services.config.node_id)
+    except ApiError as error:
+        return TopicMetadata(error.code, name, NO_TOPIC_ID, [])
+
+
+def _describe(topic: Topic, node_id: int) -> TopicMetadata:
+    partitions = [_describe_partition(partition, node_id) for partition in topic.partitions]
+    return TopicMetadata(ErrorCode.NONE, topic.name, topic.topic_id, partitions)
+
+
+def _describe_partition(partition: Partition, node_id: int) -> PartitionMetadata:
+    is_offline = partition.is_offline
+    return PartitionMetadata(
+        error_code=ErrorCode.KAFKA_STORAGE_ERROR if is_offline else ErrorCode.NONE,
+        partition=partition.key.partition,
+        leader_id=NO_LEADER if is_offline else node_id,
+        leader_epoch=partition.leader_epoch,
+        replicas=[node_id],
+        in_sync_replicas=[] if is_offline else [node_id],
+    )

@@ -1,0 +1,146 @@
+"""What has to be done now and then: retention, rolls by the clock, unlinking, forgetting producers, checkpoints.
+
+Each duty is a task of its own. Between partitions the event loop gets its turn; unlinking and checkpoints, which wait
+for the disk, are done in a thread.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor
+from typing import Any
+
+from warmlog_broker.checkpoint_writer import CheckpointWriter
+from warmlog_broker.config import BrokerConfig
+from warmlog_broker.deletion import DoomedDirectories
+from warmlog_broker.flusher import Flusher
+from warmlog_broker.outbox import Outbox
+from warmlog_broker.partition import Partition
+from warmlog_broker.topics import Topics
+from warmlog_protocol.errors import StorageError
+
+FIRST_RETENTION_MS = 30_000
+"""Retention is first looked at after this, however long its interval is (Kafka's initial delay)."""
+UNLINK_INTERVAL_MS = 500
+PARTITIONS_A_TURN = 16
+
+Duty = Callable[[], Coroutine[Any, Any, None]]
+
+_log = logging.getLogger(__name__)
+
+
+class Housekeeping:
+    """The periodic duties of one broker."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        topics: Topics,
+        flusher: Flusher,
+        checkpoints: CheckpointWriter,
+        doomed: DoomedDirectories,
+        outbox: Outbox,
+        threads: Executor,
+    ) -> None:
+        self._config = config
+        self._topics = topics
+        self._flusher = flusher
+        self._checkpoints = checkpoints
+        self._doomed = doomed
+        self._outbox = outbox
+        self._threads = threads
+        self._loop = asyncio.get_running_loop()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._unlinking: dict[Partition, None] = {}
+
+    def start(self) -> None:
+        """Begins all duties."""
+        config = self._config
+        retention_ms = config.log_retention_check_interval_ms
+        self._begin(self.keep_retention, retention_ms, first_ms=min(retention_ms, FIRST_RETENTION_MS))
+        self._begin(self.unlink_due, UNLINK_INTERVAL_MS)
+        self._begin(self.expire_producers, config.producer_id_expiration_check_interval_ms)
+        self._begin(self.write_checkpoints, config.log_flush_offset_checkpoint_interval_ms)
+
+    async def stop(self) -> None:
+        """Ends all duties; one that is under way is finished first."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._tasks.clear()
+
+    async def keep_retention(self) -> None:
+        """Gives up old segments, and rolls those that segment.ms has closed although nobody appends."""
+        now_ms = time.time_ns() // 1_000_000
+        for number, partition in enumerate(self._topics.partitions, 1):
+            self._keep_retention_of(partition, now_ms)
+            if number % PARTITIONS_A_TURN == 0:
+                await asyncio.sleep(0)
+        self._outbox.send()
+
+    async def unlink_due(self) -> None:
+        """Unlinks files of removed segments and directories of deleted partitions whose time has come."""
+        now_ms = time.time_ns() // 1_000_000
+        await self._doomed.remove_due()
+        for partition in list(self._unlinking):
+            if partition.is_offline or partition.is_deleted or partition.log.next_deletion_ms is None:
+                del self._unlinking[partition]
+                continue
+            try:
+                await self._loop.run_in_executor(self._threads, partition.log.delete_due_files, now_ms)
+            except OSError as error:
+                _log.warning("%s: a removed file could not be unlinked: %s", partition.key.directory_name, error)
+
+    async def expire_producers(self) -> None:
+        """Forgets idempotent producers that have not written for long."""
+        now_ms = time.time_ns() // 1_000_000
+        for number, partition in enumerate(self._topics.partitions, 1):
+            if not partition.is_offline:
+                partition.log.expire_producers(now_ms, self._config.producer_id_expiration_ms)
+            if number % PARTITIONS_A_TURN == 0:
+                await asyncio.sleep(0)
+
+    async def write_checkpoints(self) -> None:
+        """Writes down what has moved."""
+        try:
+            await self._checkpoints.write()
+        except OSError as error:
+            _log.error("recovery points could not be written down, a restart will check more: %s", error)
+
+    def _keep_retention_of(self, partition: Partition, now_ms: int) -> None:
+        if partition.is_offline or partition.is_deleted:
+            return
+        log = partition.log
+        try:
+            has_rolled = log.maybe_roll_by_time(now_ms)
+            removed = log.delete_old_segments(now_ms)
+        except StorageError as error:
+            _log.error("%s: retention failed: %s", partition.key.directory_name, error)
+            partition.check_failure()
+            return
+        if removed or has_rolled:
+            self._unlinking[partition] = None
+            self._checkpoints.note([partition])
+            self._flusher.appended(partition, is_waited_for=False)
+
+    def _begin(self, duty: Duty, interval_ms: int, *, first_ms: int | None = None) -> None:
+        repeated = self._repeat(duty, first_ms or interval_ms, interval_ms)
+        self._tasks.append(self._loop.create_task(repeated))
+
+    async def _repeat(self, duty: Duty, first_ms: int, interval_ms: int) -> None:
+        """Does `duty` until it is stopped. One that fails is logged and done again the next time."""
+        delay_ms = first_ms
+        while True:
+            await asyncio.sleep(delay_ms / 1000)
+            delay_ms = interval_ms
+            work = self._loop.create_task(duty())
+            try:
+                await asyncio.shield(work)
+            except asyncio.CancelledError:
+                await asyncio.wait([work])
+                raise
+            except Exception:
+                _log.exception("housekeeping failed: a bug")

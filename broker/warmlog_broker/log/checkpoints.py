@@ -1,0 +1,158 @@
+"""Small text files that are replaced as a whole, with the bytes that Kafka writes.
+
+Offsets of a data directory's partitions (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`,
+`replication-offset-checkpoint`), a line for each::
+
+    0                        version
+    2                        lines that follow
+    flights 0 14000          topic, partition, offset
+    flights 1 13500
+
+An empty file stands for no lines. Leader epochs of one partition (`leader-epoch-checkpoint`) have the same head and
+lines `epoch start-offset`; that file is never empty. `partition.metadata` holds the topic's id as URL-safe base64
+without padding::
+
+    version: 0
+    topic_id: Efo9lYIRT3GmJrmskxPrXQ
+
+Writing is atomic and durable: a temporary file beside it, fsync, rename, fsync of the directory. What cannot be read
+is a StorageError that names the file, the line, what was expected and what was found; who asked decides whether to
+rebuild the content.
+"""
+
+import os
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from uuid import UUID
+
+from warmlog_broker.log.topic_partition import TopicPartition
+from warmlog_protocol.errors import StorageError
+
+VERSION = 0
+_METADATA_HEAD = f"version: {VERSION}"
+_TOPIC_ID = "topic_id: "
+
+
+def sync_directory(directory: Path | str) -> None:
+    """Makes the names in `directory` durable: files created, renamed and removed before this call."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Makes `content` what `path` holds, durably; after a crash the file holds the old content or the new one."""
+    temporary = path.with_name(path.name + ".tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    temporary.replace(path)
+    sync_directory(path.parent)
+
+
+def replace_file_if_directory_exists(path: Path, content: bytes) -> bool:
+    """As `replace_file`, but False and no error when the directory was renamed or removed meanwhile."""
+    try:
+        replace_file(path, content)
+    except FileNotFoundError:
+        if path.parent.exists():
+            raise
+        return False
+    return True
+
+
+def write_offsets(path: Path, offsets: Mapping[TopicPartition, int]) -> None:
+    """Replaces the offsets that `path` holds."""
+    replace_file(path, _pack(f"{key.topic} {key.partition} {offset}" for key, offset in offsets.items()))
+
+
+def read_offsets(path: Path) -> dict[TopicPartition, int]:
+    """The offsets that `path` holds; none when there is no file. StorageError when it cannot be understood."""
+    offsets = {}
+    for number, line in _read_lines(path):
+        fields = line.split()
+        try:
+            topic, partition, offset = fields[0], int(fields[1]), int(fields[2])
+        except (IndexError, ValueError):
+            raise _malformed(path, number, "topic, partition and offset", line) from None
+        if len(fields) != 3 or partition < 0 or offset < 0:
+            raise _malformed(path, number, "topic, partition and offset", line)
+        offsets[TopicPartition(topic, partition)] = offset
+    return offsets
+
+
+def pack_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
+    """The content of a leader-epoch-checkpoint with `epochs`, pairs of epoch and start offset."""
+    return _pack(f"{epoch} {start_offset}" for epoch, start_offset in epochs)
+
+
+def read_epochs(path: Path) -> list[tuple[int, int]]:
+    """The pairs of epoch and start offset in `path`, both rising. FileNotFoundError when there is no file,
+    StorageError when it cannot be understood."""
+    epochs: list[tuple[int, int]] = []
+    if path.stat().st_size == 0:
+        raise StorageError(f"{path}: expected version and count, found an empty file")
+    for number, line in _read_lines(path):
+        fields = line.split()
+        try:
+            epoch, start_offset = map(int, fields)
+        except ValueError:
+            raise _malformed(path, number, "epoch and start offset", line) from None
+        last_epoch, last_offset = epochs[-1] if epochs else (-1, -1)
+        if epoch <= last_epoch or start_offset <= last_offset:
+            raise _malformed(path, number, f"an epoch above {last_epoch} from an offset above {last_offset}", line)
+        epochs.append((epoch, start_offset))
+    return epochs
+
+
+def pack_partition_metadata(topic_id: UUID) -> bytes:
+    """The content of a partition.metadata file."""
+    text = urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
+    return f"{_METADATA_HEAD}\n{_TOPIC_ID}{text}".encode()
+
+
+def read_partition_metadata(path: Path) -> UUID:
+    """The topic id in `path`. FileNotFoundError when there is no file, StorageError when it cannot be understood."""
+    lines = path.read_text("utf-8", errors="replace").splitlines()
+    if len(lines) != 2 or lines[0] != _METADATA_HEAD or not lines[1].startswith(_TOPIC_ID):
+        raise StorageError(f"{path}: expected {_METADATA_HEAD!r} and {_TOPIC_ID!r} with an id, found {lines!r}")
+    text = lines[1].removeprefix(_TOPIC_ID).strip()
+    try:
+        return UUID(bytes=urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except ValueError:
+        raise StorageError(f"{path}: expected 16 bytes as base64 for the topic id, found {text!r}") from None
+
+
+def _pack(lines: Iterable[str]) -> bytes:
+    body = list(lines)
+    return "".join(f"{line}\n" for line in (str(VERSION), str(len(body)), *body)).encode()
+
+
+def _read_lines(path: Path) -> list[tuple[int, str]]:
+    """The lines after the head, with their numbers in the file, once version and count were found right."""
+    try:
+        lines = path.read_bytes().decode().splitlines()
+    except FileNotFoundError:
+        return []
+    except UnicodeDecodeError:
+        raise StorageError(f"{path}: expected text, found bytes that are not UTF-8") from None
+    if not lines:
+        return []
+    if lines[0].strip() != str(VERSION):
+        raise _malformed(path, 1, f"version {VERSION}", lines[0])
+    body = list(enumerate(lines[2:], start=3))
+    if len(lines) < 2 or lines[1].strip() != str(len(body)):
+        raise _malformed(path, 2, f"{len(body)}, the lines that follow", lines[1] if len(lines) > 1 else "the end")
+    return body
+
+
+def _malformed(path: Path, number: int, expected: str, found: str) -> StorageError:
+    return StorageError(f"{path}, line {number}: expected {expected}, found {found!r}")

@@ -1,0 +1,265 @@
+"""A data directory: who may use it, how it was left, and the checkpoints of its partitions.
+
+::
+
+    .lock                              held by flock while a broker runs; its content is the holder's pid
+    warmlog.properties                 format.version=1: a newer one is refused
+    .warmlog_cleanshutdown             there only between a clean stop and the next start
+    recovery-point-offset-checkpoint   up to where each log is known to be on disk     (format: `checkpoints`)
+    log-start-offset-checkpoint        from where each log may be read
+    replication-offset-checkpoint      each log's high watermark
+    flights-0/ flights-1/ …            a directory for each partition                  (names: `topic_partition`)
+
+The clean-shutdown marker is JSON, `{"version": 0, "logs": {"flights-0": [14000, 256702]}}`: each log's end offset and
+the size of its last segment, which must still be the same. Kafka's marker is called `.kafka_cleanshutdown` and says
+nothing of that kind: it is neither read nor written, so a directory that Kafka stopped cleanly is checked from its
+recovery points on. The marker is deleted, durably, as soon as it has been read: a crash during the start is a crash.
+
+What is not in this list is left alone. In particular a directory that nothing refers to is never removed.
+"""
+
+import fcntl
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from warmlog_broker.log.checkpoints import read_offsets, replace_file, sync_directory, write_offsets
+from warmlog_broker.log.topic_partition import PartitionDirectoryName, TopicPartition, parse_directory_name
+from warmlog_protocol.errors import StorageError, WarmlogError
+
+logger = logging.getLogger(__name__)
+
+LOCK_NAME = ".lock"
+FORMAT_NAME = "warmlog.properties"
+CLEAN_MARKER_NAME = ".warmlog_cleanshutdown"
+RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
+LOG_STARTS_NAME = "log-start-offset-checkpoint"
+HIGH_WATERMARKS_NAME = "replication-offset-checkpoint"
+
+FORMAT_VERSION = 1
+_FORMAT_KEY = "format.version"
+_MARKER_VERSION = 0
+
+
+class DataDirectoryError(WarmlogError):
+    """The broker cannot use this data directory; the message says why and what to do."""
+
+
+class DirectoryLocked(DataDirectoryError):
+    """Another process uses it."""
+
+
+class UnsupportedFormat(DataDirectoryError):
+    """It was written by a newer warmlog, or its format file says nothing that can be understood."""
+
+
+class LogOffsets(NamedTuple):
+    """The offsets of one log that checkpoints keep."""
+
+    recovery_point: int
+    log_start_offset: int
+    high_watermark: int
+
+
+class CleanEnd(NamedTuple):
+    """How a log was left by a clean stop."""
+
+    end_offset: int
+    active_segment_bytes: int
+
+
+class StoredState(NamedTuple):
+    """What the directory knows of one log before it is opened."""
+
+    offsets: LogOffsets
+    clean_end: CleanEnd | None
+    """None when the log was not closed cleanly: it must be checked above its recovery point."""
+
+
+NEVER_STORED = StoredState(LogOffsets(0, 0, 0), None)
+"""What is known of a log that no checkpoint names."""
+
+
+class DataDirectory:
+    """A locked data directory. `open` locks it and reads how it was left; `close` gives it back."""
+
+    def __init__(self, path: Path, lock_descriptor: int) -> None:
+        self.path = path
+        self._lock_descriptor = lock_descriptor
+        self._clean_ends: dict[TopicPartition, CleanEnd] | None = None
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._log_starts: dict[TopicPartition, int] = {}
+        self._high_watermarks: dict[TopicPartition, int] = {}
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Creates the directory if need be, locks it, and reads format, checkpoints and clean-shutdown marker.
+
+        Raises DirectoryLocked, UnsupportedFormat or, when it cannot be created or written, DataDirectoryError.
+        """
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            directory = cls(path, _lock(path / LOCK_NAME))
+            try:
+                directory._check_format()
+                directory._read_state()
+            except BaseException:
+                directory.close()
+                raise
+        except OSError as error:
+            raise DataDirectoryError(
+                f"data directory {path} cannot be used: {error.strerror or error} ({error.filename}). It must be a "
+                f"directory that the user running the broker (uid {os.geteuid()}) may write to"
+            ) from error
+        return directory
+
+    @property
+    def was_clean(self) -> bool:
+        """Whether the last stop was a clean one."""
+        return self._clean_ends is not None
+
+    def stored_state(self, key: TopicPartition) -> StoredState:
+        """What the checkpoints and the marker, as they were when the directory was opened, say of one log."""
+        offsets = LogOffsets(
+            self._recovery_points.get(key, 0), self._log_starts.get(key, 0), self._high_watermarks.get(key, 0)
+        )
+        clean_end = (self._clean_ends or {}).get(key)
+        if clean_end is not None and clean_end.end_offset != offsets.recovery_point:
+            logger.warning("%s: marker and recovery point differ, the log is checked: %s, %s", key, clean_end, offsets)
+            clean_end = None
+        return StoredState(offsets, clean_end)
+
+    def partition_path(self, key: TopicPartition) -> Path:
+        return self.path / key.directory_name
+
+    def partitions(self) -> dict[TopicPartition, Path]:
+        """The directories of partitions in use."""
+        return {name.topic_partition: path for name, path in self._named_directories() if not name.mark}
+
+    def deleted_partitions(self) -> list[Path]:
+        """The directories of deleted partitions that wait to be removed."""
+        return [path for name, path in self._named_directories() if name.mark == "delete"]
+
+    def write_checkpoints(self, logs: Mapping[TopicPartition, LogOffsets]) -> None:
+        """Replaces the three checkpoint files; returns when they are durable.
+
+        `logs` must name every log that there is, failed ones included: what it does not name is forgotten, and would be
+        checked from its beginning. One thread at a time. Data must be flushed before its recovery point comes here.
+        """
+        write_offsets(self.path / RECOVERY_POINTS_NAME, {key: log.recovery_point for key, log in logs.items()})
+        write_offsets(self.path / LOG_STARTS_NAME, {key: log.log_start_offset for key, log in logs.items()})
+        write_offsets(self.path / HIGH_WATERMARKS_NAME, {key: log.high_watermark for key, log in logs.items()})
+
+    def mark_clean(self, ends: Mapping[TopicPartition, CleanEnd]) -> None:
+        """Writes the clean-shutdown marker: the last thing of a clean stop, after `write_checkpoints`.
+
+        `ends` names the logs that were closed without an error; the others are checked at the next start.
+        """
+        logs = {key.directory_name: list(end) for key, end in ends.items()}
+        marker = json.dumps({"version": _MARKER_VERSION, "logs": logs})
+        replace_file(self.path / CLEAN_MARKER_NAME, marker.encode())
+
+    def close(self) -> None:
+        """Releases the lock. The directory may be used by another process from here on."""
+        descriptor, self._lock_descriptor = self._lock_descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def _named_directories(self) -> Iterator[tuple[PartitionDirectoryName, Path]]:
+        for path in sorted(self.path.iterdir()):
+            if not path.is_dir():
+                continue
+            name = parse_directory_name(path.name)
+            if name is None:
+                logger.warning("%s is not a partition's directory and is left alone", path)
+            else:
+                yield name, path
+
+    def _check_format(self) -> None:
+        path = self.path / FORMAT_NAME
+        try:
+            text = path.read_text("utf-8", errors="replace")
+        except FileNotFoundError:
+            replace_file(path, f"# Written by warmlog.\n{_FORMAT_KEY}={FORMAT_VERSION}\n".encode())
+            return
+        values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+        version = values.get(_FORMAT_KEY, "").strip()
+        if not version.isdecimal():
+            raise UnsupportedFormat(f"{path}: expected a line {_FORMAT_KEY}={FORMAT_VERSION}, found {text!r}")
+        if int(version) > FORMAT_VERSION:
+            raise UnsupportedFormat(
+                f"{self.path} was written by a newer warmlog: its format version is {version}, this one reads up to "
+                f"{FORMAT_VERSION}. Install the newer version again; nothing was changed ({path})"
+            )
+
+    def _read_state(self) -> None:
+        self._clean_ends = self._take_clean_marker()
+        self._recovery_points = self._read_checkpoint(RECOVERY_POINTS_NAME, "every log is checked from its beginning")
+        self._log_starts = self._read_checkpoint(LOG_STARTS_NAME, "logs begin with their first segment")
+        self._high_watermarks = self._read_checkpoint(HIGH_WATERMARKS_NAME, "high watermarks begin at the log start")
+
+    def _read_checkpoint(self, name: str, consequence: str) -> dict[TopicPartition, int]:
+        try:
+            return read_offsets(self.path / name)
+        except StorageError as error:
+            logger.warning("checkpoint damaged, %s: %s", consequence, error)
+            return {}
+
+    def _take_clean_marker(self) -> dict[TopicPartition, CleanEnd] | None:
+        """What the marker says, after it has been deleted; None when there is none or it says nothing of use."""
+        path = self.path / CLEAN_MARKER_NAME
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        path.unlink()
+        sync_directory(self.path)
+        try:
+            return _parse_marker(content)
+        except (ValueError, TypeError, AttributeError) as error:
+            logger.warning("%s is damaged, logs are checked as after a crash: %s", path, error)
+            return None
+
+
+def remove_deleted_partition(path: Path) -> None:
+    """Removes the directory of a deleted partition for good; ValueError for any other directory."""
+    name = parse_directory_name(path.name)
+    if name is None or name.mark != "delete":
+        raise ValueError(f"{path} is not the directory of a deleted partition")
+    shutil.rmtree(path)
+
+
+def _parse_marker(content: bytes) -> dict[TopicPartition, CleanEnd]:
+    marker = json.loads(content)
+    if marker.get("version") != _MARKER_VERSION:
+        raise ValueError(f"expected version {_MARKER_VERSION}, found {marker.get('version')!r}")
+    ends = {}
+    for directory_name, (end_offset, active_segment_bytes) in marker.get("logs", {}).items():
+        name = parse_directory_name(directory_name)
+        if name is None:
+            raise ValueError(f"{directory_name!r} is not the name of a partition's directory")
+        ends[name.topic_partition] = CleanEnd(int(end_offset), int(active_segment_bytes))
+    return ends
+
+
+def _lock(path: Path) -> int:
+    """A descriptor that holds the lock; DirectoryLocked, with the holder's pid, when another process does."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
+        os.close(descriptor)
+        raise DirectoryLocked(
+            f"data directory {path.parent} is in use by another broker: process {holder} holds the lock {path}"
+        ) from None
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor

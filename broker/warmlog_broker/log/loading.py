@@ -1,0 +1,356 @@
+"""Opening a log that may exist already: from a directory of files to everything that `Log` keeps in memory.
+
+After a clean stop nothing is scanned and no index is opened: the log end offset is the recovery point that the stop
+left, the last file must still have the size that it had then, and the producer state comes from the snapshot at the end
+offset. Otherwise the log is checked from the recovery point on (`recovery`).
+
+Leftovers: files ending in `.deleted` and `.cleaned` are unlinked; indexes without a log file as well; `.swap` files and
+whatever else there is stay where they are.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from secrets import randbelow
+from uuid import UUID
+
+from warmlog_broker.log.batch_scan import DamagedLog
+from warmlog_broker.log.checkpoints import pack_partition_metadata, read_epochs, read_partition_metadata, replace_file
+from warmlog_broker.log.config import LogConfig
+from warmlog_broker.log.damage import find_behind_damage
+from warmlog_broker.log.directory import CleanEnd, StoredState
+from warmlog_broker.log.flush import EPOCHS_NAME
+from warmlog_broker.log.leader_epochs import LeaderEpochs
+from warmlog_broker.log.open_files import OpenFiles
+from warmlog_broker.log.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
+from warmlog_broker.log.producer_snapshots import ProducerSnapshots
+from warmlog_broker.log.producer_state import ProducerStates
+from warmlog_broker.log.recovery import RecoveryReport, RecoveryRules, recover_segments, set_aside
+from warmlog_broker.log.segment import LogSegment, SegmentConfig
+from warmlog_broker.log.segments import LogSegments
+from warmlog_protocol.batch import read_batch
+from warmlog_protocol.batch.header import BatchHeader
+from warmlog_protocol.errors import CorruptBatch, InconsistentTopicId, StorageError
+
+logger = logging.getLogger(__name__)
+
+METADATA_NAME = "partition.metadata"
+LOG_SUFFIX = ".log"
+INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
+LEFTOVER_SUFFIXES = (".deleted", ".cleaned")
+SNAPSHOTS_KEPT_AT_BASES = 2
+"""Snapshots that are missing at the bases of this many last segments are taken again when the log is replayed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFactory:
+    """Opens and creates the segments of one log."""
+
+    directory: Path
+    config: LogConfig
+    open_files: OpenFiles
+    random_below: Callable[[int], int] = randbelow
+    """A random number below the one given: what is taken off segment.ms."""
+
+    def open(self, base_offset: int, now_ms: int) -> LogSegment:
+        """The segment with this base offset, created when it is not there."""
+        config = self.config
+        jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
+        return LogSegment.open(
+            self.directory,
+            base_offset,
+            config=SegmentConfig(
+                index_interval_bytes=config.index_interval_bytes,
+                max_index_bytes=config.segment_index_bytes,
+                preallocate_bytes=config.segment_bytes if config.preallocate else 0,
+            ),
+            open_files=self.open_files,
+            now_ms=now_ms,
+            roll_jitter_ms=self.random_below(jitter_ms) if jitter_ms else 0,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class LoadRequest:
+    """What is known of a log before its directory is looked into."""
+
+    factory: SegmentFactory
+    now_ms: int
+    topic_id: UUID | None
+    stored: StoredState
+    max_leader_epoch: int | None = None
+
+    @property
+    def directory(self) -> Path:
+        return self.factory.directory
+
+    def open_segment(self, base_offset: int) -> LogSegment:
+        return self.factory.open(base_offset, self.now_ms)
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """What `Log` begins with."""
+
+    segments: LogSegments
+    log_start_offset: int
+    log_end_offset: int
+    producers: ProducerStates
+    snapshots: ProducerSnapshots
+    epochs: LeaderEpochs
+    report: RecoveryReport
+    topic_id: UUID | None
+    is_new_directory: bool
+    unsynced_segments: list[LogSegment] = field(default_factory=list)
+    """Segments, the active one apart, that recovery has changed: the first flush syncs them."""
+
+
+@dataclass(slots=True)
+class _Listing:
+    """The files of a partition's directory, by what they are."""
+
+    base_offsets: list[int] = field(default_factory=list)
+    snapshot_offsets: list[int] = field(default_factory=list)
+
+
+def load_log(request: LoadRequest) -> LoadedLog:
+    """Loads, checks and repairs, or creates. Damage is not an error but in the report.
+
+    OSError when the disk does not answer, InconsistentTopicId when the directory belongs to another topic id.
+    """
+    is_new_directory = _make_directory(request.directory)
+    topic_id = settle_topic_id(request.directory, request.topic_id)
+    stored, log_start_offset = request.stored, request.stored.offsets.log_start_offset
+    listing = _list_directory(request.directory)
+    report = RecoveryReport(was_clean=stored.clean_end is not None)
+    segments = [request.open_segment(base_offset) for base_offset in listing.base_offsets]
+    epochs, are_epochs_lost = _read_epochs(request.directory, report)
+    unsynced: list[LogSegment] = []
+    end_offset = stored.offsets.recovery_point
+    if not segments:
+        end_offset = _first_offset(stored, is_new_directory, report)
+        segments = [request.open_segment(end_offset)]
+    elif not _is_as_left(segments[-1], stored.clean_end, report):
+        segments, end_offset = _recover(request, segments, epochs, report)
+        unsynced = segments
+    if end_offset < log_start_offset:
+        set_aside(segments, f"they end at {end_offset}, before the log start {log_start_offset}", report)
+        end_offset = log_start_offset
+        segments = [request.open_segment(end_offset)]
+        unsynced = []
+    loaded = LoadedLog(
+        segments=_in_order(segments),
+        log_start_offset=max(log_start_offset, segments[0].base_offset),
+        log_end_offset=end_offset,
+        producers=ProducerStates(end_offset),
+        snapshots=ProducerSnapshots(request.directory, listing.snapshot_offsets),
+        epochs=epochs,
+        report=report,
+        topic_id=topic_id,
+        is_new_directory=is_new_directory,
+        unsynced_segments=[segment for segment in unsynced if segment is not segments[-1]],
+    )
+    _restore_epochs(loaded, are_epochs_lost)
+    _restore_producers(loaded, request.now_ms)
+    return loaded
+
+
+def _make_directory(directory: Path) -> bool:
+    """Creates the partition's directory; False when it was there."""
+    try:
+        directory.mkdir()
+    except FileExistsError:
+        return False
+    return True
+
+
+def _first_offset(stored: StoredState, is_new_directory: bool, report: RecoveryReport) -> int:
+    """Where a log without a single segment begins: never below what was given out and flushed."""
+    report.was_clean = True
+    recovery_point, log_start_offset, _ = stored.offsets
+    if is_new_directory or recovery_point <= log_start_offset:
+        return log_start_offset
+    report.rebuilt.append(f"no log file is left: the log goes on at its recovery point {recovery_point}")
+    return recovery_point
+
+
+def settle_topic_id(directory: Path, topic_id: UUID | None) -> UUID | None:
+    """The topic's id, as the caller and the file in `directory` say; InconsistentTopicId when they disagree.
+
+    A file that is missing or damaged is written, durably but for its name.
+    """
+    path = directory / METADATA_NAME
+    try:
+        stored_id = read_partition_metadata(path)
+    except FileNotFoundError:
+        stored_id = None
+    except StorageError as error:
+        logger.warning("%s is written again: %s", path, error)
+        stored_id = None
+    if topic_id is None:
+        return stored_id
+    if stored_id is None:
+        replace_file(path, pack_partition_metadata(topic_id))
+    elif stored_id != topic_id:
+        raise InconsistentTopicId(f"{directory} belongs to the topic with id {stored_id}, not {topic_id}")
+    return topic_id
+
+
+def _in_order(segments: list[LogSegment]) -> LogSegments:
+    ordered = LogSegments()
+    for segment in segments:
+        ordered.add(segment)
+    return ordered
+
+
+def _list_directory(directory: Path) -> _Listing:
+    """Sorts the files, and unlinks the leftovers."""
+    listing = _Listing()
+    indexes = []
+    with os.scandir(directory) as entries:
+        names = [entry.name for entry in entries if entry.is_file()]
+    for name in names:
+        stem, suffix = name[:20], name[20:]
+        if name.endswith(LEFTOVER_SUFFIXES):
+            (directory / name).unlink()
+        elif not stem.isdecimal() or len(stem) != 20:
+            continue
+        elif suffix == LOG_SUFFIX:
+            listing.base_offsets.append(int(stem))
+        elif suffix == SNAPSHOT_SUFFIX:
+            listing.snapshot_offsets.append(int(stem))
+        elif suffix in INDEX_SUFFIXES:
+            indexes.append((int(stem), name))
+    listing.base_offsets.sort()
+    bases = set(listing.base_offsets)
+    for base_offset, name in indexes:
+        if base_offset not in bases:
+            logger.warning("%s belongs to no log file and is removed", directory / name)
+            (directory / name).unlink()
+    return listing
+
+
+def _read_epochs(directory: Path, report: RecoveryReport) -> tuple[LeaderEpochs, bool]:
+    """The leader epochs in the file, and whether they must be collected from the batches instead."""
+    path = directory / EPOCHS_NAME
+    try:
+        return LeaderEpochs(list(read_epochs(path))), False
+    except FileNotFoundError:
+        return LeaderEpochs(), True
+    except StorageError as error:
+        report.rebuilt.append(f"leader epochs were collected from the batches: {error}")
+        return LeaderEpochs(), True
+
+
+def _is_as_left(active: LogSegment, clean_end: CleanEnd | None, report: RecoveryReport) -> bool:
+    """Whether the log was closed cleanly and its last segment is what it was then."""
+    if clean_end is None:
+        return False
+    is_empty = clean_end.end_offset == active.base_offset
+    if (
+        active.size_bytes == clean_end.active_segment_bytes
+        and active.base_offset <= clean_end.end_offset
+        and is_empty == (active.size_bytes == 0)
+    ):
+        return True
+    report.rebuilt.append(
+        f"{active.path} has {active.size_bytes} bytes, the clean stop left {clean_end.active_segment_bytes} "
+        f"and the end offset {clean_end.end_offset}: the log is checked"
+    )
+    return False
+
+
+def _recover(
+    request: LoadRequest, segments: list[LogSegment], epochs: LeaderEpochs, report: RecoveryReport
+) -> tuple[list[LogSegment], int]:
+    """Checks from the recovery point on; returns all segments that stay and the offset at which the log ends."""
+    recovery_point = request.stored.offsets.recovery_point
+    first = max((n for n, segment in enumerate(segments) if segment.base_offset <= recovery_point), default=0)
+    rules = RecoveryRules(
+        recovery_point,
+        has_dense_offsets=request.factory.config.has_dense_offsets,
+        max_leader_epoch=request.max_leader_epoch,
+    )
+    epochs.truncate_from_end(max(recovery_point, segments[first].base_offset))
+    checked = recover_segments(segments[first:], rules, epochs, report)
+    segments = segments[:first] + checked.segments
+    end_offset = checked.end_offset
+    if end_offset < recovery_point:
+        segments[-1].on_become_inactive()
+        segments.append(request.open_segment(recovery_point))
+        end_offset = recovery_point
+    return segments, end_offset
+
+
+def _restore_epochs(loaded: LoadedLog, are_lost: bool) -> None:
+    """Fits the epochs to what the log holds now; collects them from all batches when their file gave nothing."""
+    epochs = loaded.epochs
+    if are_lost and loaded.segments.size_bytes:
+        logger.warning("%s is collected from the batches", loaded.snapshots.directory / EPOCHS_NAME)
+        epochs.clear()
+        for _, header, _ in _walk(loaded, loaded.log_start_offset):
+            epoch = header.partition_leader_epoch
+            if epoch > epochs.latest_epoch:
+                epochs.assign(epoch, header.base_offset)
+    epochs.truncate_from_start(loaded.log_start_offset)
+    epochs.truncate_from_end(loaded.log_end_offset)
+
+
+def _restore_producers(loaded: LoadedLog, now_ms: int) -> None:
+    """Producer state at the log end offset: the newest intact snapshot, and the batches after it."""
+    states, snapshots, end_offset = loaded.producers, loaded.snapshots, loaded.log_end_offset
+    bases = [segment.base_offset for segment in loaded.segments]
+    snapshots.remove_outside(bases[0], end_offset)
+    snapshots.remove_strays(bases)
+    snapshots.load_newest(states, first_offset=bases[0], at_most=end_offset, now_ms=now_ms)
+    if states.end_offset == end_offset:
+        return
+    if loaded.report.was_clean:
+        reason = (
+            f"the producer snapshot at {end_offset} was missing or damaged: producers were collected from the batches"
+        )
+        loaded.report.rebuilt.append(reason)
+        logger.warning("%s: %s", snapshots.directory, reason)
+    bases_without_snapshot = [base for base in bases[-SNAPSHOTS_KEPT_AT_BASES:] if base > states.end_offset]
+    for segment, header, position in _walk(loaded, states.end_offset):
+        while bases_without_snapshot and bases_without_snapshot[0] <= header.base_offset:
+            states.end_offset = bases_without_snapshot.pop(0)
+            snapshots.take(states, sync=False)
+        if header.is_control:
+            _replay_marker(states, segment, header, position, now_ms)
+        else:
+            states.replay(header, now_ms)
+    states.end_offset = end_offset
+
+
+def _replay_marker(
+    states: ProducerStates, segment: LogSegment, header: BatchHeader, position: int, now_ms: int
+) -> None:
+    """The end of a transaction, in a log that Kafka wrote. Other control batches concern no producer."""
+    batch = read_batch(segment.records.read(position, header.size_bytes))
+    try:
+        control_type = batch.control_type
+        if control_type is not None and control_type.is_end_txn:
+            states.replay_marker(header, batch.end_txn_marker().coordinator_epoch, now_ms)
+    except CorruptBatch as error:
+        logger.warning("%s, position %d: a control batch that says nothing: %s", segment.path, position, error)
+
+
+def _walk(loaded: LoadedLog, from_offset: int) -> Iterator[tuple[LogSegment, BatchHeader, int]]:
+    """(segment, header, position) of each batch with offsets from `from_offset` on, without what is damaged."""
+    damaged = {(damage.path, damage.position) for damage in loaded.report.damage}
+    for segment in loaded.segments.values(from_offset, loaded.log_end_offset + 1):
+        end_offset = segment.base_offset
+        position: int | None = 0
+        while position is not None:
+            try:
+                for header, at in segment.records.batches(position):
+                    end_offset = header.next_offset
+                    if header.last_offset >= from_offset and (segment.path, at) not in damaged:
+                        yield segment, header, at
+                position = None
+            except DamagedLog as error:
+                behind = find_behind_damage(segment.records, error.position, end_offset, loaded.log_end_offset)
+                position = behind[0] if behind else None

@@ -1,0 +1,108 @@
+"""Finding things in the segments of one log: the bytes at an offset, its place, records by time.
+
+These functions know segments and nothing of what a reader may see: `Log` says where it ends.
+"""
+
+from typing import NamedTuple
+
+from warmlog_broker.log.batch_scan import DamagedLog
+from warmlog_broker.log.file_records import FileSlice
+from warmlog_broker.log.offset_metadata import LogOffsetMetadata
+from warmlog_broker.log.segment import LogSegment, SegmentRead, TimestampAndOffset
+from warmlog_broker.log.segments import LogSegments
+from warmlog_protocol.batch.header import MAGIC_COLUMNS
+from warmlog_protocol.errors import CorruptBatch
+
+
+class FetchData(NamedTuple):
+    """What a read found. The bytes begin with the batch that holds the start offset, and may end within a batch."""
+
+    start: LogOffsetMetadata
+    """The start offset that was asked for, and where its batch begins."""
+    slices: list[FileSlice]
+    """None, or one."""
+    size_bytes: int
+    is_first_batch_incomplete: bool
+
+
+def read_segments(
+    segments: LogSegments,
+    start_offset: int,
+    max_bytes: int,
+    end: LogOffsetMetadata,
+    *,
+    min_one_batch: bool,
+    has_dense_offsets: bool,
+) -> FetchData:
+    """The batches from the one that holds `start_offset` on, or the first after it, below `end`, from one segment.
+
+    At most `max_bytes`, or with `min_one_batch` the first batch if it is larger. Nothing, at `end`, when there is none;
+    nothing as well when the place of `end` is not known. DamagedLog for a batch that cannot be the next one.
+    """
+    segment = segments.floor(start_offset)
+    while segment is not None and segment.base_offset <= end.segment_base_offset:
+        is_last = segment.base_offset == end.segment_base_offset
+        found = segment.read(
+            start_offset,
+            max_bytes,
+            max_position=end.position if is_last else segment.size_bytes,
+            min_one_batch=min_one_batch,
+        )
+        if found is not None:
+            if found.first_offset > start_offset:
+                _check_gap(segments, segment, found, start_offset, has_dense_offsets)
+            start = LogOffsetMetadata(start_offset, segment.base_offset, found.position)
+            if found.slice is None:
+                return FetchData(start, [], 0, found.is_first_batch_incomplete)
+            return FetchData(start, [found.slice], found.slice.size_bytes, found.is_first_batch_incomplete)
+        segment = segments.higher(segment.base_offset)
+    return FetchData(end, [], 0, False)
+
+
+def _check_gap(
+    segments: LogSegments, segment: LogSegment, found: SegmentRead, start_offset: int, has_dense_offsets: bool
+) -> None:
+    """DamagedLog when no batch holds `start_offset` and compaction, by Kafka if the next batch is rows, cannot be why.
+
+    It notices a base offset that is damaged, which no CRC covers, and the end of a segment that was lost.
+    """
+    header, _ = next(segment.records.batches(found.position))
+    following = segments.higher(segment.base_offset)
+    reaches_too_far = following is not None and header.last_offset >= following.base_offset
+    if reaches_too_far or (has_dense_offsets and header.magic == MAGIC_COLUMNS):
+        reason = f"offset {start_offset} expected, offsets {header.base_offset} to {header.last_offset} found"
+        raise DamagedLog(segment.path, found.position, reason)
+
+
+def locate(segments: LogSegments, offset: int) -> LogOffsetMetadata:
+    """`offset` with the place of the batch that holds it; message-only when that cannot be found."""
+    segment = segments.floor(offset)
+    if segment is None:
+        return LogOffsetMetadata(offset)
+    try:
+        found = segment.translate_offset(offset)
+    except CorruptBatch:
+        found = None
+    return (
+        LogOffsetMetadata(offset) if found is None else LogOffsetMetadata(offset, segment.base_offset, found.position)
+    )
+
+
+def find_by_timestamp(
+    segments: LogSegments, timestamp_ms: int, first_offset: int, end_offset: int
+) -> TimestampAndOffset | None:
+    """The first record in `[first_offset, end_offset)` with `timestamp_ms` or a later timestamp."""
+    for segment in segments.values(first_offset, end_offset):
+        if segment.max_timestamp_ms >= timestamp_ms:
+            found = segment.find_offset_by_timestamp(timestamp_ms, first_offset)
+            if found is not None:
+                return found if found.offset < end_offset else None
+    return None
+
+
+def find_max_timestamp(segments: LogSegments, first_offset: int, end_offset: int) -> TimestampAndOffset | None:
+    """The first record with the largest timestamp, in the segments that hold `[first_offset, end_offset)`."""
+    candidates = segments.values(first_offset, end_offset)
+    if not candidates:
+        return None
+    return max(candidates, key=lambda segment: segment.max_timestamp_ms).find_max_timestamp()

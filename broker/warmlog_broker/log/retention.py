@@ -1,0 +1,110 @@
+"""Which segments a log may give up, and when their files are unlinked.
+
+Segments go from the oldest on, for one of three reasons, each looked at in turn and from where the one before it
+stopped: all their records lie below the log start offset; without them the log still holds `retention.bytes`; their
+newest record is older than `retention.ms`. Only what lies below the high watermark goes, and never the empty active
+segment. Files are renamed to end in `.deleted` at once and unlinked after `file.delete.delay.ms`, so that a reader
+that has found them is not disturbed; what a crash leaves is unlinked at the next start.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heappop, heappush
+from itertools import count
+from typing import Literal, Protocol, TypeVar
+
+from warmlog_broker.log.config import UNLIMITED, LogConfig
+
+DELETED_SUFFIX = ".deleted"
+
+Reason = Literal["log start", "retention.bytes", "retention.ms"]
+
+
+class SegmentFacts(Protocol):
+    """What retention looks at. `largest_timestamp_ms` may cost a read, and is asked for last."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def largest_timestamp_ms(self) -> int: ...
+
+
+Segment = TypeVar("Segment", bound=SegmentFacts)
+
+
+def deletable_segments(
+    segments: Sequence[Segment],
+    *,
+    log_start_offset: int,
+    log_end_offset: int,
+    high_watermark: int,
+    config: LogConfig,
+    now_ms: int,
+) -> list[tuple[Segment, Reason]]:
+    """The segments, oldest first, that may go, with the reason for each. `segments` are all, the active one last."""
+    candidates = _below_high_watermark(segments, log_end_offset, high_watermark)
+    reasons: list[Reason] = []
+
+    next_bases = [segment.base_offset for segment in segments[1:]]
+    for next_base in next_bases[: len(candidates)]:
+        if next_base > log_start_offset:
+            break
+        reasons.append("log start")
+
+    if config.retention_bytes != UNLIMITED:
+        excess_bytes = sum(segment.size_bytes for segment in segments[len(reasons) :]) - config.retention_bytes
+        for segment in candidates[len(reasons) :]:
+            excess_bytes -= segment.size_bytes
+            if excess_bytes < 0:
+                break
+            reasons.append("retention.bytes")
+
+    if config.retention_ms != UNLIMITED:
+        for segment in candidates[len(reasons) :]:
+            if now_ms - segment.largest_timestamp_ms <= config.retention_ms:
+                break
+            reasons.append("retention.ms")
+
+    return list(zip(candidates, reasons, strict=False))
+
+
+def _below_high_watermark(segments: Sequence[Segment], log_end_offset: int, high_watermark: int) -> list[Segment]:
+    """The oldest segments that end at or below the high watermark, without an empty active one."""
+    ends = [*(segment.base_offset for segment in segments[1:]), log_end_offset]
+    candidates = [segment for segment, end_offset in zip(segments, ends, strict=True) if end_offset <= high_watermark]
+    if len(candidates) == len(segments) and segments[-1].size_bytes == 0:
+        candidates.pop()
+    return candidates
+
+
+class DueDeletions:
+    """Deletions that wait for their time. Whoever keeps house calls `run_due` now and then; nothing runs by itself."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, int, Callable[[], None]]] = []
+        self._numbers = count()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the first deletion is due; None when nothing waits."""
+        return self._waiting[0][0] if self._waiting else None
+
+    def add(self, due_ms: int, deletions: Iterable[Callable[[], None]]) -> None:
+        """Each of `deletions` is called once, from `due_ms` on."""
+        for deletion in deletions:
+            heappush(self._waiting, (due_ms, next(self._numbers), deletion))
+
+    def run_due(self, now_ms: int) -> int:
+        """Carries out what is due and returns how many that were.
+
+        An OSError passes up; the deletion that raised it is not tried again before the next start.
+        """
+        done = 0
+        while self._waiting and self._waiting[0][0] <= now_ms:
+            heappop(self._waiting)[2]()
+            done += 1
+        return done

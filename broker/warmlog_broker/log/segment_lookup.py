@@ -1,0 +1,137 @@
+"""Finding a batch, or a record, in one segment: by offset, and by time.
+
+An index leads close to it, and a scan of headers does the rest. Index entries are not believed blindly: at the
+position that an entry of the offset index gives there must be a batch that ends with the entry's offset, or a damaged
+one; and an entry of the time index must give the largest timestamp of the batch that it names. An entry that fails
+has the indexes rebuilt from the log.
+"""
+
+from typing import NamedTuple
+
+from warmlog_broker.log.batch_scan import BatchPosition, DamagedLog
+from warmlog_broker.log.file_records import FileRecords
+from warmlog_broker.log.offset_index import OffsetIndex, OffsetPosition
+from warmlog_broker.log.segment_indexes import SegmentIndexes
+from warmlog_broker.log.time_index import NO_TIMESTAMP, TimestampOffset
+from warmlog_protocol.batch import RecordBatch, read_batch
+
+
+class TimestampAndOffset(NamedTuple):
+    """A record that was found by time."""
+
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int
+
+
+class SegmentLookup:
+    """The answers that one segment's log and indexes give together."""
+
+    __slots__ = ("_base_offset", "_indexes", "_records")
+
+    def __init__(self, base_offset: int, records: FileRecords, indexes: SegmentIndexes) -> None:
+        self._base_offset = base_offset
+        self._records = records
+        self._indexes = indexes
+
+    def find_batch(self, offset: int) -> BatchPosition | None:
+        """The first batch whose last offset is `offset` or greater; None when all lie below.
+
+        DamagedLog when there should be a batch on the way from the index entry before it, and is none.
+        """
+        index = self._indexes.for_offsets()
+        if index is None:
+            return self._records.search_for_offset(offset)
+        entry = index.lookup(offset)
+        position = entry.position
+        try:
+            found = self._records.search_for_offset(offset, position)
+        except DamagedLog as error:
+            if error.position != position or position == 0:
+                raise
+            return self._find_without(entry, index, offset)
+        if found is None:
+            is_wrong = offset <= index.last_offset and index.entries > 0
+        else:
+            is_wrong = found.position == position > 0 and found.last_offset > entry.offset
+        return self._find_without(entry, index, offset) if is_wrong else found
+
+    def next_offset(self) -> int:
+        """The last offset + 1; the base offset of an empty segment."""
+        index = self._indexes.for_offsets()
+        next_offset = self._base_offset
+        for header, _ in self._records.batches(0 if index is None else index.lookup(index.last_offset).position):
+            next_offset = header.next_offset
+        return next_offset
+
+    def find_time(self, timestamp_ms: int, starting_offset: int) -> TimestampAndOffset | None:
+        """The first record from `starting_offset` on with `timestamp_ms` or a later one; None when there is none."""
+        entry = self._time_entry(timestamp_ms)
+        start = self._position_before(max(entry.offset, starting_offset))
+        for header, position in self._records.batches(start):
+            if header.max_timestamp_ms >= timestamp_ms and header.last_offset >= starting_offset:
+                batch = read_batch(self._records.read(position, header.size_bytes))
+                found = _first_record_from(batch, timestamp_ms, starting_offset)
+                if found is not None:
+                    return found
+        return None
+
+    def find_largest(self, largest: TimestampOffset) -> TimestampAndOffset | None:
+        """The first record with the segment's largest timestamp, given that and the last offset of its batch."""
+        if largest.timestamp_ms < 0:
+            return None
+        for header, position in self._records.batches(self._position_before(largest.offset)):
+            if header.max_timestamp_ms == largest.timestamp_ms:
+                batch = read_batch(self._records.read(position, header.size_bytes))
+                return _first_record_from(batch, largest.timestamp_ms, self._base_offset)
+        return None
+
+    def _find_without(self, entry: OffsetPosition, index: OffsetIndex, offset: int) -> BatchPosition | None:
+        """Finds `offset` without `entry`, at whose position its batch is not.
+
+        Either the log is damaged there, which a walk from the entry before it meets at the same place; or the entry
+        is wrong.
+        """
+        previous = index.lookup(entry.offset - 1)
+        start = previous.position if 0 <= previous.position < entry.position else 0
+        found = None
+        try:
+            found = self._records.search_for_offset(offset, start)
+        except DamagedLog as error:
+            if start == 0 or error.position == entry.position:
+                raise
+        if start and (found is None or (found.position == start and found.last_offset > previous.offset)):
+            found = self._records.search_for_offset(offset)
+        self._indexes.rebuild(f"{index.path} has {entry}, and another batch, or none, lies there")
+        return found
+
+    def _position_before(self, offset: int) -> int:
+        """A batch boundary at or before the batch that holds `offset`, and not far from it."""
+        found = self.find_batch(offset)
+        return self._records.size_bytes if found is None else found.position
+
+    def _time_entry(self, timestamp_ms: int) -> TimestampOffset:
+        """The time index's entry at or before `timestamp_ms`. One that its batch gives the lie is not believed."""
+        index = self._indexes.for_times()
+        if index is None:
+            return TimestampOffset(NO_TIMESTAMP, self._base_offset)
+        entry = index.lookup(timestamp_ms)
+        if entry.timestamp_ms == NO_TIMESTAMP or self._max_timestamp_at(entry.offset) == entry.timestamp_ms:
+            return entry
+        self._indexes.rebuild(f"{index.path} has {entry}, and that batch has another max timestamp")
+        return self._indexes.time.get().lookup(timestamp_ms)
+
+    def _max_timestamp_at(self, offset: int) -> int | None:
+        found = self.find_batch(offset)
+        if found is None:
+            return None
+        header, _ = next(self._records.batches(found.position))
+        return header.max_timestamp_ms
+
+
+def _first_record_from(batch: RecordBatch, timestamp_ms: int, starting_offset: int) -> TimestampAndOffset | None:
+    """The first record of `batch` that is as late and as far on as both say."""
+    for offset, record_timestamp_ms in zip(batch.offsets(), batch.timestamps_ms(), strict=True):
+        if record_timestamp_ms >= timestamp_ms and offset >= starting_offset:
+            return TimestampAndOffset(record_timestamp_ms, offset, batch.header.partition_leader_epoch)
+    return None

@@ -1,0 +1,58 @@
+"""The name of a partition, and the directory names that it is kept under.
+
+::
+
+    flights-3                                            the partition 3 of the topic flights
+    flights-3.0123456789abcdef0123456789abcdef-delete    the same, deleted: removed after file.delete.delay.ms
+
+The last "-" parts topic and number, as topics may contain dashes. File names have at most 255 characters, so the
+topic in a name of the second form is cut where it must be. Kafka also knows the endings `-future` and `-stray`: such
+directories are recognised and left alone.
+"""
+
+import re
+from typing import NamedTuple
+from uuid import UUID, uuid4
+
+MAX_NAME_CHARACTERS = 255
+
+_LIVE = re.compile(r"(?P<topic>.+)-(?P<partition>[0-9]+)", re.ASCII)
+_MARKED = re.compile(r"(?P<live>.+)\.(?P<uuid>[0-9a-f]{32})-(?P<mark>delete|future|stray)", re.ASCII)
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    partition: int
+
+    @property
+    def directory_name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class PartitionDirectoryName(NamedTuple):
+    """What the name of a directory says. `mark` is "" for a partition in use, else "delete", "future" or "stray"."""
+
+    topic_partition: TopicPartition
+    mark: str
+
+
+def parse_directory_name(name: str) -> PartitionDirectoryName | None:
+    """What `name` stands for; None when it is not the name of a partition's directory."""
+    mark = ""
+    marked = _MARKED.fullmatch(name)
+    if marked:
+        name, mark = marked["live"], marked["mark"]
+    elif name.endswith(("-delete", "-future", "-stray")):
+        return None
+    live = _LIVE.fullmatch(name)
+    if live is None:
+        return None
+    return PartitionDirectoryName(TopicPartition(live["topic"], int(live["partition"])), mark)
+
+
+def deleted_directory_name(topic_partition: TopicPartition, unique: UUID | None = None) -> str:
+    """The name under which a deleted partition waits to be removed; another one at each call."""
+    ending = f"-{topic_partition.partition}.{(unique or uuid4()).hex}-delete"
+    return topic_partition.topic[: MAX_NAME_CHARACTERS - len(ending)] + ending

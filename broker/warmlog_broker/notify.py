@@ -1,0 +1,62 @@
+"""What systemd wants to know of a service of `Type=notify`: sd_notify(3), without a library.
+
+The service manager names a datagram socket in `NOTIFY_SOCKET`: a path, or an abstract name that begins with "@".
+Each datagram holds lines `NAME=value`. With `WATCHDOG_USEC` the manager wants a sign of life that often; it gets one
+twice as often. Without these variables, nothing happens.
+"""
+
+import logging
+import os
+import socket
+from collections.abc import Mapping
+
+READY = "READY=1"
+STOPPING = "STOPPING=1"
+ALIVE = "WATCHDOG=1"
+EXTENSION_US = 30_000_000
+
+_log = logging.getLogger(__name__)
+
+
+def status(text: str) -> str:
+    """The line that `systemctl status` shows."""
+    return f"STATUS={text}"
+
+
+def extend_timeout(microseconds: int = EXTENSION_US) -> str:
+    """Asks for this much more time, from now on, before start or stop count as failed."""
+    return f"EXTEND_TIMEOUT_USEC={microseconds}"
+
+
+class ServiceManager:
+    """Whoever started this process, if it wants to be told."""
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        address = environment.get("NOTIFY_SOCKET", "")
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self._alive_interval_s = _watchdog_interval_s(environment) / 2
+        self._alive_s = 0.0
+
+    def tell(self, *lines: str) -> None:
+        """Sends `lines` at once. A manager that does not listen is logged and otherwise ignored."""
+        if not self._address:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as notify:
+                notify.sendto("\n".join(lines).encode(), self._address)
+        except OSError as error:
+            _log.warning("cannot notify the service manager at %r: %s", self._address, error)
+
+    def keep_alive(self, now_s: float) -> None:
+        """Gives the sign of life when it is time to; to be called often."""
+        if self._alive_interval_s and now_s - self._alive_s >= self._alive_interval_s:
+            self._alive_s = now_s
+            self.tell(ALIVE)
+
+
+def _watchdog_interval_s(environment: Mapping[str, str]) -> float:
+    """How often this process must give a sign of life; 0: never."""
+    interval, process = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", "")
+    if not interval.isdecimal() or (process and process != str(os.getpid())):
+        return 0.0
+    return int(interval) / 1_000_000

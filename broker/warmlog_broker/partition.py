@@ -1,0 +1,224 @@
+"""One partition as the broker serves it: its log, its high watermark, and who waits for that to move.
+
+With one replica the high watermark is the flushed offset; on a topic with write.caching it is the log end offset. What
+is appended lies between the two until a flush is over. A partition whose disk failed is offline: every use of it raises
+StorageError until a restart has read it again.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Collection
+from typing import NamedTuple, Protocol
+
+from warmlog_broker.log.config import LogConfig
+from warmlog_broker.log.directory import LogOffsets
+from warmlog_broker.log.flush import FlushPlan
+from warmlog_broker.log.log import AppendInfo, Log, ReadBound
+from warmlog_broker.log.offset_metadata import LogOffsetMetadata
+from warmlog_broker.log.topic_partition import TopicPartition
+from warmlog_broker.log.validation import check_batch
+from warmlog_protocol.batch.header import Buffer
+from warmlog_protocol.errors import (
+    ApiError,
+    FencedLeaderEpoch,
+    InvalidRequiredAcks,
+    StorageError,
+    UnknownLeaderEpoch,
+    UnknownProducerId,
+)
+from warmlog_protocol.messages import ACKS_ALL, CONSUMER_REPLICA_ID, IsolationLevel
+
+NO_LEADER_EPOCH = -1
+
+_log = logging.getLogger(__name__)
+
+
+def read_bound(isolation: int, replica_id: int) -> ReadBound:
+    """Up to where somebody reads: a consumer by its isolation level, a replica or a tool up to the log end."""
+    if replica_id != CONSUMER_REPLICA_ID:
+        return "log_end"
+    return "committed" if isolation == IsolationLevel.READ_COMMITTED else "high_watermark"
+
+
+class AppendWaiter(Protocol):
+    """Somebody who waits until what was appended is durable."""
+
+    def complete(self, index: int, error: ApiError | None) -> None:
+        """Called once: the batch with the waiter's own `index` is below the high watermark, or never will be."""
+        ...
+
+
+class ReadWaiter(Protocol):
+    """Somebody who waits until there is more to read."""
+
+    def partition_moved(self, partition: "Partition") -> None:
+        """A bound moved, or the partition went away."""
+        ...
+
+
+class _WaitingAppend(NamedTuple):
+    end_offset: int
+    waiter: AppendWaiter
+    place: int
+
+
+class Partition:
+    """The leader's view of one partition. All methods belong to the event loop's thread."""
+
+    def __init__(self, key: TopicPartition, log: Log | None, config: LogConfig, leader_epoch: int) -> None:
+        """`log` None: it could not be opened, and the partition is offline."""
+        self.key = key
+        self.config = config
+        self.leader_epoch = leader_epoch
+        self.is_deleted = False
+        self._log = log
+        self._waiting_appends: deque[_WaitingAppend] = deque()
+        self._readers: set[ReadWaiter] = set()
+        self._log_end_readers: set[ReadWaiter] = set()
+
+    def __repr__(self) -> str:
+        return f"Partition({self.key.directory_name})"
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether its disk failed."""
+        return self._log is None or self._log.failure != ""
+
+    @property
+    def log(self) -> Log:
+        """The log; StorageError while the partition is offline."""
+        if self._log is None or self._log.failure:
+            raise self._offline()
+        return self._log
+
+    @property
+    def offsets(self) -> LogOffsets | None:
+        """What checkpoints keep of the log, also of one that has failed; None when it could not be opened."""
+        return None if self._log is None else self._log.offsets
+
+    def check_leader_epoch(self, epoch: int) -> None:
+        """Passes when the asker knows of the leader epoch in force, or does not care (-1)."""
+        if epoch in (NO_LEADER_EPOCH, self.leader_epoch):
+            return
+        if epoch < self.leader_epoch:
+            raise FencedLeaderEpoch(f"{self.key.directory_name}: leader epoch {epoch}, it is {self.leader_epoch} now")
+        raise UnknownLeaderEpoch(
+            f"{self.key.directory_name}: leader epoch {epoch}, it is only {self.leader_epoch} here"
+        )
+
+    # --- writing ----------------------------------------------------------------------------------------------------
+
+    def append(self, batch: Buffer, *, acks: int, now_ms: int, next_producer_id: int) -> AppendInfo:
+        """Appends one client's batch. `batch` may be borrowed memory; not durable on return.
+
+        Raises what `check_batch` and `Log.append_as_leader` raise. A disk that is full can be tried again; after any
+        other failure of the disk the partition is offline. `next_producer_id` is the first that was never given out.
+        """
+        log = self.log
+        checked = check_batch(batch, self.config.max_message_bytes)
+        producer_id = checked.header.producer_id
+        if producer_id >= 0:
+            if acks != ACKS_ALL:
+                raise InvalidRequiredAcks(f"an idempotent producer needs acks=all (-1), not {acks}")
+            if producer_id >= next_producer_id:
+                raise UnknownProducerId(f"producer id {producer_id} was never given out by this broker")
+        try:
+            return log.append_as_leader(checked, leader_epoch=self.leader_epoch, now_ms=now_ms)
+        except StorageError as error:
+            _log.error("%s: a batch was refused: %s", self.key.directory_name, error)
+            self.check_failure()
+            raise
+
+    def is_durable_below(self, end_offset: int) -> bool:
+        """Whether `acks=all` may be answered for what ends at `end_offset` (exclusive)."""
+        assert self._log is not None
+        return end_offset <= self._log.high_watermark
+
+    def wait_for_flush(self, end_offset: int, waiter: AppendWaiter, index: int) -> None:
+        """`waiter.complete(index, …)` is called once the high watermark is at or above `end_offset`."""
+        waiting = self._waiting_appends
+        if not waiting or waiting[-1].end_offset <= end_offset:
+            waiting.append(_WaitingAppend(end_offset, waiter, index))
+            return
+        # A duplicate waits for its original, behind which others wait already.
+        position = next(i for i, other in enumerate(waiting) if other.end_offset > end_offset)
+        waiting.insert(position, _WaitingAppend(end_offset, waiter, index))
+
+    def prepare_flush(self) -> FlushPlan | None:
+        """What to sync; None when everything is durable, or nothing can be done for it any more."""
+        return None if self.is_offline or self.is_deleted else self.log.prepare_flush()
+
+    def flushed(self, plan: FlushPlan, now_ms: int) -> None:
+        """Takes note that `plan` has run. Nobody is told before `wake`."""
+        if not self.is_offline and not self.is_deleted:
+            self.log.update_high_watermark(self.log.mark_flushed(plan, now_ms))
+
+    # --- waking -----------------------------------------------------------------------------------------------------
+
+    def add_reader(self, reader: ReadWaiter, bound: ReadBound) -> None:
+        """`reader.partition_moved` is called whenever `bound` moves, until it is removed."""
+        (self._log_end_readers if bound == "log_end" else self._readers).add(reader)
+
+    def remove_reader(self, reader: ReadWaiter) -> None:
+        """The inverse of `add_reader`; harmless when that was done before."""
+        self._readers.discard(reader)
+        self._log_end_readers.discard(reader)
+
+    def wake_after_append(self) -> None:
+        """The log end moved, and with write.caching the high watermark too."""
+        if self._log_end_readers:
+            self._wake(self._log_end_readers)
+        if self.config.write_caching:
+            self.wake()
+
+    def wake(self) -> None:
+        """The high watermark may have moved: tells those who wait for a flush, and those who wait for data."""
+        waiting = self._waiting_appends
+        if waiting:
+            while waiting and self.is_durable_below(waiting[0].end_offset):
+                _, waiter, index = waiting.popleft()
+                waiter.complete(index, None)
+        if self._readers:
+            self._wake(self._readers)
+
+    def end_of(self, bound: ReadBound) -> LogOffsetMetadata:
+        """Where reading ends for `bound`; StorageError while the partition is offline."""
+        log = self.log
+        if bound == "log_end":
+            return log.log_end_metadata
+        return log.high_watermark_metadata if bound == "high_watermark" else log.last_stable_metadata
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def take_offline(self, reason: str) -> None:
+        """The disk failed: fails everybody who waits, and everybody who comes. Nothing more is written."""
+        if self._log is not None:
+            self._log.fail(reason)
+        self.check_failure()
+
+    def check_failure(self) -> None:
+        """Fails everybody who waits, if the log has failed."""
+        if self.is_offline and not self.is_deleted:
+            self._fail_waiters(self._offline())
+
+    def deleted(self, error: ApiError) -> None:
+        """The topic is gone: whoever waits gets `error`."""
+        self.is_deleted = True
+        self._fail_waiters(error)
+
+    def _offline(self) -> StorageError:
+        reason = "its log could not be opened" if self._log is None else self._log.failure
+        return StorageError(
+            f"{self.key.directory_name} is offline until a restart of the broker has checked it: {reason}"
+        )
+
+    def _fail_waiters(self, error: ApiError) -> None:
+        waiting, self._waiting_appends = self._waiting_appends, deque()
+        for _, waiter, index in waiting:
+            waiter.complete(index, error)
+        self._wake(self._readers)
+        self._wake(self._log_end_readers)
+
+    def _wake(self, readers: Collection[ReadWaiter]) -> None:
+        for reader in list(readers):
+            reader.partition_moved(self)

@@ -1,0 +1,200 @@
+"""What one connection has to send, in order: frames from memory, and ranges of log files.
+
+On a plaintext connection file ranges go out by `sendfile`. uvloop has no writable event for a transport's descriptor,
+so the two ways of sending take turns: while the transport's own buffer is empty the queue calls `os.sendfile` on its
+non-blocking socket; once the socket takes no more, the next piece is read and handed to the transport, whose
+`resume_writing` says when the socket has taken it all, and `sendfile` goes on behind it. So at most one piece of a
+file is in memory for each connection, however slow its reader, and nobody else waits for it.
+
+Without sendfile (for TLS, or by the setting fetch.sendfile.enable) every piece goes through the transport.
+
+Measured on loopback, uvloop 0.23, page cache, 2 cores, answers of 1 MiB with 4 in flight: sendfile 3.2 to 3.4 GB/s
+with 0.12 s of broker CPU a GB; pread in pieces of 256 KiB through the transport 1.9 to 2.3 GB/s with 0.5 s; pread into
+one buffer of 1 MiB and a direct send 2.3 to 2.9 GB/s with 0.4 s. Answers of 8 MiB: 3.1 to 3.3, 1.8 to 2.1 and 1.8 to
+2.4 GB/s.
+"""
+
+import asyncio
+import logging
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+
+from warmlog_broker.log.file_records import FileSlice
+from warmlog_protocol.errors import WarmlogError
+
+PIECE_BYTES = 256 * 1024
+"""What is read into memory at a time."""
+TURN_BYTES = 4 * 1024 * 1024
+"""A reader that takes data as fast as it is sent lets others have a turn after this much."""
+WARM_BYTES = 1024 * 1024
+"""How far ahead it is made sure that data is in the page cache."""
+PAUSE_ABOVE_BYTES = 128 * 1024
+"""The transport says pause_writing above this, and resume_writing once it has sent everything."""
+
+_log = logging.getLogger(__name__)
+
+
+class FileEnded(WarmlogError):
+    """A log file is shorter than the range of it that was promised to a reader."""
+
+
+def read_through(piece: FileSlice) -> None:
+    """Brings `piece` into the page cache. Runs in a thread; OSError when the disk refuses."""
+    for position in range(0, piece.size_bytes, PIECE_BYTES):
+        piece.slice(position, PIECE_BYTES).pread()
+
+
+class SendQueue:
+    """The frames and file ranges that wait to be sent on one transport."""
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        *,
+        cold_readers: Executor,
+        uses_sendfile: bool,
+        on_sent: Callable[[], None],
+    ) -> None:
+        """`on_sent` is called when some of what had to wait has been sent without anybody calling `pump`."""
+        self.queued_bytes = 0
+        """Not yet handed to the transport or the socket."""
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._descriptor: int = transport.get_extra_info("socket").fileno()
+        self._cold_readers = cold_readers
+        self._uses_sendfile = uses_sendfile
+        self._on_sent = on_sent
+        self._queue: deque[bytes | FileSlice] = deque()
+        self._position = 0
+        self._warm_bytes = sys.maxsize
+        self._is_paused = self._is_reading_cold = self._is_pumping = False
+        transport.set_write_buffer_limits(high=PAUSE_ABOVE_BYTES, low=0)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything was sent, as far as this process is concerned."""
+        return not self._queue and self._transport.get_write_buffer_size() == 0
+
+    def push(self, frame: bytes, slices: Sequence[FileSlice] = ()) -> None:
+        """Queues `frame` and, right behind it, `slices`, which are in the page cache. Nothing is sent before `pump`."""
+        self._queue.append(frame)
+        self.queued_bytes += len(frame)
+        for piece in slices:
+            self._queue.append(piece)
+            self.queued_bytes += piece.size_bytes
+
+    def clear(self) -> None:
+        """Forgets what was not sent: the connection is gone."""
+        self._queue.clear()
+        self.queued_bytes = self._position = 0
+
+    def pause(self) -> None:
+        """The transport has all that it should hold."""
+        self._is_paused = True
+        self._warm_bytes = 0
+
+    def resume(self) -> None:
+        """The transport has sent all that it held."""
+        self._is_paused = False
+        self._go_on()
+
+    def pump(self) -> None:
+        """Sends as much as the socket takes now; the rest follows by itself."""
+        if self._is_pumping:
+            return
+        self._is_pumping = True
+        try:
+            self._send_a_turn()
+        except OSError as error:
+            _log.info("sending failed: %s", error)
+            self._transport.abort()
+        except WarmlogError as error:
+            _log.error("sending failed, the connection is closed: %s", error)
+            self._transport.abort()
+        finally:
+            self._is_pumping = False
+
+    def _go_on(self) -> None:
+        self.pump()
+        self._on_sent()
+
+    def _send_a_turn(self) -> None:
+        left = TURN_BYTES
+        while self._queue and not self._is_paused and not self._is_reading_cold:
+            if self._transport.is_closing():
+                self.clear()
+                return
+            if left <= 0:
+                self._loop.call_soon(self._go_on)
+                return
+            item = self._queue[0]
+            left -= self._send_frames() if isinstance(item, bytes) else self._send_from_file(item)
+        if not self._queue:
+            self._warm_bytes = sys.maxsize
+
+    def _send_frames(self) -> int:
+        """Sends the frames at the head of the queue in one write; returns their size."""
+        frames: list[bytes] = []
+        while self._queue and isinstance(frame := self._queue[0], bytes):
+            frames.append(frame)
+            self._queue.popleft()
+        data = b"".join(frames) if len(frames) > 1 else frames[0]
+        self.queued_bytes -= len(data)
+        self._transport.write(data)
+        return len(data)
+
+    def _send_from_file(self, item: FileSlice) -> int:
+        """Sends some of the range at the head of the queue; returns how many bytes, 0 when it is being read first."""
+        rest = item.slice(self._position, min(item.size_bytes - self._position, TURN_BYTES))
+        if self._warm_bytes <= 0 and not self._is_warm(rest):
+            return 0
+        rest = rest.slice(0, self._warm_bytes)
+        if self._uses_sendfile and self._transport.get_write_buffer_size() == 0:
+            sent = self._sendfile(rest)
+            if sent:
+                return self._advance(item, sent)
+        piece = rest.slice(0, PIECE_BYTES).pread()
+        self._transport.write(piece)
+        return self._advance(item, len(piece))
+
+    def _sendfile(self, rest: FileSlice) -> int:
+        try:
+            sent = os.sendfile(self._descriptor, rest.fileno(), rest.position, rest.size_bytes)
+        except BlockingIOError:
+            return 0
+        if not sent:
+            raise FileEnded(f"{rest.file.path} ends before position {rest.position}, {rest.size_bytes} bytes expected")
+        return sent
+
+    def _advance(self, item: FileSlice, sent: int) -> int:
+        self.queued_bytes -= sent
+        self._warm_bytes -= sent
+        self._position += sent
+        if self._position >= item.size_bytes:
+            self._queue.popleft()
+            self._position = 0
+        return sent
+
+    def _is_warm(self, rest: FileSlice) -> bool:
+        """Whether the next bytes can be sent without waiting for the disk. If not, a thread reads them first."""
+        piece = rest.slice(0, WARM_BYTES)
+        if piece.is_cached():
+            self._warm_bytes = piece.size_bytes
+            return True
+        self._is_reading_cold = True
+        reading = self._loop.run_in_executor(self._cold_readers, read_through, piece)
+        reading.add_done_callback(lambda done: self._cold_read_done(done, piece.size_bytes))
+        return False
+
+    def _cold_read_done(self, reading: "asyncio.Future[None]", size_bytes: int) -> None:
+        self._is_reading_cold = False
+        error = None if reading.cancelled() else reading.exception()
+        if error is not None:
+            _log.error("sending failed, the connection is closed: %s", error)
+            self._transport.abort()
+            return
+        self._warm_bytes = size_bytes
+        self._go_on()

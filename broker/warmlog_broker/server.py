@@ -1,0 +1,284 @@
+"""The broker as a whole: started, serving, stopped.
+
+Stopping takes these steps: no further connections or requests; what is under way is answered or, after
+shutdown.drain.ms, cut; everything is flushed; logs are closed, checkpoints written and, for every log that was closed
+well, a note is left that spares the next start from checking it.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from warmlog_broker.checkpoint_writer import CheckpointWriter
+from warmlog_broker.closing import close_logs
+from warmlog_broker.config import BrokerConfig, format_address
+from warmlog_broker.connections import Connections
+from warmlog_broker.deletion import DoomedDirectories
+from warmlog_broker.fetch_waits import FetchWaits
+from warmlog_broker.file_limit import RESERVED, raise_file_limit, share_files
+from warmlog_broker.flusher import Flusher
+from warmlog_broker.handlers import handle
+from warmlog_broker.housekeeping import Housekeeping
+from warmlog_broker.listening import CannotListen, bind
+from warmlog_broker.log.directory import DataDirectory, DirectoryLocked
+from warmlog_broker.log.open_files import OpenFiles
+from warmlog_broker.metadata import Metadata
+from warmlog_broker.notify import READY, STOPPING, ServiceManager, extend_timeout, status
+from warmlog_broker.outbox import Outbox
+from warmlog_broker.producer_ids import ProducerIds
+from warmlog_broker.request_memory import RequestMemory
+from warmlog_broker.sending import SendQueue
+from warmlog_broker.services import Services
+from warmlog_broker.session import Session, SessionContext
+from warmlog_broker.startup import LogOpener, Progress, Stored, load_partitions, lock_and_read, refuse_if_locked
+from warmlog_broker.tasks import Tasks
+from warmlog_broker.topics import Topics
+
+TICK_S = 0.2
+BACKLOG = 1024
+CLOSE_TIMEOUT_S = 5.0
+TASKS_TIMEOUT_S = 5.0
+DISK_THREADS = 4
+"""For what is done one at a time: metadata, checkpoints, making and removing directories."""
+
+_log = logging.getLogger(__name__)
+
+
+def broker_version() -> str:
+    """The version of the installed distribution."""
+    try:
+        return version("warmlog")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+class Broker:
+    """One broker in the running event loop. Use `start_broker`."""
+
+    def __init__(self, config: BrokerConfig, service_manager: ServiceManager) -> None:
+        self.config = config
+        self.port = 0
+        self._service_manager = service_manager
+        self._loop = asyncio.get_running_loop()
+        self._disk = ThreadPoolExecutor(DISK_THREADS, "disk")
+        self._cold_readers = ThreadPoolExecutor(config.cold_read_threads, "cold-read")
+        self._outbox = Outbox()
+        self._tasks = Tasks()
+        self._connections = Connections(config.max_connections, config.max_connections_per_ip)
+        self._listeners: list[asyncio.Server] = []
+        self._ticking: asyncio.Task[None] | None = None
+        self._is_stopped = False
+        self._directory: DataDirectory
+        self._metadata: Metadata
+        self._flusher: Flusher
+        self._checkpoints: CheckpointWriter
+        self._housekeeping: Housekeeping
+        self.topics: Topics
+        self.services: Services
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT at which it listens."""
+        return format_address(self.config.address[0], self.port)
+
+    async def start(self) -> None:
+        """Returns when connections are accepted. Raises CannotListen, DataDirectoryError or StorageError."""
+        shares = share_files(
+            raise_file_limit(self.config.max_connections + self.config.max_open_files + RESERVED),
+            connections=self.config.max_connections,
+            open_files=self.config.max_open_files,
+        )
+        self.config = replace(self.config, max_connections=shares.connections, max_open_files=shares.open_files)
+        self._connections.limit = shares.connections
+        sockets = self._bind()
+        try:
+            self._directory, metadata_log = lock_and_read(self.config)
+            opener = LogOpener(self._directory, OpenFiles(self.config.max_open_files))
+            progress = Progress(self._report_progress)
+            load = partial(load_partitions, self._directory, metadata_log, opener, self.config, progress)
+            stored = await self._loop.run_in_executor(self._disk, load)
+            self._assemble(stored, opener)
+            await self._listen(sockets)
+        except BaseException:
+            for listener in sockets:
+                listener.close()
+            self._disk.shutdown()
+            self._cold_readers.shutdown()
+            raise
+        self._housekeeping.start()
+        self._ticking = self._loop.create_task(self._tick(), name="tick")
+
+    async def stop(self) -> bool:
+        """Stops in order, as described above; returns whether all logs were closed well. Once only."""
+        if self._is_stopped:
+            return True
+        self._is_stopped = True
+        self._service_manager.tell(STOPPING, status("finishing requests"))
+        for listener in self._listeners:
+            listener.close()
+        await self._drain()
+        if self._ticking is not None:
+            self._ticking.cancel()
+            await asyncio.wait([self._ticking])
+        await self._tasks.finish(TASKS_TIMEOUT_S)
+        await self._housekeeping.stop()
+        self._service_manager.tell(status("flushing"))
+        await self._flusher.flush_all()
+        self._flusher.close()
+        is_clean = await self._close_logs()
+        self._directory.close()
+        self._disk.shutdown()
+        self._cold_readers.shutdown()
+        return is_clean
+
+    def tell_ready(self) -> None:
+        """Lets the service manager know that the broker serves."""
+        self._service_manager.tell(READY, status(f"listening on {self.address}"))
+
+    def _bind(self) -> list[socket.socket]:
+        """A second broker on the same directory and port is told about the directory: that says more."""
+        try:
+            return bind(*self.config.address)
+        except CannotListen:
+            try:
+                refuse_if_locked(Path(self.config.data_dir))
+            except DirectoryLocked as error:
+                raise error from None
+            raise
+
+    def _assemble(self, stored: Stored, opener: LogOpener) -> None:
+        config = self.config
+        data_dir = Path(config.data_dir)
+        self._metadata = Metadata(stored.metadata_log, self._disk)
+        self._checkpoints = CheckpointWriter(self._directory, self._disk)
+        self._flusher = Flusher(
+            data_dir,
+            threads=config.flush_threads,
+            syncfs_files=config.flush_syncfs_files,
+            outbox=self._outbox,
+            on_flushed=self._checkpoints.note,
+        )
+        doomed = DoomedDirectories(self._disk)
+        doomed.add(stored.deleted_paths, 0)
+        self.topics = Topics(
+            self._metadata,
+            config=config,
+            open_log=opener.create,
+            checkpoints=self._checkpoints,
+            threads=self._disk,
+            on_deleted=doomed.add,
+        )
+        for entry, logs in stored.topics:
+            self.topics.add(entry, logs)
+        self._housekeeping = Housekeeping(
+            config=config,
+            topics=self.topics,
+            flusher=self._flusher,
+            checkpoints=self._checkpoints,
+            doomed=doomed,
+            outbox=self._outbox,
+            threads=self._disk,
+        )
+        cluster = stored.metadata_log.state.cluster
+        assert cluster is not None
+        self.services = Services(
+            config=config,
+            cluster_id=cluster.cluster_id,
+            version=broker_version(),
+            topics=self.topics,
+            flusher=self._flusher,
+            fetch_waits=FetchWaits(config.fetch_max_waits, self._outbox),
+            producer_ids=ProducerIds(self._metadata, config.producer_id_block_size),
+            cold_readers=self._cold_readers,
+            outbox=self._outbox,
+            tasks=self._tasks,
+        )
+
+    async def _listen(self, sockets: list[socket.socket]) -> None:
+        context = SessionContext(
+            config=self.config,
+            connections=self._connections,
+            memory=RequestMemory(self.config.queued_max_request_bytes),
+            outbox=self._outbox,
+            tasks=self._tasks,
+            handle=partial(handle, self.services),
+            drop_waits=self.services.fetch_waits.forget,
+            make_send_queue=self._make_send_queue,
+        )
+        self.port = sockets[0].getsockname()[1]
+        for listener in sockets:
+            self._listeners.append(
+                await self._loop.create_server(lambda: Session(context), sock=listener, backlog=BACKLOG)
+            )
+
+    def _make_send_queue(self, transport: asyncio.Transport, on_sent: Callable[[], None]) -> SendQueue:
+        return SendQueue(
+            transport,
+            cold_readers=self._cold_readers,
+            uses_sendfile=self.config.fetch_sendfile_enable,
+            on_sent=on_sent,
+        )
+
+    async def _drain(self) -> None:
+        """Nobody is served any more; what is under way gets its answer, if there is time."""
+        self.services.fetch_waits.finish_all()
+        self._outbox.send()
+        for session in self._connections:
+            session.stop()
+        await self._flusher.flush_all()
+        await self._connections.wait_until_gone(self.config.shutdown_drain_ms / 1000)
+        for session in self._connections:
+            session.close("the broker stops")
+        await self._connections.wait_until_gone(CLOSE_TIMEOUT_S)
+
+    async def _close_logs(self) -> bool:
+        """Closes the logs, and writes down how they were left."""
+        partitions = self.topics.partitions
+        ends = await self._loop.run_in_executor(self._disk, close_logs, partitions, self.config)
+        self._checkpoints.note(partitions)
+        try:
+            await self._checkpoints.write()
+            await self._metadata.close()
+            await self._loop.run_in_executor(self._disk, self._directory.mark_clean, ends)
+        except OSError as error:
+            _log.error("the next start will check all logs, this stop could not be written down: %s", error)
+            return False
+        return len(ends) == len(partitions)
+
+    async def _tick(self) -> None:
+        """Deadlines of connections, and the sign of life that the service manager may want."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            now_s = self._loop.time()
+            for session in self._connections:
+                session.tick(now_s)
+            self._outbox.send()
+            self._service_manager.keep_alive(now_s)
+
+    def _report_progress(self, done: int, total: int) -> None:
+        text = f"checked {done} of {total} partitions"
+        _log.info(text)
+        self._service_manager.tell(status(text), extend_timeout())
+
+
+async def start_broker(config: BrokerConfig, service_manager: ServiceManager | None = None) -> Broker:
+    """A broker that accepts connections; stop it with `await broker.stop()` or use it as an async context manager."""
+    broker = Broker(config, service_manager or ServiceManager({}))
+    await broker.start()
+    return broker

@@ -1,0 +1,81 @@
+"""The whole life of a broker process: from a configuration to an exit code."""
+
+import asyncio
+import logging
+import signal
+import sys
+
+import uvloop
+
+from warmlog_broker.config import BROKER_SETTINGS, BrokerConfig
+from warmlog_broker.listening import CannotListen
+from warmlog_broker.log.config import LogConfig
+from warmlog_broker.log.directory import DataDirectoryError
+from warmlog_broker.notify import ServiceManager
+from warmlog_broker.server import Broker, broker_version, start_broker
+from warmlog_protocol.errors import InvalidConfig, StorageError
+
+EXIT_STOPPED = 0
+EXIT_FAILED = 1
+LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+_log = logging.getLogger(__name__)
+
+
+def serve(config: BrokerConfig) -> int:
+    """Runs a broker until SIGTERM or SIGINT; returns the exit code of the process: 0 after a clean stop, otherwise 1.
+
+    Logs to stderr unless somebody has set up logging. What keeps it from starting is said there in one line.
+    """
+    if not logging.getLogger().hasHandlers():
+        logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
+    # Until it serves, a signal ends the process at once: a start is at any time as good as a crash.
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return EXIT_STOPPED if runner.run(_run(config)) else EXIT_FAILED
+    except (DataDirectoryError, StorageError, CannotListen, InvalidConfig) as error:
+        print(f"warmlog: {error}", file=sys.stderr)  # noqa: T201
+        return EXIT_FAILED
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+async def _run(config: BrokerConfig) -> bool:
+    """Serves until it is told to stop; returns whether the stop was clean."""
+    loop = asyncio.get_running_loop()
+    broker = await start_broker(config, ServiceManager())
+    told_to_stop = asyncio.Event()
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, told_to_stop.set)
+    _log.info("warmlog: %s", describe(broker))
+    _log.info("warmlog: ready, listening on %s", broker.address)
+    broker.tell_ready()
+    await told_to_stop.wait()
+    for number in STOP_SIGNALS:
+        # The second signal does not wait.
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_DFL)
+    _log.info("warmlog: stopping")
+    is_clean = await broker.stop()
+    _log.info("warmlog: stopped" if is_clean else "warmlog: stopped, but not cleanly: the next start checks the logs")
+    return is_clean
+
+
+def describe(broker: Broker) -> str:
+    """Version, address, directory, durability, and every bound, in one line."""
+    config = broker.config
+    settings = config.to_settings()
+    bounds = ", ".join(f"{setting.name}={settings[setting.name]}" for setting in BROKER_SETTINGS if setting.unit)
+    return (
+        f"version {broker_version()}, address {broker.address}, data directory {config.data_dir}, "
+        f"{broker.topics.partition_count} partitions, {describe_durability(config.topic_defaults)}; bounds: {bounds}"
+    )
+
+
+def describe_durability(defaults: LogConfig) -> str:
+    """What an acknowledgement means on topics that do not say otherwise."""
+    if defaults.write_caching:
+        return f"durability: acks=all answers from the page cache (write.caching), flush within {defaults.flush_ms} ms"
+    return "durability: acks=all answers after fsync"

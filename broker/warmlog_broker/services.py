@@ -1,0 +1,80 @@
+"""What handlers work with: the parts of the broker, and whoever asks."""
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Protocol
+
+from warmlog_broker.config import BrokerConfig
+from warmlog_broker.fetch_waits import FetchWaits
+from warmlog_broker.flusher import Flusher
+from warmlog_broker.log.file_records import FileSlice
+from warmlog_broker.outbox import Outbox
+from warmlog_broker.producer_ids import ProducerIds
+from warmlog_broker.tasks import Tasks
+from warmlog_broker.topics import Topics
+from warmlog_protocol.errors import ApiError
+from warmlog_protocol.messages import Message
+
+
+class Expiring(Protocol):
+    """A request that is under way and may run out of time."""
+
+    @property
+    def deadline_s(self) -> float: ...
+    def expire(self) -> None:
+        """Answers with what has not come in time."""
+        ...
+
+
+class Asker(Protocol):
+    """A connection, as handlers see it. Every request is ended by exactly one of the three ways."""
+
+    @property
+    def name(self) -> str:
+        """The peer, for the log."""
+        ...
+
+    @property
+    def expiring(self) -> dict[int, Expiring]:
+        """Requests under way that have a deadline, by correlation id; whoever ends one takes it out."""
+        ...
+
+    def answer(self, correlation_id: int, message: Message, slices: Sequence[FileSlice] = ()) -> None:
+        """Ends a request with `message`, followed by the bytes of `slices`."""
+        ...
+
+    def refuse(self, correlation_id: int, error: ApiError) -> None:
+        """Ends a request with an error that concerns all of it."""
+        ...
+
+    def end_without_answer(self) -> None:
+        """Ends a request that nobody waits for."""
+        ...
+
+    def close(self, reason: str) -> None:
+        """Cuts the connection."""
+        ...
+
+
+@dataclass(slots=True)
+class Services:
+    """The parts of one broker."""
+
+    config: BrokerConfig
+    """As it is in force: where the system allows less than was asked for, that is what it says."""
+    cluster_id: str
+    topics: Topics
+    flusher: Flusher
+    fetch_waits: FetchWaits
+    producer_ids: ProducerIds
+    cold_readers: Executor
+    outbox: Outbox
+    tasks: Tasks
+    version: str
+
+    @staticmethod
+    def now_ms() -> int:
+        """The time of day."""
+        return time.time_ns() // 1_000_000

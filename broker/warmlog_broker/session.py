@@ -1,0 +1,363 @@
+"""One connection: bytes from the socket into the protocol's core, requests to their handlers, answers back.
+
+Requests are started in the order in which they come: after Produce and Fetch, which are pipelined, the next one at
+once, after everything else when it is answered. What comes beyond `max.in.flight.requests`, or while too many answers
+wait to be sent, stays in the receive buffer, and the socket is not read until it could be started. The payload of a
+request is used up before its handler returns, so the buffer is free again when the socket is next read.
+
+Answers are collected and sent by `flush`, which whoever calls into sessions (a read, the end of a flush, a timer)
+lets the Outbox do at the end: all answers that one event brings about for a connection go out in one write.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from warmlog_broker.config import BrokerConfig, format_address
+from warmlog_broker.connections import Connections
+from warmlog_broker.log.file_records import FileSlice
+from warmlog_broker.outbox import Outbox
+from warmlog_broker.request_memory import RequestMemory
+from warmlog_broker.sending import SendQueue
+from warmlog_broker.services import Expiring
+from warmlog_broker.tasks import Tasks
+from warmlog_protocol.connection import Request, ServerConnection
+from warmlog_protocol.errors import ApiError, RemoteProtocolError, UnknownServerError
+from warmlog_protocol.messages import Message
+
+SMALL_BUFFER_BYTES = 64 * 1024
+GROWTH = 4
+"""A receive buffer that one read has filled becomes this many times larger."""
+SHRINK_AFTER_S = 10.0
+LINGER_S = 2.0
+"""How long a refused peer may take to read why, before the connection is cut."""
+
+_log = logging.getLogger(__name__)
+_discarded = bytearray(SMALL_BUFFER_BYTES)
+
+
+class Handlers(Protocol):
+    """Where requests go."""
+
+    def __call__(self, session: "Session", request: Request) -> Message | Coroutine[Any, Any, Message] | None:
+        """The answer; or a coroutine that returns it; or None when the handler sees to the answer itself."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SessionContext:
+    """What all sessions share."""
+
+    config: BrokerConfig
+    connections: Connections
+    memory: RequestMemory
+    outbox: Outbox
+    tasks: Tasks
+    handle: Handlers
+    drop_waits: Callable[["Session"], int]
+    """Forgets the requests of a session that only wait for data, and returns how many there were."""
+    make_send_queue: Callable[[asyncio.Transport, Callable[[], None]], SendQueue]
+
+
+class Session(asyncio.BufferedProtocol):
+    """The shell around one ServerConnection."""
+
+    def __init__(self, context: SessionContext) -> None:
+        self.host = ""
+        self.name = "?"
+        self.is_lost = False
+        self.expiring: dict[int, Expiring] = {}
+        """Requests with a deadline, by correlation id."""
+        self._context = context
+        self._loop = asyncio.get_running_loop()
+        self._connection = ServerConnection(
+            max_frame_bytes=context.config.socket_request_max_bytes, buffer_bytes=SMALL_BUFFER_BYTES
+        )
+        self._transport: asyncio.Transport
+        self._sending: SendQueue
+        self._backlog: deque[Request] = deque()
+        self._in_flight = 0
+        self._room_bytes = 0
+        self._claimed_bytes = 0
+        self._is_alone = False
+        self._is_reading_paused = self._is_waiting_for_memory = False
+        self._is_stopping = self._is_ending = self._is_discarding = False
+        self._since_s = self._active_s = self._loop.time()
+
+    # --- called by the transport --------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A peer has connected: it stays when there is room for one more."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass of it
+        peer = transport.get_extra_info("peername")
+        self.host, self.name = peer[0], format_address(peer[0], peer[1])
+        refusal = self._context.connections.refusal(self.host)
+        if refusal:
+            _log.warning("connection from %s refused: %s", self.name, refusal)
+            self.is_lost = True
+            transport.abort()
+            return
+        self._context.connections.add(self)
+        self._sending = self._context.make_send_queue(self._transport, self._sent)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The peer is gone. What it asked for is carried out; nobody hears of it."""
+        if exc is not None:
+            _log.info("connection with %s lost: %s", self.name, exc)
+        if self.is_lost:
+            return
+        self.is_lost = True
+        self._backlog.clear()
+        self._sending.clear()
+        self.expiring.clear()
+        self._context.connections.remove(self)
+        self._context.memory.forget(self)
+        self._context.memory.give_back(self._claimed_bytes)
+        self._claimed_bytes = 0
+        self._context.drop_waits(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview | bytearray:  # noqa: ARG002  (asyncio's signature)
+        """Where the socket writes next."""
+        if self._is_discarding:
+            return _discarded
+        room = self._connection.get_buffer()
+        self._room_bytes = len(room)
+        return room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """`nbytes` have come: the requests that they complete are started."""
+        if self._is_discarding:
+            return
+        try:
+            requests = self._connection.received(nbytes)
+            if requests:
+                self._active_s = self._loop.time()
+                self._backlog.extend(requests)
+                self._start_requests()
+            self._provide_buffer(was_filled=nbytes == self._room_bytes)
+        except RemoteProtocolError as error:
+            self._refuse(error)
+        self._context.outbox.send()
+
+    def eof_received(self) -> bool:
+        """The peer sends no more. It may still read: what is under way is answered before the connection closes."""
+        if self._is_discarding:
+            return False
+        self._in_flight -= self._context.drop_waits(self)
+        self._is_ending = True
+        return not self._is_done()
+
+    def pause_writing(self) -> None:
+        """The transport holds enough."""
+        self._sending.pause()
+
+    def resume_writing(self) -> None:
+        """The transport has sent what it held."""
+        if not self.is_lost:
+            self._active_s = self._loop.time()
+            self._sending.resume()
+
+    # --- called by handlers ---------------------------------------------------------------------------------------
+
+    def answer(self, correlation_id: int, message: Message, slices: Sequence[FileSlice] = ()) -> None:
+        """Ends a request with `message` and the bytes of `slices` behind it. Sent by the Outbox."""
+        self._in_flight -= 1
+        if self.is_lost or self._is_discarding:
+            return
+        payload_bytes = sum([piece.size_bytes for piece in slices]) if slices else 0
+        self._sending.push(self._connection.answer(correlation_id, message, payload_bytes), slices)
+        self._context.outbox.add(self)
+
+    def refuse(self, correlation_id: int, error: ApiError) -> None:
+        """Ends a request with an error that concerns all of it."""
+        self._in_flight -= 1
+        if self.is_lost or self._is_discarding:
+            return
+        self._sending.push(self._connection.refuse(correlation_id, error))
+        self._context.outbox.add(self)
+
+    def end_without_answer(self) -> None:
+        """Ends a request that nobody waits for."""
+        self._in_flight -= 1
+
+    def close(self, reason: str) -> None:
+        """Cuts the connection."""
+        if not self.is_lost:
+            _log.info("connection with %s closed: %s", self.name, reason)
+            self._transport.abort()
+
+    # --- called by the server -------------------------------------------------------------------------------------
+
+    def tick(self, now_s: float) -> None:
+        """Looks at the deadlines; called several times a second."""
+        if self.expiring:
+            for expiring in [late for late in self.expiring.values() if late.deadline_s <= now_s]:
+                expiring.expire()
+        config = self._context.config
+        idle_s = now_s - self._active_s
+        if self._is_discarding:
+            if idle_s > LINGER_S:
+                self._transport.abort()
+        elif not self._connection.is_open:
+            if (now_s - self._since_s) * 1000 > config.handshake_timeout_ms:
+                self.close(f"no handshake within {config.handshake_timeout_ms} ms")
+        elif idle_s * 1000 > config.connections_max_idle_ms and not (self._in_flight and self._sending.is_empty):
+            self.close(f"idle for {config.connections_max_idle_ms} ms")
+        elif idle_s > SHRINK_AFTER_S and self._connection.buffer_bytes > SMALL_BUFFER_BYTES:
+            self._shrink_buffer()
+
+    def stop(self) -> None:
+        """Starts no further request, and closes as soon as what is under way was answered and sent."""
+        self._is_stopping = self._is_ending = True
+        self._backlog.clear()
+        self._pause_reading()
+        self._close_when_done()
+
+    def flush(self) -> None:
+        """Sends what was answered, and goes on with requests that had to wait."""
+        if self.is_lost:
+            return
+        self._sending.pump()
+        if self._backlog or self._is_reading_paused:
+            self._start_requests()
+            self._provide_buffer(was_filled=False)
+        if self._is_ending or self._is_discarding:
+            self._close_when_done()
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    def _may_start(self) -> bool:
+        config = self._context.config
+        return (
+            not self._is_alone
+            and self._in_flight < config.max_in_flight_requests
+            and self._sending.queued_bytes <= config.send_queue_bytes
+            and not self._is_stopping
+        )
+
+    def _start_requests(self) -> None:
+        backlog = self._backlog
+        while backlog and self._may_start():
+            self._start(backlog.popleft())
+        if backlog or not self._may_start():
+            self._pause_reading()
+        else:
+            self._resume_reading()
+
+    def _start(self, request: Request) -> None:
+        self._in_flight += 1
+        try:
+            result = self._context.handle(self, request)
+        except ApiError as error:
+            self.refuse(request.correlation_id, error)
+        except Exception:
+            self._failed(request)
+        else:
+            if result is None:
+                return
+            if isinstance(result, Message):
+                self.answer(request.correlation_id, result)
+            else:
+                self._is_alone = True
+                self._context.tasks.start(self._finish(request, result))
+
+    async def _finish(self, request: Request, result: Coroutine[Any, Any, Message]) -> None:
+        try:
+            self.answer(request.correlation_id, await result)
+        except ApiError as error:
+            self.refuse(request.correlation_id, error)
+        except Exception:
+            self._failed(request)
+        finally:
+            self._is_alone = False
+            self._context.outbox.add(self)
+            self._context.outbox.send()
+
+    def _failed(self, request: Request) -> None:
+        _log.exception("%s from %s failed: a bug", request.api.key.name, self.name)
+        error = UnknownServerError(f"{request.api.key.name}: the broker met an error of its own; its log says more")
+        self.refuse(request.correlation_id, error)
+
+    def _refuse(self, error: RemoteProtocolError) -> None:
+        """Tells the peer what it did wrong, if it can be told, and ends the connection."""
+        _log.info("connection with %s closed: %s", self.name, error)
+        self._is_discarding = True
+        self._backlog.clear()
+        self._resume_reading()
+        if error.reply:
+            self._sending.push(error.reply)
+            self._context.outbox.add(self)
+        else:
+            self._transport.close()
+
+    def _is_done(self) -> bool:
+        return not self._in_flight and not self._backlog and self._sending.is_empty
+
+    def _close_when_done(self) -> None:
+        if self.is_lost or self._transport.is_closing():
+            return
+        if self._is_discarding:
+            if self._sending.is_empty:
+                self._transport.write_eof()
+        elif self._is_done():
+            self._transport.close()
+
+    def _sent(self) -> None:
+        """Some of what had to wait was sent: there may be room for requests that wait."""
+        if not self.is_lost and (self._backlog or self._is_reading_paused or self._is_ending or self._is_discarding):
+            self._context.outbox.add(self)
+            self._context.outbox.send()
+
+    def _pause_reading(self) -> None:
+        if not self._is_reading_paused:
+            self._is_reading_paused = True
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if self._is_reading_paused and not self._is_waiting_for_memory:
+            self._is_reading_paused = False
+            self._transport.resume_reading()
+
+    # --- receive buffer -------------------------------------------------------------------------------------------
+
+    def _provide_buffer(self, *, was_filled: bool) -> None:
+        """Sees to it that the next read finds room: a larger buffer while data flows, memory for a large request."""
+        if self._backlog or self._is_waiting_for_memory:
+            return
+        connection = self._connection
+        if was_filled:
+            self._grow_buffer()
+        needed_bytes = connection.buffer_bytes - SMALL_BUFFER_BYTES + connection.oversize_bytes
+        missing_bytes = needed_bytes - self._claimed_bytes
+        if missing_bytes == 0:
+            return
+        self._claimed_bytes = needed_bytes
+        memory = self._context.memory
+        if missing_bytes < 0:
+            memory.give_back(-missing_bytes)
+        elif not memory.try_claim(missing_bytes):
+            self._claimed_bytes -= missing_bytes
+            self._is_waiting_for_memory = True
+            self._pause_reading()
+            memory.wait(self, missing_bytes, lambda: self._memory_granted(missing_bytes))
+
+    def _memory_granted(self, size_bytes: int) -> None:
+        self._claimed_bytes += size_bytes
+        self._is_waiting_for_memory = False
+        if not self._backlog and self._may_start():
+            self._resume_reading()
+
+    def _grow_buffer(self) -> None:
+        old_bytes = self._connection.buffer_bytes
+        new_bytes = min(old_bytes * GROWTH, self._context.config.receive_buffer_bytes)
+        if new_bytes > old_bytes and self._context.memory.try_claim(new_bytes - old_bytes):
+            self._claimed_bytes += new_bytes - old_bytes
+            self._connection.use_buffer(new_bytes)
+
+    def _shrink_buffer(self) -> None:
+        if not self._connection.pending_bytes and not self._backlog:
+            self._connection.use_buffer(SMALL_BUFFER_BYTES)
+            self._provide_buffer(was_filled=False)

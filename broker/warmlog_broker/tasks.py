@@ -1,0 +1,40 @@
+"""Tasks that nobody waits for at once: this is their owner, who awaits them when the broker stops."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+_log = logging.getLogger(__name__)
+
+
+class Tasks:
+    """Running tasks. One that fails is logged; the others go on."""
+
+    def __init__(self) -> None:
+        self._running: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+    def start(self, work: Coroutine[Any, Any, None], name: str | None = None) -> asyncio.Task[None]:
+        """Runs `work` as a task."""
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._running.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    async def finish(self, timeout_s: float) -> None:
+        """Waits for all tasks; those that run longer than `timeout_s` are cancelled."""
+        if not self._running:
+            return
+        _, late = await asyncio.wait(self._running, timeout=timeout_s)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        self._running.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("%s failed: a bug", task.get_name(), exc_info=error)

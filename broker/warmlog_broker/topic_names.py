@@ -1,0 +1,39 @@
+"""What a topic may be called: Kafka's rules.
+
+A name has 1 to 249 characters out of ASCII letters, digits, ".", "_" and "-", and is neither "." nor "..". Two topics
+may not differ in "." and "_" alone: metrics systems write both the same way.
+"""
+
+import re
+from collections.abc import Iterable
+
+from warmlog_protocol.errors import InvalidTopic
+
+MAX_NAME_CHARACTERS = 249
+
+_LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
+_SHOWN_CHARACTERS = 300
+
+
+def check_topic_name(name: str) -> None:
+    """InvalidTopic, saying which rule, when `name` cannot be a topic's."""
+    if not name:
+        raise InvalidTopic("the topic's name is empty")
+    if name in (".", ".."):
+        raise InvalidTopic(f"a topic cannot be called {name!r}")
+    if len(name) > MAX_NAME_CHARACTERS:
+        raise InvalidTopic(f"a name of {len(name)} characters, {MAX_NAME_CHARACTERS} are allowed: {_shown(name)}")
+    if not _LEGAL.fullmatch(name):
+        raise InvalidTopic(f"{_shown(name)} has characters other than ASCII letters, digits, '.', '_' and '-'")
+
+
+def colliding_topic(name: str, existing: Iterable[str]) -> str | None:
+    """The first of `existing`, `name` itself aside, that differs from it in "." and "_" alone; None when none does."""
+    if "." not in name and "_" not in name:
+        return None
+    folded = name.replace(".", "_")
+    return next((other for other in existing if other != name and other.replace(".", "_") == folded), None)
+
+
+def _shown(name: str) -> str:
+    return repr(name if len(name) <= _SHOWN_CHARACTERS else name[:_SHOWN_CHARACTERS] + "…")

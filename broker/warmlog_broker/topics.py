@@ -1,0 +1,272 @@
+"""Topics and their partitions: finding them, creating and deleting them.
+
+A topic exists from the moment at which the metadata log holds it; its directories are made after that, and a start
+makes those that a crash prevented. Deleting is the same the other way round: first the metadata log, then the
+directories are renamed to Kafka's `-delete` form, then removed after file.delete.delay.ms. What was renamed is removed
+at the next start; what a crash prevented from being renamed is renamed then, told by its topic id. Directories that
+belong to no topic are left alone.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+from uuid import uuid4
+
+from warmlog_broker.checkpoint_writer import CheckpointWriter
+from warmlog_broker.config import BrokerConfig
+from warmlog_broker.deletion import rename_deleted
+from warmlog_broker.log.config import LogConfig
+from warmlog_broker.log.log import Log
+from warmlog_broker.log.topic_partition import TopicPartition
+from warmlog_broker.metadata import Metadata
+from warmlog_broker.metadata_log import TopicCreated, TopicDeleted
+from warmlog_broker.partition import Partition
+from warmlog_broker.topic_names import check_topic_name, colliding_topic
+from warmlog_protocol.errors import (
+    ApiError,
+    InvalidPartitions,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    InvalidTopic,
+    StorageError,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from warmlog_protocol.messages import NewTopic
+
+BROKER_DEFAULT = -1
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic that exists, and its partitions in order."""
+
+    entry: TopicCreated
+    config: LogConfig
+    partitions: Sequence[Partition]
+
+    @property
+    def name(self) -> str:
+        return self.entry.name
+
+    @property
+    def topic_id(self) -> bytes:
+        return self.entry.topic_id
+
+
+class TopicLimits(NamedTuple):
+    """What new topics are checked against."""
+
+    default_partitions: int
+    max_partitions_per_topic: int
+    max_partitions: int
+
+    @classmethod
+    def from_config(cls, config: BrokerConfig) -> "TopicLimits":
+        return cls(config.num_partitions, config.max_partitions_per_topic, config.max_partitions)
+
+
+def check_new_topic(
+    new: NewTopic, *, existing: Iterable[str], partition_count: int, defaults: LogConfig, limits: TopicLimits
+) -> TopicCreated:
+    """The entry of the topic that `new` asks for, beside the `existing` ones, which have `partition_count` partitions.
+
+    Raises InvalidTopic, TopicAlreadyExists, InvalidPartitions, InvalidReplicationFactor or InvalidConfig.
+    """
+    check_topic_name(new.name)
+    names = set(existing)
+    if new.name in names:
+        raise TopicAlreadyExists(f"topic {new.name!r} exists")
+    other = colliding_topic(new.name, names)
+    if other is not None:
+        raise InvalidTopic(f"topic {new.name!r} collides with {other!r}: they differ in '.' and '_' alone")
+    partitions = limits.default_partitions if new.partitions == BROKER_DEFAULT else new.partitions
+    if not 1 <= partitions <= limits.max_partitions_per_topic:
+        raise InvalidPartitions(f"{partitions} partitions, 1 to {limits.max_partitions_per_topic} are allowed")
+    if partition_count + partitions > limits.max_partitions:
+        raise InvalidPartitions(
+            f"{partitions} more partitions, {partition_count} exist and max.partitions is {limits.max_partitions}"
+        )
+    if new.replication_factor not in (1, BROKER_DEFAULT):
+        raise InvalidReplicationFactor(f"replication factor {new.replication_factor}, there is 1 broker")
+    LogConfig.from_settings(new.configs, base=defaults)
+    return TopicCreated(new.name, uuid4().bytes, partitions, dict(new.configs))
+
+
+class Topics:
+    """All topics of this broker."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        *,
+        config: BrokerConfig,
+        open_log: Callable[[TopicCreated, int, LogConfig], Log],
+        checkpoints: CheckpointWriter,
+        threads: Executor,
+        on_deleted: Callable[[Sequence[Path], int], None],
+    ) -> None:
+        """`open_log` creates the log of a new topic's partition, in a thread. `on_deleted` is given directories, which
+        are to be removed after so many milliseconds."""
+        self._checkpoints = checkpoints
+        self._data_dir = Path(config.data_dir)
+        self._metadata = metadata
+        self._defaults = config.topic_defaults
+        self._limits = TopicLimits.from_config(config)
+        self._open_log = open_log
+        self._threads = threads
+        self._on_deleted = on_deleted
+        self._topics: dict[str, Topic] = {}
+        self._changing = asyncio.Lock()
+
+    def __iter__(self) -> Iterator[Topic]:
+        """As they are now: topics may come and go meanwhile."""
+        return iter(list(self._topics.values()))
+
+    @property
+    def partitions(self) -> list[Partition]:
+        """The partitions of all topics."""
+        return [partition for topic in self._topics.values() for partition in topic.partitions]
+
+    @property
+    def partition_count(self) -> int:
+        return sum(len(topic.partitions) for topic in self._topics.values())
+
+    def get(self, name: str) -> Topic:
+        """The topic called `name`; UnknownTopicOrPartition when there is none."""
+        topic = self._topics.get(name)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+        return topic
+
+    def partition(self, name: str, index: int) -> Partition:
+        """One partition; UnknownTopicOrPartition when there is none."""
+        partitions = self.get(name).partitions
+        if not 0 <= index < len(partitions):
+            raise UnknownTopicOrPartition(f"topic {name!r} has no partition {index}, it has {len(partitions)}")
+        return partitions[index]
+
+    def settings_of(self, entry: TopicCreated) -> LogConfig:
+        """What is in force for a topic: its own settings over the broker's defaults."""
+        return LogConfig.from_settings(entry.settings, base=self._defaults)
+
+    def add(self, entry: TopicCreated, logs: Sequence[Log | None]) -> Topic:
+        """Takes in a topic whose logs are open; None where one could not be opened."""
+        config = self.settings_of(entry)
+        partitions = [
+            Partition(TopicPartition(entry.name, index), log, config, entry.leader_epoch)
+            for index, log in enumerate(logs)
+        ]
+        topic = self._topics[entry.name] = Topic(entry, config, partitions)
+        self._checkpoints.note(partitions)
+        return topic
+
+    async def create(self, wanted: Sequence[NewTopic], *, validate_only: bool) -> list[TopicCreated | ApiError]:
+        """Creates topics, each by itself; returns, in the same order, its entry or why it was not created.
+
+        On return what was created is on disk.
+        """
+        async with self._changing:
+            results = self._check(wanted)
+            if validate_only:
+                return results
+            entries = [result for result in results if isinstance(result, TopicCreated)]
+            await self._forget_predecessors(entries)
+            await self._metadata.commit(entries)
+            return [await self._make(result) if isinstance(result, TopicCreated) else result for result in results]
+
+    async def delete(self, name: str) -> None:
+        """Deletes a topic. On return it is gone for good, although its files are removed later."""
+        async with self._changing:
+            topic = self.get(name)
+            deleted = TopicDeleted(topic.topic_id, name, topic.entry.partitions)
+            await self._metadata.commit([deleted])
+            del self._topics[name]
+            error = UnknownTopicOrPartition(f"topic {name!r} was deleted")
+            for partition in topic.partitions:
+                partition.deleted(error)
+            self._checkpoints.note(topic.partitions)
+            await self._remove(deleted, topic.partitions, topic.config.file_delete_delay_ms)
+
+    def _check(self, wanted: Sequence[NewTopic]) -> list[TopicCreated | ApiError]:
+        results: list[TopicCreated | ApiError] = []
+        accepted: dict[str, TopicCreated] = {}
+        times_asked = Counter(new.name for new in wanted)
+        partition_count = self.partition_count
+        for new in wanted:
+            try:
+                if times_asked[new.name] > 1:
+                    raise InvalidRequest(f"topic {new.name!r} is in the request more than once")
+                entry = check_new_topic(
+                    new,
+                    existing={**self._topics, **accepted},
+                    partition_count=partition_count,
+                    defaults=self._defaults,
+                    limits=self._limits,
+                )
+                self._refuse_existing_directories(entry)
+            except ApiError as error:
+                results.append(error)
+                continue
+            accepted[entry.name] = entry
+            partition_count += entry.partitions
+            results.append(entry)
+        return results
+
+    async def _forget_predecessors(self, entries: Sequence[TopicCreated]) -> None:
+        keys = [TopicPartition(entry.name, index) for entry in entries for index in range(entry.partitions)]
+        try:
+            await self._checkpoints.forget(keys)
+        except OSError as error:
+            raise StorageError(f"no topic can be made, checkpoints cannot be written: {error}") from error
+
+    def _refuse_existing_directories(self, entry: TopicCreated) -> None:
+        """What lies there belongs to nobody we know, and nobody's data is touched."""
+        for index in range(entry.partitions):
+            path = self._data_dir / TopicPartition(entry.name, index).directory_name
+            if path.exists():
+                raise InvalidTopic(f"topic {entry.name!r} cannot be made: {path} exists already; move it away first")
+
+    async def _make(self, entry: TopicCreated) -> TopicCreated | ApiError:
+        """Makes the directories of a topic that is in the metadata log; if that fails, takes it out again."""
+        try:
+            logs = await asyncio.get_running_loop().run_in_executor(self._threads, self._open_logs, entry)
+        except ApiError as error:
+            _log.error("topic %r could not be made: %s", entry.name, error)
+            deleted = TopicDeleted(entry.topic_id, entry.name, entry.partitions)
+            await self._metadata.commit([deleted])
+            await self._remove(deleted, [], 0)
+            return error
+        self.add(entry, logs)
+        _log.info("topic %r created with %d partitions", entry.name, entry.partitions)
+        return entry
+
+    def _open_logs(self, entry: TopicCreated) -> list[Log]:
+        config = self.settings_of(entry)
+        return [self._open_log(entry, index, config) for index in range(entry.partitions)]
+
+    async def _remove(self, deleted: TopicDeleted, partitions: Sequence[Partition], delay_ms: int) -> None:
+        """Renames the directories. What cannot be renamed now is renamed at the next start."""
+        try:
+            renamed = await asyncio.get_running_loop().run_in_executor(
+                self._threads, _rename_all, self._data_dir, deleted, partitions
+            )
+        except (OSError, StorageError) as error:
+            _log.error("topic %r is deleted, but directories of it are still there: %s", deleted.name, error)
+            return
+        self._on_deleted(renamed, delay_ms)
+        self._metadata.note_removed(deleted.topic_id)
+        _log.info("topic %r deleted", deleted.name)
+
+
+def _rename_all(data_dir: Path, deleted: TopicDeleted, partitions: Sequence[Partition]) -> list[Path]:
+    """In a thread: nobody else uses these logs any more. Closes those that are open; the rest goes by its topic id."""
+    renamed = [partition.log.delete() for partition in partitions if not partition.is_offline]
+    return renamed + rename_deleted(data_dir, deleted)

@@ -1,0 +1,130 @@
+"""warmlog: a durable log broker for Python data teams. This is the client.
+
+::
+
+    async with warmlog.Producer("127.0.0.1:7400") as producer:
+        placed = await producer.send("flights", b"EWR-IAH", key=b"UA")
+
+    async with warmlog.Consumer("127.0.0.1:7400", topics=["flights"]) as consumer:
+        async for batch in consumer.batches(until="latest"):
+            for record in batch:
+                ...
+
+`Producer`, `Consumer` and `Admin` are asyncio clients; `blocking` has one without an event loop. Every error derives
+from `WarmlogError`; the tree is drawn in `errors`.
+"""
+
+from warmlog.admin import Admin, ConfigValue, PartitionDescription, TopicDescription
+from warmlog.batch import Batch, Record
+from warmlog.consumer import Consumer
+from warmlog.errors import (
+    ApiError,
+    BrokerUnavailable,
+    BufferFull,
+    ClientClosed,
+    ClientError,
+    CorruptBatch,
+    DeliveryTimeout,
+    DuplicateSequence,
+    ErrorCode,
+    FencedLeaderEpoch,
+    InconsistentTopicId,
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidProducerEpoch,
+    InvalidRecord,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    InvalidRequiredAcks,
+    InvalidTimestamp,
+    InvalidTopic,
+    InvalidTxnState,
+    LocalProtocolError,
+    MessageTooLarge,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    ProtocolError,
+    RecordListTooLarge,
+    RemoteProtocolError,
+    RequestTimedOut,
+    StorageError,
+    TopicAlreadyExists,
+    UnknownLeaderEpoch,
+    UnknownProducerId,
+    UnknownServerError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    UnreadableBatch,
+    UnsupportedVersion,
+    WarmlogError,
+    error_from_code,
+)
+from warmlog.offset_lookup import OffsetAt
+from warmlog.outgoing import Sent
+from warmlog.placed import Placed, PlacedMany
+from warmlog.producer import Producer
+
+__all__ = [
+    "Admin",
+    "ApiError",
+    "Batch",
+    "BrokerUnavailable",
+    "BufferFull",
+    "ClientClosed",
+    "ClientError",
+    "ConfigValue",
+    "Consumer",
+    "CorruptBatch",
+    "DeliveryTimeout",
+    "DuplicateSequence",
+    "ErrorCode",
+    "FencedLeaderEpoch",
+    "InconsistentTopicId",
+    "InvalidConfig",
+    "InvalidPartitions",
+    "InvalidProducerEpoch",
+    "InvalidRecord",
+    "InvalidReplicationFactor",
+    "InvalidRequest",
+    "InvalidRequiredAcks",
+    "InvalidTimestamp",
+    "InvalidTopic",
+    "InvalidTxnState",
+    "LocalProtocolError",
+    "MessageTooLarge",
+    "NotLeaderOrFollower",
+    "OffsetAt",
+    "OffsetOutOfRange",
+    "OutOfOrderSequence",
+    "PartitionDescription",
+    "Placed",
+    "PlacedMany",
+    "Producer",
+    "ProtocolError",
+    "Record",
+    "RecordListTooLarge",
+    "RemoteProtocolError",
+    "RequestTimedOut",
+    "Sent",
+    "StorageError",
+    "TopicAlreadyExists",
+    "TopicDescription",
+    "UnknownLeaderEpoch",
+    "UnknownProducerId",
+    "UnknownServerError",
+    "UnknownTopicId",
+    "UnknownTopicOrPartition",
+    "UnreadableBatch",
+    "UnsupportedVersion",
+    "WarmlogError",
+    "error_from_code",
+]
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":
+        from warmlog.options import client_version
+
+        return client_version()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

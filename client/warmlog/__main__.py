@@ -1,0 +1,6 @@
+"""`python -m warmlog`: the command line, for where its script is not on the path."""
+
+from warmlog.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""Topics and their settings: create, delete, list, describe; and where offsets and times lie."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import Self
+from uuid import UUID
+
+from warmlog.cluster import Cluster, Topic
+from warmlog.errors import ClientClosed, UnknownTopicOrPartition, error_from_code
+from warmlog.offset_lookup import OffsetAt, list_offsets
+from warmlog.options import connection_options
+from warmlog.times import asked_timestamp
+from warmlog_protocol.messages import (
+    CONSUMER_REPLICA_ID,
+    DEBUGGING_REPLICA_ID,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    NewTopic,
+)
+
+BROKER_DEFAULT = -1
+_BROKER_ITSELF = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigValue:
+    """A setting as it is in force. `is_default` is false where somebody set it."""
+
+    value: str
+    is_default: bool
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """One partition. `leader` is a node id, -1 while the partition is offline. Ends are exclusive."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic, its partitions in ascending order and its settings by name."""
+
+    name: str
+    topic_id: UUID
+    partitions: list[PartitionDescription]
+    configs: dict[str, ConfigValue]
+
+
+class Admin:
+    """Asks brokers to change or tell things. Every call is over within `request_timeout_ms`."""
+
+    def __init__(self, bootstrap: str | Sequence[str], **connection: int | str) -> None:
+        """`bootstrap` is HOST:PORT or several of them; `connection` may set any of the fields of ConnectionOptions."""
+        self._bootstrap = bootstrap
+        self._options = connection_options(connection)
+        self._is_started = False
+        self._cluster: Cluster | None = None
+
+    async def start(self) -> Self:
+        """Connect. BrokerUnavailable when no bootstrap address answers."""
+        if self._is_started:
+            raise ClientClosed("an admin client can be started once")
+        self._is_started = True
+        cluster = Cluster(self._bootstrap, self._options)
+        try:
+            await cluster.start()
+        except BaseException:
+            await cluster.close()
+            raise
+        self._cluster = cluster
+        return self
+
+    async def close(self) -> None:
+        """Disconnect; closing twice is allowed."""
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            await cluster.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # --- topics -----------------------------------------------------------------------------------------------------
+
+    async def create_topic(
+        self, name: str, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
+    ) -> UUID:
+        """Create a topic; its id. Durable on return. Without `partitions` the broker's default counts.
+
+        Raises TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidConfig. When the connection is lost before
+        the answer, BrokerUnavailable: the topic may or may not exist then.
+        """
+        new = NewTopic(name, BROKER_DEFAULT if partitions is None else partitions, configs=dict(configs or {}))
+        request = CreateTopicsRequest([new])
+        response = await self._open().call(request, CreateTopicsResponse, is_repeatable=False)
+        (created,) = response.topics
+        if created.error_code:
+            raise error_from_code(created.error_code, created.error_message)
+        return UUID(bytes=created.topic_id)
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic and its records. Durable on return. Raises UnknownTopicOrPartition when there is none."""
+        response = await self._open().call(DeleteTopicsRequest([name]), DeleteTopicsResponse, is_repeatable=False)
+        (deleted,) = response.topics
+        if deleted.error_code:
+            raise error_from_code(deleted.error_code, deleted.error_message)
+
+    async def list_topics(self) -> list[TopicDescription]:
+        """Every topic, by name."""
+        topics = await self._open().topics(None)
+        return sorted(await self._describe(topics), key=lambda topic: topic.name)
+
+    async def describe_topic(self, name: str) -> TopicDescription:
+        """One topic. Raises UnknownTopicOrPartition when there is none."""
+        return (await self._describe(await self._open().topics([name])))[0]
+
+    async def describe_broker(self) -> dict[str, ConfigValue]:
+        """The broker's settings by name."""
+        return (await self._configs([]))[_BROKER_ITSELF]
+
+    # --- offsets ----------------------------------------------------------------------------------------------------
+
+    async def list_offsets(
+        self,
+        topic: str,
+        at: str | int | datetime,
+        partitions: Sequence[int] | None = None,
+        *,
+        log_end: bool = False,
+    ) -> dict[int, OffsetAt]:
+        """For each partition the first record at or after a time, or "earliest", "latest" or "max_timestamp".
+
+        A time is a datetime (UTC when it has no zone) or milliseconds since 1970; past the end of the log it gives the
+        end, with timestamp -1. The end is the high watermark, or with `log_end` the log end offset.
+        """
+        known = (await self._open().topics([topic]))[0]
+        every = [partition.partition for partition in known.partitions]
+        for partition in partitions or ():
+            if partition not in every:
+                raise UnknownTopicOrPartition(f"topic {topic!r} has partitions 0 to {len(every) - 1}, not {partition}")
+        timestamp_ms = asked_timestamp(at)
+        asked = {(topic, partition): timestamp_ms for partition in (every if partitions is None else partitions)}
+        replica_id = DEBUGGING_REPLICA_ID if log_end else CONSUMER_REPLICA_ID
+        found = await list_offsets(self._open(), asked, replica_id=replica_id)
+        return {partition: offset for (_, partition), offset in sorted(found.items())}
+
+    # --- within -----------------------------------------------------------------------------------------------------
+
+    def _open(self) -> Cluster:
+        if self._cluster is None:
+            raise ClientClosed("the admin client is closed" if self._is_started else "the admin client is not started")
+        return self._cluster
+
+    async def _describe(self, topics: list[Topic]) -> list[TopicDescription]:
+        configs = await self._configs([topic.name for topic in topics]) if topics else {}
+        places = [(topic.name, part.partition) for topic in topics for part in topic.partitions if part.leader_id >= 0]
+        cluster = self._open()
+        starts = await list_offsets(cluster, dict.fromkeys(places, EARLIEST_TIMESTAMP))
+        marks = await list_offsets(cluster, dict.fromkeys(places, LATEST_TIMESTAMP))
+        latest = dict.fromkeys(places, LATEST_TIMESTAMP)
+        ends = await list_offsets(cluster, latest, replica_id=DEBUGGING_REPLICA_ID)
+        unknown = OffsetAt(-1, -1, -1, -1)
+        return [
+            TopicDescription(
+                topic.name,
+                topic.topic_id,
+                [
+                    PartitionDescription(
+                        part.partition,
+                        part.leader_id,
+                        part.leader_epoch,
+                        starts.get((topic.name, part.partition), unknown).offset,
+                        marks.get((topic.name, part.partition), unknown).offset,
+                        ends.get((topic.name, part.partition), unknown).offset,
+                    )
+                    for part in topic.partitions
+                ],
+                configs[topic.name],
+            )
+            for topic in topics
+        ]
+
+    async def _configs(self, topics: list[str]) -> dict[str, dict[str, ConfigValue]]:
+        """The settings of the topics by name; of the broker, under the empty name, when there are none."""
+        response = await self._open().call(DescribeConfigsRequest(topics), DescribeConfigsResponse)
+        found: dict[str, dict[str, ConfigValue]] = {}
+        for resource in response.resources:
+            if resource.error_code:
+                raise error_from_code(resource.error_code, resource.error_message)
+            found[resource.name] = {
+                entry.name: ConfigValue(entry.value, entry.is_default, entry.description) for entry in resource.entries
+            }
+        return found

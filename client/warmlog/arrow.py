@@ -1,0 +1,181 @@
+"""Record batches as Arrow: columns wrapped or filled by numpy, with no Python object for each record.
+
+What comes out are the columns of Spark's Kafka connector, whichever are asked for, in the order asked for:
+
+=============  ===============================  ========================================================================
+key, value     binary (int32 offsets)           nulls kept; the data buffer is the batch's own where one batch alone
+                                                makes the Arrow batch and is not compressed, else it is copied once
+topic          string                           the same for all records: built once, then sliced
+partition      int32                            the same
+offset         int64
+timestamp      timestamp[us, tz=UTC]            with LogAppendTime the time of appending for all
+timestampType  int32                            0 the producer's time, 1 the time of appending
+headers        list<struct<key: string, value:  null where a record has none; made of Python objects, so only when
+               binary>>                         asked for
+=============  ===============================  ========================================================================
+
+Types and layout are those that Spark takes without conversion: nothing is dictionary-encoded, every field is nullable.
+
+This module needs numpy and pyarrow (`pip install 'warmlog[arrow]'`); nothing that `import warmlog` loads imports it.
+"""
+
+from collections.abc import Iterator, Sequence
+
+try:
+    import numpy as np
+    import pyarrow as pa
+except ImportError as error:  # pragma: no cover - the test environment has both
+    raise ImportError(f"{error}; Arrow needs numpy and pyarrow: pip install 'warmlog[arrow]'") from error
+
+from warmlog.arrow_columns import (
+    HEADERS_TYPE,
+    MAX_OFFSET,
+    TIMESTAMP_TYPE,
+    Stretch,
+    binary_array,
+    headers_array,
+    offsets_array,
+    repeated_string,
+    stretch_of,
+    timestamp_types_array,
+    timestamps_array,
+)
+from warmlog_protocol.batch import RecordBatch
+
+COLUMN_TYPES = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": TIMESTAMP_TYPE,
+    "timestampType": pa.int32(),
+    "headers": HEADERS_TYPE,
+}
+"""Every column and its type, Kafka's seven first."""
+KAFKA_COLUMNS = tuple(name for name in COLUMN_TYPES if name != "headers")
+
+MERGE_BYTES = 1024 * 1024
+"""An Arrow batch is done when it has so many bytes: Spark is equally fast from some 2,000 records a batch on."""
+MAX_BYTES = 4 * 1024 * 1024
+"""A stored batch that is larger is cut."""
+MAX_ROWS = 128 * 1024
+"""So is one with more records: they may take no bytes at all."""
+
+_ROW_BYTES = 16  # what a record weighs beside its key and value: an offset and a timestamp
+
+
+def arrow_schema(columns: Sequence[str] = KAFKA_COLUMNS) -> pa.Schema:
+    """The schema of Arrow batches with these columns."""
+    return pa.schema([(name, COLUMN_TYPES[name]) for name in columns])
+
+
+def columns_to_arrow(
+    batch: RecordBatch,
+    *,
+    topic: str,
+    partition: int,
+    columns: Sequence[str] = KAFKA_COLUMNS,
+    from_offset: int = 0,
+    until_offset: int = MAX_OFFSET,
+) -> pa.RecordBatch:
+    """The records of `batch` with offsets in `[from_offset, until_offset)`; none of a control batch.
+
+    Raises CorruptBatch for a damaged body, InvalidTimestamp for a time that microseconds in 64 bits cannot say and
+    MessageTooLarge for 2 GiB or more in one column.
+    """
+    stretch = stretch_of(batch, from_offset, until_offset)
+    return _Builder(topic, partition, columns).build([] if stretch is None else [stretch])
+
+
+class ArrowMerger:
+    """Stored batches of one partition in, Arrow batches of 1 to 4 MiB out, in the same order."""
+
+    def __init__(self, topic: str, partition: int, columns: Sequence[str] = KAFKA_COLUMNS) -> None:
+        self._builder = _Builder(topic, partition, columns)
+        self._pending: list[Stretch] = []
+        self._rows = 0
+        self._bytes = 0
+
+    def add(self, batch: RecordBatch, from_offset: int = 0, until_offset: int = MAX_OFFSET) -> Iterator[pa.RecordBatch]:
+        """Take in the records of `batch` in `[from_offset, until_offset)`; yields what is complete. Raises as above."""
+        whole = stretch_of(batch, from_offset, until_offset)
+        for stretch in _cut(whole) if whole is not None else ():
+            size_bytes = self._builder.weigh(stretch)
+            if self._bytes + size_bytes > MAX_BYTES or self._rows + stretch.count > MAX_ROWS:
+                yield from self.flush()
+            self._pending.append(stretch)
+            self._rows += stretch.count
+            self._bytes += size_bytes
+            if self._bytes >= MERGE_BYTES:
+                yield from self.flush()
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """Yields the rest, if there is any."""
+        if self._pending:
+            pending, self._pending, self._rows, self._bytes = self._pending, [], 0, 0
+            yield self._builder.build(pending)
+
+
+def _cut(stretch: Stretch) -> Iterator[Stretch]:
+    """`stretch` in pieces of about MAX_BYTES, by the average size of its records, and of at most MAX_ROWS."""
+    size_bytes = len(stretch.keys) + len(stretch.values) + len(stretch.headers) + stretch.count * _ROW_BYTES
+    rows = min(MAX_ROWS, max(1, stretch.count * MAX_BYTES // size_bytes))
+    if rows >= stretch.count:
+        yield stretch
+        return
+    for start in range(stretch.start, stretch.stop, rows):
+        yield stretch.part(start, min(start + rows, stretch.stop))
+
+
+class _Builder:
+    """Makes Arrow batches of one partition with the columns that were asked for."""
+
+    def __init__(self, topic: str, partition: int, columns: Sequence[str]) -> None:
+        self._topic = topic.encode()
+        self._partition = partition
+        self._schema = arrow_schema(columns)
+        self._names = tuple(columns)
+        self._constants: dict[str, pa.Array] = {}
+
+    def weigh(self, stretch: Stretch) -> int:
+        """About how many bytes `stretch` adds to an Arrow batch."""
+        size_bytes = stretch.count * _ROW_BYTES
+        size_bytes += len(stretch.keys) if "key" in self._names else 0
+        size_bytes += len(stretch.values) if "value" in self._names else 0
+        return size_bytes + (len(stretch.headers) if "headers" in self._names else 0)
+
+    def build(self, stretches: Sequence[Stretch]) -> pa.RecordBatch:
+        """One Arrow batch of all `stretches`."""
+        count = sum(stretch.count for stretch in stretches)
+        arrays = [self._column(name, stretches, count) for name in self._names]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _column(self, name: str, stretches: Sequence[Stretch], count: int) -> pa.Array:
+        match name:
+            case "key":
+                lengths = [stretch.columns.key_lengths for stretch in stretches]
+                return binary_array(stretches, lengths, [stretch.keys for stretch in stretches])
+            case "value":
+                lengths = [stretch.columns.value_lengths for stretch in stretches]
+                return binary_array(stretches, lengths, [stretch.values for stretch in stretches])
+            case "offset":
+                return offsets_array(stretches)
+            case "timestamp":
+                return timestamps_array(stretches)
+            case "timestampType":
+                return timestamp_types_array(stretches)
+            case "headers":
+                return headers_array(stretches)
+        return self._constant(name, count)
+
+    def _constant(self, name: str, count: int) -> pa.Array:
+        """The topic or the partition `count` times: a slice of the longest array that was needed so far."""
+        longest = self._constants.get(name)
+        if longest is None or len(longest) < count:
+            if name == "topic":
+                longest = repeated_string(self._topic, count)
+            else:
+                longest = pa.array(np.full(count, self._partition, np.int32))
+            self._constants[name] = longest
+        return longest[:count]

@@ -1,0 +1,223 @@
+"""One Arrow array for each column, out of the columns of several stored batches.
+
+Arrow trusts the buffers that it is given: a wrong one would read beyond its memory. Four things make that impossible.
+numpy refuses to see more integers in a column than its bytes hold. A data buffer must be below 2 GiB. No length may be
+negative or larger than its data buffer, so that adding them up in 64 bits cannot overflow, and their sum must be that
+buffer's size: each int32 offset made of them lies within it. Header names come from the decoder as text, so they are
+UTF-8. The protocol's decoder has checked all but the 2 GiB before; these checks fail only where it has a bug.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from warmlog_protocol.batch import Columns, Header, IntColumn, RecordBatch
+from warmlog_protocol.batch.record_headers import decode_headers
+from warmlog_protocol.errors import CorruptBatch, InvalidTimestamp, MessageTooLarge
+
+TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
+HEADERS_TYPE = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
+MAX_OFFSET = (1 << 63) - 1
+MAX_DATA_BYTES = (1 << 31) - 1
+"""What int32 offsets can address."""
+
+_MAX_TIMESTAMP_MS = ((1 << 63) - 1) // 1000
+_DTYPES: dict[int, np.dtype[Any]] = {width: np.dtype(f"<u{width}") for width in (1, 2, 4, 8)}
+
+
+class Stretch:
+    """Records `start` to `stop` of one stored batch, and where their bytes lie in its columns of data."""
+
+    __slots__ = ("base_offset", "columns", "count", "headers", "keys", "start", "stop", "timestamp_type", "values")
+
+    def __init__(self, columns: Columns, base_offset: int, timestamp_type: int, start: int, stop: int) -> None:
+        self.columns = columns
+        self.base_offset = base_offset
+        self.timestamp_type = timestamp_type
+        self.start = start
+        self.stop = stop
+        self.count = stop - start
+        self.keys, self.values, self.headers = columns.keys, columns.values, columns.headers
+        if start > 0 or stop < columns.count:
+            self.keys = self.keys[_data_slice(columns.key_lengths, start, stop, overhead=1)]
+            self.values = self.values[_data_slice(columns.value_lengths, start, stop, overhead=1)]
+            self.headers = self.headers[_data_slice(columns.header_lengths, start, stop, overhead=0)]
+
+    def part(self, start: int, stop: int) -> "Stretch":
+        """Other records of the same batch."""
+        return Stretch(self.columns, self.base_offset, self.timestamp_type, start, stop)
+
+
+def stretch_of(batch: RecordBatch, from_offset: int, until_offset: int) -> Stretch | None:
+    """The records of `batch` with offsets in the range; None when there are none, or it is a control batch."""
+    header = batch.header
+    if header.is_control or header.record_count == 0:
+        return None
+    if header.next_offset > MAX_OFFSET:
+        raise CorruptBatch(f"batch at offset {header.base_offset}: its last offset does not fit 64 bits")
+    columns = batch.columns
+    first, end = max(from_offset - header.base_offset, 0), max(until_offset - header.base_offset, 0)
+    if columns.offset_deltas is None:
+        start, stop = min(first, columns.count), min(end, columns.count)
+    else:
+        deltas = _integers(columns.offset_deltas, 0, columns.count).astype(
+            np.int64
+        )  # strictly increasing, so one number is one record
+        start, stop = (int(row) for row in np.searchsorted(deltas, (first, end)))
+    if start >= stop:
+        return None
+    return Stretch(columns, header.base_offset, int(header.is_log_append_time), start, stop)
+
+
+def binary_array(
+    stretches: Sequence[Stretch], columns: Sequence[IntColumn | None], data: Sequence[memoryview]
+) -> pa.Array:
+    """Keys or values. `columns` are lengths + 1, and 0 for null; a stretch without has only nulls."""
+    if all(column is None for column in columns):
+        return pa.nulls(_count(stretches), pa.binary())
+    lengths = _joined(stretches, columns)
+    null_count = len(lengths) - int(np.count_nonzero(lengths))
+    bitmap = _bitmap(lengths) if null_count else None
+    lengths -= 1
+    if null_count:
+        np.maximum(lengths, 0, out=lengths, where=lengths == -1)
+    joined = data[0] if len(data) == 1 else b"".join(data)
+    buffers = [bitmap, pa.py_buffer(_arrow_offsets(lengths, len(joined))), pa.py_buffer(joined)]
+    return pa.Array.from_buffers(pa.binary(), len(lengths), buffers, null_count=null_count)
+
+
+def offsets_array(stretches: Sequence[Stretch]) -> pa.Array:
+    """Offsets in the log."""
+    offsets = np.empty(_count(stretches), np.int64)
+    for start, end, stretch in _rows(stretches):
+        deltas = stretch.columns.offset_deltas
+        if deltas is None:
+            offsets[start:end] = np.arange(stretch.base_offset + stretch.start, stretch.base_offset + stretch.stop)
+        else:
+            offsets[start:end] = _integers(deltas, stretch.start, stretch.stop)
+            offsets[start:end] += stretch.base_offset
+    return pa.array(offsets)
+
+
+def timestamps_array(stretches: Sequence[Stretch]) -> pa.Array:
+    """Microseconds. A delta may have 64 bits, but the decoder has checked that base and delta together have 63."""
+    times = _joined(stretches, [stretch.columns.timestamp_deltas_ms for stretch in stretches])
+    bases = np.array([stretch.columns.base_timestamp_ms for stretch in stretches], np.int64)
+    times += np.repeat(bases, [stretch.count for stretch in stretches])
+    if times.max(initial=0) > _MAX_TIMESTAMP_MS or times.min(initial=0) < -_MAX_TIMESTAMP_MS:
+        row = int(np.argmax((times > _MAX_TIMESTAMP_MS) | (times < -_MAX_TIMESTAMP_MS)))
+        raise InvalidTimestamp(
+            f"offset {offsets_array(stretches)[row]}: its timestamp, {times[row]} ms, does not fit 64 bits of "
+            "microseconds; leave out the column timestamp"
+        )
+    times *= 1000
+    return pa.Array.from_buffers(TIMESTAMP_TYPE, len(times), [None, pa.py_buffer(times)], null_count=0)
+
+
+def timestamp_types_array(stretches: Sequence[Stretch]) -> pa.Array:
+    """0 for the producer's time, 1 for the time of appending."""
+    types = np.array([stretch.timestamp_type for stretch in stretches], np.int32)
+    return pa.array(np.repeat(types, [stretch.count for stretch in stretches]))
+
+
+def headers_array(stretches: Sequence[Stretch]) -> pa.Array:
+    """Lists of names and values, null for a record without headers. CorruptBatch where they are malformed."""
+    lists = [headers for stretch in stretches for headers in _header_lists(stretch)]
+    lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+    bitmap = None if lengths.all() else _bitmap(lengths)
+    names = pa.array([name for headers in lists for name, _ in headers], pa.string())
+    values = pa.array([value for headers in lists for _, value in headers], pa.binary())
+    pairs = pa.StructArray.from_arrays([names, values], fields=list(HEADERS_TYPE.value_type))
+    buffers = [bitmap, pa.py_buffer(_arrow_offsets(lengths, len(pairs)))]
+    return pa.Array.from_buffers(HEADERS_TYPE, len(lists), buffers, children=[pairs])
+
+
+def repeated_string(text: bytes, count: int) -> pa.Array:
+    """`text`, which is UTF-8, `count` times."""
+    _check_data_bytes(len(text) * count)
+    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(text))
+    return pa.Array.from_buffers(
+        pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(text * count)], null_count=0
+    )
+
+
+def _count(stretches: Sequence[Stretch]) -> int:
+    return sum(stretch.count for stretch in stretches)
+
+
+def _rows(stretches: Sequence[Stretch]) -> Iterator[tuple[int, int, Stretch]]:
+    """Each stretch and which rows of the array it fills: the first, and the one after the last."""
+    start = 0
+    for stretch in stretches:
+        end = start + stretch.count
+        yield start, end, stretch
+        start = end
+
+
+def _joined(stretches: Sequence[Stretch], columns: Sequence[IntColumn | None]) -> Any:
+    """An int64 array of the integers of all stretches, one after another; 0 where a batch has no such column."""
+    joined = np.empty(_count(stretches), np.int64)
+    for (start, end, stretch), column in zip(_rows(stretches), columns, strict=True):
+        joined[start:end] = 0 if column is None else _integers(column, stretch.start, stretch.stop)
+    return joined
+
+
+def _bitmap(lengths: Any) -> pa.Buffer:
+    """A validity bitmap: 1 where the length is not 0."""
+    return pa.py_buffer(np.packbits(lengths != 0, bitorder="little"))
+
+
+def _integers(column: IntColumn, start: int, stop: int) -> Any:
+    """Records `start` to `stop` of `column`, unsigned and in its own width; one number where all are the same."""
+    width = column.width
+    if width == 0:
+        return np.frombuffer(column.data, _DTYPES[8], count=1)
+    return np.frombuffer(column.data, _DTYPES[width], stop - start, start * width)
+
+
+def _data_slice(lengths: IntColumn | None, start: int, stop: int, *, overhead: int) -> slice:
+    """Where the data of records `start` to `stop` lies. `overhead` is what a length has too much, nulls excepted."""
+    if lengths is None:
+        return slice(0, 0)
+    before = _data_bytes(lengths, 0, start, overhead)
+    return slice(before, before + _data_bytes(lengths, start, stop, overhead))
+
+
+def _data_bytes(lengths: IntColumn, start: int, stop: int, overhead: int) -> int:
+    if lengths.is_constant:
+        return max(lengths.constant - overhead, 0) * (stop - start)
+    numbers = _integers(lengths, start, stop)
+    return int(numbers.sum(dtype=np.uint64)) - overhead * int(np.count_nonzero(numbers))
+
+
+def _arrow_offsets(lengths: Any, data_bytes: int) -> Any:
+    """The int32 offsets of items of these lengths in `data_bytes`, after the checks that Arrow itself does not make."""
+    _check_data_bytes(data_bytes)
+    if (longest := int(lengths.view(np.uint64).max(initial=0))) > data_bytes:  # seen unsigned, a negative one is huge
+        raise CorruptBatch(f"a length of {longest}, but {data_bytes} bytes of data")
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    if offsets[-1] != data_bytes:
+        raise CorruptBatch(f"lengths add up to {offsets[-1]}, but there are {data_bytes} bytes of data")
+    return offsets.astype(np.int32)
+
+
+def _check_data_bytes(data_bytes: int) -> None:
+    if data_bytes > MAX_DATA_BYTES:
+        raise MessageTooLarge(f"{data_bytes} bytes in one Arrow column: at most {MAX_DATA_BYTES} can be addressed")
+
+
+def _header_lists(stretch: Stretch) -> Iterator[list[Header]]:
+    lengths = stretch.columns.header_lengths
+    if lengths is None:
+        yield from ([] for _ in range(stretch.count))
+        return
+    position = 0
+    for length in _integers(lengths, stretch.start, stretch.stop).tolist():
+        try:
+            yield decode_headers(bytes(stretch.headers[position : position + length]))
+        except CorruptBatch as error:
+            raise CorruptBatch(f"batch at offset {stretch.base_offset}: {error}") from error
+        position += length

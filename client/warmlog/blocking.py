@@ -1,0 +1,252 @@
+"""The client without an event loop: for worker processes that read one range and do nothing else, as Spark's do.
+
+A `BlockingConnection` is the same sans-I/O core as the asyncio client's, around a plain socket. It does not reconnect:
+whoever holds it opens a new one. `BlockingCluster` finds leaders and asks for offsets over such connections.
+"""
+
+import socket
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+from warmlog.address import Address, parse_addresses
+from warmlog.errors import (
+    ApiError,
+    BrokerUnavailable,
+    ClientClosed,
+    NotLeaderOrFollower,
+    RemoteProtocolError,
+    error_from_code,
+)
+from warmlog.options import ConnectionOptions
+from warmlog_protocol.connection import Answer, ClientConnection
+from warmlog_protocol.messages import (
+    HandshakeResponse,
+    IsolationLevel,
+    ListedOffset,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    Message,
+    MetadataRequest,
+    MetadataResponse,
+    TopicMetadata,
+)
+
+R = TypeVar("R", bound=Message)
+
+_SHORTEST_WAIT_S = 0.001  # a socket's timeout of 0 would mean not to wait at all
+
+
+class BlockingConnection:
+    """One connection on a plain socket. Requests may be sent ahead: `request` now, `wait` for the answer later.
+
+    Not for several threads at once. Every failure of the socket closes it and raises BrokerUnavailable.
+    """
+
+    def __init__(self, host: str, port: int, options: ConnectionOptions | None = None) -> None:
+        """Connect and shake hands; BrokerUnavailable when that fails."""
+        self.address = Address(host, port)
+        self._options = options or ConnectionOptions()
+        self._core = ClientConnection(
+            max_frame_bytes=self._options.max_frame_bytes, buffer_bytes=self._options.receive_buffer_bytes
+        )
+        self._answers: dict[int, Answer] = {}
+        self._socket: socket.socket | None = self._connect()
+        try:
+            self.broker = self.call(self._options.handshake(), HandshakeResponse)
+        except BaseException:
+            self.close()
+            raise
+
+    def request(self, message: Message, payload: Sequence[bytes | memoryview] = ()) -> int:
+        """Send a request; return the correlation id to `wait` for."""
+        correlation_id, frame = self._core.request(message, sum(map(len, payload)))
+        sock = self._open_socket()
+        try:
+            for part in (frame, *payload):
+                sock.sendall(part)
+        except OSError as error:
+            raise self._lost(error) from error
+        return correlation_id
+
+    def wait(self, correlation_id: int, timeout_ms: int | None = None) -> Answer:
+        """The answer to one request; its payload is never overwritten. An ApiError for the whole request is raised.
+
+        Answers to other requests that come in between are kept for their own `wait`.
+        """
+        deadline = time.monotonic() + (self._options.request_timeout_ms if timeout_ms is None else timeout_ms) / 1000
+        while (answer := self._answers.pop(correlation_id, None)) is None:
+            self._receive(deadline)
+        if isinstance(answer.result, ApiError):
+            raise answer.result
+        return answer
+
+    def call(
+        self,
+        message: Message,
+        expected: type[R],
+        payload: Sequence[bytes | memoryview] = (),
+        *,
+        timeout_ms: int | None = None,
+    ) -> R:
+        """Send a request and wait for its response, which has no payload."""
+        answer = self.wait(self.request(message, payload), timeout_ms)
+        assert isinstance(answer.result, expected)
+        return answer.result
+
+    @property
+    def is_open(self) -> bool:
+        """False after `close` and after every failure."""
+        return self._socket is not None
+
+    def close(self) -> None:
+        """Close the socket; closing twice is allowed."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _connect(self) -> socket.socket:
+        try:
+            sock = socket.create_connection(self.address, self._options.connect_timeout_ms / 1000)
+        except OSError as error:
+            raise BrokerUnavailable(f"no connection to broker {self.address}: {error}") from error
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
+
+    def _open_socket(self) -> socket.socket:
+        if self._socket is None:
+            raise ClientClosed(f"the connection to broker {self.address} is closed")
+        self._socket.settimeout(self._options.request_timeout_ms / 1000)
+        return self._socket
+
+    def _receive(self, deadline: float) -> None:
+        """Wait for bytes once and keep the answers that they complete."""
+        sock = self._open_socket()
+        remaining = deadline - time.monotonic()
+        try:
+            sock.settimeout(max(remaining, _SHORTEST_WAIT_S))
+            count = sock.recv_into(self._core.get_buffer())
+            if count == 0:
+                raise ConnectionResetError("the broker closed it")
+            for answer in self._core.received(count):
+                self._answers[answer.correlation_id] = owned(answer)
+        except TimeoutError as error:
+            raise self._lost(TimeoutError("no answer in time")) from error
+        except (OSError, RemoteProtocolError) as error:
+            raise self._lost(error) from error
+
+    def _lost(self, error: Exception) -> BrokerUnavailable:
+        self.close()
+        return BrokerUnavailable(f"connection to broker {self.address} lost: {error}")
+
+
+def owned(answer: Answer) -> Answer:
+    """`answer` with a payload that nobody else will write to: copied only if it is borrowed."""
+    if answer.is_payload_owned or not answer.payload:
+        return answer
+    return answer._replace(payload=memoryview(bytes(answer.payload)), is_payload_owned=True)
+
+
+class BlockingCluster:
+    """Metadata, offsets and connections to leaders, each asked for anew: nothing here runs in the background."""
+
+    def __init__(self, bootstrap: str | Sequence[str], options: ConnectionOptions | None = None) -> None:
+        self._bootstrap = parse_addresses(bootstrap)
+        self._options = options or ConnectionOptions()
+        self._connections: dict[Address, BlockingConnection] = {}
+        self._leaders: dict[tuple[str, int], Address] = {}
+
+    def topics(self, names: Sequence[str] | None = None) -> dict[str, TopicMetadata]:
+        """Metadata of the named topics, or of all; raises the error of the first topic that has one."""
+        connection = self._any_connection()
+        response = connection.call(MetadataRequest(None if names is None else list(names)), MetadataResponse)
+        addresses = {
+            broker.node_id: Address(broker.host, broker.port) if broker.host else connection.address
+            for broker in response.brokers
+        }
+        for topic in response.topics:
+            if topic.error_code:
+                raise error_from_code(topic.error_code, f"topic {topic.name!r}")
+            for partition in topic.partitions:
+                if partition.leader_id in addresses:
+                    self._leaders[topic.name, partition.partition] = addresses[partition.leader_id]
+        return {topic.name: topic for topic in response.topics}
+
+    def leader_address(self, topic: str, partition: int) -> Address:
+        """Where the partition's leader listens; asks for metadata the first time."""
+        if (topic, partition) not in self._leaders:
+            self.topics([topic])
+        address = self._leaders.get((topic, partition))
+        if address is None:
+            raise NotLeaderOrFollower(f"{topic}-{partition} has no leader or does not exist")
+        return address
+
+    def leader(self, topic: str, partition: int) -> BlockingConnection:
+        """An open connection to the partition's leader, shared by all partitions that it leads."""
+        return self._connection(self.leader_address(topic, partition))
+
+    def list_offsets(
+        self,
+        times: dict[tuple[str, int], int],
+        *,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[tuple[str, int], ListedOffset]:
+        """For each (topic, partition) the first record at or after a time in milliseconds, or at LATEST_TIMESTAMP …
+
+        `offset` is -1 where no record is that young. Raises the error of the first partition that has one.
+        """
+        by_leader: dict[Address, list[ListOffsetsPartition]] = {}
+        for (topic, partition), timestamp_ms in times.items():
+            address = self.leader_address(topic, partition)
+            by_leader.setdefault(address, []).append(ListOffsetsPartition(topic, partition, timestamp_ms))
+        found: dict[tuple[str, int], ListedOffset] = {}
+        for address, partitions in by_leader.items():
+            request = ListOffsetsRequest(partitions, isolation)
+            for listed in self._connection(address).call(request, ListOffsetsResponse).partitions:
+                if listed.error_code:
+                    place = f"{listed.topic}-{listed.partition}"
+                    raise error_from_code(listed.error_code, f"{place}: {listed.error_message}")
+                found[listed.topic, listed.partition] = listed
+        return found
+
+    def close(self) -> None:
+        """Close every connection."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _connection(self, address: Address) -> BlockingConnection:
+        connection = self._connections.get(address)
+        if connection is None or not connection.is_open:
+            connection = self._connections[address] = BlockingConnection(*address, self._options)
+        return connection
+
+    def _any_connection(self) -> BlockingConnection:
+        for connection in self._connections.values():
+            if connection.is_open:
+                return connection
+        failures = []
+        for address in self._bootstrap:
+            try:
+                return self._connection(address)
+            except BrokerUnavailable as error:
+                failures.append(str(error))
+        raise BrokerUnavailable("; ".join(failures))

@@ -1,0 +1,99 @@
+"""The demo's broker: `warmlog serve` as a process of its own, which can be killed and started again."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from warmlog.cli.exits import CommandFailed
+
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 30.0
+POLL_S = 0.01
+
+_READY = re.compile(r"ready, listening on \S+?:(\d+)\s")
+
+
+class DemoBroker:
+    """A broker on `data_dir` that writes its log to `log_path`. Leaving it as a context kills what still runs."""
+
+    def __init__(self, data_dir: Path, log_path: Path) -> None:
+        self.data_dir = data_dir
+        self.log_path = log_path
+        self.port = 0
+        self.start_seconds = 0.0
+        """How long the last start took until it listened."""
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    @property
+    def address(self) -> str:
+        """Where clients find it."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Starts it and waits until it listens: on a free port at first, on the same one later."""
+        command = [sys.executable, "-m", "warmlog", "serve"]
+        command += ["--data-dir", str(self.data_dir), "--listen", self.address]
+        started_at = time.monotonic()
+        with self.log_path.open("ab") as log:
+            log_start = log.tell()
+            self._process = subprocess.Popen(  # noqa: S603
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C in the terminal is for the demo, which then ends its broker
+            )
+        while (ready := _READY.search(self._log_from(log_start))) is None:
+            if self._process.poll() is not None:
+                raise CommandFailed(f"the broker ended with exit code {self._process.returncode} before it listened")
+            if time.monotonic() - started_at > START_TIMEOUT_S:
+                raise CommandFailed(f"the broker did not listen within {START_TIMEOUT_S:.0f} s")
+            time.sleep(POLL_S)
+        self.port = int(ready[1])
+        self.start_seconds = time.monotonic() - started_at
+
+    def kill(self) -> None:
+        """SIGKILL: the broker can flush nothing and say nothing. Harmless when it does not run."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def stop(self) -> None:
+        """SIGTERM, and the clean end that follows; CommandFailed when it is none."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            exit_code = self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            raise CommandFailed(f"the broker did not stop within {STOP_TIMEOUT_S:.0f} s") from None
+        if exit_code != 0:
+            raise CommandFailed(f"the broker stopped with exit code {exit_code}")
+
+    def last_log_lines(self, count: int) -> list[str]:
+        """The end of what it logged, for when something went wrong."""
+        try:
+            return self._log_from(0).splitlines()[-count:]
+        except FileNotFoundError:
+            return []
+
+    def _log_from(self, position: int) -> str:
+        return self.log_path.read_bytes()[position:].decode(errors="replace")

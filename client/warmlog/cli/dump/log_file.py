@@ -1,0 +1,139 @@
+"""`.log` files: a line for each batch and, when asked for, one for each record."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from warmlog.cli.dump.decoders import Decoder, decode_string
+from warmlog.cli.dump.findings import Findings, note_pair
+from warmlog.cli.dump.segment_file import PlacedHeader, SegmentFile, base_offset_of
+from warmlog_protocol.batch import MAGIC_ROWS, NO_SEQUENCE, BatchHeader, RecordBatch, check_crc
+from warmlog_protocol.errors import CorruptBatch
+
+_SEQUENCE_MASK = 0x7FFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """How much of a log file to show. `max_bytes` None means all of it."""
+
+    is_deep: bool = False
+    shows_data: bool = False
+    max_bytes: int | None = None
+    decode_key: Decoder = decode_string
+    decode_value: Decoder = decode_string
+
+
+def dump_log(path: Path, view: LogView, findings: Findings) -> Iterator[str]:
+    """The lines of one file."""
+    yield f"Log starting offset: {base_offset_of(path)}"
+    position = 0
+    previous_offset = -1
+    with SegmentFile(path) as file:
+        for placed in file.headers(end=view.max_bytes):
+            position = placed.position + placed.header.size_bytes
+            batch = file.batch(placed)
+            yield batch_line(batch, placed)
+            if not view.is_deep:
+                continue
+            try:
+                for offset, line in record_lines(batch, view):
+                    yield line
+                    if previous_offset not in (-1, offset - 1):
+                        note_pair(findings.non_consecutive, path, previous_offset, offset)
+                    previous_offset = offset
+            except CorruptBatch as error:
+                findings.remark(path, f"position {placed.position}: {error}")
+        if view.max_bytes is None and position < file.size_bytes:
+            yield f"Found {file.size_bytes - position} invalid bytes at the end of {path.name}"
+            findings.remark(path, f"position {position}: {file.why_no_batch(position)}")
+
+
+def batch_line(batch: RecordBatch, placed: PlacedHeader) -> str:
+    """One batch, in Kafka's words."""
+    header = placed.header
+    return (
+        f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: {header.record_count}"
+        f" baseSequence: {header.base_sequence} lastSequence: {header.last_sequence}"
+        f" producerId: {header.producer_id} producerEpoch: {header.producer_epoch}"
+        f" partitionLeaderEpoch: {header.partition_leader_epoch}"
+        f" isTransactional: {_boolean(header.is_transactional)} isControl: {_boolean(header.is_control)}"
+        f" deleteHorizonMs: {_delete_horizon(batch)}"
+        f" position: {placed.position} {_clock(header)}: {header.max_timestamp_ms} size: {header.size_bytes}"
+        f" magic: {header.magic} compresscodec: {_codec(header)} crc: {header.crc}"
+        f" isvalid: {_boolean(_is_valid(batch))}"
+    )
+
+
+def record_lines(batch: RecordBatch, view: LogView) -> Iterator[tuple[int, str]]:
+    """Each record's offset and its line. CorruptBatch when the body is malformed."""
+    header = batch.header
+    clock = _clock(header)
+    marker = _control(batch) if header.is_control else ""
+    records = zip(batch.offsets(), batch.timestamps_ms(), batch.keys(), batch.values(), batch.headers(), strict=True)
+    for offset, timestamp_ms, key, value, headers in records:
+        names = ",".join(name for name, _ in headers)
+        line = (
+            f"| offset: {offset} {clock}: {timestamp_ms} keySize: {_size(key)} valueSize: {_size(value)}"
+            f" sequence: {_sequence(header, offset)} headerKeys: [{names}]{marker}"
+        )
+        if view.shows_data and not header.is_control:
+            line += "" if key is None else f" key: {view.decode_key(key)}"
+            line += "" if value is None else f" payload: {view.decode_value(value)}"
+        yield offset, line
+
+
+def _control(batch: RecordBatch) -> str:
+    control_type = batch.control_type
+    if control_type is None:
+        return ""
+    if control_type.is_end_txn:
+        marker = batch.end_txn_marker()
+        return f" endTxnMarker: {marker.control_type.name} coordinatorEpoch: {marker.coordinator_epoch}"
+    return f" controlType: {control_type.name}({control_type.value})"
+
+
+def _sequence(header: BatchHeader, offset: int) -> int:
+    if header.base_sequence == NO_SEQUENCE:
+        return NO_SEQUENCE
+    return (header.base_sequence + offset - header.base_offset) & _SEQUENCE_MASK
+
+
+def _is_valid(batch: RecordBatch) -> bool:
+    try:
+        check_crc(batch.header, batch.buffer)
+    except CorruptBatch:
+        return False
+    return True
+
+
+def _delete_horizon(batch: RecordBatch) -> str:
+    """When compaction may drop the batch's tombstones; rows have it in the header, columns before their data."""
+    header = batch.header
+    if not header.has_delete_horizon:
+        return "OptionalLong.empty"
+    if header.magic == MAGIC_ROWS:
+        return f"OptionalLong[{header.base_timestamp_ms}]"
+    try:
+        return f"OptionalLong[{batch.columns.delete_horizon_ms}]"
+    except CorruptBatch:
+        return "OptionalLong[?]"
+
+
+def _clock(header: BatchHeader) -> str:
+    return "LogAppendTime" if header.is_log_append_time else "CreateTime"
+
+
+def _codec(header: BatchHeader) -> str:
+    try:
+        return header.codec.label
+    except CorruptBatch:
+        return "unknown"
+
+
+def _size(cell: bytes | None) -> int:
+    return -1 if cell is None else len(cell)
+
+
+def _boolean(is_true: bool) -> str:
+    return "true" if is_true else "false"

@@ -1,0 +1,47 @@
+"""The small files of a partition and of a data directory: producer snapshots, checkpoints, partition.metadata."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from warmlog_broker.log.checkpoints import read_epochs, read_offsets, read_partition_metadata
+from warmlog_broker.log.producer_snapshots import unpack_snapshot
+from warmlog_broker.log.producer_state import NO_OFFSET, ProducerEntry
+
+
+def dump_snapshot(path: Path) -> Iterator[str]:
+    """A line for each producer, in Kafka's words. Raises StorageError when the file is damaged."""
+    for entry in unpack_snapshot(path.read_bytes(), now_ms=0):
+        yield _producer_line(entry)
+
+
+def dump_offset_checkpoint(path: Path) -> Iterator[str]:
+    """A line for each partition. Raises StorageError when the file cannot be understood."""
+    for partition, offset in read_offsets(path).items():
+        yield f"topic: {partition.topic} partition: {partition.partition} offset: {offset}"
+
+
+def dump_epoch_checkpoint(path: Path) -> Iterator[str]:
+    """A line for each leader epoch. Raises StorageError when the file cannot be understood."""
+    for epoch, start_offset in read_epochs(path):
+        yield f"epoch: {epoch} startOffset: {start_offset}"
+
+
+def dump_partition_metadata(path: Path) -> Iterator[str]:
+    """The topic's id. Raises StorageError when the file cannot be understood."""
+    yield f"topicId: {read_partition_metadata(path)}"
+
+
+def _producer_line(entry: ProducerEntry) -> str:
+    first_offset = entry.transaction_first_offset
+    transaction = "OptionalLong.empty" if first_offset == NO_OFFSET else f"OptionalLong[{first_offset}]"
+    line = (
+        f"producerId: {entry.producer_id} producerEpoch: {entry.epoch} coordinatorEpoch: {entry.coordinator_epoch}"
+        f" currentTxnFirstOffset: {transaction} lastTimestamp: {entry.last_timestamp_ms} "
+    )
+    if not entry.batches:
+        return line
+    last = entry.batches[-1]
+    return (
+        f"{line}firstSequence: {last.first_sequence} lastSequence: {last.last_sequence} lastOffset: {last.last_offset}"
+        f" offsetDelta: {last.offset_delta} timestamp: {last.timestamp_ms}"
+    )

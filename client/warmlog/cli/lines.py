@@ -1,0 +1,85 @@
+"""Standard input as lines of bytes, for `warmlog produce`: in pieces of bounded size, whatever is at the other end."""
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncIterator
+
+CHUNK_BYTES = 256 * 1024
+MAX_LINE_BYTES = 64 * 1024 * 1024
+"""Far above what a topic takes; a file without newlines is refused before it fills the memory."""
+
+
+class LineTooLong(ValueError):
+    """A line is longer than MAX_LINE_BYTES."""
+
+
+class LineSplitter:
+    """Cuts chunks into lines. Only the newline is taken off; a last line without one counts when it is not empty."""
+
+    def __init__(self, max_line_bytes: int = MAX_LINE_BYTES) -> None:
+        self._max_line_bytes = max_line_bytes
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The lines that `chunk` completes. Raises LineTooLong when one does not end."""
+        lines = chunk.split(b"\n")
+        if len(lines) > 1:
+            lines[0] = b"".join((*self._pending, lines[0]))
+            self._pending.clear()
+            self._pending_bytes = 0
+        rest = lines.pop()
+        if rest:
+            self._pending.append(rest)
+            self._pending_bytes += len(rest)
+        if self._pending_bytes > self._max_line_bytes:
+            raise LineTooLong(f"a line of more than {self._max_line_bytes} bytes: one line is one record")
+        return lines
+
+    def finish(self) -> list[bytes]:
+        """The line that no newline ended, if there is one."""
+        lines = [b"".join(self._pending)] if self._pending else []
+        self._pending.clear()
+        self._pending_bytes = 0
+        return lines
+
+
+async def read_rounds(descriptor: int, max_round_bytes: int) -> AsyncIterator[bytes]:
+    """What `descriptor` holds, in pieces of what has come since the last; an empty piece marks the end.
+
+    A thread of its own reads, because files cannot be waited for in an event loop; it is a daemon, because a read from
+    a terminal cannot be interrupted and must not keep the process from ending.
+    """
+    loop = asyncio.get_running_loop()
+    chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
+    room = threading.Semaphore(max(max_round_bytes // CHUNK_BYTES, 1))
+
+    def read() -> None:
+        chunk: bytes | OSError = b" "
+        while chunk and isinstance(chunk, bytes):
+            room.acquire()
+            try:
+                chunk = os.read(descriptor, CHUNK_BYTES)
+            except OSError as error:
+                chunk = error
+            try:
+                loop.call_soon_threadsafe(chunks.put_nowait, chunk)
+            except RuntimeError:  # the loop was closed: nobody reads any more
+                return
+
+    threading.Thread(target=read, name="stdin", daemon=True).start()
+    is_at_end = False
+    while not is_at_end:
+        pieces = [await chunks.get()]
+        while not chunks.empty():
+            pieces.append(chunks.get_nowait())
+        room.release(len(pieces))
+        for failure in pieces:
+            if isinstance(failure, OSError):
+                raise failure
+        is_at_end = not pieces[-1]
+        came = b"".join(piece for piece in pieces if isinstance(piece, bytes))
+        if came:
+            yield came
+    yield b""

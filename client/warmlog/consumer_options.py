@@ -1,0 +1,48 @@
+"""What a consumer can be told, its defaults and their bounds."""
+
+from dataclasses import dataclass
+
+from warmlog.errors import InvalidConfig
+from warmlog_protocol.messages import IsolationLevel
+
+_ISOLATION = {
+    "read_uncommitted": IsolationLevel.READ_UNCOMMITTED,
+    "read_committed": IsolationLevel.READ_COMMITTED,
+}
+OUT_OF_RANGE_POLICIES = ("error", "earliest", "latest")
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOptions:
+    """As `Consumer` takes them, checked. `isolation` is the number on the wire."""
+
+    isolation: int
+    max_bytes: int
+    partition_max_bytes: int
+    min_bytes: int
+    max_wait_ms: int
+    prefetch_bytes: int
+    on_out_of_range: str
+    verify_crc: bool
+    max_decompressed_bytes: int
+    unavailable_timeout_ms: int
+
+    def __post_init__(self) -> None:
+        for name in ("max_bytes", "partition_max_bytes", "min_bytes", "prefetch_bytes", "max_decompressed_bytes"):
+            if getattr(self, name) < 1:
+                raise InvalidConfig(f"{name}={getattr(self, name)}: at least 1 expected")
+        for name in ("max_wait_ms", "unavailable_timeout_ms"):
+            if getattr(self, name) < 0:
+                raise InvalidConfig(f"{name}={getattr(self, name)}: at least 0 expected")
+        if self.on_out_of_range not in OUT_OF_RANGE_POLICIES:
+            raise InvalidConfig(
+                f"on_out_of_range={self.on_out_of_range!r}: one of {', '.join(OUT_OF_RANGE_POLICIES)} expected"
+            )
+
+
+def parse_isolation(isolation: str) -> int:
+    """The wire's number for "read_uncommitted" or "read_committed"."""
+    level = _ISOLATION.get(isolation)
+    if level is None:
+        raise InvalidConfig(f"isolation={isolation!r}: one of {', '.join(_ISOLATION)} expected")
+    return level

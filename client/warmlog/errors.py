@@ -1,0 +1,129 @@
+"""Every error that the client raises, in one tree.
+
+::
+
+    WarmlogError                        (warmlog_protocol.errors)
+    ├── ApiError                        the broker refused; one class for each error code, `retriable` on each
+    │   └── CorruptBatch
+    │       └── UnreadableBatch         a consumer met one: where it lies; the next call goes on behind it
+    ├── ProtocolError                   LocalProtocolError, RemoteProtocolError
+    └── ClientError
+        ├── BrokerUnavailable           no connection, or it was lost with the request unanswered
+        ├── DeliveryTimeout             `delivery_timeout_ms` went by without an acknowledgement
+        ├── BufferFull                  `send` without `drain`: `buffer_bytes` are waiting
+        └── ClientClosed                used before `start` or after `close`
+"""
+
+from warmlog_protocol.errors import (
+    ApiError,
+    CorruptBatch,
+    DuplicateSequence,
+    ErrorCode,
+    FencedLeaderEpoch,
+    InconsistentTopicId,
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidProducerEpoch,
+    InvalidRecord,
+    InvalidReplicationFactor,
+    InvalidRequest,
+    InvalidRequiredAcks,
+    InvalidTimestamp,
+    InvalidTopic,
+    InvalidTxnState,
+    LocalProtocolError,
+    MessageTooLarge,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    ProtocolError,
+    RecordListTooLarge,
+    RemoteProtocolError,
+    RequestTimedOut,
+    StorageError,
+    TopicAlreadyExists,
+    UnknownLeaderEpoch,
+    UnknownProducerId,
+    UnknownServerError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+    WarmlogError,
+    error_from_code,
+)
+
+
+class ClientError(WarmlogError):
+    """The client could not do what was asked, without the broker having refused it."""
+
+
+class BrokerUnavailable(ClientError):
+    """No broker could be reached, or the connection was lost before the answer came."""
+
+
+class DeliveryTimeout(ClientError):
+    """Records were not acknowledged in time. They may or may not be in the log: the last attempt has no answer."""
+
+
+class BufferFull(ClientError):
+    """The producer holds as much as it may: await `drain()` between sends."""
+
+
+class ClientClosed(ClientError):
+    """The client was not started yet, or is closed."""
+
+
+class UnreadableBatch(CorruptBatch):
+    """A batch that a consumer cannot read. `base_offset` is where it starts, `next_offset` where reading goes on."""
+
+    def __init__(self, message: str, *, topic: str, partition: int, base_offset: int, next_offset: int) -> None:
+        super().__init__(f"{topic}-{partition}, offsets {base_offset} to {next_offset - 1}: {message}")
+        self.topic = topic
+        self.partition = partition
+        self.base_offset = base_offset
+        self.next_offset = next_offset
+
+
+__all__ = [
+    "ApiError",
+    "BrokerUnavailable",
+    "BufferFull",
+    "ClientClosed",
+    "ClientError",
+    "CorruptBatch",
+    "DeliveryTimeout",
+    "DuplicateSequence",
+    "ErrorCode",
+    "FencedLeaderEpoch",
+    "InconsistentTopicId",
+    "InvalidConfig",
+    "InvalidPartitions",
+    "InvalidProducerEpoch",
+    "InvalidRecord",
+    "InvalidReplicationFactor",
+    "InvalidRequest",
+    "InvalidRequiredAcks",
+    "InvalidTimestamp",
+    "InvalidTopic",
+    "InvalidTxnState",
+    "LocalProtocolError",
+    "MessageTooLarge",
+    "NotLeaderOrFollower",
+    "OffsetOutOfRange",
+    "OutOfOrderSequence",
+    "ProtocolError",
+    "RecordListTooLarge",
+    "RemoteProtocolError",
+    "RequestTimedOut",
+    "StorageError",
+    "TopicAlreadyExists",
+    "UnknownLeaderEpoch",
+    "UnknownProducerId",
+    "UnknownServerError",
+    "UnknownTopicId",
+    "UnknownTopicOrPartition",
+    "UnreadableBatch",
+    "UnsupportedVersion",
+    "WarmlogError",
+    "error_from_code",
+]

@@ -1,0 +1,114 @@
+"""Which fetches to send ahead while one range is read: decisions only, no I/O.
+
+A fetch names the offset where it starts, but how far it gets is known only when its answer has come. To keep several in
+flight, the next starts are guessed from the batches seen so far. Where batches are all alike, as bulk producers write
+them, the guess is exact. Where they are not, it errs on the near side: answers overlap by a batch or so, which the
+reader skips, and a guess too far costs one more fetch for the gap. No guess can lose or repeat a record: the reader
+takes what lies at `position` or after it, and nothing else moves `position`.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+FETCH_BYTES = 2 * 1024 * 1024
+"""Buffers of this size are taken from the heap again and again; larger ones are given back and faulted in each time."""
+IN_FLIGHT = 4
+
+
+class Fetch(NamedTuple):
+    """One request: from `start` on, at most `max_bytes` (and at least one batch)."""
+
+    start: int
+    max_bytes: int
+
+
+class StoredBatch(Protocol):
+    """What a fetch brought, one batch of it."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def next_offset(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+
+
+class FetchWindow:
+    """The state of one range `[start, end)`: what has been read, what has been asked for."""
+
+    def __init__(self, start: int, end: int, *, in_flight: int = IN_FLIGHT, fetch_bytes: int = FETCH_BYTES) -> None:
+        self.position = start
+        """The first offset that has not been read."""
+        self.end = end
+        self._in_flight = in_flight
+        self._fetch_bytes = fetch_bytes
+        self._sent: list[Fetch] = []  # unanswered, in the order of their offsets
+        self._frontier = start  # where the next guess starts
+        self._stride: Fetch | None = None  # how far one fetch gets, and with how many bytes; None while unknown
+        self._largest_bytes = 0
+
+    @property
+    def is_done(self) -> bool:
+        return self.position >= self.end
+
+    def to_send(self) -> list[Fetch]:
+        """The fetches to send now. The first after a start or a gap begins at `position`; the others are guesses."""
+        new: list[Fetch] = []
+        if not self.is_done and (not self._sent or self._sent[0].start > self.position):
+            until = self._sent[0].start if self._sent else self.end
+            new.append(self._fetch(self.position, until))
+            self._sent.insert(0, new[0])
+            self._frontier = max(self._frontier, self._guess_end(new[0]))
+        while self._stride is not None and self._frontier < self.end and len(self._sent) < self._in_flight:
+            new.append(self._fetch(self._frontier, self.end))
+            self._sent.append(new[-1])
+            self._frontier = self._guess_end(new[-1])
+        return new
+
+    def next_due(self) -> Fetch:
+        """The fetch whose answer is read next; it is no longer in flight."""
+        return self._sent.pop(0)
+
+    def advance(self, next_offset: int) -> None:
+        """Everything before `next_offset` has been read."""
+        self.position = max(self.position, next_offset)
+        self._frontier = max(self._frontier, self.position)
+
+    def learn(self, batches: Sequence[StoredBatch]) -> None:
+        """Take the whole batches of one answer as a sample of those to come."""
+        if not batches:
+            return
+        span = batches[-1].next_offset - batches[0].base_offset
+        size_bytes = sum(batch.size_bytes for batch in batches)
+        self._largest_bytes = max(batch.size_bytes for batch in batches)
+        if _are_alike(batches):
+            count = max(1, self._fetch_bytes // self._largest_bytes)
+            self._stride = Fetch(count * (batches[0].next_offset - batches[0].base_offset), count * self._largest_bytes)
+        else:
+            sure_bytes = max(self._fetch_bytes - self._largest_bytes, self._largest_bytes)
+            self._stride = Fetch(max(1, span * sure_bytes // size_bytes), self._fetch_bytes)
+        if not self._sent:
+            self._frontier = self.position
+
+    def restart(self) -> None:
+        """The connection was lost, and with it all answers that were under way."""
+        self._sent.clear()
+        self._frontier = self.position
+
+    def _guess_end(self, fetch: Fetch) -> int:
+        return fetch.start + (self._stride.start if self._stride else 0)
+
+    def _fetch(self, start: int, until: int) -> Fetch:
+        """A fetch at `start` of no more bytes than it takes, as far as known, to get to `until`."""
+        if self._stride is None:
+            return Fetch(start, self._fetch_bytes)
+        stride, stride_bytes = self._stride
+        needed_bytes = (until - start) * stride_bytes * 5 // (stride * 4) + self._largest_bytes
+        return Fetch(start, min(stride_bytes, needed_bytes))
+
+
+def _are_alike(batches: Sequence[StoredBatch]) -> bool:
+    """Whether all have as many offsets and very nearly the same size."""
+    spans = {batch.next_offset - batch.base_offset for batch in batches}
+    sizes = [batch.size_bytes for batch in batches]
+    return len(spans) == 1 and (max(sizes) - min(sizes)) * 64 <= max(sizes)

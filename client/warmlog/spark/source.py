@@ -1,0 +1,68 @@
+"""The data source behind `spark.read.format("warmlog")`.
+
+Spark pickles these classes by name: executors need warmlog installed. `load()` makes a WarmlogDataSource for its
+schema; the first action plans the ranges, in a process of its own on the driver, and each task reads some of them.
+Spark 4.1 and later plan once for a load(), 4.0 at every action.
+
+Filters are never pushed down: in every release of Spark that can, a pushed filter leaks into the other scans of the
+same load() and gives wrong results. The reader class must not even have `pushFilters`, or Spark refuses it.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+from warmlog.spark.options import ReadOptions, parse_options
+from warmlog.spark.plan import OffsetRange, resolve_ranges, split_ranges
+from warmlog.spark.schema import chosen_columns, default_schema
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+
+class WarmlogDataSource(DataSource):  # type: ignore[misc]
+    """Topics of a warmlog broker, in the columns of Spark's Kafka connector."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "warmlog"
+
+    def schema(self) -> str:
+        """The columns of a load() without a schema; InvalidConfig for options that cannot be used."""
+        return default_schema(include_headers=parse_options(self.options).include_headers)
+
+    def reader(self, schema: Any) -> "WarmlogReader":
+        """A reader of the columns in `schema`; InvalidConfig for options or columns that cannot be used."""
+        return WarmlogReader(parse_options(self.options), chosen_columns(schema))
+
+
+class RangesPartition(InputPartition):  # type: ignore[misc]
+    """What one task reads; empty in the only partition of a plan without records, as Spark wants at least one."""
+
+    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
+        super().__init__(tuple(ranges))
+
+
+class WarmlogReader(DataSourceReader):  # type: ignore[misc]
+    """Plans and reads one load(). Spark copies it to the tasks before it plans: the plan travels in the partitions."""
+
+    def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
+        self._options = options
+        self._columns = tuple(columns)
+
+    def partitions(self) -> list[RangesPartition]:
+        """One partition for each range; asks the broker once what there is."""
+        from warmlog.spark.discover import discover_partitions  # not in every process that looks up the format
+
+        options = self._options
+        states = discover_partitions(options.bootstrap, options.topics)
+        ranges = split_ranges(resolve_ranges(states, options.starting, options.ending), options.min_partitions)
+        return [RangesPartition([planned]) for planned in ranges] or [RangesPartition([])]
+
+    def read(self, partition: InputPartition) -> "Iterator[RecordBatch]":
+        """The records of `partition` in the order of their offsets. Reading it again gives the same, or an error."""
+        from warmlog.spark.reader import read_ranges  # numpy and pyarrow: only where records are read
+
+        return read_ranges(partition.value or (), self._columns)

@@ -1,0 +1,226 @@
+"""What a consumer has between `start` and `close`: its partitions, the fetcher, and the batch that comes next."""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from operator import length_hint
+
+from warmlog.batch import Batch, Record
+from warmlog.cluster import Cluster, Topic
+from warmlog.consumer_options import ConsumerOptions
+from warmlog.damage import next_readable
+from warmlog.errors import (
+    CorruptBatch,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    UnknownTopicOrPartition,
+    UnreadableBatch,
+)
+from warmlog.fetcher import Fetcher
+from warmlog.offset_lookup import TopicPartition, list_offsets
+from warmlog.options import ConnectionOptions
+from warmlog.partition_reader import NO_LIMIT, PartitionReader, whole_headers
+from warmlog.positions import Points, resolve
+from warmlog_protocol.messages import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+)
+
+
+class Subscription:
+    """Reads some partitions. Batches of several partitions take turns."""
+
+    def __init__(
+        self, bootstrap: str | Sequence[str], options: ConsumerOptions, connection_options: ConnectionOptions
+    ) -> None:
+        self._options = options
+        self._changed = asyncio.Event()
+        self._fetching: asyncio.Task[None] | None = None
+        self._fetcher: Fetcher | None = None
+        self._turns: list[PartitionReader] = []
+        self._turn = 0
+        self._hand: list[Record] = []
+        self._hand_reader: PartitionReader | None = None
+        self.cluster = Cluster(bootstrap, connection_options, self._changed.set)
+        self.readers: dict[TopicPartition, PartitionReader] = {}
+        self.hand: Iterator[Record] = iter(self._hand)
+
+    async def start(
+        self, topics: Sequence[str] | None, partitions: Sequence[TopicPartition] | None, start: Points
+    ) -> None:
+        """Connect, find the partitions and where to start. Raises UnknownTopicOrPartition, BrokerUnavailable."""
+        await self.cluster.start()
+        names = list(topics) if topics is not None else sorted({topic for topic, _ in partitions or ()})
+        known = {topic.name: topic for topic in await self.cluster.topics(names)}
+        places = _every_partition(known.values()) if topics is not None else list(partitions or ())
+        for topic, partition in places:
+            count = len(known[topic].partitions)
+            if not 0 <= partition < count:
+                raise UnknownTopicOrPartition(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
+            self.readers[topic, partition] = PartitionReader(
+                topic,
+                partition,
+                known[topic].topic_id.bytes,
+                verify_crc=self._options.verify_crc,
+                max_decompressed_bytes=self._options.max_decompressed_bytes,
+            )
+        await self.seek(start, places)
+        self._turns = list(self.readers.values())
+        self._fetcher = Fetcher(self._options, self.cluster, self._changed, self._turns)
+        self._fetching = asyncio.create_task(self._fetcher.run(), name="warmlog consumer")
+
+    async def stop(self) -> None:
+        """End all tasks and connections."""
+        if self._fetching is not None:
+            self._fetching.cancel()
+            await asyncio.wait([self._fetching])
+        await self.cluster.close()
+
+    async def seek(self, to: Points, places: Iterable[TopicPartition]) -> None:
+        """Go on from there in these partitions."""
+        for place, offset in (await resolve(self.cluster, to, places, self._options.isolation)).items():
+            self.seek_now(place, offset)
+        self._changed.set()
+
+    def seek_now(self, place: TopicPartition, offset: int) -> None:
+        """Go on from `offset` in one partition."""
+        reader = self.readers[place]
+        if reader is self._hand_reader:
+            self._drop_hand()
+        reader.seek(offset)
+        self._changed.set()
+
+    def position(self, place: TopicPartition) -> int:
+        """The offset that comes next: of the first record in hand, or what the reader says."""
+        reader = self.readers[place]
+        if reader is self._hand_reader and (left := length_hint(self.hand)):
+            return self._hand[-left].offset
+        return reader.position
+
+    async def limit(self, until: Points | None) -> None:
+        """Let every partition end there, from now on; None: never."""
+        isolation = self._options.isolation
+        ends = {} if until is None else await resolve(self.cluster, until, self.readers, isolation)
+        self._put_back_hand()
+        for place, reader in self.readers.items():
+            reader.until = ends.get(place, NO_LIMIT)
+        self._changed.set()
+
+    async def next_batch(self) -> Batch | None:
+        """The next batch of any partition, waiting for one; None when every partition has reached its end."""
+        await asyncio.sleep(0)  # so that the fetcher goes on even if the user never waits for anything else
+        assert self._fetcher is not None
+        while True:
+            self._fetcher.arrived.clear()
+            reader = self._next_reader()
+            if reader is None:
+                if all(reader.is_at_end for reader in self._turns):
+                    return None
+                await self._fetcher.arrived.wait()
+            elif (batch := self.take(reader)) is not None:
+                return batch
+            elif reader.error is not None:
+                await self._handle(reader)
+
+    def take(self, reader: PartitionReader) -> Batch | None:
+        """The next batch of this partition if one is here. Raises UnreadableBatch, and goes on behind it then."""
+        try:
+            return reader.take()
+        finally:
+            self._changed.set()
+
+    def _next_reader(self) -> PartitionReader | None:
+        """A partition that has something, in turns."""
+        count = len(self._turns)
+        for step in range(self._turn, self._turn + count):
+            reader = self._turns[step % count]
+            if reader.has_something:
+                self._turn = (step + 1) % count
+                return reader
+        return None
+
+    # --- records in hand --------------------------------------------------------------------------------------------
+
+    async def next_hand(self) -> bool:
+        """Take the records of the next batch in hand; False when every partition has reached its end."""
+        batch = await self.next_batch()
+        if batch is None:
+            return False
+        self._hand_reader = self.readers[batch.topic, batch.partition]
+        self._hand = list(batch)
+        self.hand = iter(self._hand)
+        return True
+
+    def _put_back_hand(self) -> None:
+        """Whoever reads next gets the rest of the batch whose records were read one by one."""
+        if self._hand_reader is not None and (left := length_hint(self.hand)):
+            self._hand_reader.put_back(self._hand[-left].offset)
+        self._drop_hand()
+
+    def _drop_hand(self) -> None:
+        self._hand, self._hand_reader = [], None
+        self.hand = iter(self._hand)
+
+    # --- errors -----------------------------------------------------------------------------------------------------
+
+    async def _handle(self, reader: PartitionReader) -> None:
+        """Raise a partition's error, or go on where the options say so. What can be skipped is skipped then."""
+        error, reader.error = reader.error, None
+        self._changed.set()
+        assert error is not None
+        if isinstance(error, OffsetOutOfRange):
+            await self._handle_out_of_range(reader)
+        elif isinstance(error, CorruptBatch):
+            raise await self._skip_damage(reader, error)
+        else:
+            raise error
+
+    async def _handle_out_of_range(self, reader: PartitionReader) -> None:
+        policy = self._options.on_out_of_range
+        places = [(reader.topic, reader.partition)]
+        if policy != "error":
+            await self.seek(policy, places)
+            return
+        (first,) = (await list_offsets(self.cluster, dict.fromkeys(places, EARLIEST_TIMESTAMP))).values()
+        (end,) = (await list_offsets(self.cluster, dict.fromkeys(places, LATEST_TIMESTAMP))).values()
+        reader.error = OffsetOutOfRange(
+            f"{reader.topic}-{reader.partition}: offset {reader.position} is not in the log, which goes from "
+            f"{first.offset} to {end.offset} (the next to be written). Seek to one of these, or set on_out_of_range"
+        )
+        raise reader.error
+
+    async def _skip_damage(self, reader: PartitionReader, error: CorruptBatch) -> UnreadableBatch:
+        """Move behind damage that the broker told of, or that hides where its batch ends; the error that says so."""
+        damaged = reader.fetch_offset
+
+        async def is_readable(offset: int) -> bool:
+            return await self._is_readable(reader, offset)
+
+        end = max(reader.high_watermark, damaged + 1)
+        behind = await next_readable(is_readable, damaged, end)
+        self.seek_now((reader.topic, reader.partition), behind)
+        return UnreadableBatch(
+            str(error), topic=reader.topic, partition=reader.partition, base_offset=damaged, next_offset=behind
+        )
+
+    async def _is_readable(self, reader: PartitionReader, offset: int) -> bool:
+        asked = FetchPartition(reader.topic, reader.partition, offset, 1, reader.topic_id)
+        request = FetchRequest(0, 1, 1, [asked], self._options.isolation)
+        link = self.cluster.leader(reader.topic, reader.partition)
+        if link is None:
+            raise NotLeaderOrFollower(f"{reader.topic}-{reader.partition} has no leader now")
+        answer = await self.cluster.ask(request, link)
+        assert isinstance(answer.result, FetchResponse)
+        (part,) = answer.result.partitions
+        if part.error_code:
+            return False
+        try:
+            return any(header.next_offset > offset for header in whole_headers(answer.payload, part.high_watermark))
+        except CorruptBatch:
+            return False
+
+
+def _every_partition(topics: Iterable[Topic]) -> list[TopicPartition]:
+    return [(topic.name, partition.partition) for topic in topics for partition in topic.partitions]

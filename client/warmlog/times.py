@@ -1,0 +1,34 @@
+"""Points in a log as people name them, and as ListOffsets asks for them."""
+
+from datetime import UTC, datetime, timedelta
+
+from warmlog_protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
+
+_NAMES = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP, "max_timestamp": MAX_TIMESTAMP}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def milliseconds_of(when: datetime) -> int:
+    """Whole milliseconds since 1970; a fraction rounds up, so that nothing before `when` is found by it.
+
+    A datetime without a time zone is taken as UTC.
+    """
+    aware = when.replace(tzinfo=UTC) if when.tzinfo is None else when
+    since = aware - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1000 + -(-since.microseconds // 1000)
+
+
+def datetime_of(timestamp_ms: int) -> datetime:
+    """The time, in UTC, of so many milliseconds since 1970."""
+    return _EPOCH + timedelta(milliseconds=timestamp_ms)
+
+
+def asked_timestamp(at: str | int | datetime) -> int:
+    """What ListOffsets is asked for: "earliest", "latest", "max_timestamp", a datetime or milliseconds since 1970."""
+    if isinstance(at, datetime):
+        return milliseconds_of(at)
+    if isinstance(at, int) and at >= 0:
+        return at
+    if isinstance(at, str) and at in _NAMES:
+        return _NAMES[at]
+    raise ValueError(f'{at!r}: "earliest", "latest", "max_timestamp", a datetime or milliseconds since 1970 expected')

@@ -1,0 +1,270 @@
+"""`make bench`: prints a table and writes build/bench.json."""
+
+import argparse
+import asyncio
+import inspect
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rich.console import Console
+
+from benchmarks import consume, limits, produce
+from benchmarks.measurement import (
+    BROKER_CPU,
+    CLIENT_CPU,
+    MB,
+    VALUE_BYTES,
+    Measurement,
+    Run,
+    print_table,
+    write_json,
+)
+from broker_process import BrokerProcess
+from warmlog import Producer
+
+T = TypeVar("T")
+
+READ_TOPIC = "bench-read"
+LATENCY_PER_S = 1_000
+SPARK_PARTITIONS = 8
+PIECE_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much each run does. `--quick` is a tenth of it: for a first look, too short for figures to trust."""
+
+    rounds: int = 5
+    send_records: int = 500_000
+    send_many_records: int = 3_000_000
+    latency_records: int = 3_000
+    read_records: int = 4_000_000
+    single_records: int = 1_000_000
+    limit_bytes: int = 500 * MB
+
+    @classmethod
+    def quick(cls) -> "Scale":
+        return cls(2, 100_000, 500_000, 1_000, 500_000, 100_000, 100 * MB)
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A name, what it was done with, and a run of it, which is given a topic of its own when it takes one."""
+
+    name: str
+    settings: dict[str, object]
+    run: Callable[..., Run | Coroutine[Any, Any, Run]]
+    takes_topic: bool = False
+
+
+class Bench:
+    """The benchmarks against one broker."""
+
+    def __init__(self, broker: BrokerProcess, directory: Path, scale: Scale, loop: str) -> None:
+        self._bootstrap = broker.address
+        self._broker_pid = broker.pid
+        self._directory = directory
+        self._scale = scale
+        self._loop_name = loop
+        self._topics = 0
+
+    def settings(self, **own: object) -> dict[str, object]:
+        """What every figure was taken with, and `own` beside it."""
+        return {
+            **own,
+            "value_bytes": VALUE_BYTES,
+            "partitions": 1,
+            "python": platform.python_version(),
+            "cores": os.cpu_count(),
+        }
+
+    def benchmarks(self) -> list[Benchmark]:
+        """All but Spark's, in the order of a round."""
+        scale, bootstrap = self._scale, self._bootstrap
+        client: dict[str, object] = {"client_loop": self._loop_name, "broker_loop": "uvloop"}
+        producer = client | producer_defaults() | {"fsync": "before each acknowledgement"}
+        piece = {"piece_bytes": PIECE_BYTES}
+        return [
+            Benchmark("limit.crc", self.settings(**piece), lambda: limits.crc(scale.limit_bytes, PIECE_BYTES)),
+            Benchmark(
+                "limit.write_fdatasync",
+                self.settings(**piece, fsync=f"every {limits.SYNC_EVERY_BYTES} bytes"),
+                lambda: limits.write_fdatasync(scale.limit_bytes, PIECE_BYTES, self._directory),
+            ),
+            Benchmark(
+                "limit.loopback", self.settings(**piece), lambda: limits.loopback(scale.limit_bytes, PIECE_BYTES)
+            ),
+            Benchmark(
+                "produce.send",
+                self.settings(**producer),
+                lambda topic: produce.send(bootstrap, topic, scale.send_records),
+                takes_topic=True,
+            ),
+            Benchmark(
+                "produce.send_many",
+                self.settings(**producer, call_records=produce.CALL_RECORDS),
+                lambda topic: produce.send_many(bootstrap, topic, scale.send_many_records),
+                takes_topic=True,
+            ),
+            Benchmark(
+                "produce.latency",
+                self.settings(**producer | {"linger_ms": 0, "open_loop_per_s": LATENCY_PER_S}),
+                lambda topic: produce.latency(bootstrap, topic, scale.latency_records, per_s=LATENCY_PER_S),
+                takes_topic=True,
+            ),
+            Benchmark(
+                "consume.objects",
+                self.settings(**client, api="Consumer.batches, keys and values"),
+                lambda: consume.objects(bootstrap, READ_TOPIC, scale.read_records),
+            ),
+            Benchmark(
+                "consume.records",
+                self.settings(**client, api="async for record in Consumer"),
+                lambda: consume.single_records(bootstrap, READ_TOPIC, scale.single_records),
+            ),
+            Benchmark(
+                "consume.arrow",
+                self.settings(**client, api="Consumer.arrow, all columns"),
+                lambda: consume.arrow(bootstrap, READ_TOPIC, scale.read_records),
+            ),
+        ]
+
+    def measure_all(self, only: str, console: Console) -> list[Measurement]:
+        """Every benchmark whose name contains `only`, round by round; then Spark's."""
+        chosen = [each for each in self.benchmarks() if only in each.name]
+        measurements = [Measurement(each.name, each.settings) for each in chosen]
+        self.fill()
+        for index in range(self._scale.rounds):
+            for benchmark, measurement in zip(chosen, measurements, strict=True):
+                console.print(f"round {index + 1} of {self._scale.rounds}: {benchmark.name}", style="dim")
+                measurement.runs.append(self.measure(benchmark))
+        if only in "spark.count":
+            console.print("Spark", style="dim")
+            measurements.append(self.spark())
+        return measurements
+
+    def measure(self, benchmark: Benchmark) -> Run:
+        """One run, on a topic of its own when it takes one."""
+        if benchmark.name.startswith("limit."):
+            return self._done(benchmark.run())
+        if not benchmark.takes_topic:
+            return self._with_cpu_times(benchmark.run)
+        self._topics += 1
+        topic = f"bench-{self._topics}"
+        self.wait_for(produce.create_topic(self._bootstrap, topic))
+        try:
+            return self._with_cpu_times(lambda: benchmark.run(topic))
+        finally:
+            self.wait_for(produce.delete_topic(self._bootstrap, topic))
+
+    def _with_cpu_times(self, work: Callable[[], Run | Coroutine[Any, Any, Run]]) -> Run:
+        """A run, with the processor time that a record took of each side: that shows what waiting hides."""
+        client_s, broker_s = time.process_time(), cpu_seconds(self._broker_pid)
+        run = self._done(work())
+        client_us = (time.process_time() - client_s) / run.records * 1e6
+        broker_us = (cpu_seconds(self._broker_pid) - broker_s) / run.records * 1e6
+        return run._replace(figures={**run.figures, CLIENT_CPU: client_us, BROKER_CPU: broker_us})
+
+    def _done(self, run: Run | Coroutine[Any, Any, Run]) -> Run:
+        return run if isinstance(run, Run) else self.wait_for(run)
+
+    def fill(self) -> None:
+        """The topic that is read."""
+        self.wait_for(produce.create_topic(self._bootstrap, READ_TOPIC))
+        self.wait_for(_fill(self._bootstrap, self._scale.read_records))
+
+    def spark(self) -> Measurement:
+        """Spark's runs, after one that warms it up."""
+        settings = self.settings(master="local[*]", min_partitions=SPARK_PARTITIONS, action="count()")
+        measurement = Measurement("spark.count", settings)
+        session = consume.spark_session()
+        try:
+            for index in range(self._scale.rounds + 1):
+                run = consume.spark_count(
+                    session, self._bootstrap, READ_TOPIC, self._scale.read_records, min_partitions=SPARK_PARTITIONS
+                )
+                if index:
+                    measurement.runs.append(run)
+        finally:
+            session.stop()
+        return measurement
+
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """What `work` returns, run in an event loop of its own."""
+        if self._loop_name == "asyncio":
+            return asyncio.run(work)
+        import uvloop
+
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(work)
+
+
+async def _fill(bootstrap: str, records: int) -> None:
+    values = produce.distinct_values()
+    async with Producer(bootstrap) as producer:
+        for start in range(0, records, len(values)):
+            await producer.send_many(READ_TOPIC, values[: records - start])
+    assert await produce.end_offset(bootstrap, READ_TOPIC) == records
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time of a process and its threads so far; see proc_pid_stat(5)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def producer_defaults() -> dict[str, object]:
+    """What a Producer that is told nothing does."""
+    parameters = inspect.signature(Producer).parameters
+    names = ("acks", "idempotent", "compression", "linger_ms", "batch_bytes", "max_in_flight")
+    return {name: parameters[name].default for name in names}
+
+
+@contextmanager
+def scratch_directory() -> Iterator[Path]:
+    """A directory on the disk that holds this checkout; the system's temporary one may be memory."""
+    build = Path("build").absolute()
+    build.mkdir(exist_ok=True)
+    directory = Path(tempfile.mkdtemp(prefix="bench-", dir=build))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make bench", description="Measure warmlog on this machine.")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the work: for a first look")
+    parser.add_argument("--loop", choices=("uvloop", "asyncio"), default="uvloop", help="the client's event loop")
+    parser.add_argument("--only", default="", help="only the benchmarks whose names contain this")
+    parser.add_argument("--output", type=Path, default=Path("build/bench.json"), help="where the figures go")
+    arguments = parser.parse_args()
+    scale = Scale.quick() if arguments.quick else Scale()
+    console = Console(stderr=True)
+
+    with scratch_directory() as directory, BrokerProcess(directory / "data") as broker:
+        bench = Bench(broker, directory, scale, arguments.loop)
+        try:
+            measurements = bench.measure_all(arguments.only, console)
+        except BaseException:
+            console.print(broker.output, markup=False, highlight=False)
+            raise
+        broker.terminate()
+
+    measurements.sort(key=lambda each: each.name.startswith("limit."))
+    write_json(arguments.output, measurements)
+    print_table(measurements, Console(width=None if sys.stdout.isatty() else 160))
+    console.print(f"written to {arguments.output}", style="dim")
+
+
+if __name__ == "__main__":
+    main()

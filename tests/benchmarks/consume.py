@@ -1,0 +1,87 @@
+"""Consuming a topic from its beginning to its end: batches of objects, single records, Arrow, Spark."""
+
+import os
+import sys
+import time
+from typing import Any
+
+from benchmarks.measurement import VALUE_BYTES, Run
+from warmlog import Consumer
+
+
+async def objects(bootstrap: str, topic: str, records: int) -> Run:
+    """Batches, with every key and value as a Python object."""
+    start = time.perf_counter()
+    count = 0
+    async with Consumer(bootstrap, topics=[topic], start="earliest") as consumer:
+        async for batch in consumer.batches(until="latest"):
+            keys, values = batch.keys, batch.values
+            assert batch.base_offset == count
+            assert len(keys) == len(values)
+            assert len(values[-1] or b"") == VALUE_BYTES
+            count += len(values)
+    seconds = time.perf_counter() - start
+    assert count == records, f"{count} of {records} records"
+    return Run(records, seconds)
+
+
+async def single_records(bootstrap: str, topic: str, records: int) -> Run:
+    """`async for record`, the first `records` of the topic."""
+    start = time.perf_counter()
+    count = 0
+    async with Consumer(bootstrap, topics=[topic], start="earliest") as consumer:
+        async for record in consumer:
+            if record.offset != count:
+                raise AssertionError(f"offset {record.offset} where {count} was due")
+            count += 1
+            if count == records:
+                break
+    seconds = time.perf_counter() - start
+    assert count == records, f"{count} of {records} records"
+    return Run(records, seconds)
+
+
+async def arrow(bootstrap: str, topic: str, records: int) -> Run:
+    """Arrow record batches with all columns."""
+    start = time.perf_counter()
+    count = 0
+    async with Consumer(bootstrap, topics=[topic], start="earliest") as consumer:
+        async for batch in consumer.arrow(until="latest"):
+            assert batch.column("offset")[0].as_py() == count
+            assert len(batch.column("value")[-1].as_py()) == VALUE_BYTES
+            count += batch.num_rows
+    seconds = time.perf_counter() - start
+    assert count == records, f"{count} of {records} records"
+    return Run(records, seconds)
+
+
+def spark_session() -> Any:
+    """A session with a thread for each core."""
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # or Spark takes the first python3 on the PATH
+    builder = SparkSession.builder.master("local[*]").appName("warmlog benchmark")
+    return (
+        builder.config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .getOrCreate()
+    )
+
+
+def spark_count(session: Any, bootstrap: str, topic: str, records: int, *, min_partitions: int) -> Run:
+    """`count()` of the topic in Spark."""
+    start = time.perf_counter()
+    frame = (
+        session.read.format("warmlog")
+        .option("bootstrap.servers", bootstrap)
+        .option("subscribe", topic)
+        .option("minPartitions", str(min_partitions))
+        .load()
+    )
+    count = frame.count()
+    seconds = time.perf_counter() - start
+    assert count == records, f"{count} of {records} records"
+    return Run(records, seconds)

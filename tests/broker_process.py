@@ -1,0 +1,144 @@
+"""A real broker, as a process of its own, for tests: started, killed, started again on the same directory."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+READY = re.compile(r"ready, listening on (?P<host>\S+):(?P<port>\d+)")
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 30.0
+
+
+class BrokerFailed(Exception):
+    """The broker ended instead of becoming ready; `output` is what it wrote to stderr."""
+
+    def __init__(self, exit_code: int | None, output: str) -> None:
+        super().__init__(f"the broker ended with exit code {exit_code}:\n{output}")
+        self.exit_code = exit_code
+        self.output = output
+
+
+class BrokerProcess:
+    """`python -m warmlog_broker` on `data_dir`; settings have underscores for dots: `flush_ms=5`.
+
+    A context manager: entering starts it and waits until it listens, leaving kills what still runs.
+    """
+
+    def __init__(self, data_dir: Path, *, environment: dict[str, str] | None = None, **settings: object) -> None:
+        self.data_dir = data_dir
+        self.settings = {name.replace("_", "."): _as_text(value) for name, value in settings.items()}
+        self.environment = environment or {}
+        self.host = "127.0.0.1"
+        self.port = 0
+        self.process: subprocess.Popen[str] | None = None
+        self._lines: list[str] = []
+        self._reader: threading.Thread | None = None
+        self._is_ready = threading.Event()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT of the running broker."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def output(self) -> str:
+        """What all starts so far wrote to stderr."""
+        return "".join(self._lines)
+
+    @property
+    def arguments(self) -> list[str]:
+        """The command line. A restart asks for the port that the first start was given."""
+        command = [sys.executable, "-m", "warmlog_broker", "--data-dir", str(self.data_dir)]
+        command += ["--listen", f"{self.host}:{self.port}"]
+        for name, value in self.settings.items():
+            command += ["--set", f"{name}={value}"]
+        return command
+
+    def start(self) -> None:
+        """Returns when the broker listens; raises BrokerFailed when it ends before that."""
+        self._is_ready.clear()
+        environment = {**os.environ, "PYTHONUNBUFFERED": "1", **self.environment}
+        self.process = subprocess.Popen(
+            self.arguments, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True, env=environment
+        )
+        self._reader = threading.Thread(target=self._read_output, args=(self.process,), daemon=True)
+        self._reader.start()
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self._is_ready.wait(0.01):
+            if self.process.poll() is not None:
+                exit_code = self._finish()
+                raise BrokerFailed(exit_code, self.output)
+            if time.monotonic() > deadline:
+                self.kill()
+                raise BrokerFailed(None, self.output + f"\nnot ready after {START_TIMEOUT_S} s")
+
+    def kill(self) -> None:
+        """SIGKILL: nothing is flushed, nothing is said. Harmless when it does not run."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+        self._finish()
+
+    def terminate(self) -> int:
+        """SIGTERM, then the exit code once the broker has ended."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.wait()
+
+    def wait(self) -> int:
+        """The exit code, once the broker has ended."""
+        assert self.process is not None
+        self.process.wait(STOP_TIMEOUT_S)
+        exit_code = self._finish()
+        assert exit_code is not None
+        return exit_code
+
+    def restart(self) -> None:
+        """A clean stop and a start on the same directory and port."""
+        exit_code = self.terminate()
+        assert exit_code == 0, self.output
+        self.start()
+
+    def _finish(self) -> int | None:
+        if self.process is None:
+            return None
+        exit_code = self.process.wait()
+        if self._reader is not None:
+            self._reader.join()
+            self._reader = None
+        if self.process.stderr is not None:
+            self.process.stderr.close()
+        return exit_code
+
+    def _read_output(self, process: "subprocess.Popen[str]") -> None:
+        assert process.stderr is not None
+        for line in process.stderr:
+            self._lines.append(line)
+            found = READY.search(line)
+            if found:
+                self.port = int(found["port"])
+                self._is_ready.set()
+
+
+def _as_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

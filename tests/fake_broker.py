@@ -1,0 +1,397 @@
+"""A broker in memory, for tests of the client: it speaks the real protocol over a real socket and misbehaves on order.
+
+It keeps batches in lists, checks sequences as a broker must, and takes one `Fault` for each Produce request from
+`faults`; without any it answers. What a client did is in `produced`, `handshakes` and the partitions' lists.
+"""
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from types import TracebackType
+from typing import Self
+from uuid import UUID, uuid5
+
+from warmlog_protocol.batch import BatchHeader, RecordBatch, iter_batches, placement_prefix, read_header
+from warmlog_protocol.connection import Request, ServerConnection
+from warmlog_protocol.errors import (
+    ApiError,
+    DuplicateSequence,
+    ErrorCode,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    RemoteProtocolError,
+    UnknownTopicOrPartition,
+)
+from warmlog_protocol.messages import (
+    APIS,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    ApiVersions,
+    BrokerMetadata,
+    ConfigEntry,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribedConfigs,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    HandshakeRequest,
+    HandshakeResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ListedOffset,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    Message,
+    MetadataRequest,
+    MetadataResponse,
+    PartitionMetadata,
+    ProducedPartition,
+    ProduceRequest,
+    ProduceResponse,
+    TopicMetadata,
+)
+
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+_NAMESPACE = UUID("00000000-0000-0000-0000-000000007400")
+
+
+class Fault(Enum):
+    """What happens to one Produce request."""
+
+    NONE = auto()
+    LOSE_REQUEST = auto()
+    """The connection breaks; nothing was appended."""
+    LOSE_ANSWER = auto()
+    """Appended, and then the connection breaks."""
+    IGNORE = auto()
+    """Appended and never answered; the connection stays."""
+    HOLD = auto()
+    """Appended, and answered when `release` is called."""
+    STORAGE_ERROR = auto()
+    """Refused with a retriable error."""
+    TOO_LARGE = auto()
+    """Refused for good."""
+
+
+@dataclass
+class FakePartition:
+    """One partition's log and what it knows of producers."""
+
+    batches: list[tuple[int, bytes]] = field(default_factory=list)
+    log_start_offset: int = 0
+    next_offset: int = 0
+    producers: dict[int, tuple[int, deque[tuple[int, int, int]]]] = field(default_factory=dict)
+
+    def append(self, data: bytes) -> int:
+        """The base offset of the batch: where it lies already, if it is a duplicate."""
+        header = read_header(data)
+        if header.has_producer and (found := self._check_sequence(header)) is not None:
+            return found
+        base_offset = self.next_offset
+        self.batches.append((base_offset, placement_prefix(header, base_offset, 0) + data[21:]))
+        self.next_offset += header.last_offset_delta + 1
+        return base_offset
+
+    def _check_sequence(self, header: BatchHeader) -> int | None:
+        epoch, last = self.producers.get(header.producer_id, (header.producer_epoch, deque(maxlen=5)))
+        if epoch != header.producer_epoch:
+            assert header.producer_epoch > epoch, "a fenced producer went on"
+            assert header.base_sequence == 0
+            last = deque(maxlen=5)
+        for first_sequence, last_sequence, base_offset in last:
+            if (first_sequence, last_sequence) == (header.base_sequence, header.last_sequence):
+                return base_offset
+        if last and header.base_sequence != (last[-1][1] + 1) & 0x7FFFFFFF:
+            if header.base_sequence < last[0][0]:
+                raise DuplicateSequence("older than the five remembered")
+            raise OutOfOrderSequence(f"sequence {header.base_sequence} after {last[-1][1]}")
+        last.append((header.base_sequence, header.last_sequence, self.next_offset))
+        self.producers[header.producer_id] = (header.producer_epoch, last)
+        return None
+
+    def read_all(self) -> list[RecordBatch]:
+        return [batch for _, data in self.batches for batch in iter_batches(data)]
+
+    def values(self) -> list[bytes | None]:
+        """Every record's value, in the order of the log."""
+        return [value for batch in self.read_all() for value in batch.values()]
+
+
+class FakeBroker:
+    """An async context manager that listens on `port`; `stop` and `start` restart it with the same data and port."""
+
+    def __init__(self, **topics: int) -> None:
+        self.topics = {name: [FakePartition() for _ in range(count)] for name, count in topics.items()}
+        self.configs: dict[str, dict[str, str]] = defaultdict(lambda: {"max.message.bytes": "1048576"})
+        self.faults: deque[Fault] = deque()
+        self.produced: list[ProduceRequest] = []
+        self.handshakes: list[HandshakeRequest] = []
+        self.fetch_error: Callable[[FetchPartition], ApiError | None] = lambda _: None
+        self.is_silent = False
+        """While true, nothing at all is answered."""
+        self.port = 0
+        self._held: list[Callable[[], None]] = []
+        self._next_producer_id = 4000
+        self._server: asyncio.Server | None = None
+        self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._appended = asyncio.Event()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def connections(self) -> int:
+        """How many are open now."""
+        return len(self._writers)
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Stop listening and break every connection."""
+        assert self._server is not None
+        self._server.close()
+        await self._server.wait_closed()
+        self.disconnect()
+        while self._tasks:
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.wait(list(self._tasks))
+        self._held.clear()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def disconnect(self) -> None:
+        """Break every connection."""
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    def release(self, *, is_reversed: bool = False) -> None:
+        """Send the answers that were held back."""
+        held, self._held = self._held, []
+        for answer in reversed(held) if is_reversed else held:
+            answer()
+
+    def add_batch(self, topic: str, partition: int, data: bytes) -> int:
+        """Append a batch as it is, right or wrong; its base offset."""
+        offset = self.topics[topic][partition].append(data)
+        self._wake_fetches()
+        return offset
+
+    # --- connections ------------------------------------------------------------------------------------------------
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self._writers.add(writer)
+        connection = ServerConnection(max_frame_bytes=MAX_FRAME_BYTES, buffer_bytes=64 * 1024)
+        try:
+            while data := await reader.read(64 * 1024):
+                for request in _requests(connection, data):
+                    if not self.is_silent:
+                        self._handle(connection, writer, request)
+        except (ConnectionError, RemoteProtocolError, asyncio.CancelledError):
+            pass
+        finally:
+            self._writers.discard(writer)
+            writer.transport.abort()
+            self._tasks.discard(task)
+
+    def _handle(self, connection: ServerConnection, writer: asyncio.StreamWriter, request: Request) -> None:
+        if isinstance(request.message, FetchRequest):
+            task = asyncio.create_task(self._fetch(connection, writer, request))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return
+        if isinstance(request.message, ProduceRequest):
+            self._produce(connection, writer, request)
+            return
+        handlers: dict[type[Message], Callable[..., Message]] = {
+            HandshakeRequest: self._handshake,
+            MetadataRequest: self._metadata,
+            DescribeConfigsRequest: self._describe_configs,
+            InitProducerIdRequest: self._init_producer_id,
+            ListOffsetsRequest: self._list_offsets,
+        }
+        response = handlers[type(request.message)](request.message)
+        writer.write(connection.answer(request.correlation_id, response))
+
+    def _handshake(self, request: HandshakeRequest) -> HandshakeResponse:
+        self.handshakes.append(request)
+        apis = [ApiVersions(api.key, api.min_version, api.max_version) for api in APIS.values()]
+        return HandshakeResponse("fake", "cluster", 0, MAX_FRAME_BYTES, apis)
+
+    def _metadata(self, request: MetadataRequest) -> MetadataResponse:
+        names = list(self.topics) if request.topics is None else request.topics
+        topics = [self._topic_metadata(name) for name in names]
+        return MetadataResponse("cluster", 0, [BrokerMetadata(0, "", 0)], topics)
+
+    def _topic_metadata(self, name: str) -> TopicMetadata:
+        if name not in self.topics:
+            return TopicMetadata(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name, bytes(16), [])
+        partitions = [PartitionMetadata(0, i, 0, 0, [0], [0]) for i in range(len(self.topics[name]))]
+        return TopicMetadata(0, name, uuid5(_NAMESPACE, name).bytes, partitions)
+
+    def _describe_configs(self, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+        return DescribeConfigsResponse(
+            [
+                DescribedConfigs(0, "", name, [ConfigEntry(*item, True, "") for item in self.configs[name].items()])
+                for name in request.topics
+            ]
+        )
+
+    def _init_producer_id(self, request: InitProducerIdRequest) -> InitProducerIdResponse:
+        if request.producer_id >= 0:
+            return InitProducerIdResponse(request.producer_id, request.producer_epoch + 1)
+        self._next_producer_id += 1
+        return InitProducerIdResponse(self._next_producer_id, 0)
+
+    def _list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        return ListOffsetsResponse([self._list_offset(asked) for asked in request.partitions])
+
+    def _list_offset(self, asked: ListOffsetsPartition) -> ListedOffset:
+        partition = self.topics[asked.topic][asked.partition]
+        found = (-1, -1)
+        if asked.timestamp_ms == LATEST_TIMESTAMP:
+            found = (-1, partition.next_offset)
+        elif asked.timestamp_ms == EARLIEST_TIMESTAMP:
+            found = (-1, partition.log_start_offset)
+        else:
+            for batch in partition.read_all():
+                for offset, timestamp_ms in zip(batch.offsets(), batch.timestamps_ms(), strict=True):
+                    if timestamp_ms >= asked.timestamp_ms and found[1] < 0:
+                        found = (timestamp_ms, offset)
+        return ListedOffset(asked.topic, asked.partition, 0, "", *found, 0)
+
+    # --- Produce ----------------------------------------------------------------------------------------------------
+
+    def _produce(self, connection: ServerConnection, writer: asyncio.StreamWriter, request: Request) -> None:
+        message = request.message
+        assert isinstance(message, ProduceRequest)
+        self.produced.append(message)
+        fault = self.faults.popleft() if self.faults else Fault.NONE
+        if fault is Fault.LOSE_REQUEST:
+            writer.transport.abort()
+            return
+        response = ProduceResponse(self._append(message, bytes(request.payload), fault))
+        self._wake_fetches()
+        if fault is Fault.LOSE_ANSWER:
+            writer.transport.abort()
+        elif fault is Fault.HOLD:
+            self._held.append(lambda: writer.write(connection.answer(request.correlation_id, response)))
+        elif fault is not Fault.IGNORE and message.acks != 0:
+            writer.write(connection.answer(request.correlation_id, response))
+
+    def _append(self, message: ProduceRequest, payload: bytes, fault: Fault) -> list[ProducedPartition]:
+        results = []
+        refusals = {Fault.STORAGE_ERROR: ErrorCode.KAFKA_STORAGE_ERROR, Fault.TOO_LARGE: ErrorCode.MESSAGE_TOO_LARGE}
+        position = 0
+        for part in message.partitions:
+            data = payload[position : position + part.size_bytes]
+            position += part.size_bytes
+            code: int = refusals.get(fault, ErrorCode.NONE)
+            base_offset = -1
+            try:
+                if not code:
+                    base_offset = self._partition(part.topic, part.partition).append(data)
+            except ApiError as error:
+                code = error.code
+            results.append(ProducedPartition(part.topic, part.partition, code, "as ordered", base_offset))
+        return results
+
+    def _partition(self, topic: str, partition: int) -> FakePartition:
+        if topic not in self.topics or partition >= len(self.topics[topic]):
+            raise UnknownTopicOrPartition(f"{topic}-{partition}")
+        return self.topics[topic][partition]
+
+    # --- Fetch ------------------------------------------------------------------------------------------------------
+
+    def _wake_fetches(self) -> None:
+        self._appended.set()
+        self._appended = asyncio.Event()
+
+    async def _fetch(self, connection: ServerConnection, writer: asyncio.StreamWriter, request: Request) -> None:
+        message = request.message
+        assert isinstance(message, FetchRequest)
+        deadline = asyncio.get_running_loop().time() + message.max_wait_ms / 1000
+        while True:
+            appended = self._appended
+            parts, payload = self._read(message)
+            if payload or any(part.error_code for part in parts):
+                break
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await appended.wait()
+            except TimeoutError:
+                break
+        writer.write(connection.answer(request.correlation_id, FetchResponse(parts), len(payload)) + payload)
+
+    def _read(self, message: FetchRequest) -> tuple[list[FetchedPartition], bytes]:
+        parts: list[FetchedPartition] = []
+        payload = b""
+        for asked in message.partitions:
+            error = self.fetch_error(asked)
+            data = b""
+            high_watermark, log_start_offset = -1, -1
+            try:
+                if error is not None:
+                    raise error
+                partition = self._partition(asked.topic, asked.partition)
+                high_watermark, log_start_offset = partition.next_offset, partition.log_start_offset
+                if not log_start_offset <= asked.fetch_offset <= high_watermark:
+                    raise OffsetOutOfRange(f"offset {asked.fetch_offset}")
+                for base_offset, batch in partition.batches:
+                    if base_offset + read_header(batch).last_offset_delta >= asked.fetch_offset:
+                        if payload + data and len(data) + len(batch) > asked.max_bytes:
+                            break
+                        data += batch
+            except ApiError as raised:
+                error = raised
+            code = ErrorCode.NONE if error is None else error.code
+            topic_id = uuid5(_NAMESPACE, asked.topic).bytes
+            parts.append(
+                FetchedPartition(
+                    asked.topic,
+                    asked.partition,
+                    code,
+                    str(error or ""),
+                    high_watermark,
+                    high_watermark,
+                    log_start_offset,
+                    0,
+                    topic_id,
+                    len(data),
+                )
+            )
+            payload += data
+        return parts, payload
+
+
+def _requests(connection: ServerConnection, data: bytes) -> list[Request]:
+    """The requests that `data` complete, with payloads of their own."""
+    requests: list[Request] = []
+    rest = memoryview(data)
+    while rest:
+        buffer = connection.get_buffer()
+        count = min(len(buffer), len(rest))
+        buffer[:count] = rest[:count]
+        rest = rest[count:]
+        received = connection.received(count)
+        requests += [request._replace(payload=memoryview(bytes(request.payload))) for request in received]
+    return requests

@@ -1,0 +1,213 @@
+"""Bad input harms nobody but who sends it; limits hold."""
+
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from broker_process import BrokerProcess
+from warmlog_protocol.errors import InvalidRequest, UnsupportedVersion
+from warmlog_protocol.frames import pack_frame
+from warmlog_protocol.messages import (
+    FetchPartition,
+    FetchRequest,
+    HandshakeRequest,
+    MetadataRequest,
+    ProducePartition,
+    ProduceRequest,
+)
+from wire_client import ConnectionEnded, WireClient, batch_of
+
+SETTINGS = {
+    "handshake_timeout_ms": 400,
+    "max_connections": 12,
+    "max_in_flight_requests": 8,
+    "socket_request_max_bytes": 2_000_000,
+    "queued_max_request_bytes": 4_000_000,
+}
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data", **SETTINGS) as process:
+        with WireClient(process.address) as client:
+            client.create_topic("t", max_message_bytes="1900000")
+        yield process
+
+
+@pytest.fixture
+def bystander(broker: BrokerProcess) -> Iterator[WireClient]:
+    """A client that must not notice anything."""
+    with WireClient(broker.address) as client:
+        yield client
+        client.produce("t", batch_of([b"still here"]))
+
+
+def resident_kib(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
+
+
+def wait_for_log(broker: BrokerProcess, text: str) -> None:
+    deadline_s = time.monotonic() + 10
+    while text not in broker.output:
+        assert time.monotonic() < deadline_s, f"{text!r} not in:\n{broker.output[-2000:]}"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", bytes(100), os.urandom(5000), b"\xff" * 8], ids=range(4)
+)
+def test_garbage_ends_its_own_connection_alone(broker: BrokerProcess, bystander: WireClient, garbage: bytes) -> None:
+    with WireClient(broker.address, handshake=False) as client:
+        port = client.socket.getsockname()[1]
+        client.socket.sendall(garbage)
+        if garbage == bytes(100):
+            client.socket.shutdown(socket.SHUT_WR)
+        client.wait_for_end()
+    wait_for_log(broker, f"127.0.0.1:{port}")
+
+
+def test_a_frame_that_claims_4_gib_costs_no_memory(broker: BrokerProcess, bystander: WireClient) -> None:
+    before_kib = resident_kib(broker.pid)
+    for _ in range(20):
+        with WireClient(broker.address) as client:
+            client.socket.sendall(b"\xff\xff\xff\xff\x00\x00\x00\x10")
+            client.wait_for_end()
+    assert resident_kib(broker.pid) - before_kib < 4096
+    wait_for_log(broker, "a frame of 4294967299 bytes")
+
+
+def test_an_unknown_api_is_answered_with_an_error_before_the_connection_closes(
+    broker: BrokerProcess, bystander: WireClient
+) -> None:
+    with WireClient(broker.address) as client:
+        correlation_id, _ = client.connection.request(MetadataRequest())
+        client.socket.sendall(pack_frame((999, 0, correlation_id), MetadataRequest()))
+        with pytest.raises(UnsupportedVersion, match="999"):
+            client.receive(correlation_id)
+        client.wait_for_end()
+
+
+def test_a_request_before_the_handshake_is_answered_with_an_error(broker: BrokerProcess) -> None:
+    with WireClient(broker.address, handshake=False) as client:
+        correlation_id, _ = client.connection.request(HandshakeRequest("x", "1"))
+        client.socket.sendall(pack_frame((3, 0, correlation_id), MetadataRequest()))
+        with pytest.raises(InvalidRequest, match="Handshake"):
+            client.receive(correlation_id)
+        client.wait_for_end()
+
+
+def test_a_request_that_cannot_be_decoded_is_answered_with_an_error(
+    broker: BrokerProcess, bystander: WireClient
+) -> None:
+    with WireClient(broker.address) as client:
+        correlation_id, _ = client.connection.request(MetadataRequest())
+        header = msgspec.msgpack.encode([3, 0, correlation_id, "not a list"])
+        client.socket.sendall((4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header)
+        with pytest.raises(InvalidRequest, match="MetadataRequest"):
+            client.receive(correlation_id)
+        client.wait_for_end()
+
+
+def test_a_connection_without_a_handshake_is_closed(broker: BrokerProcess, bystander: WireClient) -> None:
+    with WireClient(broker.address, handshake=False) as client:
+        begin_s = time.monotonic()
+        client.wait_for_end()
+        assert 0.3 < time.monotonic() - begin_s < 5
+    wait_for_log(broker, "no handshake within 400 ms")
+
+
+def test_one_connection_too_many_is_refused_and_room_comes_back(broker: BrokerProcess) -> None:
+    held = []
+    with pytest.raises((ConnectionEnded, ConnectionError)):
+        for _ in range(20):
+            held.append(WireClient(broker.address))
+    assert len(held) == SETTINGS["max_connections"]
+    for client in held:
+        client.call(MetadataRequest())
+        client.close()
+    wait_for_log(broker, "max.connections")
+    deadline_s = time.monotonic() + 10
+    while True:
+        try:
+            with WireClient(broker.address) as client:
+                client.call(MetadataRequest())
+            return
+        except (ConnectionEnded, ConnectionError):
+            assert time.monotonic() < deadline_s
+
+
+def test_beyond_the_requests_in_flight_a_connection_is_not_read(broker: BrokerProcess, bystander: WireClient) -> None:
+    limit = SETTINGS["max_in_flight_requests"]
+    with WireClient(broker.address) as client:
+        client.create_topic("empty")
+        wanted = [FetchPartition("empty", 0, 0, 1000)]
+        ids = [client.send(FetchRequest(700, 1, 1000, wanted)) for _ in range(3 * limit)]
+        begin_s = time.monotonic()
+        for correlation_id in ids[:limit]:
+            client.fetched(correlation_id)
+        first_s = time.monotonic() - begin_s
+        for correlation_id in ids[limit:]:
+            client.fetched(correlation_id)
+        assert time.monotonic() - begin_s > 2.5 * first_s
+
+
+def test_who_finds_no_memory_left_waits_and_is_served(broker: BrokerProcess, bystander: WireClient) -> None:
+    """Five frames of 1.8 MB are begun, two fit into the budget: the others are read when these are done."""
+    batch = batch_of([b"x" * 1_800_000])
+    clients = [WireClient(broker.address) for _ in range(5)]
+    frames = []
+    for client in clients:
+        message = ProduceRequest(-1, 20_000, [ProducePartition("t", 0, len(batch))])
+        correlation_id, frame = client.connection.request(message, len(batch))
+        frames.append((correlation_id, frame + batch))
+        client.socket.sendall((frame + batch)[:200_000])
+    bystander.produce("t", batch_of([b"a"]))
+    for client, (_, data) in zip(clients, frames, strict=True):
+        client.socket.settimeout(0.5)
+        try:
+            sent = client.socket.send(data[200_000:])
+            rest = data[200_000 + sent :]
+        except TimeoutError:
+            rest = data[200_000:]
+        frames[clients.index(client)] = (frames[clients.index(client)][0], rest)
+    for client, (correlation_id, rest) in zip(clients, frames, strict=True):
+        client.socket.settimeout(20)
+        client.socket.sendall(rest)
+        client.produced(correlation_id)
+        client.close()
+
+
+def test_half_a_request_is_no_request(broker: BrokerProcess, bystander: WireClient) -> None:
+    end_offset = bystander.offset_at("t", -1)
+    batch = batch_of([b"x" * 1000])
+    with WireClient(broker.address) as client:
+        message = ProduceRequest(-1, 20_000, [ProducePartition("t", 0, len(batch))])
+        _, frame = client.connection.request(message, len(batch))
+        client.socket.sendall(frame + batch[:500])
+    assert bystander.offset_at("t", -1) == end_offset
+
+
+def test_a_peer_that_sends_no_more_still_gets_its_answers(broker: BrokerProcess) -> None:
+    with WireClient(broker.address) as client:
+        ids = [client.send_produce("t", batch_of([b"last words"])) for _ in range(5)]
+        client.socket.shutdown(socket.SHUT_WR)
+        for correlation_id in ids:
+            client.produced(correlation_id)
+        client.wait_for_end()
+
+
+def test_an_idle_connection_is_closed_and_one_that_waits_is_not(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", connections_max_idle_ms=500) as broker:
+        with WireClient(broker.address) as client:
+            client.create_topic("t")
+        with WireClient(broker.address) as idle, WireClient(broker.address) as waiting:
+            correlation_id = waiting.send(FetchRequest(1500, 1, 1000, [FetchPartition("t", 0, 0, 1000)]))
+            idle.wait_for_end()
+            assert waiting.fetched(correlation_id)[0].size_bytes == 0
+        wait_for_log(broker, "idle for 500 ms")

@@ -1,0 +1,193 @@
+"""A disk that fails takes its partition offline, and nobody else's."""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from broker_thread import BrokerThread
+from warmlog_broker import disk_flush
+from warmlog_broker.log import file_records
+from warmlog_protocol.errors import ApiError, StorageError, UnknownServerError
+from warmlog_protocol.messages import DeleteTopicsRequest, DeleteTopicsResponse, MetadataRequest, MetadataResponse
+from wire_client import WireClient, batch_of
+
+Fail = Callable[..., None]
+
+
+@pytest.fixture
+def fail_syncs_below(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], None]]:
+    """Lets every fdatasync of a file below a directory fail from now on."""
+    real = os.fdatasync
+    bad: list[str] = []
+
+    def fdatasync(descriptor: int) -> None:
+        name = os.readlink(f"/proc/self/fd/{descriptor}")
+        if any(name.startswith(directory) for directory in bad):
+            raise OSError(errno.EIO, "the disk is broken")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    yield lambda directory: bad.append(f"{directory}{os.sep}")
+
+
+def leaders_of(client: WireClient, topic: str) -> list[int]:
+    metadata = cast("MetadataResponse", client.call(MetadataRequest([topic])))
+    return [partition.leader_id for partition in metadata.topics[0].partitions]
+
+
+def test_a_flush_that_fails_takes_its_partition_offline_alone(
+    tmp_path: Path, fail_syncs_below: Callable[[Path], None]
+) -> None:
+    with BrokerThread(tmp_path) as broker, WireClient(broker.address) as client:
+        client.create_topic("t", partitions=3)
+        for partition in range(3):
+            client.produce("t", batch_of([b"good"]), partition=partition)
+        fail_syncs_below(tmp_path / "t-1")
+        ids = [client.send_produce("t", batch_of([b"x"]), partition=partition) for partition in (0, 1, 2, 1)]
+        assert client.produced(ids[0]).base_offset == 1
+        assert client.produced(ids[2]).base_offset == 1
+        for correlation_id in (ids[1], ids[3]):
+            with pytest.raises(StorageError, match="t-1 is offline"):
+                client.produced(correlation_id)
+        with pytest.raises(StorageError):
+            client.produce("t", batch_of([b"x"]), partition=1)
+        with pytest.raises(StorageError):
+            client.fetch("t", 0, partition=1)
+        assert leaders_of(client, "t") == [1, -1, 1]
+        assert client.produce("t", batch_of([b"x"]), partition=0).base_offset == 2
+    assert not broker.was_clean
+
+
+def test_after_a_restart_the_partition_is_served_again_with_all_that_was_acknowledged(
+    tmp_path: Path, fail_syncs_below: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with BrokerThread(tmp_path) as broker, WireClient(broker.address) as client:
+        client.create_topic("t", partitions=2)
+        for partition in range(2):
+            client.produce("t", batch_of([b"good"]), partition=partition)
+        fail_syncs_below(tmp_path / "t-1")
+        with pytest.raises(StorageError):
+            client.produce("t", batch_of([b"lost?"]), partition=1)
+    monkeypatch.undo()
+    with BrokerThread(tmp_path) as broker, WireClient(broker.address) as client:
+        assert client.fetch("t", 0, partition=0)[0].high_watermark == 1
+        result, payload = client.fetch("t", 0, partition=1)
+        assert result.high_watermark >= 1
+        assert payload.find(b"good") > 0
+        client.produce("t", batch_of([b"again"]), partition=1)
+    assert broker.was_clean
+
+
+def test_a_delayed_flush_that_fails_takes_the_partition_offline(
+    tmp_path: Path, fail_syncs_below: Callable[[Path], None]
+) -> None:
+    with BrokerThread(tmp_path, flush_ms=10) as broker, WireClient(broker.address) as client:
+        client.create_topic("t")
+        fail_syncs_below(tmp_path / "t-0")
+        client.produce("t", batch_of([b"x"]), acks=1)
+        with pytest.raises(StorageError):
+            client.fetch("t", 0, max_wait_ms=10_000)
+
+
+def test_a_syncfs_that_fails_takes_all_partitions_of_the_flush_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path) -> None:
+        raise OSError(errno.EIO, "the disk is broken")
+
+    with BrokerThread(tmp_path, flush_syncfs_files=4) as broker, WireClient(broker.address) as client:
+        client.create_topic("t", partitions=8)
+        client.create_topic("other")
+        with monkeypatch.context() as patch:
+            patch.setattr(disk_flush, "sync_file_system", fail)
+            ids = [client.send_produce("t", batch_of([b"x"]), partition=partition, acks=1) for partition in range(8)]
+            for correlation_id in ids:
+                client.produced(correlation_id)
+            for partition in range(8):
+                with pytest.raises(StorageError):
+                    client.fetch("t", 0, partition=partition, max_wait_ms=10_000)
+        assert client.produce("other", batch_of([b"x"])).base_offset == 0
+
+
+def test_a_full_disk_is_an_error_that_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> int:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    with BrokerThread(tmp_path) as broker, WireClient(broker.address) as client:
+        client.create_topic("t")
+        producer = client.producer_id()
+        first, second = (batch_of([b"x"], producer=producer, base_sequence=number) for number in range(2))
+        client.produce("t", first)
+        with monkeypatch.context() as patch:
+            patch.setattr(file_records, "_pwritev", full)
+            for _ in range(3):
+                with pytest.raises(StorageError, match="no space left"):
+                    client.produce("t", second)
+            assert client.fetch("t", 0)[0].high_watermark == 1
+        assert client.produce("t", second).base_offset == 1
+    assert broker.was_clean
+
+
+def test_a_write_that_fails_for_good_takes_the_partition_offline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*arguments: object) -> int:
+        raise OSError(errno.EIO, "input/output error")
+
+    with BrokerThread(tmp_path) as broker, WireClient(broker.address) as client:
+        client.create_topic("t")
+        with monkeypatch.context() as patch:
+            patch.setattr(file_records, "_pwritev", broken)
+            with pytest.raises(StorageError):
+                client.produce("t", batch_of([b"x"]))
+        with pytest.raises(StorageError, match="offline"):
+            client.produce("t", batch_of([b"x"]))
+    assert not broker.was_clean
+
+
+def test_a_metadata_log_that_fails_refuses_new_topics_and_serves_the_old_ones(
+    tmp_path: Path, fail_syncs_below: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with BrokerThread(tmp_path) as broker, WireClient(broker.address) as client:
+        client.create_topic("old")
+        real = os.fdatasync
+
+        def fail(descriptor: int) -> None:
+            if os.readlink(f"/proc/self/fd/{descriptor}").endswith("metadata.log"):
+                raise OSError(errno.EIO, "the disk is broken")
+            real(descriptor)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fdatasync", fail)
+            with pytest.raises(StorageError):
+                client.create_topic("new")
+        with pytest.raises(StorageError, match="restart"):
+            client.create_topic("newer")
+        response = cast("DeleteTopicsResponse", client.call(DeleteTopicsRequest(["old"])))
+        assert response.topics[0].error_code == StorageError.code
+        assert client.produce("old", batch_of([b"x"])).base_offset == 0
+
+
+def test_an_error_of_our_own_is_answered_and_the_broker_lives(tmp_path: Path) -> None:
+    with BrokerThread(tmp_path) as broker, WireClient(broker.address) as client:
+        client.create_topic("t", partitions=2)
+        client.produce("t", batch_of([b"x"]))
+
+        def bug(*arguments: object, **options: object) -> None:
+            raise ZeroDivisionError
+
+        partition = broker.broker.topics.partition("t", 0)
+        partition.append = bug  # type: ignore[method-assign]
+        with pytest.raises(UnknownServerError):
+            client.produce("t", batch_of([b"x"]))
+        broker.broker.topics.get = bug  # type: ignore[assignment, method-assign]
+        with pytest.raises(UnknownServerError):
+            client.call(MetadataRequest(["t"]))
+        with pytest.raises(ApiError):
+            client.fetch("t", 0)
+        del broker.broker.topics.get
+        assert client.produce("t", batch_of([b"x"]), partition=1).base_offset == 0

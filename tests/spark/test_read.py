@@ -1,0 +1,244 @@
+"""`spark.read.format("warmlog")` in a real session, against a real broker."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+import pytest
+from pyspark.errors import AnalysisException, PythonException
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from broker_process import BrokerProcess
+from spark.topics import Record, Stored, Topics
+from warmlog.spark import register
+from warmlog_protocol.compression import Codec
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+KAFKA_SCHEMA = (
+    "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int>"
+)
+
+
+def load(
+    spark: SparkSession, broker: BrokerProcess, topics: str, *, schema: str | None = None, **options: str
+) -> DataFrame:
+    reader = spark.read.format("warmlog").option("bootstrap.servers", broker.address).option("subscribe", topics)
+    return (reader.schema(schema) if schema else reader).options(**options).load()
+
+
+def stored_of(rows: Iterable[Row]) -> list[Stored]:
+    """Rows with headers as the tests write records, in the order of partition and offset."""
+    stored = [
+        Stored(
+            None if row.key is None else bytes(row.key),
+            None if row.value is None else bytes(row.value),
+            row.topic,
+            row.partition,
+            row.offset,
+            (row.timestamp.replace(tzinfo=UTC) - EPOCH) // timedelta(milliseconds=1),
+            row.timestampType,
+            tuple((name, None if value is None else bytes(value)) for name, value in row.headers or ()),
+        )
+        for row in rows
+    ]
+    return sorted(stored, key=lambda record: (record.topic, record.partition, record.offset))
+
+
+def in_utc(frame: DataFrame) -> DataFrame:
+    """Timestamps come to Python in the machine's zone; as text in the session's, they are UTC."""
+    return frame.withColumn("timestamp", frame.timestamp.cast("timestamp_ntz"))
+
+
+def some_records(random: Random, count: int) -> list[Record]:
+    """Records with null and empty keys and values, all kinds of times and headers."""
+    return [
+        Record(
+            random.choice([None, b"", random.randbytes(random.randrange(30))]),
+            random.choice([None, b"", random.randbytes(100), b"x" * random.randrange(300)]),
+            random.choice([0, 999, 1_700_000_000_123, 1_356_998_400_000 + random.randrange(10**10)]),
+            tuple(
+                (random.choice(["", "a", "größe"]), random.choice([None, b"", b"v"]))
+                for _ in range(random.randrange(3))
+            ),
+        )
+        for _ in range(count)
+    ]
+
+
+@pytest.fixture(scope="module")
+def mixed(topics: Topics) -> list[Stored]:
+    """A topic of three partitions, one of them empty, with batches of every codec in columns and in rows."""
+    topics.create("mixed", partitions=3)
+    random = Random(7)
+    stored: list[Stored] = []
+    for number in range(20):
+        records = some_records(random, random.randrange(1, 60))
+        stored += topics.fill("mixed", number % 2, records, codec=Codec(number % 5), as_rows=number % 3 == 0)
+    return sorted(stored, key=lambda record: (record.partition, record.offset))
+
+
+@pytest.fixture(scope="module")
+def plain(topics: Topics) -> list[Stored]:
+    """A topic of two partitions with 5,000 and 1,000 records in batches of 100."""
+    topics.create("plain", partitions=2)
+    stored: list[Stored] = []
+    for partition, count in ((0, 5_000), (1, 1_000)):
+        for first in range(0, count, 100):
+            records = [Record(None, b"%d" % value) for value in range(first, first + 100)]
+            stored += topics.fill("plain", partition, records)
+    return stored
+
+
+def test_the_format_is_found_without_registering_and_has_kafkas_columns(
+    spark: SparkSession, broker: BrokerProcess, plain: list[Stored]
+) -> None:
+    frame = load(spark, broker, "plain")
+    assert frame.schema.simpleString() == KAFKA_SCHEMA
+    assert frame.count() == len(plain)
+
+
+def test_every_column_of_every_record_is_what_was_produced(
+    spark: SparkSession, broker: BrokerProcess, mixed: list[Stored]
+) -> None:
+    frame = load(spark, broker, "mixed", includeHeaders="true")
+    assert stored_of(in_utc(frame).collect()) == mixed
+    no_headers = [record.offset for record in mixed if not record.headers]
+    assert sorted(row.offset for row in frame.where("headers is null").collect()) == sorted(no_headers)
+
+
+def test_a_schema_chooses_columns_in_any_order(spark: SparkSession, broker: BrokerProcess, mixed: list[Stored]) -> None:
+    frame = load(spark, broker, "mixed", schema="offset bigint, value binary, partition int")
+    assert frame.columns == ["offset", "value", "partition"]
+    rows = sorted((row.partition, row.offset, row.value) for row in frame.where("value is not null").collect())
+    assert [(partition, offset, bytes(value)) for partition, offset, value in rows] == [
+        (record.partition, record.offset, record.value) for record in mixed if record.value is not None
+    ]
+
+
+def test_aggregates_over_null_and_empty_values_are_right(
+    spark: SparkSession, broker: BrokerProcess, mixed: list[Stored]
+) -> None:
+    (row,) = load(spark, broker, "mixed").selectExpr("count(key)", "count(value)", "sum(length(value))").collect()
+    assert row[0] == sum(record.key is not None for record in mixed)
+    assert row[1] == sum(record.value is not None for record in mixed)
+    assert row[2] == sum(len(record.value) for record in mixed if record.value is not None)
+
+
+def test_min_partitions_splits_ranges_and_keeps_every_record(
+    spark: SparkSession, broker: BrokerProcess, plain: list[Stored]
+) -> None:
+    frame = load(spark, broker, "plain", minPartitions="5", schema="partition int, offset bigint")
+    assert frame.rdd.getNumPartitions() == 5
+    found = sorted((row.partition, row.offset) for row in frame.collect())
+    assert found == [(record.partition, record.offset) for record in plain]
+
+
+def test_offsets_may_be_given_for_each_partition(
+    spark: SparkSession, broker: BrokerProcess, plain: list[Stored]
+) -> None:
+    frame = load(
+        spark,
+        broker,
+        "plain",
+        startingOffsets='{"plain": {"0": 4321, "1": -2}}',
+        endingOffsets='{"plain": {"0": -1, "1": 7}}',
+    )
+    found = sorted((row.partition, row.offset, int(row.value)) for row in frame.collect())
+    assert found == [(0, offset, offset) for offset in range(4321, 5_000)] + [
+        (1, offset, offset) for offset in range(7)
+    ]
+
+
+def test_several_topics_can_be_read_at_once(
+    spark: SparkSession, broker: BrokerProcess, plain: list[Stored], mixed: list[Stored]
+) -> None:
+    counts = load(spark, broker, "plain, mixed").groupBy("topic").count().collect()
+    assert {row.topic: row["count"] for row in counts} == {"plain": len(plain), "mixed": len(mixed)}
+
+
+def test_an_empty_topic_has_one_partition_and_no_records(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics
+) -> None:
+    frame = load(spark, broker, topics.create("empty", partitions=3))
+    assert frame.rdd.getNumPartitions() == 1
+    assert frame.collect() == []
+
+
+def test_a_topic_that_takes_the_time_of_appending_says_so(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics
+) -> None:
+    topics.create("stamped", message_timestamp_type="LogAppendTime")
+    stored = topics.fill("stamped", 0, [Record(None, b"a", 5), Record(None, b"b", 6)])
+    assert {record.timestamp_type for record in stored} == {1}
+    assert stored_of(in_utc(load(spark, broker, "stamped", includeHeaders="true")).collect()) == stored
+
+
+def test_a_temporary_view_works_in_sql(spark: SparkSession, broker: BrokerProcess, plain: list[Stored]) -> None:
+    spark.sql(
+        "create or replace temporary view plain_view using warmlog "
+        f"options ('kafka.bootstrap.servers' '{broker.address}', subscribe 'plain')"
+    )
+    (row,) = spark.sql("select count(*), max(offset) from plain_view where partition = 1").collect()
+    assert tuple(row) == (1_000, 999)
+
+
+def test_two_scans_of_one_load_do_not_disturb_each_other(
+    spark: SparkSession, broker: BrokerProcess, plain: list[Stored]
+) -> None:
+    """As they would if filters were pushed down."""
+    frame = load(spark, broker, "plain")
+    assert frame.where("offset >= 4990").count() == 10
+    assert frame.where("offset >= 4990").union(frame.where("offset >= 4980")).count() == 30
+    assert frame.count() == len(plain)
+
+
+@pytest.mark.parametrize(
+    ("options", "schema", "message"),
+    [
+        (
+            {"startingOfsets": "earliest"},
+            None,
+            "format warmlog has no option startingofsets: did you mean starting",
+        ),
+        ({"startingOffsets": "latest"}, None, "option startingOffsets cannot be latest: a batch cannot start"),
+        ({"subscribe": "plian"}, None, "topic plian does not exist; did you mean plain?"),
+        ({"startingOffsets": '{"plain": {"0": 1}}'}, None, "option startingOffsets leaves out plain-1"),
+        ({"endingOffsets": '{"plain": {"0": 6000, "1": 1}}'}, None, "plain-0 offsets 0 to 6000: not there yet (broker"),
+        ({"bootstrap.servers": "127.0.0.1:1"}, None, "is the broker running at 127.0.0.1:1?"),
+        ({}, "value string", "column value is binary, the schema says string"),
+        ({}, "valeu binary", "format warmlog has no column valeu: did you mean value?"),
+        ({}, "value binary not null", "column value may be null as Spark sees it: leave out NOT NULL"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_in_words(
+    spark: SparkSession, broker: BrokerProcess, plain: list[Stored], options: dict[str, str], schema: str, message: str
+) -> None:
+    with pytest.raises(AnalysisException) as caught:
+        load(spark, broker, "plain", schema=schema, **options).count()
+    assert message in str(caught.value)
+
+
+def test_a_table_is_refused_as_spark_would_lose_its_options(spark: SparkSession, broker: BrokerProcess) -> None:
+    with pytest.raises(AnalysisException, match="CREATE TEMPORARY VIEW … USING warmlog"):
+        spark.sql(f"create table t using warmlog options ('bootstrap.servers' '{broker.address}', subscribe 'plain')")
+
+
+def test_a_topic_deleted_after_planning_is_named_with_its_range(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics
+) -> None:
+    topics.create("fleeting")
+    topics.fill("fleeting", 0, [Record(None, b"a")] * 3)
+    frame = load(spark, broker, "fleeting")
+    assert frame.count() == 3
+    topics.delete("fleeting")
+    with pytest.raises(PythonException) as caught:
+        frame.count()  # reads what the first count() planned
+    assert "fleeting-0 offsets 0 to 3, stopped at 0, broker" in str(caught.value)
+    assert "the topic was deleted, or made anew, after this load() was planned: load() again" in str(caught.value)
+
+
+def test_registering_a_format_that_was_found_already_does_no_harm(
+    spark: SparkSession, broker: BrokerProcess, plain: list[Stored]
+) -> None:
+    register(spark)
+    assert load(spark, broker, "plain").count() == len(plain)

@@ -1,0 +1,59 @@
+"""What a Spark task does when something happens to a real broker while it reads; no session is needed for that."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from broker_process import BrokerProcess
+from spark.topics import Record, Topics
+from warmlog.errors import OffsetOutOfRange
+from warmlog.spark.discover import discover_partitions
+from warmlog.spark.options import EARLIEST, LATEST
+from warmlog.spark.plan import PartitionState, resolve_ranges
+from warmlog.spark.reader import ReadSettings, read_ranges
+
+SEGMENT_BYTES = 1024 * 1024
+
+
+def fill_long_topic(broker: BrokerProcess, **configs: str) -> None:
+    """40,000 records of 200 bytes, the value of each its offset, in segments of 1 MiB."""
+    with Topics(broker.host, broker.port) as topics:
+        topics.create("long", segment_bytes=str(SEGMENT_BYTES), **configs)
+        for first in range(0, 40_000, 1_000):
+            topics.fill("long", 0, [Record(None, b"%0200d" % value) for value in range(first, first + 1_000)])
+
+
+def discover_one(broker: BrokerProcess) -> PartitionState:
+    (state,) = discover_partitions([broker.address], ["long"])
+    return state
+
+
+@pytest.mark.parametrize("at_batch", [0, 3])
+def test_a_broker_killed_and_started_again_while_it_is_read_costs_no_record(tmp_path: Path, at_batch: int) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        fill_long_topic(broker)
+        (planned,) = resolve_ranges([discover_one(broker)], EARLIEST, LATEST)
+        values: list[int] = []
+        reading = read_ranges([planned], ("value",), ReadSettings(fetch_bytes=500_000, in_flight=2))
+        for number, batch in enumerate(reading):
+            values += map(int, batch.column(0).to_pylist())
+            if number == at_batch:
+                broker.kill()
+                broker.start()
+        assert values == list(range(40_000))
+
+
+def test_what_retention_removed_is_an_error_that_names_the_range(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, log_retention_check_interval_ms=100) as broker:
+        fill_long_topic(broker, retention_bytes=str(2 * SEGMENT_BYTES))
+        deadline = time.monotonic() + 20
+        while (state := discover_one(broker)).earliest == 0 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        (planned,) = resolve_ranges([state], EARLIEST, LATEST)
+        with pytest.raises(OffsetOutOfRange) as caught:
+            list(read_ranges([planned._replace(start=0)], ("value",)))
+        with pytest.raises(OffsetOutOfRange, match=f"long-0 offsets 0 to 40000: gone before {state.earliest}"):
+            resolve_ranges([state], {"long": {0: 0}}, LATEST)
+    assert f"long-0 offsets 0 to 40000, stopped at 0, broker {broker.address}: " in str(caught.value)
+    assert f"offsets 0 to {state.earliest - 1} are gone, the log starts at {state.earliest} now" in str(caught.value)

@@ -1,0 +1,103 @@
+"""Topics filled with sealed batches over a plain connection, so that tests know each record that Spark must show."""
+
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from warmlog.blocking import BlockingConnection
+from warmlog_protocol.batch import encode_batch, read_batch, to_rows
+from warmlog_protocol.compression import Codec
+from warmlog_protocol.errors import error_from_code
+from warmlog_protocol.messages import (
+    ACKS_ALL,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    NewTopic,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResponse,
+)
+
+
+class Record(NamedTuple):
+    """What a test produces."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int = 1_700_000_000_000
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class Stored(NamedTuple):
+    """What Spark must show of it."""
+
+    key: bytes | None
+    value: bytes | None
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    timestamp_type: int
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class Topics:
+    """Creates, fills and deletes topics; a context manager that closes its connection."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._connection = BlockingConnection(host, port)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    def create(self, name: str, partitions: int = 1, **configs: str) -> str:
+        """Create a topic that keeps everything, however old; settings have underscores for dots. Returns the name."""
+        settings = {"retention_ms": "-1", **configs}
+        new = NewTopic(name, partitions, configs={key.replace("_", "."): value for key, value in settings.items()})
+        (created,) = self._connection.call(CreateTopicsRequest([new]), CreateTopicsResponse).topics
+        if created.error_code:
+            raise error_from_code(created.error_code, created.error_message)
+        return name
+
+    def delete(self, name: str) -> None:
+        (deleted,) = self._connection.call(DeleteTopicsRequest([name]), DeleteTopicsResponse).topics
+        if deleted.error_code:
+            raise error_from_code(deleted.error_code, deleted.error_message)
+
+    def fill(
+        self, topic: str, partition: int, records: list[Record], *, codec: Codec = Codec.NONE, as_rows: bool = False
+    ) -> list[Stored]:
+        """Append `records` as one batch; returns when it is on disk."""
+        batch = encode_batch(
+            [record.value for record in records],
+            keys=[record.key for record in records],
+            timestamps_ms=[record.timestamp_ms for record in records],
+            headers=[record.headers for record in records],
+            codec=codec,
+        )
+        if as_rows:
+            batch = to_rows(read_batch(batch))
+        request = ProduceRequest(ACKS_ALL, 10_000, [ProducePartition(topic, partition, len(batch))])
+        (produced,) = self._connection.call(request, ProduceResponse, [batch]).partitions
+        if produced.error_code:
+            raise error_from_code(produced.error_code, produced.error_message)
+        append_time_ms = produced.log_append_time_ms
+        return [
+            Stored(
+                record.key,
+                record.value,
+                topic,
+                partition,
+                produced.base_offset + i,
+                record.timestamp_ms if append_time_ms < 0 else append_time_ms,
+                0 if append_time_ms < 0 else 1,
+                record.headers,
+            )
+            for i, record in enumerate(records)
+        ]

@@ -1,0 +1,209 @@
+"""The log against a list: whatever is appended, flushed, lost, reopened or given up, both hold the same records."""
+
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from unit.broker.log.log_room import QUICK, TINY, LogRoom, read_values
+from warmlog_broker.log.config import UNLIMITED, LogConfig
+from warmlog_broker.log.flush import FlushPlan
+from warmlog_protocol.errors import OffsetOutOfRange
+
+PRODUCER = 7
+CONFIGS = [
+    TINY,
+    replace(TINY, segment_bytes=300, index_interval_bytes=0, segment_index_bytes=24),
+    replace(TINY, segment_bytes=2000, preallocate=True),
+]
+
+
+class LogMachine(RuleBasedStateMachine):
+    """`records` is what the log must hold from offset 0 on; `batches` are the batches' first and next offsets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.temporary = TemporaryDirectory(dir=QUICK)
+        self.records: list[bytes] = []
+        self.boundaries: list[int] = [0]
+        self.times_ms: list[int] = []
+        self.sent: list[tuple[int, int]] = []
+        self.start = 0
+        self.flushed = 0
+        self.plan: FlushPlan | None = None
+        self.number = 0
+
+    @initialize(config=st.sampled_from(CONFIGS))
+    def open(self, config: LogConfig) -> None:
+        self.room = LogRoom(Path(self.temporary.name), config)
+
+    def teardown(self) -> None:
+        self.temporary.cleanup()
+
+    def values(self, count: int) -> list[bytes]:
+        self.number += count
+        return [b"%d" % n for n in range(self.number - count, self.number)]
+
+    def appended(self, values: list[bytes]) -> None:
+        self.records.extend(values)
+        self.boundaries.append(len(self.records))
+        self.times_ms.extend([self.room.now_ms] * len(values))
+
+    @rule(count=st.integers(1, 4), rows=st.booleans())
+    def append(self, count: int, rows: bool) -> None:
+        values = self.values(count)
+        info = self.room.append(*values, rows=rows)
+        assert info[:2] == (len(self.records), len(self.records) + count - 1)
+        self.appended(values)
+
+    @rule(count=st.integers(1, 3))
+    def send_with_producer(self, count: int) -> None:
+        sequence = sum(batch_count for _, batch_count in self.sent)
+        values = self.values(count)
+        info = self.room.append(*values, producer=(PRODUCER, 0, sequence))
+        assert not info.is_duplicate
+        self.sent.append((info.first_offset, count))
+        self.appended(values)
+
+    @precondition(lambda self: self.sent)
+    @rule(back=st.integers(1, 8))
+    def send_again(self, back: int) -> None:
+        place = max(len(self.sent) - back, 0)
+        offset, count = self.sent[place]
+        if offset < self.start:
+            return
+        sequence = sum(batch_count for _, batch_count in self.sent[:place])
+        info = self.room.append(*[b"again"] * count, producer=(PRODUCER, 0, sequence))
+        assert info[:2] == (offset, offset + count - 1)
+        assert info.is_duplicate
+
+    @rule(milliseconds=st.integers(1, 5000))
+    def time_passes(self, milliseconds: int) -> None:
+        self.room.now_ms += milliseconds
+        self.room.log.delete_due_files(self.room.now_ms)
+
+    @rule()
+    def flush(self) -> None:
+        self.plan = None
+        self.room.flush()
+        self.flushed = len(self.records)
+
+    @rule()
+    def begin_flush(self) -> None:
+        if self.plan is None:
+            self.plan = self.room.log.prepare_flush()
+
+    @precondition(lambda self: self.plan is not None)
+    @rule()
+    def finish_flush(self) -> None:
+        plan, self.plan = self.plan, None
+        assert plan is not None
+        plan.run()
+        self.flushed = max(self.flushed, self.room.log.mark_flushed(plan, self.room.now_ms))
+        self.room.log.update_high_watermark(self.flushed)
+
+    @rule()
+    def roll(self) -> None:
+        self.room.log.roll(self.room.now_ms)
+
+    @rule()
+    def restart(self) -> None:
+        self.plan = None
+        self.room.restart()
+        self.flushed = len(self.records)
+        assert self.room.log.recovery_report.is_uneventful
+        assert self.room.log.recovery_report.was_clean
+
+    @rule(keep=st.floats(0, 1), tail=st.sampled_from([b"", b"\0" * 50, b"torn", b"\xff" * 70]))
+    def crash_and_lose_what_was_not_flushed(self, keep: float, tail: bytes) -> None:
+        """Batches from some point above the recovery point on are gone; the last file may end with garbage."""
+        self.plan = None
+        survivors = [offset for offset in self.boundaries if offset >= self.flushed]
+        end = survivors[min(int(keep * len(survivors)), len(survivors) - 1)]
+        self.lose_from(end, tail)
+        self.room.crash()
+        self.records = self.records[:end]
+        self.times_ms = self.times_ms[:end]
+        self.boundaries = [offset for offset in self.boundaries if offset <= end]
+        self.sent = [(offset, count) for offset, count in self.sent if offset < end]
+        self.flushed = end
+
+    def lose_from(self, end: int, tail: bytes) -> None:
+        log = self.room.log
+        segment = log._segments.floor(end)
+        assert segment is not None
+        found = segment.translate_offset(end)
+        position = segment.size_bytes if found is None else found.position
+        with segment.path.open("r+b") as file:
+            file.truncate(position)
+            file.seek(position)
+            file.write(tail)
+        for later in log._segments.higher_segments(end):
+            later.path.unlink()
+
+    @rule(part=st.floats(0, 1))
+    def give_up_the_beginning(self, part: float) -> None:
+        offset = int(part * self.room.log.high_watermark)
+        if self.room.log.raise_log_start_offset(offset):
+            self.start = offset
+        self.room.log.delete_old_segments(self.room.now_ms)
+
+    @rule(retention_ms=st.integers(0, 6000))
+    def retain_by_time(self, retention_ms: int) -> None:
+        self.room.set_config(retention_ms=retention_ms)
+        self.room.log.delete_old_segments(self.room.now_ms)
+        self.room.set_config(retention_ms=UNLIMITED)
+        start = self.room.log.log_start_offset
+        assert self.start <= start <= self.flushed
+        assert all(self.room.now_ms - time_ms > retention_ms for time_ms in self.times_ms[self.start : start])
+        self.start = start
+
+    @rule(retention_bytes=st.integers(0, 3000))
+    def retain_by_size(self, retention_bytes: int) -> None:
+        size = self.room.log.size_bytes
+        self.room.set_config(retention_bytes=retention_bytes)
+        self.room.log.delete_old_segments(self.room.now_ms)
+        self.room.set_config(retention_bytes=UNLIMITED)
+        assert self.room.log.size_bytes >= min(size, retention_bytes) or self.room.log.log_start_offset == self.start
+        self.start = self.room.log.log_start_offset
+
+    @rule(data=st.data())
+    def read_somewhere(self, data: st.DataObject) -> None:
+        offset = data.draw(st.integers(self.start, len(self.records)))
+        assert read_values(self.room.log, offset) == self.records[offset:]
+        committed = read_values(self.room.log, offset, bound="high_watermark")
+        assert committed == self.records[offset : self.flushed]
+
+    @precondition(lambda self: self.start)
+    @rule()
+    def read_below_the_start(self) -> None:
+        try:
+            self.room.log.read(self.start - 1, 100)
+        except OffsetOutOfRange:
+            return
+        raise AssertionError("an offset below the start was served")
+
+    @rule(data=st.data())
+    def look_up_a_time(self, data: st.DataObject) -> None:
+        times = self.times_ms[self.start :]
+        wanted = data.draw(st.sampled_from([*times, self.room.now_ms + 1])) - data.draw(st.integers(0, 3))
+        found = self.room.log.offset_for_timestamp(wanted)
+        expected = next((self.start + n for n, time_ms in enumerate(times) if time_ms >= wanted), None)
+        assert (found.offset if found else None) == expected
+
+    @invariant()
+    def ends_agree(self) -> None:
+        if not hasattr(self, "room"):
+            return
+        log = self.room.log
+        assert log.log_end_offset == len(self.records)
+        assert log.log_start_offset == self.start
+        assert log.recovery_point == self.flushed
+        assert self.start <= log.high_watermark <= len(self.records)
+
+
+LogMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestLogAgainstAList = LogMachine.TestCase

@@ -1,0 +1,114 @@
+"""Group commits on a real disk, by each of the ways, and what becomes of a failure."""
+
+import errno
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from warmlog_broker import disk_flush
+from warmlog_broker.disk_flush import FlushOutcome, FlushWay, choose_way, run_plans, sync_file_system
+from warmlog_broker.log.flush import FlushPlan
+from warmlog_broker.log.offset_metadata import LogOffsetMetadata
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(3) as pool:
+        yield pool
+
+
+def plans_of(directory: Path, count: int) -> list[FlushPlan]:
+    """Plans that sync a file each."""
+    plans = []
+    for number in range(count):
+        path = directory / f"{number}.snapshot"
+        path.write_bytes(b"x")
+        plans.append(FlushPlan(directory, LogOffsetMetadata(number), (), (path,), (directory,)))
+    return plans
+
+
+def run(plans: list[FlushPlan], directory: Path, threads: ThreadPoolExecutor, syncfs_files: int) -> list[FlushOutcome]:
+    return run_plans(plans, data_dir=directory, syncfs_files=syncfs_files, threads=threads, thread_count=4)
+
+
+@pytest.mark.parametrize(
+    ("file_count", "syncfs_files", "way"),
+    [
+        (1, 24, FlushWay.ONE_BY_ONE),
+        (3, 24, FlushWay.ONE_BY_ONE),
+        (4, 24, FlushWay.IN_THREADS),
+        (23, 24, FlushWay.IN_THREADS),
+        (24, 24, FlushWay.FILE_SYSTEM),
+        (1000, 0, FlushWay.IN_THREADS),
+    ],
+)
+def test_the_way_goes_by_the_number_of_files(file_count: int, syncfs_files: int, way: FlushWay) -> None:
+    assert choose_way(file_count, syncfs_files) is way
+
+
+@pytest.mark.parametrize("syncfs_files", [0, 4], ids=["threads", "syncfs"])
+@pytest.mark.parametrize("count", [1, 3, 9])
+def test_every_plan_has_its_outcome(tmp_path: Path, threads: ThreadPoolExecutor, count: int, syncfs_files: int) -> None:
+    plans = plans_of(tmp_path, count)
+    outcomes = run(plans, tmp_path, threads, syncfs_files)
+    assert {id(outcome.plan) for outcome in outcomes} == {id(plan) for plan in plans}
+    assert all(outcome.error is None for outcome in outcomes)
+
+
+@pytest.mark.parametrize("count", [2, 9])
+def test_a_file_that_fails_fails_its_own_plan_alone(
+    tmp_path: Path, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    plans = plans_of(tmp_path, count)
+    bad = os.stat(tmp_path / "1.snapshot").st_ino
+    real = os.fdatasync
+
+    def fail(descriptor: int) -> None:
+        if os.fstat(descriptor).st_ino == bad:
+            raise OSError(errno.EIO, "broken")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    outcomes = run(plans, tmp_path, threads, 0)
+    assert [outcome.plan.end_offset for outcome in outcomes if outcome.error is not None] == [1]
+
+
+def fail_syncfs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(path: Path) -> None:
+        raise OSError(errno.EIO, "the file system is broken")
+
+    monkeypatch.setattr(disk_flush, "sync_file_system", fail)
+
+
+def test_when_syncfs_fails_and_no_file_says_so_all_plans_have_failed(
+    tmp_path: Path, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_syncfs(monkeypatch)
+    outcomes = run(plans_of(tmp_path, 9), tmp_path, threads, 4)
+    assert len(outcomes) == 9
+    assert all(outcome.error is not None for outcome in outcomes)
+
+
+def test_when_syncfs_fails_and_a_file_says_so_that_plan_has_failed(
+    tmp_path: Path, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_syncfs(monkeypatch)
+    bad = os.stat(plans_of(tmp_path, 9)[4].snapshots[0]).st_ino
+    real = os.fdatasync
+
+    def fail(descriptor: int) -> None:
+        if os.fstat(descriptor).st_ino == bad:
+            raise OSError(errno.EIO, "broken")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    outcomes = run(plans_of(tmp_path, 9), tmp_path, threads, 4)
+    assert [outcome.plan.end_offset for outcome in outcomes if outcome.error is not None] == [4]
+
+
+def test_syncing_a_file_system_that_is_not_there_says_why(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        sync_file_system(tmp_path / "nowhere")

@@ -1,0 +1,75 @@
+"""Schemas: Kafka's columns, any choice among them, nothing else."""
+
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from warmlog.arrow import COLUMN_TYPES as ARROW_TYPES
+from warmlog.arrow import arrow_schema
+from warmlog.errors import InvalidConfig
+from warmlog.spark.schema import COLUMN_TYPES, chosen_columns, default_schema
+
+SPARK_TYPES: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())])),
+}
+
+
+def schema_of(*names: str) -> StructType:
+    return StructType([StructField(name, SPARK_TYPES[name]) for name in names])
+
+
+def test_the_columns_are_kafkas_in_kafkas_order() -> None:
+    assert default_schema(include_headers=False) == (
+        "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+    )
+    assert default_schema(include_headers=True).endswith(", headers array<struct<key:string,value:binary>>")
+
+
+def test_what_the_reader_yields_is_what_spark_expects() -> None:
+    assert list(COLUMN_TYPES) == list(ARROW_TYPES) == list(SPARK_TYPES)
+    assert all(SPARK_TYPES[name].simpleString() == COLUMN_TYPES[name] for name in SPARK_TYPES)
+    expected = to_arrow_schema(schema_of(*SPARK_TYPES), timezone="UTC")
+    assert arrow_schema(tuple(SPARK_TYPES)).equals(expected)
+
+
+def test_any_choice_in_any_order_is_taken() -> None:
+    assert chosen_columns(schema_of("offset", "value")) == ("offset", "value")
+    assert chosen_columns(schema_of("headers")) == ("headers",)
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (StructType([StructField("valeu", BinaryType())]), "format warmlog has no column valeu: did you mean value?"),
+        (StructType([StructField("Value", BinaryType())]), "no column Value: did you mean value?"),
+        (StructType([StructField("colour", BinaryType())]), "no column colour: there are key, value, topic"),
+        (StructType([StructField("value", StringType())]), "column value is binary, the schema says string"),
+        (StructType([StructField("partition", LongType())]), "column partition is int, the schema says bigint"),
+        (
+            StructType([StructField("key", BinaryType(), nullable=False)]),
+            "column key may be null .* leave out NOT NULL",
+        ),
+        (schema_of("key", "key"), "the schema names a column twice: key, key"),
+        (StructType([]), "the schema has no columns: choose among key, value"),
+    ],
+)
+def test_anything_else_is_refused(schema: StructType, message: str) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        chosen_columns(schema)

@@ -1,0 +1,45 @@
+"""The data source as Spark finds and ships it, without a session."""
+
+import pickle
+import subprocess
+import sys
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+import pyspark_warmlog
+from warmlog.spark.options import parse_options
+from warmlog.spark.plan import OffsetRange
+from warmlog.spark.source import RangesPartition, WarmlogDataSource, WarmlogReader
+
+OPTIONS = {"bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
+
+
+def test_spark_finds_the_format_in_a_module_that_loads_nothing_heavy() -> None:
+    assert pyspark_warmlog.DefaultSource is WarmlogDataSource
+    assert issubclass(WarmlogDataSource, DataSource)
+    assert WarmlogDataSource.name() == "warmlog"
+    code = "import sys, pyspark_warmlog; print([m for m in ('numpy', 'pyarrow', 'pandas') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_headers_are_a_column_only_when_asked_for() -> None:
+    assert "headers" not in WarmlogDataSource(OPTIONS).schema()
+    assert "headers" in WarmlogDataSource({**OPTIONS, "includeHeaders": "true"}).schema()
+
+
+def test_reader_and_partitions_travel_to_the_tasks_by_pickle() -> None:
+    reader = WarmlogDataSource(OPTIONS).reader(StructType([StructField("value", BinaryType())]))
+    assert vars(pickle.loads(pickle.dumps(reader))) == {"_options": parse_options(OPTIONS), "_columns": ("value",)}
+    ranges = [OffsetRange("t", 0, 5, 10, "b:1", b"id")]
+    partition = pickle.loads(pickle.dumps(RangesPartition(ranges)))
+    assert isinstance(partition, InputPartition)
+    assert partition.value == tuple(ranges)
+    assert list(reader.read(pickle.loads(pickle.dumps(RangesPartition([]))))) == []
+
+
+def test_the_reader_takes_no_filters() -> None:
+    """One that did would fail every read where Spark has them switched off, and give wrong results where on."""
+    assert issubclass(WarmlogReader, DataSourceReader)
+    assert "pushFilters" not in vars(WarmlogReader)
