@@ -18,8 +18,8 @@ from warmlog_broker.log.config import MAX_INT32, TOPIC_SETTINGS, LogConfig, Sett
 from warmlog_protocol.errors import InvalidConfig
 
 ENVIRONMENT_PREFIX = "WARMLOG_"
-NOT_SETTINGS = frozenset({"WARMLOG_BROKER"})
-"""Environment variables with the prefix that belong to somebody else: the address that client commands dial."""
+NOT_SETTINGS = frozenset({"WARMLOG_BROKER", "WARMLOG_DEBUG"})
+"""Environment variables with the prefix that belong to the command line: the broker it dials, and its tracebacks."""
 
 KIB, MIB = 1024, 1024 * 1024
 SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1000, 60_000, 3_600_000, 86_400_000
@@ -59,7 +59,7 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         "receive.buffer.bytes",
         MIB,
         "bytes",
-        "The receive buffer of a busy connection; an idle one has 64 KiB.",
+        "The receive buffer of a busy connection; an idle one has 8 KiB.",
         minimum=64 * KIB,
         maximum=64 * MIB,
     ),

@@ -14,9 +14,11 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from warmlog_broker.disk_flush import FlushOutcome, run_plans
+from warmlog_broker.flush_thread import FlushThread
 from warmlog_broker.log.flush import FlushPlan
 from warmlog_broker.outbox import Outbox
 from warmlog_broker.partition import Partition
@@ -45,7 +47,7 @@ class Flusher:
         self._outbox = outbox
         self._on_flushed = on_flushed
         self._loop = asyncio.get_running_loop()
-        self._leader = ThreadPoolExecutor(1, "flush")
+        self._thread = FlushThread()
         self._helpers = ThreadPoolExecutor(max(1, threads - 1), "flush-more")
         self._urgent: dict[Partition, None] = {}
         self._due_s: dict[Partition, float] = {}
@@ -77,7 +79,7 @@ class Flusher:
         """Ends the threads. Nothing may be under way."""
         if self._timer is not None:
             self._timer.cancel()
-        self._leader.shutdown()
+        self._thread.close()
         self._helpers.shutdown()
 
     def _start(self) -> None:
@@ -100,7 +102,7 @@ class Flusher:
             return
         self._is_flushing = True
         self._idle.clear()
-        self._leader.submit(self._run, plans)
+        self._thread.submit(partial(self._run, plans))
 
     def _take_due(self) -> list[Partition]:
         now_s = self._loop.time()

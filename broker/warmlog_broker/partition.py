@@ -8,7 +8,7 @@ StorageError until a restart has read it again.
 import logging
 from collections import deque
 from collections.abc import Collection
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from warmlog_broker.log.config import LogConfig
 from warmlog_broker.log.directory import LogOffsets
@@ -56,12 +56,6 @@ class ReadWaiter(Protocol):
         ...
 
 
-class _WaitingAppend(NamedTuple):
-    end_offset: int
-    waiter: AppendWaiter
-    place: int
-
-
 class Partition:
     """The leader's view of one partition. All methods belong to the event loop's thread."""
 
@@ -72,7 +66,8 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.is_deleted = False
         self._log = log
-        self._waiting_appends: deque[_WaitingAppend] = deque()
+        self._waiting_appends: deque[tuple[int, AppendWaiter, int]] = deque()
+        """End offset, who waits for it to be durable, and under which index; in the order of the offsets."""
         self._readers: set[ReadWaiter] = set()
         self._log_end_readers: set[ReadWaiter] = set()
 
@@ -108,13 +103,15 @@ class Partition:
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
-    def append(self, batch: Buffer, *, acks: int, now_ms: int, next_producer_id: int) -> AppendInfo:
+    def append(self, batch: Buffer, acks: int, now_ms: int, next_producer_id: int) -> AppendInfo:
         """Appends one client's batch. `batch` may be borrowed memory; not durable on return.
 
         Raises what `check_batch` and `Log.append_as_leader` raise. A disk that is full can be tried again; after any
         other failure of the disk the partition is offline. `next_producer_id` is the first that was never given out.
         """
-        log = self.log
+        log = self._log
+        if log is None or log.failure:
+            raise self._offline()
         checked = check_batch(batch, self.config.max_message_bytes)
         producer_id = checked.header.producer_id
         if producer_id >= 0:
@@ -137,12 +134,12 @@ class Partition:
     def wait_for_flush(self, end_offset: int, waiter: AppendWaiter, index: int) -> None:
         """`waiter.complete(index, …)` is called once the high watermark is at or above `end_offset`."""
         waiting = self._waiting_appends
-        if not waiting or waiting[-1].end_offset <= end_offset:
-            waiting.append(_WaitingAppend(end_offset, waiter, index))
+        if not waiting or waiting[-1][0] <= end_offset:
+            waiting.append((end_offset, waiter, index))
             return
         # A duplicate waits for its original, behind which others wait already.
-        position = next(i for i, other in enumerate(waiting) if other.end_offset > end_offset)
-        waiting.insert(position, _WaitingAppend(end_offset, waiter, index))
+        position = next(i for i, (other_offset, _, _) in enumerate(waiting) if other_offset > end_offset)
+        waiting.insert(position, (end_offset, waiter, index))
 
     def prepare_flush(self) -> FlushPlan | None:
         """What to sync; None when everything is durable, or nothing can be done for it any more."""
@@ -164,6 +161,11 @@ class Partition:
         self._readers.discard(reader)
         self._log_end_readers.discard(reader)
 
+    @property
+    def has_eager_readers(self) -> bool:
+        """Whether somebody is to be told of an append before its flush."""
+        return self.config.write_caching or bool(self._log_end_readers)
+
     def wake_after_append(self) -> None:
         """The log end moved, and with write.caching the high watermark too."""
         if self._log_end_readers:
@@ -175,7 +177,7 @@ class Partition:
         """The high watermark may have moved: tells those who wait for a flush, and those who wait for data."""
         waiting = self._waiting_appends
         if waiting:
-            while waiting and self.is_durable_below(waiting[0].end_offset):
+            while waiting and self.is_durable_below(waiting[0][0]):
                 _, waiter, index = waiting.popleft()
                 waiter.complete(index, None)
         if self._readers:

@@ -198,6 +198,7 @@ class Broker:
         cluster = stored.metadata_log.state.cluster
         assert cluster is not None
         self.services = Services(
+            loop=self._loop,
             config=config,
             cluster_id=cluster.cluster_id,
             version=broker_version(),

@@ -1,6 +1,7 @@
 """The whole life of a broker process: from a configuration to an exit code."""
 
 import asyncio
+import gc
 import logging
 import signal
 import sys
@@ -49,6 +50,9 @@ async def _run(config: BrokerConfig) -> bool:
     told_to_stop = asyncio.Event()
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, told_to_stop.set)
+    # Thousands of partitions are a million objects that stay: looking through them again and again costs 0.1 s a time.
+    gc.collect()
+    gc.freeze()
     _log.info("warmlog: %s", describe(broker))
     _log.info("warmlog: ready, listening on %s", broker.address)
     broker.tell_ready()

@@ -1,5 +1,6 @@
 """What handlers work with: the parts of the broker, and whoever asks."""
 
+import asyncio
 import time
 from collections.abc import Sequence
 from concurrent.futures import Executor
@@ -62,6 +63,7 @@ class Asker(Protocol):
 class Services:
     """The parts of one broker."""
 
+    loop: asyncio.AbstractEventLoop
     config: BrokerConfig
     """As it is in force: where the system allows less than was asked for, that is what it says."""
     cluster_id: str

@@ -28,15 +28,16 @@ from warmlog_protocol.connection import Request, ServerConnection
 from warmlog_protocol.errors import ApiError, RemoteProtocolError, UnknownServerError
 from warmlog_protocol.messages import Message
 
-SMALL_BUFFER_BYTES = 64 * 1024
-GROWTH = 4
+SMALL_BUFFER_BYTES = 8 * 1024
+"""The receive buffer of a new connection, and of one that idles: thousands of those must cost little."""
+GROWTH = 8
 """A receive buffer that one read has filled becomes this many times larger."""
 SHRINK_AFTER_S = 10.0
 LINGER_S = 2.0
 """How long a refused peer may take to read why, before the connection is cut."""
 
 _log = logging.getLogger(__name__)
-_discarded = bytearray(SMALL_BUFFER_BYTES)
+_discarded = bytearray(64 * 1024)
 
 
 class Handlers(Protocol):
@@ -98,7 +99,7 @@ class Session(asyncio.BufferedProtocol):
         if refusal:
             _log.warning("connection from %s refused: %s", self.name, refusal)
             self.is_lost = True
-            transport.abort()
+            self._transport.abort()
             return
         self._context.connections.add(self)
         self._sending = self._context.make_send_queue(self._transport, self._sent)
@@ -330,6 +331,8 @@ class Session(asyncio.BufferedProtocol):
         connection = self._connection
         if was_filled:
             self._grow_buffer()
+        if connection.oversize_bytes and not connection.is_open:
+            raise RemoteProtocolError(f"a frame of {connection.oversize_bytes} bytes before the Handshake")
         needed_bytes = connection.buffer_bytes - SMALL_BUFFER_BYTES + connection.oversize_bytes
         missing_bytes = needed_bytes - self._claimed_bytes
         if missing_bytes == 0:

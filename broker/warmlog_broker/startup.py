@@ -101,7 +101,8 @@ class LogOpener:
             max_leader_epoch=entry.leader_epoch,
         )
         log.update_high_watermark(log.log_end_offset)
-        log.begin_epoch(entry.leader_epoch)
+        if entry.leader_epoch > log.latest_epoch:
+            log.begin_epoch(entry.leader_epoch)
         return log
 
 

@@ -161,7 +161,7 @@ class Topics:
         """Takes in a topic whose logs are open; None where one could not be opened."""
         config = self.settings_of(entry)
         partitions = [
-            Partition(TopicPartition(entry.name, index), log, config, entry.leader_epoch)
+            Partition(TopicPartition(entry.name, index), log, config, _epoch_in_force(entry, log))
             for index, log in enumerate(logs)
         ]
         topic = self._topics[entry.name] = Topic(entry, config, partitions)
@@ -264,6 +264,11 @@ class Topics:
         self._on_deleted(renamed, delay_ms)
         self._metadata.note_removed(deleted.topic_id)
         _log.info("topic %r deleted", deleted.name)
+
+
+def _epoch_in_force(entry: TopicCreated, log: Log | None) -> int:
+    """The topic's leader epoch, which no log may have gone beyond."""
+    return entry.leader_epoch if log is None else max(entry.leader_epoch, log.latest_epoch)
 
 
 def _rename_all(data_dir: Path, deleted: TopicDeleted, partitions: Sequence[Partition]) -> list[Path]:

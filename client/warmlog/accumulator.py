@@ -20,7 +20,7 @@ from warmlog.outgoing import NS_PER_MS, OutgoingBatch, Refused, Sent, Undecided
 from warmlog.partition_queue import PartitionQueue
 from warmlog.partitioner import partition_of_key
 from warmlog.producer_options import ProducerOptions
-from warmlog.record_input import BATCH_OVERHEAD_BYTES, Header, record_bytes
+from warmlog.record_input import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES, Header, content_bytes
 
 GRANT_BYTES = 16 * 1024
 
@@ -135,7 +135,7 @@ class Accumulator:
         partition: int | None,
     ) -> Sent:
         """Put one checked record into a batch. Raises BufferFull, MessageTooLarge, UnknownTopicOrPartition."""
-        size_bytes = record_bytes(value, key, headers)
+        size_bytes = content_bytes(value, key, headers) + RECORD_OVERHEAD_BYTES
         now_ns = time.time_ns()
         time_ms = now_ns // NS_PER_MS if timestamp_ms is None else timestamp_ms
         if not topic.is_known:

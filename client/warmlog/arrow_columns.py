@@ -83,8 +83,8 @@ def binary_array(
     lengths -= 1
     if null_count:
         np.maximum(lengths, 0, out=lengths, where=lengths == -1)
-    joined = data[0] if len(data) == 1 else b"".join(data)
-    buffers = [bitmap, pa.py_buffer(_arrow_offsets(lengths, len(joined))), pa.py_buffer(joined)]
+    offsets = _arrow_offsets(lengths, sum(map(len, data)))
+    buffers = [bitmap, pa.py_buffer(offsets), _joined_data(data)]
     return pa.Array.from_buffers(pa.binary(), len(lengths), buffers, null_count=null_count)
 
 
@@ -103,17 +103,32 @@ def offsets_array(stretches: Sequence[Stretch]) -> pa.Array:
 
 def timestamps_array(stretches: Sequence[Stretch]) -> pa.Array:
     """Microseconds. A delta may have 64 bits, but the decoder has checked that base and delta together have 63."""
-    times = _joined(stretches, [stretch.columns.timestamp_deltas_ms for stretch in stretches])
-    bases = np.array([stretch.columns.base_timestamp_ms for stretch in stretches], np.int64)
-    times += np.repeat(bases, [stretch.count for stretch in stretches])
-    if times.max(initial=0) > _MAX_TIMESTAMP_MS or times.min(initial=0) < -_MAX_TIMESTAMP_MS:
-        row = int(np.argmax((times > _MAX_TIMESTAMP_MS) | (times < -_MAX_TIMESTAMP_MS)))
+    times = np.empty(_count(stretches), np.int64)
+    for start, end, stretch in _rows(stretches):
+        deltas = stretch.columns.timestamp_deltas_ms
+        base_ms = stretch.columns.base_timestamp_ms
+        part = times[start:end]
+        part[:] = _integers(deltas, stretch.start, stretch.stop)
+        part += base_ms
+        if base_ms < -_MAX_TIMESTAMP_MS or base_ms + _bound(deltas) > _MAX_TIMESTAMP_MS:
+            _check_timestamps(stretch, part)
+        part *= 1000
+    return pa.Array.from_buffers(TIMESTAMP_TYPE, len(times), [None, pa.py_buffer(times)], null_count=0)
+
+
+def _check_timestamps(stretch: Stretch, times_ms: Any) -> None:
+    is_beyond = (times_ms > _MAX_TIMESTAMP_MS) | (times_ms < -_MAX_TIMESTAMP_MS)
+    if is_beyond.any():
+        row = int(np.argmax(is_beyond))
         raise InvalidTimestamp(
-            f"offset {offsets_array(stretches)[row]}: its timestamp, {times[row]} ms, does not fit 64 bits of "
+            f"offset {offsets_array([stretch])[row]}: its timestamp, {times_ms[row]} ms, does not fit 64 bits of "
             "microseconds; leave out the column timestamp"
         )
-    times *= 1000
-    return pa.Array.from_buffers(TIMESTAMP_TYPE, len(times), [None, pa.py_buffer(times)], null_count=0)
+
+
+def _bound(column: IntColumn) -> int:
+    """What no integer in `column` is above, as its width alone says."""
+    return column.constant if column.width == 0 else (1 << 8 * column.width) - 1
 
 
 def timestamp_types_array(stretches: Sequence[Stretch]) -> pa.Array:
@@ -161,6 +176,22 @@ def _joined(stretches: Sequence[Stretch], columns: Sequence[IntColumn | None]) -
     joined = np.empty(_count(stretches), np.int64)
     for (start, end, stretch), column in zip(_rows(stretches), columns, strict=True):
         joined[start:end] = 0 if column is None else _integers(column, stretch.start, stretch.stop)
+    return joined
+
+
+def _joined_data(data: Sequence[memoryview]) -> pa.Buffer:
+    """The bytes of all, one after another: not copied when it is one alone.
+
+    A copy goes into memory of Arrow's pool, whose pages are used again; those of a large `bytes` are faulted in anew.
+    """
+    if len(data) == 1:
+        return pa.py_buffer(data[0])
+    joined = pa.allocate_buffer(sum(map(len, data)))
+    view = memoryview(joined).cast("B")
+    end = 0
+    for part in data:
+        start, end = end, end + len(part)
+        view[start:end] = part
     return joined
 
 
@@ -215,7 +246,7 @@ def _header_lists(stretch: Stretch) -> Iterator[list[Header]]:
         yield from ([] for _ in range(stretch.count))
         return
     position = 0
-    for length in _integers(lengths, stretch.start, stretch.stop).tolist():
+    for length in _joined([stretch], [lengths]).tolist():
         try:
             yield decode_headers(bytes(stretch.headers[position : position + length]))
         except CorruptBatch as error:

@@ -77,9 +77,9 @@ class BrokerLink:
             await asyncio.sleep(backoff_ms(self._failures, self._options, random.random()) / 1000)  # noqa: S311
             self._connection = await Connection.open(self.address, self._options, self._changed)
         except WarmlogError as error:
-            if self._failures == 0:
-                _log.warning("%s; trying again", error)
             self._failures += 1
+            if self._failures == 2:  # one failure may be all that was to be tried, and is the caller's to tell
+                _log.warning("%s; trying again", error)
             self.last_error = error
         else:
             if self._failures:

@@ -1,7 +1,7 @@
 """Many records at once: checked as lists, and cut into batches by slicing."""
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -15,7 +15,7 @@ from warmlog.record_input import (
     as_bytes,
     as_headers,
     as_timestamp,
-    record_bytes,
+    content_bytes,
 )
 
 _PLAIN = {bytes}
@@ -30,6 +30,8 @@ class BulkRecords:
     keys: list[bytes | None] | None
     headers: list[list[Header] | None] | None
     timestamps_ms: int | list[int]
+    is_without_null: bool = False
+    """Known to have no value that is None."""
 
     @classmethod
     def check(
@@ -44,13 +46,15 @@ class BulkRecords:
         for name, column in (("keys", keys), ("headers", headers), ("timestamps_ms", timestamps_ms)):
             if column is not None and not isinstance(column, int) and len(column) != len(values):
                 raise ValueError(f"{name} has {len(column)} items for {len(values)} values")
-        checked_keys = None if keys is None else _all_bytes("key", keys)
+        checked_keys = None if keys is None else _all_bytes("key", keys)[0]
         checked_headers = None if headers is None else [as_headers(item) for item in headers]
+        checked_values, is_without_null = _all_bytes("value", values)
         return cls(
-            _all_bytes("value", values),
+            checked_values,
             checked_keys if checked_keys and any(key is not None for key in checked_keys) else None,
             checked_headers if checked_headers and any(checked_headers) else None,
             _all_timestamps(timestamps_ms, now_ms),
+            is_without_null=is_without_null,
         )
 
     def slice(self, start: int, stop: int) -> "BulkRecords":
@@ -68,13 +72,6 @@ class BulkRecords:
             None if self.headers is None else [self.headers[i] for i in indices],
             self.timestamps_ms if isinstance(self.timestamps_ms, int) else [self.timestamps_ms[i] for i in indices],
         )
-
-    def sizes_bytes(self) -> list[int]:
-        """The most that each record can take in a batch."""
-        if self.headers is None and self.keys is None and None not in self.values:
-            return [size + RECORD_OVERHEAD_BYTES for size in map(len, self.values)]  # type: ignore[arg-type]
-        empty = [None] * len(self.values)
-        return list(map(record_bytes, self.values, self.keys or empty, self.headers or empty))
 
     def by_partition(self, partitions: int) -> Iterator[tuple[int | None, "BulkRecords"]]:
         """The records of each partition that keys choose, and those without a key under None, in their order."""
@@ -99,28 +96,51 @@ class BulkRecords:
         A larger record has a batch for itself; MessageTooLarge, before anything is yielded, for one that no batch can
         hold.
         """
-        sizes = self.sizes_bytes()
-        if sizes and max(sizes) + BATCH_OVERHEAD_BYTES > max_message_bytes:
-            raise MessageTooLarge(
-                f"a record of {max(sizes)} bytes: with its batch it is larger than "
-                f"max.message.bytes={max_message_bytes}"
-            )
-        room = limit_bytes - BATCH_OVERHEAD_BYTES
-        ends = list(accumulate(sizes))
-        start, done_bytes = 0, 0
-        while start < len(sizes):
-            stop = max(bisect_right(ends, done_bytes + room, start), start + 1)
-            yield self.slice(start, stop), ends[stop - 1] - done_bytes
-            start, done_bytes = stop, ends[stop - 1]
+        parts = list(self._plan(limit_bytes - BATCH_OVERHEAD_BYTES, max_message_bytes - BATCH_OVERHEAD_BYTES))
+        for start, stop, size_bytes in parts:
+            yield self.slice(start, stop), size_bytes
+
+    def _plan(self, room: int, max_record_bytes: int) -> Iterator[tuple[int, int, int]]:
+        """Start, stop and size of each part, guessed from the one before it and put right where it does not fit."""
+        start, guess = 0, 1
+        for first_bytes in self._content_bytes(0, 1):
+            guess = max(room // (first_bytes + RECORD_OVERHEAD_BYTES), 1)
+        while start < len(self.values):
+            stop = min(start + guess, len(self.values))
+            size_bytes = sum(self._content_bytes(start, stop)) + (stop - start) * RECORD_OVERHEAD_BYTES
+            if size_bytes > room and stop - start > 1:
+                some = self._content_bytes(start, min(stop, start + room // RECORD_OVERHEAD_BYTES + 1))
+                ends = list(accumulate(map(RECORD_OVERHEAD_BYTES.__add__, some)))
+                guess = max(bisect_right(ends, room), 1)
+                continue
+            if size_bytes > max_record_bytes:
+                raise MessageTooLarge(
+                    f"a record of {size_bytes} bytes: with its batch it is larger than "
+                    f"max.message.bytes={max_record_bytes + BATCH_OVERHEAD_BYTES}"
+                )
+            yield start, stop, size_bytes
+            guess = max((stop - start) * room // size_bytes, 1)  # as many as fit if they are like these
+            start = stop
+
+    def _content_bytes(self, start: int, stop: int) -> Iterable[int]:
+        """How large each of these records is, without RECORD_OVERHEAD_BYTES."""
+        values = self.values[start:stop]
+        if self.keys is None and self.headers is None and self.is_without_null:
+            return map(len, values)  # type: ignore[arg-type]
+        empty = [None] * len(values)
+        keys = empty if self.keys is None else self.keys[start:stop]
+        headers = empty if self.headers is None else self.headers[start:stop]
+        return map(content_bytes, values, keys, headers)
 
 
-def _all_bytes(what: str, items: Sequence[object]) -> list[bytes | None]:
+def _all_bytes(what: str, items: Sequence[object]) -> tuple[list[bytes | None], bool]:
+    """The items as a list of immutable bytes, and whether none of them is None."""
     if isinstance(items, (str, bytes, bytearray, memoryview)):
         raise TypeError(f"a list of {what}s expected, not one {type(items).__name__}")
     types = set(map(type, items))
     if types <= _PLAIN or types <= _NULLABLE:
-        return items if isinstance(items, list) else list(items)  # type: ignore[arg-type]
-    return [as_bytes(what, item) for item in items]
+        return items if isinstance(items, list) else list(items), types <= _PLAIN  # type: ignore[arg-type]
+    return [as_bytes(what, item) for item in items], False
 
 
 def _all_timestamps(timestamps_ms: int | Sequence[int] | None, now_ms: int) -> int | list[int]:

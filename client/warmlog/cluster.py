@@ -198,8 +198,7 @@ class Cluster:
         metadata = answer.result
         assert isinstance(metadata, MetadataResponse)
         self._brokers = {
-            broker.node_id: Address(broker.host, broker.port) if broker.host else dialled
-            for broker in metadata.brokers
+            broker.node_id: Address(broker.host, broker.port) if broker.host else dialled for broker in metadata.brokers
         }
         for topic in metadata.topics:
             if topic.error_code:

@@ -7,6 +7,7 @@ time ends the connection: answers on it may be late or lost, and a new connectio
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Sequence
 from typing import Self, TypeVar, cast
 
@@ -16,6 +17,8 @@ from warmlog.errors import ApiError, BrokerUnavailable, ProtocolError, WarmlogEr
 from warmlog.options import ConnectionOptions
 from warmlog_protocol.connection import Answer, ClientConnection
 from warmlog_protocol.messages import HandshakeResponse, Message
+
+_log = logging.getLogger("warmlog")
 
 R = TypeVar("R", bound=Message)
 Buffer = bytes | bytearray | memoryview
@@ -51,9 +54,7 @@ class Connection(asyncio.BufferedProtocol):
         self._outgoing: list[Buffer] = []
 
     @classmethod
-    async def open(
-        cls, address: Address, options: ConnectionOptions, on_change: Callable[[], None] = _nothing
-    ) -> Self:
+    async def open(cls, address: Address, options: ConnectionOptions, on_change: Callable[[], None] = _nothing) -> Self:
         """Connect and shake hands. BrokerUnavailable when that takes longer than `connect_timeout_ms` or fails."""
         loop = asyncio.get_running_loop()
         timeout_s = options.connect_timeout_ms / 1000
@@ -181,7 +182,9 @@ class Connection(asyncio.BufferedProtocol):
         self._outgoing = []
 
     def _time_out(self, request: str, timeout_s: float) -> None:
-        self._end(BrokerUnavailable(f"broker {self.address} did not answer {request} within {timeout_s:g} s"))
+        error = BrokerUnavailable(f"broker {self.address} did not answer {request} within {timeout_s:g} s")
+        _log.warning("%s: closing the connection", error)
+        self._end(error)
         if self._transport is not None:
             self._transport.abort()
 

@@ -39,7 +39,7 @@ class Consumer:
         start: Points = "earliest",
         isolation: str = "read_uncommitted",
         max_bytes: int = 8 * 1024 * 1024,
-        partition_max_bytes: int = 1024 * 1024,
+        partition_max_bytes: int = 2 * 1024 * 1024,
         min_bytes: int = 1,
         max_wait_ms: int = 500,
         prefetch_bytes: int = 64 * 1024 * 1024,
@@ -51,8 +51,8 @@ class Consumer:
     ) -> None:
         """Of `topics` all partitions, or these (topic, partition) pairs. Nothing is connected before `start`.
 
-        `start` is "earliest", "latest", a datetime, an offset, or a mapping from (topic, partition) to offsets;
-        partitions that a mapping leaves out start at 0. `on_out_of_range` says where to go on when the log has lost
+        `start` is "earliest", "latest", a datetime, an offset, or a mapping from (topic, partition) to offsets, which
+        leaves the others at "earliest". `on_out_of_range` says where to go on when the log has lost
         the position: "error", "earliest" or "latest". Reading raises when a partition could not be fetched for
         `unavailable_timeout_ms`. At most `prefetch_bytes` are fetched ahead. `connection` may set any of the fields
         of ConnectionOptions.
@@ -117,8 +117,8 @@ class Consumer:
         """Batches, for ever or `until` every partition has reached that point.
 
         "latest" is the high watermark (of committed data, where only that is read) when the first batch is asked for;
-        an offset, exclusive, counts for every partition, or a mapping gives one to some; a datetime is the first
-        record at or after it.
+        an offset, exclusive, counts for every partition, or a mapping gives one to some (the others never end); a
+        datetime is the first record at or after it.
         """
         return BatchIterator(self._open(), until)
 

@@ -19,6 +19,7 @@ from warmlog.consumer_options import ConsumerOptions
 from warmlog.errors import (
     ApiError,
     BrokerUnavailable,
+    ClientError,
     InconsistentTopicId,
     NotLeaderOrFollower,
     RemoteProtocolError,
@@ -64,9 +65,8 @@ class Fetcher:
         except Exception as error:
             _log.exception("the consumer's fetcher failed")
             for reader in self._readers:
-                reader.error = WarmlogError(f"the consumer's fetcher failed: {error!r}")
+                reader.error = ClientError(f"the consumer's fetcher failed: {error!r}")
             self.arrived.set()
-            raise
 
     async def _wait_for_change(self) -> None:
         now = self._loop.time()

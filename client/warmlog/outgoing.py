@@ -32,6 +32,7 @@ class OutgoingBatch:
     __slots__ = (
         "_awaited",
         "_hurry",
+        "_is_all_awaited",
         "_run_starts",
         "_run_times_ms",
         "_waiters",
@@ -60,9 +61,7 @@ class OutgoingBatch:
         "values",
     )
 
-    def __init__(
-        self, topic: str, partition: int, created_at: float, hurry: "Callable[[OutgoingBatch], None]"
-    ) -> None:
+    def __init__(self, topic: str, partition: int, created_at: float, hurry: "Callable[[OutgoingBatch], None]") -> None:
         self.topic = topic
         self.partition = partition
         self.created_at = created_at
@@ -89,6 +88,7 @@ class OutgoingBatch:
         self._run_starts: list[int] = []
         self._run_times_ms: list[int] = []
         self._awaited: set[int] | None = None
+        self._is_all_awaited = False
         self._waiters: list[asyncio.Future[None]] = []
         self._hurry = hurry
 
@@ -152,9 +152,7 @@ class OutgoingBatch:
         if len(self._run_times_ms) == 1:
             return self._run_times_ms[0]
         expanded: list[int] = []
-        for (start, stop), time_ms in zip(
-            pairwise((*self._run_starts, self.count)), self._run_times_ms, strict=True
-        ):
+        for (start, stop), time_ms in zip(pairwise((*self._run_starts, self.count)), self._run_times_ms, strict=True):
             expanded += [time_ms] * (stop - start)
         return expanded
 
@@ -225,16 +223,18 @@ class OutgoingBatch:
 
     def mark_all_awaited(self) -> None:
         """Somebody takes care of the error of every record."""
-        self._awaited = set(range(self.count))
+        self._is_all_awaited = True
 
     def mark_not_awaited(self) -> None:
         """Nobody does any more."""
-        self._awaited = None
+        self._is_all_awaited = False
 
     @property
     def is_error_unseen(self) -> bool:
         """Whether it failed with records that nobody awaits or has awaited."""
-        return self.error is not None and (self._awaited is None or len(self._awaited) < self.count)
+        if self.error is None or self._is_all_awaited:
+            return False
+        return self._awaited is None or len(self._awaited) < self.count
 
     def _placed(self, index: int) -> Placed:
         offset = -1 if self.base_offset < 0 else self.base_offset + index

@@ -46,7 +46,7 @@ class Producer:
         idempotent: bool | None = None,
         compression: str = "none",
         linger_ms: float = 5,
-        batch_bytes: int = 128 * 1024,
+        batch_bytes: int = 256 * 1024,
         buffer_bytes: int = 64 * 1024 * 1024,
         high_water_bytes: int | None = None,
         delivery_timeout_ms: int = 120_000,
@@ -196,6 +196,8 @@ class Producer:
     def _open(self) -> "_Running":
         if self._running is None:
             raise ClientClosed("the producer is closed" if self._is_started else "the producer is not started")
+        if self._running.has_failed:
+            raise ClientClosed("the producer has failed; the log says why")
         return self._running
 
 
@@ -213,6 +215,10 @@ class _Running:
         self._sending = asyncio.create_task(self.sender.run(), name="warmlog producer")
         self._learning: dict[str, asyncio.Task[None]] = {}
         self._waiters: list[asyncio.Future[None]] = []
+
+    @property
+    def has_failed(self) -> bool:
+        return self._sending.done()
 
     async def stop(self) -> None:
         """Give up what is not settled and end all tasks."""

@@ -50,9 +50,9 @@ def as_timestamp(timestamp_ms: object) -> int:
     return timestamp_ms
 
 
-def record_bytes(value: bytes | None, key: bytes | None, headers: Sequence[Header] | None) -> int:
-    """The most that a record can take in a batch."""
-    size_bytes = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
+def content_bytes(value: bytes | None, key: bytes | None, headers: Sequence[Header] | None) -> int:
+    """The most that what a record holds can take in a batch; RECORD_OVERHEAD_BYTES come to it."""
+    size_bytes = len(value or b"") + len(key or b"")
     for name, header_value in headers or ():
         size_bytes += len(name.encode()) + len(header_value or b"") + HEADER_OVERHEAD_BYTES
     return size_bytes

@@ -79,7 +79,6 @@ class Sender:
         except Exception as error:
             _log.exception("the producer's sender failed")
             self.fail_all(ClientError(f"the producer's sender failed: {error!r}"))
-            raise
         finally:
             if self._initialising is not None:
                 self._initialising.cancel()

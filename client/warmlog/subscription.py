@@ -1,7 +1,7 @@
 """What a consumer has between `start` and `close`: its partitions, the fetcher, and the batch that comes next."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import length_hint
 
 from warmlog.batch import Batch, Record
@@ -9,6 +9,7 @@ from warmlog.cluster import Cluster, Topic
 from warmlog.consumer_options import ConsumerOptions
 from warmlog.damage import next_readable
 from warmlog.errors import (
+    ClientClosed,
     CorruptBatch,
     NotLeaderOrFollower,
     OffsetOutOfRange,
@@ -67,6 +68,8 @@ class Subscription:
                 max_decompressed_bytes=self._options.max_decompressed_bytes,
             )
         await self.seek(start, places)
+        if isinstance(start, Mapping):
+            await self.seek("earliest", [place for place in places if place not in start])
         self._turns = list(self.readers.values())
         self._fetcher = Fetcher(self._options, self.cluster, self._changed, self._turns)
         self._fetching = asyncio.create_task(self._fetcher.run(), name="warmlog consumer")
@@ -118,6 +121,8 @@ class Subscription:
             if reader is None:
                 if all(reader.is_at_end for reader in self._turns):
                     return None
+                if self._fetching is None or self._fetching.done():
+                    raise ClientClosed("the consumer has failed; the log says why")
                 await self._fetcher.arrived.wait()
             elif (batch := self.take(reader)) is not None:
                 return batch

@@ -102,6 +102,13 @@ def test_a_request_before_the_handshake_is_answered_with_an_error(broker: Broker
         client.wait_for_end()
 
 
+def test_a_large_frame_before_the_handshake_is_refused(broker: BrokerProcess, bystander: WireClient) -> None:
+    with WireClient(broker.address, handshake=False) as client:
+        client.socket.sendall((1_000_000).to_bytes(4, "big") + (100).to_bytes(4, "big"))
+        client.wait_for_end()
+    wait_for_log(broker, "before the Handshake")
+
+
 def test_a_request_that_cannot_be_decoded_is_answered_with_an_error(
     broker: BrokerProcess, bystander: WireClient
 ) -> None:
@@ -123,11 +130,9 @@ def test_a_connection_without_a_handshake_is_closed(broker: BrokerProcess, bysta
 
 
 def test_one_connection_too_many_is_refused_and_room_comes_back(broker: BrokerProcess) -> None:
-    held = []
+    held = [WireClient(broker.address) for _ in range(SETTINGS["max_connections"])]
     with pytest.raises((ConnectionEnded, ConnectionError)):
-        for _ in range(20):
-            held.append(WireClient(broker.address))
-    assert len(held) == SETTINGS["max_connections"]
+        WireClient(broker.address)
     for client in held:
         client.call(MetadataRequest())
         client.close()

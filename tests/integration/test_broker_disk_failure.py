@@ -2,7 +2,7 @@
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -15,23 +15,21 @@ from warmlog_protocol.errors import ApiError, StorageError, UnknownServerError
 from warmlog_protocol.messages import DeleteTopicsRequest, DeleteTopicsResponse, MetadataRequest, MetadataResponse
 from wire_client import WireClient, batch_of
 
-Fail = Callable[..., None]
-
 
 @pytest.fixture
-def fail_syncs_below(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], None]]:
+def fail_syncs_below(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
     """Lets every fdatasync of a file below a directory fail from now on."""
     real = os.fdatasync
     bad: list[str] = []
 
     def fdatasync(descriptor: int) -> None:
-        name = os.readlink(f"/proc/self/fd/{descriptor}")
+        name = str(Path(f"/proc/self/fd/{descriptor}").readlink())
         if any(name.startswith(directory) for directory in bad):
             raise OSError(errno.EIO, "the disk is broken")
         real(descriptor)
 
     monkeypatch.setattr(os, "fdatasync", fdatasync)
-    yield lambda directory: bad.append(f"{directory}{os.sep}")
+    return lambda directory: bad.append(f"{directory}{os.sep}")
 
 
 def leaders_of(client: WireClient, topic: str) -> list[int]:
@@ -157,7 +155,7 @@ def test_a_metadata_log_that_fails_refuses_new_topics_and_serves_the_old_ones(
         real = os.fdatasync
 
         def fail(descriptor: int) -> None:
-            if os.readlink(f"/proc/self/fd/{descriptor}").endswith("metadata.log"):
+            if Path(f"/proc/self/fd/{descriptor}").readlink().name == "metadata.log":
                 raise OSError(errno.EIO, "the disk is broken")
             real(descriptor)
 

@@ -28,22 +28,24 @@ def demo(tmp_path: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 def test_every_step_is_told_and_every_check_holds(tmp_path: Path) -> None:
-    done = demo(tmp_path, "--limit", "3000")
+    kept = tmp_path / "kept"
+    done = demo(tmp_path, "--limit", "3000", "--keep", str(kept))
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.findall(r"^(\d)/7 ", done.stdout, re.MULTILINE) == list("1234567")
+    killed = re.search(r"killed, after ([\d,]+) acknowledgements, with ([\d,]+) flights on their way", done.stdout)
+    assert killed is not None
+    assert "0" not in killed.groups()
     assert "3,000 flights acknowledged" in done.stdout
     assert "Every check held." in done.stdout
-    assert done.stderr == ""
+    assert done.stderr == f"warmlog: the broker's data and log are kept in {kept}\n"
+    assert (kept / "broker.log").read_text().count("ready, listening on") == 2
+    assert list((kept / "data").glob("flights-*/*.log"))
     assert list(tmp_path.glob("warmlog-demo-*")) == []
 
 
-def test_the_data_can_be_kept(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    done = demo(tmp_path, "--limit", "300", "--keep", str(kept))
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert (kept / "broker.log").read_text().count("ready, listening on") == 2
-    assert list((kept / "data").glob("flights-*/*.log"))
-    assert demo(tmp_path, "--keep", str(kept)).returncode == 2
+def test_a_directory_that_holds_something_is_not_taken_for_the_data(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert demo(tmp_path, "--keep", str(tmp_path)).returncode == 2
 
 
 def test_what_is_missing_is_told_in_one_line(tmp_path: Path) -> None:

@@ -13,6 +13,11 @@ from spark.topics import Record, Stored, Topics
 from warmlog.spark import register
 from warmlog_protocol.compression import Codec
 
+pytestmark = [  # PySpark leaves sockets of its own to the garbage collector
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 KAFKA_SCHEMA = (
     "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int>"

@@ -5,7 +5,6 @@ wait. Otherwise it waits (fetch_waits) and reads anew when it is woken. What is 
 thread before the answer is sent, so that a cold reader never stops the event loop.
 """
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -165,8 +164,7 @@ def _answer(services: Services, asker: Asker, correlation_id: int, result: Fetch
 
 
 async def _warm_and_answer(services: Services, asker: Asker, correlation_id: int, result: FetchResult) -> None:
-    loop = asyncio.get_running_loop()
-    errors = await loop.run_in_executor(services.cold_readers, _read_all, result.slices)
+    errors = await services.loop.run_in_executor(services.cold_readers, _read_all, result.slices)
     for index, error in errors.items():
         fetched = result.partitions[index]
         _log.error("%s-%d cannot be read: %s", fetched.topic, fetched.partition, error)

@@ -6,19 +6,10 @@ the answer waits until every batch is below its partition's high watermark, also
 an error, an error closes the connection, as in Kafka.
 """
 
-import asyncio
-
 from warmlog_broker.handlers.failures import own_failure
-from warmlog_broker.partition import Partition
 from warmlog_broker.services import Asker, Services
 from warmlog_protocol.connection import Request
-from warmlog_protocol.errors import (
-    ApiError,
-    ErrorCode,
-    InvalidRequest,
-    InvalidRequiredAcks,
-    RequestTimedOut,
-)
+from warmlog_protocol.errors import ApiError, InvalidRequest, InvalidRequiredAcks, RequestTimedOut
 from warmlog_protocol.messages import (
     ACKS_ALL,
     ACKS_LEADER,
@@ -29,54 +20,58 @@ from warmlog_protocol.messages import (
     ProduceResponse,
 )
 
+NO_ERROR = 0
+
 
 class PendingProduce:
-    """A Produce request with acks=all, from its appends to its answer."""
+    """A Produce request, from its first append to its answer."""
 
-    __slots__ = ("_asker", "_correlation_id", "_results", "_timeout_ms", "_unfinished", "deadline_s")
+    __slots__ = ("_asker", "_correlation_id", "_timeout_ms", "_waiting", "deadline_s", "results")
 
-    def __init__(self, asker: Asker, correlation_id: int, results: list[ProducedPartition], timeout_ms: int) -> None:
+    def __init__(self, asker: Asker, correlation_id: int, timeout_ms: int) -> None:
+        self.results: list[ProducedPartition] = []
         self.deadline_s = 0.0
         self._asker = asker
         self._correlation_id = correlation_id
-        self._results = results
         self._timeout_ms = timeout_ms
-        self._unfinished: set[int] = set()
+        self._waiting: list[int] = []
+        """The places of the results that hold only once a flush is over."""
 
-    def wait_for(self, index: int, partition: Partition, end_offset: int) -> None:
-        """The result at `index` holds once `partition`'s high watermark is at `end_offset`."""
-        self._unfinished.add(index)
-        partition.wait_for_flush(end_offset, self, index)
+    def wait(self) -> int:
+        """The result that is added next must wait for `complete`, which is to be called with the returned place."""
+        place = len(self.results)
+        self._waiting.append(place)
+        return place
 
     def begin(self, now_s: float) -> None:
-        """Answers if nothing is to be waited for; otherwise the time runs."""
-        if not self._unfinished:
-            self._asker.answer(self._correlation_id, ProduceResponse(self._results))
-            return
-        self.deadline_s = now_s + self._timeout_ms / 1000
-        self._asker.expiring[self._correlation_id] = self
+        """All is appended: answers if nothing is to be waited for; otherwise the time runs."""
+        if self._waiting:
+            self.deadline_s = now_s + self._timeout_ms / 1000
+            self._asker.expiring[self._correlation_id] = self
+        else:
+            self._asker.answer(self._correlation_id, ProduceResponse(self.results))
 
     def complete(self, index: int, error: ApiError | None) -> None:
         """The batch at `index` is durable, or will never be. Comes to nothing after the request has expired."""
-        if index not in self._unfinished:
+        if index not in self._waiting:
             return
         if error is not None:
-            self._results[index] = _failed(self._results[index], error)
-        self._unfinished.remove(index)
-        if not self._unfinished:
+            self.results[index] = _failed(self.results[index], error)
+        self._waiting.remove(index)
+        if not self._waiting:
             self._end()
 
     def expire(self) -> None:
         """The time is over: what is not durable yet may still become so, but this answer cannot say it."""
-        for index in self._unfinished:
+        for index in self._waiting:
             error = RequestTimedOut(f"not on disk after {self._timeout_ms} ms; it may still get there")
-            self._results[index] = _failed(self._results[index], error)
-        self._unfinished.clear()
+            self.results[index] = _failed(self.results[index], error)
+        self._waiting.clear()
         self._end()
 
     def _end(self) -> None:
         self._asker.expiring.pop(self._correlation_id, None)
-        self._asker.answer(self._correlation_id, ProduceResponse(self._results))
+        self._asker.answer(self._correlation_id, ProduceResponse(self.results))
 
 
 def produce(services: Services, asker: Asker, request: Request) -> None:
@@ -85,24 +80,23 @@ def produce(services: Services, asker: Asker, request: Request) -> None:
     assert isinstance(message, ProduceRequest)
     payload = request.payload
     _check(message, len(payload))
-    acks = message.acks
-    results: list[ProducedPartition] = []
-    pending = PendingProduce(asker, request.correlation_id, results, message.timeout_ms)
+    pending = PendingProduce(asker, request.correlation_id, message.timeout_ms)
+    results = pending.results
     position = 0
     now_ms = services.now_ms()
-    for index, wanted in enumerate(message.partitions):
-        batch = payload[position : position + wanted.size_bytes]
-        position += wanted.size_bytes
+    for wanted in message.partitions:
+        end = position + wanted.size_bytes
         try:
-            results.append(_append(services, wanted, batch, acks, now_ms, pending, index))
+            results.append(_append(services, wanted, payload[position:end], message.acks, now_ms, pending))
         except ApiError as error:
             results.append(_failed(wanted, error))
         except Exception:
             results.append(_failed(wanted, own_failure(f"Produce to {wanted.topic}-{wanted.partition}")))
-    if acks == ACKS_NONE:
-        _end_without_answer(asker, results)
+        position = end
+    if message.acks != ACKS_NONE:
+        pending.begin(services.loop.time())
     else:
-        pending.begin(asyncio.get_running_loop().time())
+        _end_without_answer(asker, results)
 
 
 def _check(message: ProduceRequest, payload_bytes: int) -> None:
@@ -123,34 +117,23 @@ def _check(message: ProduceRequest, payload_bytes: int) -> None:
 
 
 def _append(
-    services: Services,
-    wanted: ProducePartition,
-    batch: memoryview,
-    acks: int,
-    now_ms: int,
-    pending: PendingProduce,
-    index: int,
+    services: Services, wanted: ProducePartition, batch: memoryview, acks: int, now_ms: int, pending: PendingProduce
 ) -> ProducedPartition:
     """Appends one batch, and with acks=all lets `pending` wait for its flush."""
-    if acks not in (ACKS_ALL, ACKS_LEADER, ACKS_NONE):
+    if not ACKS_ALL <= acks <= ACKS_LEADER:
         raise InvalidRequiredAcks(f"acks {acks}, it must be -1 (all), 1 or 0")
-    partition = services.topics.partition(wanted.topic, wanted.partition)
-    info = partition.append(batch, acks=acks, now_ms=now_ms, next_producer_id=services.producer_ids.next_id)
-    end_offset = info.last_offset + 1
-    must_wait = acks == ACKS_ALL and not partition.is_durable_below(end_offset)
-    if must_wait:
-        pending.wait_for(index, partition, end_offset)
-    services.flusher.appended(partition, is_waited_for=must_wait)
-    partition.wake_after_append()
-    return ProducedPartition(
-        wanted.topic,
-        wanted.partition,
-        ErrorCode.NONE,
-        "",
-        info.first_offset,
-        info.append_time_ms,
-        info.log_start_offset,
+    topic, index = wanted.topic, wanted.partition
+    partition = services.topics.partition(topic, index)
+    first_offset, last_offset, append_time_ms, log_start_offset, _ = partition.append(
+        batch, acks, now_ms, services.producer_ids.next_id
     )
+    must_wait = acks == ACKS_ALL and not partition.is_durable_below(last_offset + 1)
+    if must_wait:
+        partition.wait_for_flush(last_offset + 1, pending, pending.wait())
+    services.flusher.appended(partition, is_waited_for=must_wait)
+    if partition.has_eager_readers:
+        partition.wake_after_append()
+    return ProducedPartition(topic, index, NO_ERROR, "", first_offset, append_time_ms, log_start_offset)
 
 
 def _failed(wanted: ProducePartition | ProducedPartition, error: ApiError) -> ProducedPartition:
@@ -159,6 +142,6 @@ def _failed(wanted: ProducePartition | ProducedPartition, error: ApiError) -> Pr
 
 def _end_without_answer(asker: Asker, results: list[ProducedPartition]) -> None:
     asker.end_without_answer()
-    failed = next((result for result in results if result.error_code != ErrorCode.NONE), None)
+    failed = next((result for result in results if result.error_code != NO_ERROR), None)
     if failed is not None:
         asker.close(f"acks=0 and {failed.topic}-{failed.partition} refused the batch: {failed.error_message}")

@@ -43,18 +43,28 @@ def sync_directory(directory: Path | str) -> None:
         os.close(descriptor)
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Makes `content` what `path` holds, durably; after a crash the file holds the old content or the new one."""
-    temporary = path.with_name(path.name + ".tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+def write_file(path: Path, content: bytes, *, sync: bool) -> None:
+    """Writes `content` into the file at `path`, which may be half done when OSError is raised."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
         view = memoryview(content)
         while view:
             view = view[os.write(descriptor, view) :]
-        os.fsync(descriptor)
+        if sync:
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    temporary.replace(path)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Makes `content` what `path` holds, durably; after a crash the file holds the old content or the new one."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
+        write_file(temporary, content, sync=True)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
     sync_directory(path.parent)
 
 

@@ -74,7 +74,8 @@ def _by_search(records: FileRecords, start: int, expected_offset: int, max_offse
     pattern = _header_pattern(expected_offset, max_offset)
     end = min(records.size_bytes, start + SEARCH_LIMIT_BYTES)
     for chunk_start in range(start, end, _CHUNK_BYTES):
-        chunk = records.read(chunk_start, min(_CHUNK_BYTES + HEADER_BYTES, records.size_bytes - chunk_start))
+        chunk_end = min(chunk_start + _CHUNK_BYTES, end) + _MAGIC_AT  # so that a header may begin at its last byte
+        chunk = records.read(chunk_start, min(chunk_end, records.size_bytes) - chunk_start)
         for match in pattern.finditer(chunk):
             position = chunk_start + match.start()
             header = _intact_header_at(records, position)

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from warmlog_broker.log.checkpoints import read_offsets, replace_file, sync_directory, write_offsets
+from warmlog_broker.log.shortage import is_shortage
 from warmlog_broker.log.topic_partition import PartitionDirectoryName, TopicPartition, parse_directory_name
 from warmlog_protocol.errors import StorageError, WarmlogError
 
@@ -246,13 +247,22 @@ def _parse_marker(content: bytes) -> dict[TopicPartition, CleanEnd]:
     return ends
 
 
+def _write_pid(descriptor: int) -> None:
+    """For whoever is refused. A full disk does not stop the broker."""
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except OSError as error:
+        if not is_shortage(error):
+            raise
+
+
 def _lock(path: Path) -> int:
     """A descriptor that holds the lock; DirectoryLocked, with the holder's pid, when another process does."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        _write_pid(descriptor)
     except BlockingIOError:
         holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
         os.close(descriptor)

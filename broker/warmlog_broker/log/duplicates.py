@@ -12,8 +12,8 @@ from warmlog_broker.log.segments import LogSegments
 from warmlog_protocol.batch.header import BatchHeader
 from warmlog_protocol.errors import CorruptBatch, DuplicateSequence, OutOfOrderSequence
 
-SEARCH_LIMIT_BYTES = 64 * 1024 * 1024
-"""How much log is looked at before the search gives up: it runs in the thread that serves everybody."""
+SEARCH_LIMIT_BATCHES = 10_000
+"""How many batches are looked at before the search gives up: some 20 ms, in the thread that serves everybody."""
 
 _FIRST_STEP_OFFSETS = 1024
 
@@ -51,14 +51,14 @@ def find_appended(
     """The batch with `wanted`'s producer, epoch and sequences whose first offset is at most `newest_first_offset`."""
     upper = newest_first_offset + 1
     step = _FIRST_STEP_OFFSETS
-    looked_at_bytes = 0
-    found, looked_at = _find_between(segments, wanted, newest_first_offset, upper)
+    looked_at = 0
+    found, count = _find_between(segments, wanted, newest_first_offset, upper)
     while found is None and upper > log_start_offset:
-        looked_at_bytes += looked_at
-        if looked_at_bytes > SEARCH_LIMIT_BYTES:
+        looked_at += count
+        if looked_at > SEARCH_LIMIT_BATCHES:
             return SearchResult(None, is_exhaustive=False)
         lower = max(upper - step, log_start_offset)
-        found, looked_at = _find_between(segments, wanted, lower, upper)
+        found, count = _find_between(segments, wanted, lower, upper)
         upper, step = lower, 2 * step
     return SearchResult(found, is_exhaustive=True)
 
@@ -66,22 +66,22 @@ def find_appended(
 def _find_between(
     segments: LogSegments, wanted: BatchHeader, first_offset: int, end_offset: int
 ) -> tuple[BatchHeader | None, int]:
-    """The batch, if it begins in `[first_offset, end_offset)`, and how many bytes of log were walked over."""
-    looked_at_bytes = 0
+    """The batch, if it begins in `[first_offset, end_offset)`, and how many batches were looked at."""
+    looked_at = 0
     for segment in segments.values(first_offset, end_offset):
         try:
             start = segment.translate_offset(first_offset)
             if start is None:
                 continue
             for header, _ in segment.records.batches(start.position):
-                if header.base_offset >= end_offset:
+                if header.base_offset >= end_offset or looked_at > SEARCH_LIMIT_BATCHES:
                     break
-                looked_at_bytes += header.size_bytes
+                looked_at += 1
                 if _is_same_batch(header, wanted):
-                    return header, looked_at_bytes
+                    return header, looked_at
         except CorruptBatch:
             continue
-    return None, looked_at_bytes
+    return None, looked_at
 
 
 def _is_same_batch(header: BatchHeader, wanted: BatchHeader) -> bool:

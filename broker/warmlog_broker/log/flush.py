@@ -8,6 +8,7 @@ Where many logs are flushed together, one `syncfs` may stand for `sync_files` an
 after `write_side_files` of each.
 """
 
+import logging
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,11 +19,14 @@ from warmlog_broker.log.leader_epochs import EpochStart
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
 from warmlog_broker.log.open_files import OpenFile
 from warmlog_broker.log.segment import LogSegment, Unflushed
+from warmlog_broker.log.shortage import is_shortage
+
+logger = logging.getLogger(__name__)
 
 EPOCHS_NAME = "leader-epoch-checkpoint"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FlushPlan:
     """Everything that was written to one log and not synced, when the plan was made."""
 
@@ -36,6 +40,8 @@ class FlushPlan:
     """Where files were created or renamed."""
     epochs: tuple[EpochStart, ...] | None = None
     """The leader epochs to write to their file; None when they have not changed."""
+    are_epochs_written: bool = True
+    """False once the disk was too full for them: the next flush writes them."""
 
     @property
     def end_offset(self) -> int:
@@ -61,9 +67,19 @@ class FlushPlan:
             _sync_if_there(path)
 
     def write_side_files(self) -> None:
-        """Replaces the leader epochs' file, if they have changed."""
-        if self.epochs is not None:
+        """Replaces the leader epochs' file, if they have changed.
+
+        That a disk is too full for it does not fail the flush: the batches carry their epochs too.
+        """
+        if self.epochs is None:
+            return
+        try:
             replace_file_if_directory_exists(self.directory / EPOCHS_NAME, pack_epochs(self.epochs))
+        except OSError as error:
+            if not is_shortage(error):
+                raise
+            self.are_epochs_written = False
+            logger.warning("%s: leader epochs were not written: %s", self.directory, error)
 
     def sync_directories(self) -> None:
         """Makes new names durable. A directory that was renamed or removed meanwhile has no need of it."""

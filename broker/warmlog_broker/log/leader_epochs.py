@@ -60,6 +60,11 @@ class LeaderEpochs:
         entries.append(EpochStart(epoch, start_offset))
         self._changed()
 
+    def learn(self, epoch: int, base_offset: int, max_epoch: int | None) -> None:
+        """Takes over what a batch that is read again says. One above `max_epoch`, the newest there was, is damaged."""
+        if epoch > self.latest_epoch and (max_epoch is None or epoch <= max_epoch):
+            self.assign(epoch, base_offset)
+
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEnd:
         """Where `epoch`, or the newest known one below it, ends."""
         entries = self._entries

@@ -126,7 +126,7 @@ def load_log(request: LoadRequest) -> LoadedLog:
     listing = _list_directory(request.directory)
     report = RecoveryReport(was_clean=stored.clean_end is not None)
     segments = [request.open_segment(base_offset) for base_offset in listing.base_offsets]
-    epochs, are_epochs_lost = _read_epochs(request.directory, report)
+    epochs, are_epochs_lost = _read_epochs(request, report)
     unsynced: list[LogSegment] = []
     end_offset = stored.offsets.recovery_point
     if not segments:
@@ -152,7 +152,7 @@ def load_log(request: LoadRequest) -> LoadedLog:
         is_new_directory=is_new_directory,
         unsynced_segments=[segment for segment in unsynced if segment is not segments[-1]],
     )
-    _restore_epochs(loaded, are_epochs_lost)
+    _restore_epochs(loaded, are_epochs_lost, request.max_leader_epoch)
     _restore_producers(loaded, request.now_ms)
     return loaded
 
@@ -232,11 +232,16 @@ def _list_directory(directory: Path) -> _Listing:
     return listing
 
 
-def _read_epochs(directory: Path, report: RecoveryReport) -> tuple[LeaderEpochs, bool]:
+def _read_epochs(request: LoadRequest, report: RecoveryReport) -> tuple[LeaderEpochs, bool]:
     """The leader epochs in the file, and whether they must be collected from the batches instead."""
-    path = directory / EPOCHS_NAME
+    path = request.directory / EPOCHS_NAME
     try:
-        return LeaderEpochs(list(read_epochs(path))), False
+        epochs = LeaderEpochs(read_epochs(path))
+        if request.max_leader_epoch is not None and epochs.latest_epoch > request.max_leader_epoch:
+            raise StorageError(
+                f"{path}: at most epoch {request.max_leader_epoch} expected, {epochs.latest_epoch} found"
+            )
+        return epochs, False
     except FileNotFoundError:
         return LeaderEpochs(), True
     except StorageError as error:
@@ -284,16 +289,14 @@ def _recover(
     return segments, end_offset
 
 
-def _restore_epochs(loaded: LoadedLog, are_lost: bool) -> None:
+def _restore_epochs(loaded: LoadedLog, are_lost: bool, max_epoch: int | None) -> None:
     """Fits the epochs to what the log holds now; collects them from all batches when their file gave nothing."""
     epochs = loaded.epochs
     if are_lost and loaded.segments.size_bytes:
         logger.warning("%s is collected from the batches", loaded.snapshots.directory / EPOCHS_NAME)
         epochs.clear()
         for _, header, _ in _walk(loaded, loaded.log_start_offset):
-            epoch = header.partition_leader_epoch
-            if epoch > epochs.latest_epoch:
-                epochs.assign(epoch, header.base_offset)
+            epochs.learn(header.partition_leader_epoch, header.base_offset, max_epoch)
     epochs.truncate_from_start(loaded.log_start_offset)
     epochs.truncate_from_end(loaded.log_end_offset)
 

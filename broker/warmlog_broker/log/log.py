@@ -16,7 +16,6 @@ restart has checked what the disk holds. A disk that is merely full is no such f
 of it remains, and the next may succeed.
 """
 
-import errno
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -37,11 +36,13 @@ from warmlog_broker.log.producer_state import RememberedBatch
 from warmlog_broker.log.reading import FetchData, find_by_timestamp, find_max_timestamp, locate, read_segments
 from warmlog_broker.log.retention import DELETED_SUFFIX, DueDeletions, deletable_segments
 from warmlog_broker.log.segment import LogSegment, TimestampAndOffset, segment_file_name
+from warmlog_broker.log.shortage import is_shortage
 from warmlog_broker.log.topic_partition import TopicPartition, deleted_directory_name
 from warmlog_broker.log.validation import CheckedBatch, check_fits_segment, check_timestamps, stamp
 from warmlog_protocol.batch.header import CRC_START, NO_TIMESTAMP, placement_prefix
 from warmlog_protocol.errors import (
     CorruptBatch,
+    FencedLeaderEpoch,
     OffsetOutOfRange,
     StorageError,
 )
@@ -50,8 +51,7 @@ logger = logging.getLogger(__name__)
 
 ReadBound = Literal["log_end", "high_watermark", "committed"]
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-"""Errors of the system that leave the log as it was, if the write was taken back."""
+_new_tuple = tuple.__new__  # a third of the time that a NamedTuple takes, at each append
 
 
 class AppendInfo(NamedTuple):
@@ -129,7 +129,14 @@ class Log:
             logger.warning("%s: %s", self.key.directory_name, report)
         if report.was_clean:
             return
-        self._take_snapshot(sync=True)
+        if self._log_end_offset not in self._snapshots:
+            try:
+                self._take_snapshot(sync=True)
+            except OSError as error:
+                if not is_shortage(error):
+                    raise
+                logger.warning("%s: no producer snapshot was taken: %s", self.directory, error)
+        self._unsynced.add_directory(self.directory)
         plan = self.prepare_flush()
         if plan is not None:
             plan.run()
@@ -215,8 +222,9 @@ class Log:
         return self._log_end_offset - self._flushed.offset >= self.config.flush_messages
 
     def begin_epoch(self, epoch: int) -> None:
-        """Notes that a leader with this epoch appends from the log end offset on."""
-        self.epochs.assign(epoch, self._log_end_offset)
+        """Notes that a leader with this epoch appends from the log end offset on. An older one changes nothing."""
+        if epoch >= self.epochs.latest_epoch:
+            self.epochs.assign(epoch, self._log_end_offset)
 
     def update_high_watermark(self, offset: int) -> int:
         """Raises the high watermark to `offset`, at most to the log end offset, and returns what it is then.
@@ -254,7 +262,8 @@ class Log:
 
         A batch that its producer sent before is not appended again: the answer says where it lies. Raises
         InvalidTimestamp, RecordListTooLarge, OutOfOrderSequence, DuplicateSequence (appended before, too long ago to
-        say where), InvalidProducerEpoch, InvalidTxnState, or StorageError. None of them leaves anything behind.
+        say where), InvalidProducerEpoch, InvalidTxnState, FencedLeaderEpoch (the log has seen a newer leader), or
+        StorageError. None of them leaves anything behind.
         """
         if self._failure:
             raise self._offline()
@@ -274,10 +283,15 @@ class Log:
 
         first_offset = self._log_end_offset
         last_offset = first_offset + header.last_offset_delta
-        segment = self._segment_for(CRC_START + len(covered), last_offset, header.max_timestamp_ms, now_ms)
+        size_bytes = CRC_START + len(covered)
+        segment = self._segment_for(size_bytes, last_offset, header.max_timestamp_ms, now_ms)
+        if leader_epoch < self.epochs.latest_epoch:
+            raise FencedLeaderEpoch(
+                f"{self.key.directory_name}: {leader_epoch} is older than {self.epochs.latest_epoch}"
+            )
         prefix = placement_prefix(header, first_offset, leader_epoch)
         try:
-            segment.append(last_offset, header.max_timestamp_ms, last_offset, prefix, covered)
+            position = segment.append(last_offset, header.max_timestamp_ms, last_offset, prefix, covered)
         except OSError as error:
             raise self._write_error("append", error) from error
         self._log_end_offset = last_offset + 1
@@ -286,8 +300,9 @@ class Log:
         if has_producer:
             self.producers.update(header, first_offset, now_ms)
         if config.write_caching:
-            self._high_watermark = self.log_end_metadata
-        return AppendInfo(first_offset, last_offset, append_time_ms, self._log_start_offset, False)
+            end = (last_offset + 1, segment.base_offset, position + size_bytes)
+            self._high_watermark = _new_tuple(LogOffsetMetadata, end)
+        return _new_tuple(AppendInfo, (first_offset, last_offset, append_time_ms, self._log_start_offset, False))
 
     def _original(self, batch: RememberedBatch) -> AppendInfo:
         append_time_ms = batch.timestamp_ms if self.config.takes_append_time else NO_TIMESTAMP
@@ -448,6 +463,8 @@ class Log:
         Moves the recovery point; the high watermark is the partition's business.
         """
         self._unsynced.mark_synced(plan)
+        if not plan.are_epochs_written:
+            self.epochs.has_unwritten_changes = True
         if plan.end.offset >= self._flushed.offset:
             self._flushed = plan.end
         self.last_flush_ms = now_ms
@@ -470,7 +487,7 @@ class Log:
     def _write_error(self, what: str, error: OSError, *, is_fatal: bool = False) -> StorageError:
         """The error to raise when the disk refused. Unless it is merely full, the log is offline from now on."""
         reason = f"{what} failed in {self.directory}: {error}"
-        if is_fatal or error.errno not in _FULL:
+        if is_fatal or not is_shortage(error):
             self.fail(reason)
         return StorageError(reason)
 
@@ -517,12 +534,22 @@ class Log:
         return self._deletions.next_due_ms
 
     def _retire(self, segment: LogSegment, now_ms: int) -> None:
-        """Renames a segment's files, and its producer snapshot, and has them unlinked later."""
-        due_ms = now_ms + self.config.file_delete_delay_ms
+        """Renames a segment's files, and its producer snapshot, and has them unlinked later.
+
+        A disk may be too full for another name; then they are unlinked now.
+        """
         self._unsynced.forget_segment(segment)
-        segment.change_suffix("", DELETED_SUFFIX)
+        due_ms = now_ms + self.config.file_delete_delay_ms
+        try:
+            segment.change_suffix("", DELETED_SUFFIX)
+            snapshot = self._snapshots.mark_deleted(segment.base_offset, DELETED_SUFFIX)
+        except OSError as error:
+            if not is_shortage(error):
+                raise
+            segment.delete()
+            self._snapshots.remove(segment.base_offset)
+            return
         self._deletions.add(due_ms, [segment.delete])
-        snapshot = self._snapshots.mark_deleted(segment.base_offset, DELETED_SUFFIX)
         if snapshot is not None:
             self._deletions.add(due_ms, [lambda: snapshot.unlink(missing_ok=True)])
 
@@ -552,6 +579,8 @@ class Log:
         if plan is not None:
             if sync:
                 plan.run()
+            else:
+                plan.write_side_files()
             self.mark_flushed(plan, now_ms)
         self._segments.close(sync=sync)
         self._failure = "closed"

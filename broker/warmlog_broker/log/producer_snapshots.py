@@ -17,11 +17,11 @@ and the batches after it, stand in for it.
 """
 
 import logging
-import os
 from collections.abc import Collection
 from pathlib import Path
 from struct import Struct
 
+from warmlog_broker.log.checkpoints import write_file
 from warmlog_broker.log.producer_state import NO_OFFSET, ProducerEntry, ProducerStates, RememberedBatch
 from warmlog_protocol.batch.header import NO_SEQUENCE
 from warmlog_protocol.crc import crc32c
@@ -118,16 +118,12 @@ class ProducerSnapshots:
     def take(self, states: ProducerStates, *, sync: bool) -> Path:
         """Writes the snapshot of `states`; without `sync` it is the next flush that makes it durable."""
         path = self.path(states.end_offset)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        try:
-            view = memoryview(pack_snapshot(states))
-            while view:
-                view = view[os.write(descriptor, view) :]
-            if sync:
-                os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
         self._offsets.add(states.end_offset)
+        try:
+            write_file(path, pack_snapshot(states), sync=sync)
+        except OSError:
+            self.remove(states.end_offset)
+            raise
         return path
 
     def load_newest(self, states: ProducerStates, *, first_offset: int, at_most: int, now_ms: int) -> bool:
@@ -168,22 +164,22 @@ class ProducerSnapshots:
 
     def remove_strays(self, segment_base_offsets: Collection[int]) -> None:
         """Unlinks what belongs to no segment, except the newest if it lies above all segments' base offsets."""
+        kept = set(segment_base_offsets)
         newest = max(self._offsets, default=-1)
-        if newest <= max(segment_base_offsets, default=-1):
-            newest = -1
-        for offset in self.offsets:
-            if offset not in segment_base_offsets and offset != newest:
-                self.remove(offset)
+        if newest > max(kept, default=-1):
+            kept.add(newest)
+        for offset in self._offsets - kept:
+            self.remove(offset)
 
     def mark_deleted(self, offset: int, suffix: str) -> Path | None:
         """Renames a snapshot whose segment goes; returns the new path, None when there is none."""
         if offset not in self._offsets:
             return None
-        self._offsets.discard(offset)
         path = self.path(offset)
-        marked = path.with_name(path.name + suffix)
+        marked: Path | None = path.with_name(path.name + suffix)
         try:
-            path.rename(marked)
+            path.rename(path.with_name(path.name + suffix))
         except FileNotFoundError:
-            return None
+            marked = None
+        self._offsets.discard(offset)
         return marked

@@ -20,7 +20,8 @@ from pathlib import Path
 from warmlog_broker.log.batch_scan import DamagedLog
 from warmlog_broker.log.damage import Damage, find_behind_damage
 from warmlog_broker.log.leader_epochs import LeaderEpochs
-from warmlog_broker.log.segment import LogSegment
+from warmlog_broker.log.segment import LogSegment, SegmentRecovery
+from warmlog_broker.log.shortage import is_shortage
 from warmlog_protocol.batch.header import MAGIC_COLUMNS, BatchHeader
 
 logger = logging.getLogger(__name__)
@@ -98,9 +99,7 @@ class SegmentCheck:
         reason = self._why_out_of_place(header)
         if reason:
             raise DamagedLog(str(self.segment.path), position, reason)
-        epoch = header.partition_leader_epoch
-        if epoch > self.epochs.latest_epoch:
-            self.epochs.assign(epoch, header.base_offset)
+        self.epochs.learn(header.partition_leader_epoch, header.base_offset, self.rules.max_leader_epoch)
         self.expected_offset = header.next_offset
         self.wants_dense_offsets = self.rules.has_dense_offsets and header.magic == MAGIC_COLUMNS
         self.report.checked_batches += 1
@@ -172,9 +171,7 @@ def recover_segments(
             if check is None or check.wants_dense_offsets:
                 _note_hole(segments[number - 1], expected_offset, segment.base_offset, report)
             expected_offset = segment.base_offset
-        check = SegmentCheck(segment, expected_offset, rules, epochs, report)
-        kept_in = free_path(segment.path.with_name(f"{segment.path.name}.tail{CUT_SUFFIX}"))
-        result = segment.recover(check.on_batch, step_over=check.step_over, keep_cut_bytes_in=kept_in)
+        check, result = _check_and_cut(segment, expected_offset, rules, epochs, report)
         expected_offset = check.expected_offset
         if result.cut_bytes:
             report.cut_bytes += result.cut_bytes
@@ -186,6 +183,27 @@ def recover_segments(
     if expected_offset < rules.recovery_point:
         _note_hole(segments[-1], expected_offset, rules.recovery_point, report)
     return Recovered(segments, expected_offset)
+
+
+def _check_and_cut(
+    segment: LogSegment, expected_offset: int, rules: RecoveryRules, epochs: LeaderEpochs, report: RecoveryReport
+) -> tuple[SegmentCheck, SegmentRecovery]:
+    """Recovers one segment and keeps what is cut; if the disk is too full for that, recovers it without."""
+    kept_in = free_path(segment.path.with_name(f"{segment.path.name}.tail{CUT_SUFFIX}"))
+    checked_bytes, checked_batches, damage_count = report.checked_bytes, report.checked_batches, len(report.damage)
+    check = SegmentCheck(segment, expected_offset, rules, epochs, report)
+    try:
+        return check, segment.recover(check.on_batch, step_over=check.step_over, keep_cut_bytes_in=kept_in)
+    except OSError as error:
+        if not is_shortage(error):
+            raise
+        logger.warning("%s: what is cut there cannot be kept: %s", segment.path, error)
+        kept_in.unlink(missing_ok=True)
+    report.checked_bytes, report.checked_batches = checked_bytes, checked_batches
+    del report.damage[damage_count:]
+    epochs.truncate_from_end(expected_offset)
+    check = SegmentCheck(segment, expected_offset, rules, epochs, report)
+    return check, segment.recover(check.on_batch, step_over=check.step_over)
 
 
 def set_aside(segments: list[LogSegment], reason: str, report: RecoveryReport) -> None:

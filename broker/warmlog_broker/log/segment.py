@@ -52,6 +52,8 @@ OFFSET_INDEX_KIND = ".index"
 TIME_INDEX_KIND = ".timeindex"
 TRANSACTION_INDEX_KIND = ".txnindex"
 
+_new_tuple = tuple.__new__
+
 _UNKNOWN = -2
 """A timestamp that has not been read yet."""
 
@@ -215,7 +217,7 @@ class LogSegment:
         position = self.records.append(prefix, covered)
         largest = self._largest
         if largest is None or max_timestamp_ms > largest[0]:
-            largest = self._largest = TimestampOffset(max_timestamp_ms, offset_of_max_timestamp)
+            largest = self._largest = _new_tuple(TimestampOffset, (max_timestamp_ms, offset_of_max_timestamp))
         if position == 0:
             self._first_batch_timestamp_ms = max_timestamp_ms
         if self.bytes_since_last_index_entry > self._index_interval_bytes:

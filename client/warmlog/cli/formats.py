@@ -12,6 +12,7 @@ Null is null. Bytes that are not UTF-8 are base64, and a field beside them says 
 """
 
 from collections.abc import Sequence
+from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
@@ -72,16 +73,15 @@ def write_raw(batch: "Batch", count: int) -> bytes:
 def write_json(batch: "Batch", count: int) -> bytes:
     """The first `count` records, each as one line of JSON."""
     keys, values = _texts(batch.keys), _texts(batch.values)
-    records = [
-        JsonRecord(batch.topic, batch.partition, offset, timestamp_ms, key, value)
-        for offset, timestamp_ms, key, value, _ in zip(
-            batch.offsets, batch.timestamps_ms, keys, values, range(count), strict=False
-        )
-    ]
-    for record, headers in zip(records, batch.headers, strict=False):
-        record.key_encoding, record.value_encoding = _mark(record.key), _mark(record.value)
-        if headers:
-            record.headers = [_header(name, value) for name, value in headers]
+    columns = (repeat(batch.topic), repeat(batch.partition), batch.offsets, batch.timestamps_ms, keys, values)
+    records = list(map(JsonRecord, *(islice(column, count) for column in columns)))
+    if bytes in map(type, chain(keys, values)):
+        for record in records:
+            record.key_encoding, record.value_encoding = _mark(record.key), _mark(record.value)
+    if any(batch.headers):
+        for record, headers in zip(records, batch.headers, strict=False):
+            if headers:
+                record.headers = [_header(name, value) for name, value in headers]
     return _encode_lines(records)
 
 

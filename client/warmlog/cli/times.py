@@ -5,6 +5,7 @@ is UTC. A place is `earliest`, `latest`, an offset (digits only) or a time.
 """
 
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Literal
 
 Edge = Literal["earliest", "latest"]
@@ -67,7 +68,12 @@ def format_ms(timestamp_ms: int) -> str:
     if timestamp_ms < 0:
         return ""
     try:
-        time = _EPOCH + timedelta(milliseconds=timestamp_ms)
+        return f"{_format_second(timestamp_ms // 1000)}.{timestamp_ms % 1000:03d}Z"
     except OverflowError:
         return str(timestamp_ms)
-    return f"{time:%Y-%m-%dT%H:%M:%S}.{timestamp_ms % 1000:03d}Z"
+
+
+@lru_cache(maxsize=1024)
+def _format_second(second: int) -> str:
+    """Cached, as records that follow on each other mostly share their second."""
+    return f"{_EPOCH + timedelta(seconds=second):%Y-%m-%dT%H:%M:%S}"

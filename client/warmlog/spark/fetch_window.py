@@ -78,15 +78,17 @@ class FetchWindow:
         """Take the whole batches of one answer as a sample of those to come."""
         if not batches:
             return
-        span = batches[-1].next_offset - batches[0].base_offset
-        size_bytes = sum(batch.size_bytes for batch in batches)
-        self._largest_bytes = max(batch.size_bytes for batch in batches)
-        if _are_alike(batches):
+        spans = [batch.next_offset - batch.base_offset for batch in batches]
+        sizes = [batch.size_bytes for batch in batches]
+        self._largest_bytes = max(sizes)
+        are_alike = len(set(spans)) == 1 and (max(sizes) - min(sizes)) * 64 <= max(sizes)
+        if are_alike:
             count = max(1, self._fetch_bytes // self._largest_bytes)
-            self._stride = Fetch(count * (batches[0].next_offset - batches[0].base_offset), count * self._largest_bytes)
+            self._stride = Fetch(count * spans[0], count * self._largest_bytes)
         else:
+            span = batches[-1].next_offset - batches[0].base_offset
             sure_bytes = max(self._fetch_bytes - self._largest_bytes, self._largest_bytes)
-            self._stride = Fetch(max(1, span * sure_bytes // size_bytes), self._fetch_bytes)
+            self._stride = Fetch(max(1, span * sure_bytes // sum(sizes)), self._fetch_bytes)
         if not self._sent:
             self._frontier = self.position
 
@@ -105,10 +107,3 @@ class FetchWindow:
         stride, stride_bytes = self._stride
         needed_bytes = (until - start) * stride_bytes * 5 // (stride * 4) + self._largest_bytes
         return Fetch(start, min(stride_bytes, needed_bytes))
-
-
-def _are_alike(batches: Sequence[StoredBatch]) -> bool:
-    """Whether all have as many offsets and very nearly the same size."""
-    spans = {batch.next_offset - batch.base_offset for batch in batches}
-    sizes = [batch.size_bytes for batch in batches]
-    return len(spans) == 1 and (max(sizes) - min(sizes)) * 64 <= max(sizes)

@@ -34,15 +34,15 @@ def test_a_value_is_parsed_and_written_back_as_given() -> None:
 
 
 def test_a_name_that_does_not_exist_is_refused_with_the_nearest_one() -> None:
-    with pytest.raises(InvalidConfig, match="did you mean max.connections"):
+    with pytest.raises(InvalidConfig, match=r"did you mean max\.connections"):
         BrokerConfig.from_settings({**DIRECTORY, "max.conections": "1"})
-    with pytest.raises(InvalidConfig, match="did you mean retention.ms"):
+    with pytest.raises(InvalidConfig, match=r"did you mean retention\.ms"):
         BrokerConfig.from_settings({**DIRECTORY, "retention.mss": "1"})
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "many", "", "99999999999999999999"])
 def test_a_value_out_of_bounds_is_refused_naming_what_is_allowed(text: str) -> None:
-    with pytest.raises(InvalidConfig, match="flush.threads.*from 1 to 256"):
+    with pytest.raises(InvalidConfig, match=r"flush\.threads.*from 1 to 256"):
         BrokerConfig.from_settings({**DIRECTORY, "flush.threads": text})
 
 
@@ -108,7 +108,7 @@ def test_a_file_that_makes_no_sense_is_refused(tmp_path: Path, content: str) -> 
 
 
 def test_a_file_that_is_missing_is_named() -> None:
-    with pytest.raises(InvalidConfig, match="missing.toml"):
+    with pytest.raises(InvalidConfig, match=r"missing\.toml"):
         load_settings(DIRECTORY, file=Path("/nowhere/missing.toml"), environment={})
 
 

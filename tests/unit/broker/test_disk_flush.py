@@ -63,7 +63,7 @@ def test_a_file_that_fails_fails_its_own_plan_alone(
     tmp_path: Path, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     plans = plans_of(tmp_path, count)
-    bad = os.stat(tmp_path / "1.snapshot").st_ino
+    bad = (tmp_path / "1.snapshot").stat().st_ino
     real = os.fdatasync
 
     def fail(descriptor: int) -> None:
@@ -96,7 +96,7 @@ def test_when_syncfs_fails_and_a_file_says_so_that_plan_has_failed(
     tmp_path: Path, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fail_syncfs(monkeypatch)
-    bad = os.stat(plans_of(tmp_path, 9)[4].snapshots[0]).st_ino
+    bad = plans_of(tmp_path, 9)[4].snapshots[0].stat().st_ino
     real = os.fdatasync
 
     def fail(descriptor: int) -> None:

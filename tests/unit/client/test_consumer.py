@@ -162,7 +162,7 @@ async def test_a_record_has_everything() -> None:
             first, second = [record async for record in client.records(until="latest")]
             assert first == warmlog.Record(TOPIC, 0, 0, 5, None, b"v", first.headers)
             assert list(first.headers) == []
-            assert second[:6] == (TOPIC, 0, 1, 6, b"k", None)
+            assert (second.offset, second.timestamp_ms, second.key, second.value) == (1, 6, b"k", None)
             assert list(map(tuple, second.headers)) == [("h", b"x")]
 
 
@@ -366,6 +366,26 @@ async def test_arrow_batches_have_all_records() -> None:
             zero = [row for row in rows if row["partition"] == 0]
             assert [row["offset"] for row in zero] == list(range(300))
             assert [row["value"] for row in zero] == numbers(range(300))
+
+
+async def test_a_bug_in_the_fetcher_is_raised_and_hangs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with FakeBroker(t=1) as broker, consumer(broker) as client:
+        waiting = asyncio.ensure_future(anext(client.batches()))
+        await asyncio.sleep(0.02)
+        monkeypatch.setattr("warmlog.fetcher.FetchRequest", None)
+        with pytest.raises(warmlog.ClientError, match="fetcher failed"):
+            await asyncio.wait_for(waiting, 5)
+        with pytest.raises(warmlog.ClientClosed, match="has failed"):
+            await asyncio.wait_for(anext(client.batches()), 5)
+
+
+async def test_a_mapping_of_starts_leaves_the_other_partitions_at_their_beginning() -> None:
+    async with FakeBroker(t=2) as broker:
+        fill(broker, 0, 5)
+        fill(broker, 1, 5, 5)
+        broker.topics[TOPIC][1].log_start_offset = 5
+        async with consumer(broker, start={(TOPIC, 0): 3}) as client:
+            assert [client.position(TOPIC, partition) for partition in (0, 1)] == [3, 5]
 
 
 async def test_waiting_can_be_cancelled() -> None:

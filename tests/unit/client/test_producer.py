@@ -379,6 +379,21 @@ async def test_use_before_start_and_after_close_is_a_clear_error() -> None:
         assert broker.connections == 0
 
 
+async def test_a_bug_in_the_sender_fails_everything_and_hangs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with FakeBroker(t=1) as broker:
+        client = producer(broker)
+        await client.start()
+        await client.send(TOPIC, b"")
+        monkeypatch.setattr("warmlog.sender.ProduceRequest", None)
+        with pytest.raises(warmlog.ClientError, match="sender failed"):
+            await asyncio.wait_for(client.send(TOPIC, b""), 5)
+        with pytest.raises(warmlog.ClientClosed, match="has failed"):
+            client.send(TOPIC, b"")
+        with pytest.raises(warmlog.ClientClosed, match="has failed"):
+            await asyncio.wait_for(client.close(), 5)
+        assert broker.connections == 0
+
+
 async def test_start_fails_at_once_when_nobody_listens() -> None:
     with pytest.raises(warmlog.BrokerUnavailable, match=r"127\.0\.0\.1:1: .*127\.0\.0\.1:2: "):
         await asyncio.wait_for(warmlog.Producer("127.0.0.1:1,127.0.0.1:2").start(), 5)
@@ -394,7 +409,6 @@ async def test_close_sends_what_was_not_awaited() -> None:
 
 async def test_an_error_in_the_users_block_is_not_replaced_by_one_of_closing() -> None:
     async with FakeBroker(t=1) as broker:
-
 
         async def fail() -> None:
             async with producer(broker) as client:

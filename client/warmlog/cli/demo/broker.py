@@ -88,12 +88,5 @@ class DemoBroker:
         if exit_code != 0:
             raise CommandFailed(f"the broker stopped with exit code {exit_code}")
 
-    def last_log_lines(self, count: int) -> list[str]:
-        """The end of what it logged, for when something went wrong."""
-        try:
-            return self._log_from(0).splitlines()[-count:]
-        except FileNotFoundError:
-            return []
-
     def _log_from(self, position: int) -> str:
         return self.log_path.read_bytes()[position:].decode(errors="replace")

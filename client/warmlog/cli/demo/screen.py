@@ -48,13 +48,22 @@ class Screen:
         """A bar from 0 to `total` records; without a terminal, nothing."""
         columns = (
             TextColumn("    {task.description}"),
-            BarColumn(bar_width=40),
+            BarColumn(bar_width=30),
             MofNCompleteColumn(),
             TextColumn("{task.fields[rate]}"),
             TimeElapsedColumn(),
         )
         with Progress(*columns, console=self._console, disable=not self._console.is_terminal) as bar:
             yield ProgressBar(bar, bar.add_task(title, total=total, rate=""))
+
+    @contextmanager
+    def busy(self, text: str) -> Iterator[None]:
+        """Shows that something goes on, as long as it does; without a terminal, nothing."""
+        if not self._console.is_terminal:
+            yield
+            return
+        with self._console.status(text):
+            yield
 
     def first_flights(self, found: dict[int, Record | None]) -> None:
         """The table of step 5."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from warmlog.cli.demo.broker import DemoBroker
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from warmlog import Placed, Producer
     from warmlog.outgoing import Sent
 
-TELL_EVERY = 512
-CATCH_UP_S = 0.002
-"""How long the acknowledgements are left alone when all that was sent is acknowledged."""
+ROUND_S = 0.05
+"""How often acknowledgements are looked at. Awaiting a record sends its batch at once: doing so all the time would make
+for small batches."""
 
 
 @dataclass(slots=True)
@@ -22,9 +22,9 @@ class Outage:
     """What a kill came across."""
 
     acknowledged: int
-    """Records whose acknowledgement had come."""
+    """Records whose acknowledgement had been seen."""
     in_flight: int
-    """Records sent, and not acknowledged."""
+    """Records sent, and not seen acknowledged."""
     seconds: float = 0.0
     """From the kill until the broker listened again."""
 
@@ -42,18 +42,21 @@ class Watcher(Protocol):
         """The broker listens again."""
 
 
-@dataclass(slots=True)
 class Sending:
     """Sends `flights` with one producer, and kills and restarts `broker` once half of them are on their way."""
 
-    producer: "Producer"
-    topic: str
-    flights: Flights
-    broker: DemoBroker
-    watcher: Watcher
-    sent: "list[Sent]" = field(default_factory=list)
-    placed: "list[Placed]" = field(default_factory=list)
-    """Where each record lies, in the order of sending."""
+    def __init__(
+        self, producer: "Producer", topic: str, flights: Flights, broker: DemoBroker, watcher: Watcher
+    ) -> None:
+        self.placed: list[Placed] = []
+        """Where each record lies, in the order of sending."""
+        self._producer = producer
+        self._topic = topic
+        self._flights = flights
+        self._broker = broker
+        self._watcher = watcher
+        self._sent: list[Sent] = []
+        self._has_acknowledgements = asyncio.Event()
 
     async def run(self) -> None:
         """Returns when every record is acknowledged; raises the first error of a record, or of the restart."""
@@ -65,37 +68,35 @@ class Sending:
             raise errors.exceptions[0] from None
 
     async def _send_all(self, tasks: asyncio.TaskGroup) -> None:
-        flights = self.flights
+        flights = self._flights
         records = zip(flights.keys, flights.values, flights.timestamps_ms, strict=True)
         for number, (key, value, timestamp_ms) in enumerate(records):
             if number == len(flights) // 2:
                 await self._first_acknowledgement()
                 tasks.create_task(self._break_down())
-            self.sent.append(self.producer.send(self.topic, value, key=key, timestamp_ms=timestamp_ms))
-            await self.producer.drain()
-        await self.producer.flush()
+            self._sent.append(self._producer.send(self._topic, value, key=key, timestamp_ms=timestamp_ms))
+            await self._producer.drain()
+        await self._producer.flush()
 
     async def _first_acknowledgement(self) -> None:
         """There must be something to lose: a short input would otherwise be sent before anything is acknowledged."""
-        if self.sent:
-            await self.sent[0]
-            await asyncio.sleep(CATCH_UP_S)
+        if self._sent:
+            await self._has_acknowledgements.wait()
 
     async def _acknowledge(self) -> None:
-        while len(self.placed) < len(self.flights):
-            if len(self.placed) == len(self.sent):
-                await asyncio.sleep(CATCH_UP_S)
-            for number in range(len(self.placed), len(self.sent)):
-                self.placed.append(await self.sent[number])
-                if number % TELL_EVERY == 0:
-                    self.watcher.acknowledged(number + 1)
-        self.watcher.acknowledged(len(self.placed))
+        while len(self.placed) < len(self._flights):
+            for number in range(len(self.placed), len(self._sent)):
+                self.placed.append(await self._sent[number])
+            self._watcher.acknowledged(len(self.placed))
+            if self.placed:
+                self._has_acknowledgements.set()
+            await asyncio.sleep(ROUND_S)
 
     async def _break_down(self) -> None:
         killed_at = time.perf_counter()
-        self.broker.kill()
-        outage = Outage(len(self.placed), len(self.sent) - len(self.placed))
-        self.watcher.killed(outage)
-        await asyncio.to_thread(self.broker.start)
+        self._broker.kill()
+        outage = Outage(len(self.placed), len(self._sent) - len(self.placed))
+        self._watcher.killed(outage)
+        await asyncio.to_thread(self._broker.start)
         outage.seconds = time.perf_counter() - killed_at
-        self.watcher.restarted(outage)
+        self._watcher.restarted(outage)

@@ -1,15 +1,23 @@
-"""Step 6 of the demo: Spark reads the topic and computes the same figures as plain Python does."""
+"""Step 6 of the demo: Spark reads the topic and computes the same figures as plain Python does.
 
+Spark runs in a process of its own (`main`, here) that leads a group of processes: the Java that it starts and the Python
+that Java starts belong to it. So what they all say goes to a log instead of the terminal, and nothing of it is left
+behind, whenever the demo ends.
+"""
+
+import json
 import os
+import signal
+import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
 from math import isclose
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from warmlog.cli.demo.checking import CheckFailed
 from warmlog.cli.demo.flights import CarrierFigures
+from warmlog.cli.exits import CommandFailed
 
 TOLERANCE = 1e-9
 
@@ -18,30 +26,56 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.shuffle.partitions": "4",
-    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
+"""Quick to start: Java's second compiler and its larger collectors pay off after minutes, not in one query."""
 
 
-@contextmanager
-def local_spark(log_path: Path, scratch_dir: Path) -> Iterator[Any]:
-    """A Spark session on two cores of this machine. What Java and Spark say goes to `log_path`, not to the terminal."""
-    from pyspark.sql import SparkSession
+class SparkAnswer(NamedTuple):
+    """What Spark computed, and how long it took: to start, and to read, parse and group."""
 
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").appName("warmlog demo")
-    for name, value in SETTINGS.items():
-        builder = builder.config(name, value)
-    builder = builder.config("spark.local.dir", str(scratch_dir))
-    builder = builder.config("spark.sql.warehouse.dir", str(scratch_dir / "warehouse"))
-    with _stderr_to(log_path):  # the Java process inherits it for its life
-        spark = builder.getOrCreate()
+    version: str
+    start_seconds: float
+    query_seconds: float
+    figures: dict[str, CarrierFigures]
+
+
+def ask_spark(address: str, topic: str, directory: Path) -> SparkAnswer:
+    """Spark's figures of the topic; its files and its log are kept in `directory`. CommandFailed when it fails."""
+    answer_path = directory / "answer.json"
+    directory.mkdir()
+    with log_path(directory).open("wb") as log:
+        process = subprocess.Popen(  # noqa: S603
+            [sys.executable, "-m", __name__, address, topic, str(answer_path)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
     try:
-        spark.sparkContext.setLogLevel("ERROR")
-        yield spark
+        exit_code = process.wait()
     finally:
-        with _stderr_to(log_path):
-            spark.stop()
+        _kill_group(process)
+    if exit_code != 0:
+        raise CommandFailed(f"Spark ended with exit code {exit_code}")
+    answer = json.loads(answer_path.read_bytes())
+    figures = {carrier: CarrierFigures(*numbers) for carrier, numbers in answer.pop("figures").items()}
+    return SparkAnswer(**answer, figures=figures)
+
+
+def log_path(directory: Path) -> Path:
+    """Where `ask_spark` lets Spark log."""
+    return directory / "spark.log"
+
+
+def check_figures(found: dict[str, CarrierFigures], expected: dict[str, CarrierFigures]) -> None:
+    """Passes when both say the same: the counts exactly, the means up to rounding."""
+    if found.keys() != expected.keys():
+        raise CheckFailed(f"Spark found the carriers {sorted(found)}, the file has {sorted(expected)}")
+    for carrier, figures in expected.items():
+        if found[carrier].flights != figures.flights or not _is_same_mean(found[carrier], figures):
+            raise CheckFailed(f"carrier {carrier}: the file says {figures}, Spark says {found[carrier]}")
 
 
 def figures_by_carrier(spark: Any, address: str, topic: str) -> dict[str, CarrierFigures]:
@@ -54,18 +88,37 @@ def figures_by_carrier(spark: Any, address: str, topic: str) -> dict[str, Carrie
         records.select(flight)
         .groupBy("flight.carrier")
         .agg(sql.count("*").alias("flights"), sql.avg("flight.dep_delay").alias("mean_departure_delay"))
-        .orderBy("carrier")
     )
-    return {row["carrier"]: CarrierFigures(row["flights"], row["mean_departure_delay"]) for row in figures.collect()}
+    rows = sorted(figures.collect(), key=lambda row: row["carrier"])
+    return {row["carrier"]: CarrierFigures(row["flights"], row["mean_departure_delay"]) for row in rows}
 
 
-def check_figures(found: dict[str, CarrierFigures], expected: dict[str, CarrierFigures]) -> None:
-    """Passes when both say the same: the counts exactly, the means up to rounding."""
-    if found.keys() != expected.keys():
-        raise CheckFailed(f"Spark found the carriers {sorted(found)}, the file has {sorted(expected)}")
-    for carrier, figures in expected.items():
-        if found[carrier].flights != figures.flights or not _is_same_mean(found[carrier], figures):
-            raise CheckFailed(f"carrier {carrier}: the file says {figures}, Spark says {found[carrier]}")
+def main(address: str, topic: str, answer_path: Path) -> None:
+    """The process that `ask_spark` starts: puts the answer into a file."""
+    from pyspark.sql import SparkSession
+
+    started_at = time.perf_counter()
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    scratch = answer_path.parent
+    builder = SparkSession.builder.master("local[2]").appName("warmlog demo")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    builder = builder.config("spark.local.dir", str(scratch / "local"))
+    spark = builder.config("spark.sql.warehouse.dir", str(scratch / "warehouse")).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    ready_at = time.perf_counter()
+    figures = figures_by_carrier(spark, address, topic)
+    answer = SparkAnswer(spark.version, ready_at - started_at, time.perf_counter() - ready_at, figures)
+    answer_path.write_text(json.dumps(answer._asdict()))
+    spark.stop()
+
+
+def _kill_group(process: "subprocess.Popen[bytes]") -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    process.wait()
 
 
 def _is_same_mean(found: CarrierFigures, expected: CarrierFigures) -> bool:
@@ -75,16 +128,5 @@ def _is_same_mean(found: CarrierFigures, expected: CarrierFigures) -> bool:
     return isclose(ours, theirs, rel_tol=TOLERANCE)
 
 
-@contextmanager
-def _stderr_to(path: Path) -> Iterator[None]:
-    """Points the process's stderr, and that of the processes it starts, to the end of a file."""
-    sys.stderr.flush()
-    terminal = os.dup(2)
-    with path.open("ab") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    finally:
-        sys.stderr.flush()
-        os.dup2(terminal, 2)
-        os.close(terminal)
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))

@@ -3,7 +3,6 @@
 import shutil
 import signal
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -12,19 +11,22 @@ from pathlib import Path
 from warmlog.cli.demo.broker import DemoBroker
 from warmlog.cli.demo.checking import ExpectedPartition, consume_and_check, expected_partitions
 from warmlog.cli.demo.flights import Flights, read_flights
-from warmlog.cli.demo.measures import Stopwatch
+from warmlog.cli.demo.measures import Measure, Stopwatch
 from warmlog.cli.demo.requirements import find_requirements
 from warmlog.cli.demo.screen import ProgressBar, Screen
 from warmlog.cli.demo.seeking import first_from
 from warmlog.cli.demo.sending import Outage, Sending
-from warmlog.cli.demo.spark_query import check_figures, figures_by_carrier, local_spark
-from warmlog.cli.options import run_client
+from warmlog.cli.demo.spark_query import ask_spark, check_figures, log_path
+from warmlog.cli.options import producing, run_client
 from warmlog.cli.output import note, remark
 
 TOPIC = "flights"
 PARTITIONS = 4
 SETTINGS = {"retention.ms": "-1", "segment.bytes": str(16 * 1024 * 1024)}
 """The flights of 2013 are older than the default retention of seven days; small segments make the topic roll."""
+
+SPARK = "spark"
+"""The directory of what Spark writes."""
 
 SEEK_TO = datetime(2013, 7, 1, tzinfo=UTC)
 LOG_LINES_SHOWN = 20
@@ -39,8 +41,8 @@ def tell(*, limit: int | None, keep: Path | None) -> None:
         try:
             _Story(directory, broker, Screen()).tell(package, limit)
         except Exception:
-            for line in broker.last_log_lines(LOG_LINES_SHOWN):
-                remark(f"    broker: {line}")
+            _show_end_of_log("broker", broker.log_path)
+            _show_end_of_log("Spark", log_path(directory / SPARK))
             raise
         finally:
             broker.kill()
@@ -100,7 +102,7 @@ class _Story:
 
         async with Admin(self._broker.address) as admin:
             await admin.create_topic(TOPIC, partitions=PARTITIONS, configs=SETTINGS)
-        async with Producer(self._broker.address) as producer:
+        async with producing(Producer(self._broker.address)) as producer:
             sending = Sending(producer, TOPIC, flights, self._broker, _Watcher(self._screen, bar))
             await sending.run()
         return sending
@@ -122,14 +124,24 @@ class _Story:
     def _query(self, flights: Flights) -> None:
         self._screen.step(6, "Read the topic in Spark: flights and mean departure delay of each carrier")
         in_file = flights.figures_by_carrier()
-        started_at = time.perf_counter()
-        with local_spark(self._directory / "spark.log", self._directory / "spark") as spark:
-            self._screen.say(f"Spark {spark.version} started in {time.perf_counter() - started_at:.1f} s")
-            with self._stopwatch.timed("Spark: read, parse, group", len(flights), flights.size_bytes):
-                in_spark = figures_by_carrier(spark, self._broker.address, TOPIC)
-        check_figures(in_spark, in_file)
-        self._screen.carriers(in_spark, in_file)
+        with self._screen.busy("Spark starts, reads, parses and groups …"):
+            answer = ask_spark(self._broker.address, TOPIC, self._directory / SPARK)
+        self._screen.say(
+            f"Spark {answer.version} started in {answer.start_seconds:.1f} s and answered in {answer.query_seconds:.1f} s"
+        )
+        self._stopwatch.add(
+            Measure("Spark: read, parse and group", len(flights), flights.size_bytes, answer.query_seconds)
+        )
+        check_figures(answer.figures, in_file)
+        self._screen.carriers(answer.figures, in_file)
         self._screen.checked("Spark says what plain Python computes straight from the file")
+
+
+def _show_end_of_log(name: str, path: Path) -> None:
+    """For when something went wrong: what the process said last, if it ran."""
+    if path.exists():
+        for line in path.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:]:
+            remark(f"    {name}: {line}")
 
 
 class _Watcher:
@@ -145,7 +157,7 @@ class _Watcher:
     def killed(self, outage: Outage) -> None:
         self._screen.step(3, "Half way: kill the broker with SIGKILL, start it again and go on")
         self._screen.say(
-            f"killed, with {outage.acknowledged:,} flights acknowledged and {outage.in_flight:,} on their way"
+            f"killed, after {outage.acknowledged:,} acknowledgements, with {outage.in_flight:,} flights on their way"
         )
 
     def restarted(self, outage: Outage) -> None:

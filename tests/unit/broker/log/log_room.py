@@ -34,6 +34,7 @@ class LogRoom:
         self.log = self.open()
 
     def open(self, **options: object) -> Log:
+        options.setdefault("max_leader_epoch", self.leader_epoch)
         self.log = Log.open(
             self.directory,
             key=KEY,

@@ -63,6 +63,16 @@ def test_a_clean_restart_changes_no_file(room: LogRoom) -> None:
     assert {name: room.path(name).read_bytes() for name in room.files()} == before
 
 
+def test_a_log_may_be_closed_without_syncing_when_the_caller_syncs_the_file_system(room: LogRoom) -> None:
+    room.leader_epoch = 1
+    end = room.log.close(room.now_ms, sync=False)
+    room.stored = StoredState(room.log.offsets, end)
+    room.open()
+    assert room.log.recovery_report.was_clean
+    assert room.log.recovery_report.is_uneventful
+    check_whole(room)
+
+
 def test_a_new_log_is_empty_and_begins_at_zero(quick_path: Path) -> None:
     room = LogRoom(quick_path)
     assert (room.log.log_start_offset, room.log.log_end_offset, room.log.segment_count) == (0, 0, 1)
@@ -172,6 +182,14 @@ def test_the_file_of_leader_epochs_is_cut_to_the_log(room: LogRoom) -> None:
     room.stored = room.stored._replace(clean_end=None)
     room.open()
     assert room.log.epochs.entries == ((0, 0), (1, 21))
+
+
+def test_epochs_that_there_never_were_are_damage(room: LogRoom) -> None:
+    room.close()
+    room.path("leader-epoch-checkpoint").write_bytes(b"0\n2\n0 0\n7 21\n")
+    room.open()
+    assert "at most epoch 1 expected, 7 found" in str(room.log.recovery_report)
+    check_whole(room)
 
 
 def adopt(quick_path: Path, name: str, recovery_point: int) -> LogRoom:

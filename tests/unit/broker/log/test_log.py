@@ -17,6 +17,7 @@ from warmlog_broker.log.offset_metadata import LogOffsetMetadata
 from warmlog_protocol.errors import (
     ApiError,
     CorruptBatch,
+    FencedLeaderEpoch,
     InconsistentTopicId,
     InvalidTimestamp,
     OffsetOutOfRange,
@@ -50,6 +51,16 @@ class TestAppending:
         assert second.base_offset == 1
         assert room.log.latest_epoch == 72
         assert room.log.epochs.entries == ((0, 0), (72, 1))
+
+    def test_an_older_leader_than_the_log_has_seen_may_not_append(self, room: LogRoom) -> None:
+        room.leader_epoch = 5
+        room.append(b"a")
+        room.leader_epoch = 4
+        room.log.begin_epoch(4)
+        assert room.log.epochs.entries == ((5, 0),)
+        with pytest.raises(FencedLeaderEpoch, match="4 is older than 5"):
+            room.append(b"b")
+        assert room.log.log_end_offset == 1
 
     def test_a_segment_is_full_before_it_grows_beyond_its_size(self, quick_path: Path) -> None:
         room = LogRoom(quick_path, LogConfig(segment_bytes=10 * batch_bytes()))

@@ -84,7 +84,7 @@ def test_a_batch_from_before_the_producers_first_is_not_taken_for_sent(room: Log
 
 
 def test_the_search_gives_up_after_a_while(room: LogRoom, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(duplicates, "SEARCH_LIMIT_BYTES", 500)
+    monkeypatch.setattr(duplicates, "SEARCH_LIMIT_BATCHES", 5)
     monkeypatch.setattr(duplicates, "_FIRST_STEP_OFFSETS", 4)
     send(room, 0)
     for _ in range(100):

@@ -296,6 +296,13 @@ class TestBelowTheRecoveryPoint:
         room.flush()
         assert read_values(room.log, 8) == [b"value-8"]
 
+    def test_a_leader_epoch_that_never_was_is_not_believed(self, room: LogRoom) -> None:
+        fill(room, 4)
+        change(room.segment_path(0), lambda content: content.__setitem__(2 * BATCH + 13, 1))
+        room.crash()
+        assert room.log.epochs.entries == ((0, 0),)
+        expect(room, 4)
+
     def test_segments_wholly_below_are_not_read(self, quick_path: Path) -> None:
         room = LogRoom(quick_path, TINY)
         fill(room, 30, 2)

@@ -1,0 +1,173 @@
+"""Group commit: what goes into one flush, what waits for the next, and what becomes of a failure."""
+
+import asyncio
+import errno
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from unit.broker.conftest import NOW_MS, MakePartition
+from warmlog_broker.flusher import Flusher
+from warmlog_broker.outbox import Outbox
+from warmlog_broker.partition import Partition
+from warmlog_protocol.errors import ApiError, StorageError
+from wire_client import batch_of
+
+
+class Waiter:
+    def __init__(self) -> None:
+        self.error: ApiError | None = None
+        self.done = asyncio.Event()
+
+    def complete(self, index: int, error: ApiError | None) -> None:
+        self.error = error
+        self.done.set()
+
+
+class SlowDisk:
+    """Lets flushes wait for a word of the test, and fail when it says so."""
+
+    def __init__(self) -> None:
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
+        self.fails = False
+        self.syncs = 0
+        self._real = os.fdatasync
+
+    def fdatasync(self, descriptor: int) -> None:
+        assert self.may_go_on.wait(10)
+        self.syncs += 1
+        if self.fails:
+            raise OSError(errno.EIO, "broken")
+        self._real(descriptor)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
+    slow_disk = SlowDisk()
+    monkeypatch.setattr(os, "fdatasync", slow_disk.fdatasync)
+    return slow_disk
+
+
+@pytest.fixture
+async def flusher(tmp_path: Path) -> AsyncIterator[Flusher]:
+    flushed: list[Partition] = []
+
+    def note(partitions: Sequence[Partition]) -> None:
+        flushed.extend(partitions)
+
+    made = Flusher(tmp_path, threads=2, syncfs_files=0, outbox=Outbox(), on_flushed=note)
+    yield made
+    await made.flush_all()
+    made.close()
+
+
+def append(partition: Partition, flusher: Flusher, *, is_waited_for: bool = True) -> Waiter:
+    batch = batch_of([b"x"], timestamp_ms=NOW_MS)
+    info = partition.append(batch, -1, NOW_MS, 0)
+    waiter = Waiter()
+    partition.wait_for_flush(info.last_offset + 1, waiter, 0)
+    flusher.appended(partition, is_waited_for=is_waited_for)
+    return waiter
+
+
+async def done(*waiters: Waiter) -> None:
+    await asyncio.wait_for(asyncio.gather(*(waiter.done.wait() for waiter in waiters)), 10)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+async def test_what_comes_in_one_turn_of_the_loop_goes_into_one_flush(
+    flusher: Flusher, make_partition: MakePartition
+) -> None:
+    partitions = [make_partition(number) for number in range(3)]
+    waiters = [append(partition, flusher) for partition in partitions for _ in range(5)]
+    await done(*waiters)
+    assert flusher.flush_count == 1
+    assert all(partition.log.high_watermark == 5 for partition in partitions)
+
+
+async def test_what_comes_during_a_flush_goes_into_the_next_one(
+    flusher: Flusher, make_partition: MakePartition, disk: SlowDisk
+) -> None:
+    partition = make_partition()
+    disk.may_go_on.clear()
+    first = append(partition, flusher)
+    await asyncio.sleep(0.02)
+    others = [append(partition, flusher) for _ in range(10)]
+    await asyncio.sleep(0.02)
+    assert not first.done.is_set()
+    disk.may_go_on.set()
+    await done(first, *others)
+    assert flusher.flush_count == 2
+
+
+async def test_what_nobody_waits_for_is_flushed_within_flush_ms(
+    flusher: Flusher, make_partition: MakePartition
+) -> None:
+    soon, late = make_partition(0, flush_ms="20"), make_partition(1, flush_ms="86400000")
+    waiter = append(soon, flusher, is_waited_for=False)
+    append(late, flusher, is_waited_for=False)
+    await done(waiter)
+    assert late.log.high_watermark == 0
+    await flusher.flush_all()
+    assert late.log.high_watermark == 1
+
+
+async def test_what_is_due_while_a_flush_runs_is_flushed_after_it(
+    flusher: Flusher, make_partition: MakePartition, disk: SlowDisk
+) -> None:
+    busy, quiet = make_partition(0), make_partition(1, flush_ms="5")
+    disk.may_go_on.clear()
+    first = append(busy, flusher)
+    await asyncio.sleep(0.01)
+    second = append(quiet, flusher, is_waited_for=False)
+    await asyncio.sleep(0.02)
+    disk.may_go_on.set()
+    await done(first, second)
+
+
+async def test_flush_messages_starts_a_flush(flusher: Flusher, make_partition: MakePartition) -> None:
+    partition = make_partition(flush_messages="3", flush_ms="86400000")
+    waiters = [append(partition, flusher, is_waited_for=False) for _ in range(3)]
+    await done(*waiters)
+
+
+async def test_a_flush_that_fails_fails_its_own_partitions_and_is_not_tried_again(
+    flusher: Flusher, make_partition: MakePartition, disk: SlowDisk
+) -> None:
+    bad, good = make_partition(0), make_partition(1)
+    disk.fails = True
+    waiters = [append(bad, flusher), append(bad, flusher)]
+    await done(*waiters)
+    assert all(isinstance(waiter.error, StorageError) for waiter in waiters)
+    assert bad.is_offline
+    disk.fails = False
+    syncs = disk.syncs
+    await flusher.flush_all()
+    assert disk.syncs == syncs
+    waiter = append(good, flusher)
+    await done(waiter)
+    assert waiter.error is None
+
+
+async def test_a_partition_that_is_deleted_during_its_flush_disturbs_nobody(
+    flusher: Flusher, make_partition: MakePartition, disk: SlowDisk
+) -> None:
+    doomed, other = make_partition(0), make_partition(1)
+    disk.may_go_on.clear()
+    waiters = [append(doomed, flusher), append(other, flusher)]
+    await asyncio.sleep(0.02)
+    doomed.deleted(StorageError("deleted"))
+    doomed.log.delete()
+    disk.may_go_on.set()
+    await done(*waiters)
+    assert waiters[1].error is None
+    await until(lambda: other.log.high_watermark == 1)
