@@ -11,12 +11,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from enum import Enum, auto
 from pathlib import Path
-from typing import NamedTuple
 
 from warmlog_broker.log.flush import FlushPlan
 
 FEW_FILES = 3
 """Up to this many are synced in one thread: handing them to others takes longer."""
+
+Outcome = OSError | None
+"""What became of a plan: None, or the error for which it is not durable."""
 
 
 class FlushWay(Enum):
@@ -25,13 +27,6 @@ class FlushWay(Enum):
     ONE_BY_ONE = auto()
     IN_THREADS = auto()
     FILE_SYSTEM = auto()
-
-
-class FlushOutcome(NamedTuple):
-    """What became of one plan. Without an error, it is durable."""
-
-    plan: FlushPlan
-    error: OSError | None
 
 
 def choose_way(file_count: int, syncfs_files: int) -> FlushWay:
@@ -45,19 +40,19 @@ def choose_way(file_count: int, syncfs_files: int) -> FlushWay:
 
 def run_plans(
     plans: Sequence[FlushPlan], *, data_dir: Path, syncfs_files: int, threads: Executor, thread_count: int
-) -> list[FlushOutcome]:
-    """Makes `plans` durable, in this thread and in `threads`, which must not be the pool that this runs in."""
-    way = choose_way(sum(len(plan.files) + len(plan.snapshots) for plan in plans), syncfs_files)
+) -> list[Outcome]:
+    """Makes `plans` durable, in this thread and in `threads`, which must not be the pool that this runs in.
+
+    Returns the outcome of each, in the same order.
+    """
+    if len(plans) == 1:
+        return [_run(plans[0])]
+    way = choose_way(sum([len(plan.files) + len(plan.snapshots) for plan in plans]), syncfs_files)
     if way is FlushWay.FILE_SYSTEM:
         return _run_by_file_system(plans, data_dir)
-    if way is FlushWay.ONE_BY_ONE or len(plans) == 1:
-        return [_run(plan) for plan in plans]
-    shares = [plans[start::thread_count] for start in range(min(thread_count, len(plans)))]
-    others = [threads.submit(_run_all, share) for share in shares[1:]]
-    outcomes = _run_all(shares[0])
-    for other in others:
-        outcomes += other.result()
-    return outcomes
+    if way is FlushWay.ONE_BY_ONE:
+        return _run_all(plans)
+    return _run_in_threads(plans, threads, thread_count)
 
 
 def sync_file_system(path: Path) -> None:
@@ -71,33 +66,42 @@ def sync_file_system(path: Path) -> None:
         os.close(descriptor)
 
 
-def _run_by_file_system(plans: Sequence[FlushPlan], data_dir: Path) -> list[FlushOutcome]:
-    outcomes = {id(plan): _attempt(plan, plan.write_side_files) for plan in plans}
+def _run_in_threads(plans: Sequence[FlushPlan], threads: Executor, thread_count: int) -> list[Outcome]:
+    """A share for each thread, this one included."""
+    step = -(-len(plans) // thread_count)
+    shares = [plans[start : start + step] for start in range(0, len(plans), step)]
+    others = [threads.submit(_run_all, share) for share in shares[1:]]
+    outcomes = _run_all(shares[0])
+    for other in others:
+        outcomes += other.result()
+    return outcomes
+
+
+def _run_by_file_system(plans: Sequence[FlushPlan], data_dir: Path) -> list[Outcome]:
+    outcomes = [_attempt(plan.write_side_files) for plan in plans]
     try:
         sync_file_system(data_dir)
     except OSError as error:
-        for plan in plans:
-            if outcomes[id(plan)].error is None:
-                outcomes[id(plan)] = _run(plan)
-        if all(outcome.error is None for outcome in outcomes.values()):
-            return [FlushOutcome(plan, error) for plan in plans]
-    return list(outcomes.values())
+        outcomes = [outcome or _run(plan) for plan, outcome in zip(plans, outcomes, strict=True)]
+        if not any(outcomes):
+            return [error] * len(plans)
+    return outcomes
 
 
-def _run_all(plans: Sequence[FlushPlan]) -> list[FlushOutcome]:
+def _run_all(plans: Sequence[FlushPlan]) -> list[Outcome]:
     return [_run(plan) for plan in plans]
 
 
-def _run(plan: FlushPlan) -> FlushOutcome:
-    return _attempt(plan, plan.run)
+def _run(plan: FlushPlan) -> Outcome:
+    return _attempt(plan.run)
 
 
-def _attempt(plan: FlushPlan, step: Callable[[], None]) -> FlushOutcome:
+def _attempt(step: Callable[[], None]) -> Outcome:
     try:
         step()
     except OSError as error:
-        return FlushOutcome(plan, error)
-    return FlushOutcome(plan, None)
+        return error
+    return None
 
 
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -2,9 +2,13 @@
 
 A wait knows, for each partition, where it wants to read and how much is there; when the bound of one moves, only
 that one is counted again. Nothing is polled. `readable_bytes` is the whole decision.
+
+Those who are satisfied are answered in the next turn of the event loop, a limited number in each: thousands who wait
+for the same record hold up nobody, and who waits for several partitions gets what one flush brought to all of them.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,6 +17,8 @@ from warmlog_broker.log.offset_metadata import LogOffsetMetadata
 from warmlog_broker.outbox import Outbox
 from warmlog_broker.partition import Partition
 from warmlog_protocol.errors import StorageError
+
+ANSWERS_A_TURN = 64
 
 
 class WantedRead(NamedTuple):
@@ -37,9 +43,9 @@ def readable_bytes(start: LogOffsetMetadata, end: LogOffsetMetadata, limit_bytes
 
 
 class FetchWait:
-    """One fetch that waits. Done after the first call of `on_done`."""
+    """One fetch that waits."""
 
-    __slots__ = ("_available", "_min_bytes", "_total", "_waits", "_wanted", "on_done", "owner", "timer")
+    __slots__ = ("_available", "_min_bytes", "_total", "_waits", "_wanted", "is_ending", "on_done", "owner", "timer")
 
     def __init__(
         self,
@@ -52,6 +58,8 @@ class FetchWait:
         self.owner = owner
         self.on_done = on_done
         self.timer: asyncio.TimerHandle | None = None
+        self.is_ending = False
+        """It is to be answered, and waits no more."""
         self._waits = waits
         self._wanted = wanted
         self._min_bytes = min_bytes
@@ -63,15 +71,17 @@ class FetchWait:
         return self._total >= self._min_bytes
 
     def partition_moved(self, partition: Partition) -> None:
-        """Counts `partition` again; answers when that is enough, or when the partition cannot be read any more."""
+        """Counts `partition` again; ends when that is enough, or when the partition cannot be read any more."""
+        if self.is_ending:
+            return
         if partition.is_offline or partition.is_deleted:
-            self._waits.finish(self)
+            self._waits.end(self)
             return
         now_available = self._count(partition)
         self._total += now_available - self._available[partition]
         self._available[partition] = now_available
         if self.is_satisfied:
-            self._waits.finish(self)
+            self._waits.end(self)
 
     def attach(self) -> None:
         """Asks every partition to be called when it moves."""
@@ -99,6 +109,8 @@ class FetchWaits:
         self._outbox = outbox
         self._count = 0
         self._by_owner: dict[object, dict[FetchWait, None]] = {}
+        self._satisfied: deque[FetchWait] = deque()
+        self._loop = asyncio.get_running_loop()
 
     def __len__(self) -> int:
         return self._count
@@ -120,15 +132,19 @@ class FetchWaits:
         wait.attach()
         self._by_owner.setdefault(owner, {})[wait] = None
         self._count += 1
-        wait.timer = asyncio.get_running_loop().call_later(max_wait_ms / 1000, self._expire, wait)
+        wait.timer = self._loop.call_later(max_wait_ms / 1000, self.end, wait)
         if wait.is_satisfied:
-            self.finish(wait)
+            self.end(wait)
         return True
 
-    def finish(self, wait: FetchWait) -> None:
-        """Takes `wait` out and calls its `on_done`; harmless when that was done before."""
-        if self._remove(wait):
-            wait.on_done()
+    def end(self, wait: FetchWait) -> None:
+        """Has `wait` answered, in the next turn; harmless when that was done before."""
+        if wait.is_ending:
+            return
+        wait.is_ending = True
+        self._satisfied.append(wait)
+        if len(self._satisfied) == 1:
+            self._loop.call_soon(self._answer_some)
 
     def forget(self, owner: object) -> int:
         """Drops the waits of `owner`, who is gone, without a word; returns how many there were."""
@@ -141,11 +157,19 @@ class FetchWaits:
         """Answers every wait with what there is: the broker stops."""
         for waits in list(self._by_owner.values()):
             for wait in list(waits):
-                self.finish(wait)
-
-    def _expire(self, wait: FetchWait) -> None:
-        self.finish(wait)
+                self._finish(wait)
         self._outbox.send()
+
+    def _answer_some(self) -> None:
+        for _ in range(min(ANSWERS_A_TURN, len(self._satisfied))):
+            self._finish(self._satisfied.popleft())
+        if self._satisfied:
+            self._loop.call_soon(self._answer_some)
+        self._outbox.send()
+
+    def _finish(self, wait: FetchWait) -> None:
+        if self._remove(wait):
+            wait.on_done()
 
     def _remove(self, wait: FetchWait) -> bool:
         waits = self._by_owner.get(wait.owner)

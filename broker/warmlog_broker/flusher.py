@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from warmlog_broker.disk_flush import FlushOutcome, run_plans
+from warmlog_broker.disk_flush import run_plans
 from warmlog_broker.flush_thread import FlushThread
 from warmlog_broker.log.flush import FlushPlan
 from warmlog_broker.outbox import Outbox
@@ -41,14 +41,14 @@ class Flusher:
     ) -> None:
         """`on_flushed` is told whose recovery points have moved."""
         self.flush_count = 0
-        self._data_dir = data_dir
-        self._thread_count = threads
-        self._syncfs_files = syncfs_files
         self._outbox = outbox
         self._on_flushed = on_flushed
         self._loop = asyncio.get_running_loop()
         self._thread = FlushThread()
         self._helpers = ThreadPoolExecutor(max(1, threads - 1), "flush-more")
+        self._run_plans = partial(
+            run_plans, data_dir=data_dir, syncfs_files=syncfs_files, threads=self._helpers, thread_count=threads
+        )
         self._urgent: dict[Partition, None] = {}
         self._due_s: dict[Partition, float] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -84,35 +84,39 @@ class Flusher:
 
     def _start(self) -> None:
         """Begins a flush of all partitions that need one now."""
-        self._is_scheduled = False
-        partitions = self._take_due()
-        plans: list[tuple[Partition, FlushPlan]] = []
-        for partition in partitions:
-            try:
-                plan = partition.prepare_flush()
-            except StorageError as error:
-                partition.take_offline(str(error))
-                continue
+        self._is_scheduled = self._is_flushing = False
+        partitions: list[Partition] = []
+        plans: list[FlushPlan] = []
+        for partition in self._take_due():
+            plan = self._prepare(partition)
             if plan is not None:
-                plans.append((partition, plan))
-        self._set_timer()
-        if not plans:
-            self._is_flushing = False
+                partitions.append(partition)
+                plans.append(plan)
+        if plans:
+            self._is_flushing = True
+            self._idle.clear()
+            self._thread.submit(partial(self._run, partitions, plans))
+        else:
             self._idle.set()
-            return
-        self._is_flushing = True
-        self._idle.clear()
-        self._thread.submit(partial(self._run, plans))
 
-    def _take_due(self) -> list[Partition]:
-        now_s = self._loop.time()
+    def _prepare(self, partition: Partition) -> FlushPlan | None:
+        try:
+            return partition.prepare_flush()
+        except StorageError as error:
+            partition.take_offline(str(error))
+            return None
+
+    def _take_due(self) -> dict[Partition, None]:
+        """The partitions to flush now: those that somebody waits for, and those whose time has come."""
         partitions, self._urgent = self._urgent, {}
-        for partition, due_s in self._due_s.items():
-            if due_s <= now_s:
-                partitions[partition] = None
-        for partition in partitions:
-            self._due_s.pop(partition, None)
-        return list(partitions)
+        if self._due_s:
+            now_s = self._loop.time()
+            for partition, due_s in list(self._due_s.items()):
+                if due_s <= now_s or partition in partitions:
+                    partitions[partition] = None
+                    del self._due_s[partition]
+            self._set_timer()
+        return partitions
 
     def _set_timer(self) -> None:
         if self._timer is None and self._due_s:
@@ -123,42 +127,30 @@ class Flusher:
         if not self._is_scheduled and not self._is_flushing:
             self._start()
 
-    def _run(self, plans: list[tuple[Partition, FlushPlan]]) -> None:
-        """In the flush thread: syncs, and hands the outcome back to the event loop."""
-        outcomes: list[FlushOutcome] | Exception
+    def _run(self, partitions: list[Partition], plans: list[FlushPlan]) -> None:
+        """In the flush thread: syncs, and hands the outcomes back to the event loop."""
+        outcomes: Sequence[Exception | None]
         try:
-            outcomes = run_plans(
-                [plan for _, plan in plans],
-                data_dir=self._data_dir,
-                syncfs_files=self._syncfs_files,
-                threads=self._helpers,
-                thread_count=self._thread_count,
-            )
+            outcomes = self._run_plans(plans)
         except Exception as error:
             _log.exception("a flush failed in a way of its own: a bug")
-            outcomes = error
-        self._loop.call_soon_threadsafe(self._finish, plans, outcomes)
+            outcomes = [error] * len(plans)
+        self._loop.call_soon_threadsafe(self._finish, partitions, plans, outcomes)
 
-    def _finish(self, plans: list[tuple[Partition, FlushPlan]], outcomes: list[FlushOutcome] | Exception) -> None:
+    def _finish(
+        self, partitions: list[Partition], plans: list[FlushPlan], outcomes: Sequence[Exception | None]
+    ) -> None:
         """Notes what is durable, begins the next flush, and only then answers: the disk is not kept waiting."""
         self.flush_count += 1
         now_ms = time.time_ns() // 1_000_000
-        errors: dict[int, Exception | None] = (
-            {id(outcome.plan): outcome.error for outcome in outcomes}
-            if isinstance(outcomes, list)
-            else {id(plan): outcomes for _, plan in plans}
-        )
-        flushed = []
-        for partition, plan in plans:
-            error = errors[id(plan)]
+        for partition, plan, error in zip(partitions, plans, outcomes, strict=True):
             if error is None:
                 partition.flushed(plan, now_ms)
-                flushed.append(partition)
             elif not partition.is_deleted:
                 _log.critical("%s IS OFFLINE: its flush failed: %s", partition.key.directory_name, error)
                 partition.take_offline(f"a flush failed: {error}")
         self._start()
-        self._on_flushed(flushed)
-        for partition in flushed:
+        self._on_flushed(partitions)
+        for partition in partitions:
             partition.wake()
         self._outbox.send()

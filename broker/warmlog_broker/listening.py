@@ -25,10 +25,10 @@ def bind(host: str, port: int) -> list[socket.socket]:
             if family == socket.AF_INET6:
                 listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             listener.bind((address[0], sockets[0].getsockname()[1] if len(sockets) > 1 else port, *address[2:]))
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         for listener in sockets:
             listener.close()
-        reason = error.strerror or str(error)
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise CannotListen(f"cannot listen at {format_address(host, port)}: {reason}") from error
     return sockets
 

@@ -4,7 +4,8 @@ On a plaintext connection file ranges go out by `sendfile`. uvloop has no writab
 so the two ways of sending take turns: while the transport's own buffer is empty the queue calls `os.sendfile` on its
 non-blocking socket; once the socket takes no more, the next piece is read and handed to the transport, whose
 `resume_writing` says when the socket has taken it all, and `sendfile` goes on behind it. So at most one piece of a
-file is in memory for each connection, however slow its reader, and nobody else waits for it.
+file is in memory for each connection, however slow its reader, and nobody else waits for it. Small ranges always go
+through memory, together with the frames around them.
 
 Without sendfile (for TLS, or by the setting fetch.sendfile.enable) every piece goes through the transport.
 
@@ -27,6 +28,9 @@ from warmlog_protocol.errors import WarmlogError
 
 PIECE_BYTES = 256 * 1024
 """What is read into memory at a time."""
+SMALL_BYTES = 32 * 1024
+"""A range up to this size is read and leaves together with its frame: one write instead of two, one packet for few
+records."""
 TURN_BYTES = 4 * 1024 * 1024
 """A reader that takes data as fast as it is sent lets others have a turn after this much."""
 WARM_BYTES = 1024 * 1024
@@ -131,20 +135,34 @@ class SendQueue:
                 self._loop.call_soon(self._go_on)
                 return
             item = self._queue[0]
-            left -= self._send_frames() if isinstance(item, bytes) else self._send_from_file(item)
+            if isinstance(item, bytes) or self._is_small(item):
+                left -= self._send_from_memory()
+            else:
+                left -= self._send_from_file(item)
         if not self._queue:
             self._warm_bytes = sys.maxsize
 
-    def _send_frames(self) -> int:
-        """Sends the frames at the head of the queue in one write; returns their size."""
-        frames: list[bytes] = []
-        while self._queue and isinstance(frame := self._queue[0], bytes):
-            frames.append(frame)
-            self._queue.popleft()
-        data = b"".join(frames) if len(frames) > 1 else frames[0]
-        self.queued_bytes -= len(data)
-        self._transport.write(data)
-        return len(data)
+    def _send_from_memory(self) -> int:
+        """Sends the frames at the head of the queue, and small ranges between them, in one write; returns the size."""
+        parts: list[bytes] = []
+        size_bytes = 0
+        while self._queue and size_bytes < PIECE_BYTES and self._is_small(self._queue[0]):
+            item = self._queue.popleft()
+            if isinstance(item, bytes):
+                parts.append(item)
+            else:
+                parts.append(item.pread())
+                self._warm_bytes -= item.size_bytes
+            size_bytes += len(parts[-1])
+        self.queued_bytes -= size_bytes
+        self._transport.write(b"".join(parts) if len(parts) > 1 else parts[0])
+        return size_bytes
+
+    def _is_small(self, item: bytes | FileSlice) -> bool:
+        """Whether it is best sent from memory. What is not in the page cache is left to `_send_from_file`."""
+        if isinstance(item, bytes):
+            return True
+        return self._position == 0 and item.size_bytes <= min(SMALL_BYTES, self._warm_bytes)
 
     def _send_from_file(self, item: FileSlice) -> int:
         """Sends some of the range at the head of the queue; returns how many bytes, 0 when it is being read first."""

@@ -10,6 +10,7 @@ import logging
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -106,21 +107,21 @@ class Broker:
         )
         self.config = replace(self.config, max_connections=shares.connections, max_open_files=shares.open_files)
         self._connections.limit = shares.connections
-        sockets = self._bind()
-        try:
+        with ExitStack() as undo:
+            undo.callback(self._shut_down_threads)
+            sockets = self._bind()
+            for listener in sockets:
+                undo.callback(listener.close)
             self._directory, metadata_log = lock_and_read(self.config)
+            undo.callback(self._directory.close)
+            undo.callback(metadata_log.close)
             opener = LogOpener(self._directory, OpenFiles(self.config.max_open_files))
             progress = Progress(self._report_progress)
             load = partial(load_partitions, self._directory, metadata_log, opener, self.config, progress)
             stored = await self._loop.run_in_executor(self._disk, load)
             self._assemble(stored, opener)
             await self._listen(sockets)
-        except BaseException:
-            for listener in sockets:
-                listener.close()
-            self._disk.shutdown()
-            self._cold_readers.shutdown()
-            raise
+            undo.pop_all()
         self._housekeeping.start()
         self._ticking = self._loop.create_task(self._tick(), name="tick")
 
@@ -143,9 +144,12 @@ class Broker:
         self._flusher.close()
         is_clean = await self._close_logs()
         self._directory.close()
+        self._shut_down_threads()
+        return is_clean
+
+    def _shut_down_threads(self) -> None:
         self._disk.shutdown()
         self._cold_readers.shutdown()
-        return is_clean
 
     def tell_ready(self) -> None:
         """Lets the service manager know that the broker serves."""
@@ -239,7 +243,6 @@ class Broker:
     async def _drain(self) -> None:
         """Nobody is served any more; what is under way gets its answer, if there is time."""
         self.services.fetch_waits.finish_all()
-        self._outbox.send()
         for session in self._connections:
             session.stop()
         await self._flusher.flush_all()

@@ -61,9 +61,9 @@ from warmlog.errors import (
     error_from_code,
 )
 from warmlog.offset_lookup import OffsetAt
-from warmlog.outgoing import Sent
 from warmlog.placed import Placed, PlacedMany
 from warmlog.producer import Producer
+from warmlog.sent import Sent
 
 __all__ = [
     "Admin",

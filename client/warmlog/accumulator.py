@@ -9,81 +9,26 @@ batch. What a batch holds is given back when it is acknowledged or given up. Not
 sender.
 """
 
-import random
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from warmlog.cluster import Topic
-from warmlog.errors import BufferFull, MessageTooLarge, UnknownTopicOrPartition, WarmlogError
-from warmlog.outgoing import NS_PER_MS, OutgoingBatch, Refused, Sent, Undecided
+from warmlog.errors import BufferFull, MessageTooLarge, WarmlogError
+from warmlog.outgoing import NS_PER_MS, OutgoingBatch
 from warmlog.partition_queue import PartitionQueue
 from warmlog.partitioner import partition_of_key
 from warmlog.producer_options import ProducerOptions
-from warmlog.record_input import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES, Header, content_bytes
+from warmlog.record_input import (
+    BATCH_OVERHEAD_BYTES,
+    MAX_TIMESTAMP_MS,
+    RECORD_OVERHEAD_BYTES,
+    Header,
+    content_bytes,
+)
+from warmlog.sent import Refused, Sent
+from warmlog.topic_queues import TopicQueues, WaitingRecord
 
 GRANT_BYTES = 16 * 1024
-
-
-class WaitingRecord:
-    """A record of a topic whose partitions are not known yet, and the Sent that its sender has."""
-
-    __slots__ = ("headers", "key", "partition", "sent", "size_bytes", "timestamp_ms", "value")
-
-    def __init__(
-        self,
-        value: bytes | None,
-        key: bytes | None,
-        headers: list[Header] | None,
-        timestamp_ms: int,
-        partition: int | None,
-        size_bytes: int,
-    ) -> None:
-        self.value = value
-        self.key = key
-        self.headers = headers
-        self.timestamp_ms = timestamp_ms
-        self.partition = partition
-        self.size_bytes = size_bytes
-        self.sent = Sent(Undecided(), 0)
-
-
-class TopicQueues:
-    """The partitions of one topic; before they are known, the records that wait for them."""
-
-    __slots__ = ("_next_sticky", "is_known", "max_message_bytes", "name", "queues", "sticky", "waiting")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.is_known = False
-        self.max_message_bytes = 0
-        self.queues: list[PartitionQueue] = []
-        self.sticky: PartitionQueue | None = None
-        self.waiting: list[WaitingRecord] = []
-        self._next_sticky = random.randrange(1 << 16)  # noqa: S311 - so that producers do not march in step
-
-    def learn(self, topic: Topic, max_message_bytes: int, *, is_idempotent: bool) -> None:
-        """The partitions are known now."""
-        self.max_message_bytes = max_message_bytes
-        del self.queues[len(topic.partitions) :]
-        for partition in range(len(self.queues), len(topic.partitions)):
-            self.queues.append(PartitionQueue(self.name, partition, is_idempotent=is_idempotent))
-        self.is_known = True
-
-    def choose(self, key: bytes | None, partition: int | None) -> PartitionQueue:
-        """The partition asked for, or the key's, or the one that records without a key stick to now."""
-        if partition is not None:
-            if not 0 <= partition < len(self.queues):
-                raise UnknownTopicOrPartition(
-                    f"topic {self.name!r} has partitions 0 to {len(self.queues) - 1}, not {partition}"
-                )
-            return self.queues[partition]
-        if key:
-            return self.queues[partition_of_key(key, len(self.queues))]
-        if self.sticky is None:
-            self.sticky = self.queues[self._next_sticky % len(self.queues)]
-            self._next_sticky += 1
-        return self.sticky
 
 
 class Attention:
@@ -145,6 +90,32 @@ class Accumulator:
         if timestamp_ms is None:
             batch.let_plain_in(now_ns)
         return sent
+
+    def add_keyed(self, name: str, value: bytes, key: bytes, timestamp_ms: int | None) -> Sent | None:
+        """The short way for a value with a key, into a batch that has keys already; None when it is not open."""
+        topic = self.topics.get(name)
+        if topic is None or not topic.queues:
+            return None
+        batch = topic.queues[partition_of_key(key, len(topic.queues))].open
+        if batch is None or batch.keys is None or batch.headers is not None:
+            return None
+        size_bytes = batch.size_bytes + len(value) + len(key) + RECORD_OVERHEAD_BYTES
+        if size_bytes > batch.granted_bytes:
+            return None
+        index = len(batch.values)
+        if timestamp_ms is None:
+            now_ns = time.time_ns()
+            if now_ns >= batch.tick_end_ns:
+                batch.stamp(index, now_ns // NS_PER_MS)
+                batch.let_plain_in(now_ns)
+        elif type(timestamp_ms) is int and 0 <= timestamp_ms <= MAX_TIMESTAMP_MS:
+            batch.stamp(index, timestamp_ms)
+        else:
+            return None
+        batch.size_bytes = size_bytes
+        batch.values.append(value)
+        batch.keys.append(key)
+        return Sent(batch, index)
 
     def add_batch(self, queue: PartitionQueue, batch: OutgoingBatch) -> None:
         """Put a batch that was filled at once behind what its partition has. The caller looks after the memory."""
@@ -257,7 +228,7 @@ class Accumulator:
             except WarmlogError as error:
                 self._refuse(record, error)
             else:
-                _decide(record, placed)
+                record.decide(placed)
         self._is_replaying = False
 
     def refuse_waiting(self, topic: TopicQueues, error: WarmlogError) -> None:
@@ -271,7 +242,7 @@ class Accumulator:
         refused = Refused(error)
         self.failed.append(refused)
         self.attention.is_needed = True
-        _decide(record, Sent(refused, 0))
+        record.decide(Sent(refused, 0))
 
     # --- what is due, and what is settled ---------------------------------------------------------------------------
 
@@ -340,10 +311,3 @@ class Accumulator:
             if other.error is not error:
                 error.add_note(f"and {other.count} more: {other.error}")
         return error.with_traceback(None)
-
-
-def _decide(record: WaitingRecord, placed: Sent) -> None:
-    undecided = record.sent._batch
-    record.sent._batch, record.sent._index = placed._batch, placed._index
-    assert isinstance(undecided, Undecided)
-    undecided.decide()

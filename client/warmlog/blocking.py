@@ -20,6 +20,7 @@ from warmlog.errors import (
     error_from_code,
 )
 from warmlog.options import ConnectionOptions
+from warmlog.payload import owned
 from warmlog_protocol.connection import Answer, ClientConnection
 from warmlog_protocol.messages import (
     HandshakeResponse,
@@ -148,13 +149,6 @@ class BlockingConnection:
     def _lost(self, error: Exception) -> BrokerUnavailable:
         self.close()
         return BrokerUnavailable(f"connection to broker {self.address} lost: {error}")
-
-
-def owned(answer: Answer) -> Answer:
-    """`answer` with a payload that nobody else will write to: copied only if it is borrowed."""
-    if answer.is_payload_owned or not answer.payload:
-        return answer
-    return answer._replace(payload=memoryview(bytes(answer.payload)), is_payload_owned=True)
 
 
 class BlockingCluster:

@@ -22,7 +22,7 @@ def backoff_ms(failures: int, options: ConnectionOptions, jitter: float) -> floa
     """
     if failures <= 0:
         return 0.0
-    doubled = options.retry_backoff_ms * 2 ** min(failures - 1, _MAX_DOUBLINGS)
+    doubled = options.retry_backoff_ms * float(2 ** min(failures - 1, _MAX_DOUBLINGS))
     return min(doubled, options.retry_backoff_max_ms) * (0.8 + 0.4 * jitter)
 
 

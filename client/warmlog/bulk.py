@@ -1,9 +1,10 @@
 """Many records at once: checked as lists, and cut into batches by slicing."""
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import add
 
 from warmlog.errors import MessageTooLarge
 from warmlog.partitioner import partition_of_key
@@ -31,7 +32,7 @@ class BulkRecords:
     headers: list[list[Header] | None] | None
     timestamps_ms: int | list[int]
     is_without_null: bool = False
-    """Known to have no value that is None."""
+    """Known to have no value and no key that is None."""
 
     @classmethod
     def check(
@@ -46,7 +47,7 @@ class BulkRecords:
         for name, column in (("keys", keys), ("headers", headers), ("timestamps_ms", timestamps_ms)):
             if column is not None and not isinstance(column, int) and len(column) != len(values):
                 raise ValueError(f"{name} has {len(column)} items for {len(values)} values")
-        checked_keys = None if keys is None else _all_bytes("key", keys)[0]
+        checked_keys, are_keys_full = (None, True) if keys is None else _all_bytes("key", keys)
         checked_headers = None if headers is None else [as_headers(item) for item in headers]
         checked_values, is_without_null = _all_bytes("value", values)
         return cls(
@@ -54,7 +55,7 @@ class BulkRecords:
             checked_keys if checked_keys and any(key is not None for key in checked_keys) else None,
             checked_headers if checked_headers and any(checked_headers) else None,
             _all_timestamps(timestamps_ms, now_ms),
-            is_without_null=is_without_null,
+            is_without_null=is_without_null and are_keys_full,
         )
 
     def slice(self, start: int, stop: int) -> "BulkRecords":
@@ -63,6 +64,7 @@ class BulkRecords:
             None if self.keys is None else self.keys[start:stop],
             None if self.headers is None else self.headers[start:stop],
             self.timestamps_ms if isinstance(self.timestamps_ms, int) else self.timestamps_ms[start:stop],
+            self.is_without_null,
         )
 
     def take(self, indices: list[int]) -> "BulkRecords":
@@ -71,6 +73,7 @@ class BulkRecords:
             None if self.keys is None else [self.keys[i] for i in indices],
             None if self.headers is None else [self.headers[i] for i in indices],
             self.timestamps_ms if isinstance(self.timestamps_ms, int) else [self.timestamps_ms[i] for i in indices],
+            self.is_without_null,
         )
 
     def by_partition(self, partitions: int) -> Iterator[tuple[int | None, "BulkRecords"]]:
@@ -79,16 +82,14 @@ class BulkRecords:
             yield None, self
             return
         indices: dict[int | None, list[int]] = {}
-        chosen: dict[bytes, int] = {}
+        note: dict[bytes | None, Callable[[int], None]] = {}
+        for key in set(self.keys):
+            partition = partition_of_key(key, partitions) if key else None
+            note[key] = indices.setdefault(partition, []).append
         for index, key in enumerate(self.keys):
-            if not key:
-                indices.setdefault(None, []).append(index)
-                continue
-            if (partition := chosen.get(key)) is None:
-                partition = chosen[key] = partition_of_key(key, partitions)
-            indices.setdefault(partition, []).append(index)
-        for chosen_partition, own in indices.items():
-            yield chosen_partition, self if len(own) == len(self.values) else self.take(own)
+            note[key](index)
+        for partition, own in indices.items():
+            yield partition, self if len(own) == len(self.values) else self.take(own)
 
     def cut(self, limit_bytes: int, max_message_bytes: int) -> Iterator[tuple["BulkRecords", int]]:
         """Consecutive parts that fit into batches of `limit_bytes`, and their sizes without the batch's own overhead.
@@ -125,8 +126,9 @@ class BulkRecords:
     def _content_bytes(self, start: int, stop: int) -> Iterable[int]:
         """How large each of these records is, without RECORD_OVERHEAD_BYTES."""
         values = self.values[start:stop]
-        if self.keys is None and self.headers is None and self.is_without_null:
-            return map(len, values)  # type: ignore[arg-type]
+        if self.headers is None and self.is_without_null:
+            lengths = map(len, values)  # type: ignore[arg-type]
+            return lengths if self.keys is None else map(add, lengths, map(len, self.keys[start:stop]))  # type: ignore[arg-type]
         empty = [None] * len(values)
         keys = empty if self.keys is None else self.keys[start:stop]
         headers = empty if self.headers is None else self.headers[start:stop]

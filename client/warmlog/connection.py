@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Self, TypeVar, cast
 
 from warmlog.address import Address
-from warmlog.blocking import owned
 from warmlog.errors import ApiError, BrokerUnavailable, ProtocolError, WarmlogError
 from warmlog.options import ConnectionOptions
+from warmlog.payload import owned
 from warmlog_protocol.connection import Answer, ClientConnection
 from warmlog_protocol.messages import HandshakeResponse, Message
 

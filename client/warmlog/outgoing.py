@@ -1,20 +1,14 @@
-"""A batch on its way to the broker, and what `send` returns for each record of it.
-
-A `Sent` is two words: its batch and its place there. It costs no future: whoever awaits one waits with all others for
-the batch, and a batch that nobody awaits never makes a future at all.
-"""
+"""A batch on its way to the broker, from its first record to the acknowledgement."""
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
-
-from msgspec import Struct
 
 from warmlog.errors import WarmlogError
 from warmlog.placed import Placed
 from warmlog.record_input import BATCH_OVERHEAD_BYTES, Header
+from warmlog.sent import Sent
 from warmlog_protocol.batch import NO_PRODUCER_ID, NO_SEQUENCE, encode_batch, restamp_producer
 from warmlog_protocol.compression import Codec
 
@@ -23,7 +17,7 @@ NO_PRODUCER = (NO_PRODUCER_ID, -1)
 
 
 class OutgoingBatch:
-    """Records of one partition from the first `send` to the acknowledgement.
+    """Records of one partition. Those who wait for it share its end: one that nobody awaits never makes a future.
 
     `plain_limit_bytes` is how large the batch may become by records that are a value and nothing else, before somebody
     must look: 0 once a record had a key, headers or a timestamp of its own, and when the batch is closed.
@@ -101,7 +95,7 @@ class OutgoingBatch:
         headers: list[Header] | None,
         timestamp_ms: int,
         size_bytes: int,
-    ) -> "Sent":
+    ) -> Sent:
         """Take in one record of any kind, already checked."""
         index = len(self.values)
         if key is not None and self.keys is None:
@@ -115,12 +109,16 @@ class OutgoingBatch:
         if self.headers is not None:
             self.headers.append(headers)
             self.plain_limit_bytes = 0
+        self.stamp(index, timestamp_ms)
+        self.size_bytes += size_bytes
+        return Sent(self, index)
+
+    def stamp(self, index: int, timestamp_ms: int) -> None:
+        """Records from `index` on have this time, until it is said otherwise."""
         if not self._run_times_ms or self._run_times_ms[-1] != timestamp_ms:
             self._run_starts.append(index)
             self._run_times_ms.append(timestamp_ms)
-        self.size_bytes += size_bytes
         self.tick_end_ns = 0
-        return Sent(self, index)
 
     def fill(
         self,
@@ -244,60 +242,3 @@ class OutgoingBatch:
         if self.log_append_time_ms >= 0:
             return self.log_append_time_ms
         return self._run_times_ms[bisect_right(self._run_starts, index) - 1]
-
-
-class Refused:
-    """Stands where a batch would, for a record that was found wrong only after `send` had returned."""
-
-    __slots__ = ("_is_awaited", "count", "error")
-
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-        self.count = 1
-        self._is_awaited = False
-
-    async def wait_for(self, index: int) -> Placed:  # noqa: ARG002 - as OutgoingBatch
-        self._is_awaited = True
-        raise self.error.with_traceback(None)
-
-    @property
-    def is_error_unseen(self) -> bool:
-        return not self._is_awaited
-
-
-class Undecided:
-    """Stands where a batch would while the topic's partitions are not known; `decided` once they are."""
-
-    __slots__ = ("_waiters",)
-
-    def __init__(self) -> None:
-        self._waiters: list[asyncio.Future[None]] = []
-
-    async def wait_for(self, index: int) -> Placed | None:  # noqa: ARG002 - as OutgoingBatch
-        """None when the record has its batch, which is to be asked then."""
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        await waiter
-        return None
-
-    def decide(self) -> None:
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self._waiters = []
-
-
-class Sent(Struct, gc=False, eq=False):
-    """What `send` returns: await it to know where the record lies, or leave it and `drain`, `flush` or `close` later.
-
-    Awaiting it sends its batch without further delay. It can be awaited more than once, and by several tasks.
-    """
-
-    _batch: OutgoingBatch | Refused | Undecided
-    _index: int
-
-    def __await__(self) -> Generator[Any, None, Placed]:
-        while True:
-            placed = yield from self._batch.wait_for(self._index).__await__()
-            if placed is not None:
-                return placed

@@ -15,7 +15,7 @@ HEADER_OVERHEAD_BYTES = 12
 BATCH_OVERHEAD_BYTES = HEADER_BYTES + 64
 """A batch's header, and what starts its columns."""
 
-_MAX_TIMESTAMP_MS = (1 << 62) - 1
+MAX_TIMESTAMP_MS = (1 << 62) - 1
 
 
 def as_bytes(what: str, value: object) -> bytes | None:
@@ -45,8 +45,8 @@ def as_timestamp(timestamp_ms: object) -> int:
     """`timestamp_ms` if it is a number of milliseconds since 1970."""
     if not isinstance(timestamp_ms, int):
         raise TypeError(f"timestamp_ms must be an int, not {type(timestamp_ms).__name__}")
-    if not 0 <= timestamp_ms <= _MAX_TIMESTAMP_MS:
-        raise ValueError(f"timestamp_ms {timestamp_ms} is not between 0 and {_MAX_TIMESTAMP_MS}")
+    if not 0 <= timestamp_ms <= MAX_TIMESTAMP_MS:
+        raise ValueError(f"timestamp_ms {timestamp_ms} is not between 0 and {MAX_TIMESTAMP_MS}")
     return timestamp_ms
 
 

@@ -1,12 +1,14 @@
 """The task that sends a producer's batches and takes the answers.
 
 It looks at what is ready whenever something changed: a batch closed, a linger over, an answer, a connection. Every
-Produce request carries at most one batch of each partition, all of the same leader.
+Produce request carries at most one batch of each partition, all of the same leader. A broker has at most
+`max_in_flight` of them unanswered, so a partition has no more batches than that; meanwhile open batches fill up.
 """
 
 import asyncio
 import logging
 import random
+from collections import Counter
 from collections.abc import Callable
 
 from warmlog.accumulator import Accumulator
@@ -63,6 +65,7 @@ class Sender:
         self._on_settled = on_settled
         self._timeout_ms = timeout_ms
         self._loop = loop
+        self._in_flight: Counter[Connection] = Counter()
         self._changed = changed
         self._producer = NO_PRODUCER
         self._initialising: asyncio.Task[None] | None = None
@@ -136,7 +139,9 @@ class Sender:
         if connection is None:
             link.want()
             return None
-        return (connection, batch) if connection.is_writable else None
+        if not connection.is_writable or self._in_flight[connection] >= self._options.max_in_flight:
+            return None
+        return connection, batch
 
     def _find_leader(self, queue: PartitionQueue) -> None:
         error = self._cluster.topic_error(queue.topic)
@@ -168,11 +173,12 @@ class Sender:
         payload = [batch.data for _, batch in taken]
         try:
             if self._options.acks != ACKS_NONE:
-                connection.request(request, payload, lambda result: self._answered(taken, result))
+                connection.request(request, payload, lambda result: self._answered(connection, taken, result))
+                self._in_flight[connection] += 1
                 return
             connection.request(request, payload, None)
         except WarmlogError as error:
-            self._answered(taken, error)
+            self._settle_all(taken, error)
             return
         for queue, batch in taken:
             self._delivered(queue, batch, -1, -1)
@@ -188,7 +194,13 @@ class Sender:
 
     # --- answers ----------------------------------------------------------------------------------------------------
 
-    def _answered(self, sent: list[Sending], result: Answer | WarmlogError) -> None:
+    def _answered(self, connection: Connection, sent: list[Sending], result: Answer | WarmlogError) -> None:
+        self._in_flight[connection] -= 1
+        if not self._in_flight[connection]:
+            del self._in_flight[connection]
+        self._settle_all(sent, result)
+
+    def _settle_all(self, sent: list[Sending], result: Answer | WarmlogError) -> None:
         for (queue, batch), outcome in zip(sent, _outcomes(result, len(sent)), strict=True):
             if batch.is_done:
                 continue

@@ -225,8 +225,8 @@ def cpu_seconds(pid: int) -> float:
 def producer_defaults() -> dict[str, object]:
     """What a Producer that is told nothing does."""
     parameters = inspect.signature(Producer).parameters
-    names = ("acks", "idempotent", "compression", "linger_ms", "batch_bytes", "max_in_flight")
-    return {name: parameters[name].default for name in names}
+    names = ("acks", "compression", "linger_ms", "batch_bytes", "max_in_flight")
+    return {"idempotent": True, **{name: parameters[name].default for name in names}}
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from benchmarks.measurement import VALUE_BYTES, Run
@@ -43,6 +44,9 @@ async def single_records(bootstrap: str, topic: str, records: int) -> Run:
 
 async def arrow(bootstrap: str, topic: str, records: int) -> Run:
     """Arrow record batches with all columns."""
+    import pyarrow as pa
+
+    assert pa.cpu_count()  # loaded now: the first import takes as long as reading a million records
     start = time.perf_counter()
     count = 0
     async with Consumer(bootstrap, topics=[topic], start="earliest") as consumer:
@@ -59,7 +63,9 @@ def spark_session() -> Any:
     """A session with a thread for each core."""
     from pyspark.sql import SparkSession
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # or Spark takes the first python3 on the PATH
+    # Spark takes the first python3 on the PATH otherwise, and finds no data sources by a path with a space in it.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    os.environ["PYSPARK_PYTHON"] = Path(sys.executable).name
     builder = SparkSession.builder.master("local[*]").appName("warmlog benchmark")
     return (
         builder.config("spark.ui.enabled", "false")

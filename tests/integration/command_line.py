@@ -30,7 +30,7 @@ class CommandLine:
             streams = [Path(directory, name) for name in ("stdin", "stdout", "stderr")]
             streams[0].write_bytes(given)
             exit_code = _run_forked([*map(str, arguments)], self.environment, streams)
-            return Done(arguments, exit_code, streams[1].read_bytes(), streams[2].read_bytes())
+            return Done([*map(str, arguments)], exit_code, streams[1].read_bytes(), streams[2].read_bytes())
 
     def start(self, *arguments: object) -> "subprocess.Popen[bytes]":
         """One command, still running, with pipes for all three streams."""

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -11,8 +12,16 @@ import pytest
 from broker_thread import BrokerThread
 from warmlog_broker import disk_flush
 from warmlog_broker.log import file_records
-from warmlog_protocol.errors import ApiError, StorageError, UnknownServerError
-from warmlog_protocol.messages import DeleteTopicsRequest, DeleteTopicsResponse, MetadataRequest, MetadataResponse
+from warmlog_protocol.errors import ApiError, RequestTimedOut, StorageError, UnknownServerError
+from warmlog_protocol.messages import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    MetadataRequest,
+    MetadataResponse,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResponse,
+)
 from wire_client import WireClient, batch_of
 
 
@@ -102,13 +111,36 @@ def test_a_syncfs_that_fails_takes_all_partitions_of_the_flush_offline(
         client.create_topic("other")
         with monkeypatch.context() as patch:
             patch.setattr(disk_flush, "sync_file_system", fail)
-            ids = [client.send_produce("t", batch_of([b"x"]), partition=partition, acks=1) for partition in range(8)]
-            for correlation_id in ids:
-                client.produced(correlation_id)
-            for partition in range(8):
-                with pytest.raises(StorageError):
-                    client.fetch("t", 0, partition=partition, max_wait_ms=10_000)
+            batch = batch_of([b"x"])
+            request = ProduceRequest(-1, 10_000, [ProducePartition("t", number, len(batch)) for number in range(8)])
+            response, _ = client.receive(client.send(request, batch * 8))
+            codes = [result.error_code for result in cast("ProduceResponse", response).partitions]
+            assert codes == [StorageError.code] * 8
         assert client.produce("other", batch_of([b"x"])).base_offset == 0
+
+
+def test_a_produce_that_takes_too_long_is_answered_and_may_be_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.fdatasync
+    may_go_on = threading.Event()
+
+    def fdatasync(descriptor: int) -> None:
+        assert may_go_on.wait(20)
+        real(descriptor)
+
+    with BrokerThread(tmp_path) as broker, WireClient(broker.address) as client:
+        client.create_topic("t")
+        producer = client.producer_id()
+        batch = batch_of([b"x"], producer=producer, base_sequence=0)
+        monkeypatch.setattr(os, "fdatasync", fdatasync)
+        for _ in range(2):
+            with pytest.raises(RequestTimedOut):
+                client.produce("t", batch, timeout_ms=100)
+        may_go_on.set()
+        assert client.produce("t", batch).base_offset == 0
+        assert client.fetch("t", 0)[0].high_watermark == 1
+    assert broker.was_clean
 
 
 def test_a_full_disk_is_an_error_that_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

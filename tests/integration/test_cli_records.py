@@ -1,6 +1,7 @@
 """`warmlog produce` and `warmlog consume` against a real broker."""
 
 import json
+import signal
 import time
 from collections.abc import Iterator
 
@@ -122,13 +123,13 @@ def test_one_partition_can_be_asked_for(warmlog: CommandLine) -> None:
 
 
 def test_json_is_the_format_json(warmlog: CommandLine, topic: str) -> None:
-    succeeded(warmlog("produce", topic, "--key-separator", "=", given=b"k=v\n=\xff\n"))
+    succeeded(warmlog("produce", topic, "--key-separator", "=", given=b"k=v\nother=\xff\n"))
     lines = consumed(warmlog, topic, "--format", "json")
     assert consumed(warmlog, topic, "--json") == lines
     first, second = map(json.loads, lines.splitlines())
     assert (first["topic"], first["partition"], first["offset"]) == (topic, 0, 0)
     assert (first["key"], first["value"]) == ("k", "v")
-    assert (second["key"], second["value"], second["value_encoding"]) == ("", "/w==", "base64")
+    assert (second["key"], second["value"], second["value_encoding"]) == ("other", "/w==", "base64")
     assert first["timestamp_ms"] > 1_600_000_000_000
 
 
@@ -159,3 +160,24 @@ def test_a_killed_broker_is_waited_for(tmp_path_factory: pytest.TempPathFactory)
         _, stderr = producer.communicate(b"after\n", timeout=60)
         assert producer.returncode == 0, stderr.decode()
         assert consumed(warmlog, "survivor") == b"before\nwhile it is down\nafter\n"
+
+
+def test_ctrl_c_does_not_wait_for_a_broker_that_is_gone(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with BrokerProcess(tmp_path_factory.mktemp("gone")) as broker:
+        warmlog = CommandLine(broker.address)
+        succeeded(warmlog("topic", "create", "lost"))
+        producer, consumer = warmlog.start("produce", "lost"), warmlog.start("consume", "lost")
+        assert producer.stdin is not None
+        assert consumer.stdout is not None
+        producer.stdin.write(b"before\n")
+        producer.stdin.flush()
+        assert consumer.stdout.readline() == b"before\n"
+        broker.kill()
+        producer.stdin.write(b"never sent\n")
+        producer.stdin.flush()
+        for process in (producer, consumer):
+            time.sleep(0.2)
+            process.send_signal(signal.SIGINT)
+            _, stderr = process.communicate(timeout=10)
+            assert process.returncode == 130
+            assert b"Traceback" not in stderr

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -29,7 +30,9 @@ def topics(broker: BrokerProcess) -> Iterator[Topics]:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     directory = tmp_path_factory.mktemp("spark")
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # By its name: Spark finds no Python data sources where the path of the Python has a space in it.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    os.environ["PYSPARK_PYTHON"] = Path(sys.executable).name
     session = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")

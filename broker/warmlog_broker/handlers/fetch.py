@@ -102,7 +102,7 @@ def read_partitions(services: Services, message: FetchRequest) -> FetchResult:
             _log.error("%s-%d cannot be read: %s", request.topic, request.partition, error)
             result.add_error(request, StorageError(f"{request.topic}-{request.partition} cannot be read: {error}"))
         except Exception:
-            result.add_error(request, own_failure(f"Fetch of {request.topic}-{request.partition}"))
+            result.add_error(request, own_failure(f"Fetch of {request.topic!r} {request.partition}"))
     return result
 
 

@@ -41,7 +41,7 @@ def _answer(services: Services, message: ListOffsetsRequest, wanted: ListOffsets
         _log.error("%s-%d: offsets cannot be looked up: %s", wanted.topic, wanted.partition, error)
         return _failed(wanted, StorageError(f"{wanted.topic}-{wanted.partition}: {error}"))
     except Exception:
-        return _failed(wanted, own_failure(f"ListOffsets of {wanted.topic}-{wanted.partition}"))
+        return _failed(wanted, own_failure(f"ListOffsets of {wanted.topic!r} {wanted.partition}"))
     return ListedOffset(
         wanted.topic, wanted.partition, ErrorCode.NONE, "", found.timestamp_ms, found.offset, found.leader_epoch
     )

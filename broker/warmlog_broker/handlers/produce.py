@@ -91,7 +91,7 @@ def produce(services: Services, asker: Asker, request: Request) -> None:
         except ApiError as error:
             results.append(_failed(wanted, error))
         except Exception:
-            results.append(_failed(wanted, own_failure(f"Produce to {wanted.topic}-{wanted.partition}")))
+            results.append(_failed(wanted, own_failure(f"Produce to {wanted.topic!r} {wanted.partition}")))
         position = end
     if message.acks != ACKS_NONE:
         pending.begin(services.loop.time())
@@ -144,4 +144,4 @@ def _end_without_answer(asker: Asker, results: list[ProducedPartition]) -> None:
     asker.end_without_answer()
     failed = next((result for result in results if result.error_code != NO_ERROR), None)
     if failed is not None:
-        asker.close(f"acks=0 and {failed.topic}-{failed.partition} refused the batch: {failed.error_message}")
+        asker.close(f"acks=0 and {failed.topic!r} {failed.partition} refused the batch: {failed.error_message!r}")

@@ -1,7 +1,6 @@
 """What several commands take, and the event loop that they run in."""
 
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -10,8 +9,6 @@ from warmlog.cli.exits import is_debug
 
 if TYPE_CHECKING:
     from logging import LogRecord
-
-    from warmlog import Producer
 
 BROKER_VARIABLE = "WARMLOG_BROKER"
 DEFAULT_BROKER = "127.0.0.1:7400"
@@ -62,26 +59,6 @@ def run_client(main: Callable[[], Coroutine[Any, Any, T]], *, is_bulk: bool = Fa
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(main())
-
-
-@asynccontextmanager
-async def producing(producer: "Producer") -> "AsyncIterator[Producer]":
-    """As `async with producer`, except that an interrupt does not wait for what is on its way."""
-    await producer.start()
-    try:
-        yield producer
-    except Exception:
-        await _close_after_failure(producer)
-        raise
-    await producer.close()
-
-
-async def _close_after_failure(producer: "Producer") -> None:
-    """Waits for what is on its way; of several errors the first one counts."""
-    from warmlog import WarmlogError
-
-    with suppress(WarmlogError):
-        await producer.close()
 
 
 def show_warnings() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warmlog.cli.exits import CommandFailed, checked, describe, ends_cleanly
-from warmlog.cli.options import DEFAULT_BROKER, AsJson, Broker, Topic, producing, run_client, show_warnings
+from warmlog.cli.options import DEFAULT_BROKER, AsJson, Broker, Topic, run_client, show_warnings
 from warmlog.cli.output import json_line, note
 from warmlog.cli.templates import unescape
 
@@ -73,9 +73,11 @@ def produce(
     async def run() -> None:
         from warmlog import Producer
 
-        async with producing(Producer(broker, acks=acks.value, compression=compression.value)) as producer:
-            show_warnings()
-            await _send_lines(producer, topic, partition, separator, progress)
+        producer = await Producer(broker, acks=acks.value, compression=compression.value).start()
+        show_warnings()
+        await _send_lines(producer, topic, partition, separator, progress)
+        # Not a context manager: after a failure or Ctrl-C nobody wants to wait for what is still on its way.
+        await producer.close()
 
     try:
         run_client(run, is_bulk=True)

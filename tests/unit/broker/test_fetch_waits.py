@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from warmlog_broker.fetch_waits import FetchWaits, WantedRead, readable_bytes
+from warmlog_broker.fetch_waits import ANSWERS_A_TURN, FetchWaits, WantedRead, readable_bytes
 from warmlog_broker.log.log import ReadBound
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
 from warmlog_broker.outbox import Outbox
@@ -72,6 +72,12 @@ def add(
     return waits.add(owner, partitions, min_bytes=min_bytes, max_wait_ms=max_wait_ms, on_done=on_done)
 
 
+async def turn() -> None:
+    """Lets the event loop do what is due."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
 async def test_a_wait_ends_once_the_bytes_of_all_partitions_add_up() -> None:
     waits, done = FetchWaits(10, Outbox()), []
     one, two = FakePartition(), FakePartition()
@@ -79,10 +85,14 @@ async def test_a_wait_ends_once_the_bytes_of_all_partitions_add_up() -> None:
     one.move(40)
     one.move(20)
     two.move(30)
+    await turn()
     assert done == []
     two.move(10)
+    one.move(100)
+    await turn()
     assert done == [1]
     one.move(100)
+    await turn()
     assert done == [1]
     assert len(waits) == 0
     assert not one.readers
@@ -94,6 +104,7 @@ async def test_a_wait_that_is_satisfied_from_the_start_ends_at_once() -> None:
     partition = FakePartition()
     partition.move(10)
     assert add(waits, wanted(partition), lambda: done.append(1))
+    await turn()
     assert done == [1]
 
 
@@ -112,6 +123,7 @@ async def test_a_wait_ends_when_a_partition_goes_away(end: str) -> None:
     assert add(waits, wanted(partition, FakePartition()), lambda: done.append(1), min_bytes=10_000)
     setattr(partition, end, True)
     partition.wake()
+    await turn()
     assert done == [1]
 
 
@@ -124,6 +136,7 @@ async def test_the_waits_of_who_is_gone_end_without_a_word() -> None:
     assert waits.forget("a") == 2
     assert waits.forget("a") == 0
     partition.move(10)
+    await turn()
     assert done == ["b"]
 
 
@@ -133,7 +146,23 @@ async def test_no_more_may_wait_than_the_limit_says() -> None:
     assert add(waits, wanted(partition), lambda: done.append(1))
     assert not add(waits, wanted(partition), lambda: done.append(2))
     partition.move(1)
+    await turn()
     assert done == [1]
     assert add(waits, wanted(FakePartition()), lambda: done.append(3))
     waits.finish_all()
     assert done == [1, 3]
+
+
+async def test_thousands_who_are_woken_at_once_leave_turns_to_others() -> None:
+    waits, done = FetchWaits(10_000, Outbox()), []
+    partition = FakePartition()
+    for number in range(10 * ANSWERS_A_TURN):
+        assert add(waits, wanted(partition), lambda number=number: done.append(number))  # type: ignore[misc]
+    partition.move(1)
+    seen = set()
+    while len(done) < 10 * ANSWERS_A_TURN:
+        await asyncio.sleep(0)
+        seen.add(len(done))
+    assert len(seen) >= 10
+    assert sorted(done) == list(range(10 * ANSWERS_A_TURN))
+    assert len(waits) == 0

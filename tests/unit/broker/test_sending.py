@@ -150,6 +150,21 @@ def test_a_reader_that_does_not_read_holds_little_memory(
     run(scenario())
 
 
+def test_small_ranges_leave_together_with_their_frames(
+    file: OpenFile, data: bytes, cold_readers: ThreadPoolExecutor, run: Run
+) -> None:
+    async def scenario() -> None:
+        async with connected(cold_readers) as (sender, reader):
+            for number in range(10):
+                sender.queue.push(b"frame", [FileSlice(file, 100 * number, 100), FileSlice(file, 0, 3)])
+            sender.queue.pump()
+            expected = b"".join(b"frame" + data[100 * n : 100 * n + 100] + data[:3] for n in range(10))
+            assert await asyncio.get_running_loop().sock_recv(reader, 10_000) == expected
+            assert sender.queue.queued_bytes == 0
+
+    run(scenario())
+
+
 def test_frames_queued_together_leave_in_one_write(cold_readers: ThreadPoolExecutor, run: Run) -> None:
     async def scenario() -> None:
         async with connected(cold_readers) as (sender, reader):

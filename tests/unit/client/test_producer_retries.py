@@ -108,17 +108,17 @@ async def test_a_request_that_is_not_answered_in_time_is_sent_again_on_a_new_con
 
 
 async def test_the_delivery_timeout_bounds_everything_and_names_the_reason() -> None:
-    async with FakeBroker(t=1) as broker, producer(broker, delivery_timeout_ms=300) as client:
+    async with FakeBroker(t=1) as broker, producer(broker, delivery_timeout_ms=800) as client:
         await client.send(TOPIC, b"first")
         await broker.stop()
-        with pytest.raises(warmlog.DeliveryTimeout, match=r"1 records for t-0.*delivery_timeout_ms=300.*connection"):
+        with pytest.raises(warmlog.DeliveryTimeout, match=r"1 records for t-0.*delivery_timeout_ms=800.*connection"):
             await asyncio.wait_for(client.send(TOPIC, b"lost"), 5)
         await broker.start()
         assert (await asyncio.wait_for(client.send(TOPIC, b"later"), 5)).offset == 1
 
 
 async def test_what_expires_in_flight_is_settled_before_a_new_epoch_begins() -> None:
-    async with FakeBroker(t=1) as broker, producer(broker, delivery_timeout_ms=200) as client:
+    async with FakeBroker(t=1) as broker, producer(broker, delivery_timeout_ms=800) as client:
         await client.send(TOPIC, b"first")
         broker.faults.append(Fault.IGNORE)
         with pytest.raises(warmlog.DeliveryTimeout):

@@ -1,8 +1,7 @@
 """Step 6 of the demo: Spark reads the topic and computes the same figures as plain Python does.
 
-Spark runs in a process of its own (`main`, here) that leads a group of processes: the Java that it starts and the Python
-that Java starts belong to it. So what they all say goes to a log instead of the terminal, and nothing of it is left
-behind, whenever the demo ends.
+Spark runs in a process of its own (`main`, here), which leads a group of processes: the Java that it starts belongs to
+it. So what they say goes to a log instead of the terminal, and nothing of it is left behind, whenever the demo ends.
 """
 
 import json
@@ -11,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from math import isclose
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -98,7 +98,9 @@ def main(address: str, topic: str, answer_path: Path) -> None:
     from pyspark.sql import SparkSession
 
     started_at = time.perf_counter()
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # By its name: Spark finds no Python data sources where the path of the Python has a space in it.
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = Path(sys.executable).name
     scratch = answer_path.parent
     builder = SparkSession.builder.master("local[2]").appName("warmlog demo")
     for name, value in SETTINGS.items():
@@ -114,10 +116,9 @@ def main(address: str, topic: str, answer_path: Path) -> None:
 
 
 def _kill_group(process: "subprocess.Popen[bytes]") -> None:
-    try:
+    """Ends what is left of the process and of those that it started; pyspark leaves Java running when interrupted."""
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.wait()
 
 

@@ -17,7 +17,7 @@ from warmlog.cli.demo.screen import ProgressBar, Screen
 from warmlog.cli.demo.seeking import first_from
 from warmlog.cli.demo.sending import Outage, Sending
 from warmlog.cli.demo.spark_query import ask_spark, check_figures, log_path
-from warmlog.cli.options import producing, run_client
+from warmlog.cli.options import run_client
 from warmlog.cli.output import note, remark
 
 TOPIC = "flights"
@@ -102,9 +102,11 @@ class _Story:
 
         async with Admin(self._broker.address) as admin:
             await admin.create_topic(TOPIC, partitions=PARTITIONS, configs=SETTINGS)
-        async with producing(Producer(self._broker.address)) as producer:
-            sending = Sending(producer, TOPIC, flights, self._broker, _Watcher(self._screen, bar))
-            await sending.run()
+        producer = await Producer(self._broker.address).start()
+        sending = Sending(producer, TOPIC, flights, self._broker, _Watcher(self._screen, bar))
+        await sending.run()
+        # Not a context manager: after a failure or Ctrl-C nobody wants to wait for what is still on its way.
+        await producer.close()
         return sending
 
     def _consume(self, flights: Flights, expected: dict[int, ExpectedPartition]) -> None:
@@ -127,7 +129,7 @@ class _Story:
         with self._screen.busy("Spark starts, reads, parses and groups …"):
             answer = ask_spark(self._broker.address, TOPIC, self._directory / SPARK)
         self._screen.say(
-            f"Spark {answer.version} started in {answer.start_seconds:.1f} s and answered in {answer.query_seconds:.1f} s"
+            f"Spark {answer.version}: started in {answer.start_seconds:.1f} s, answered in {answer.query_seconds:.1f} s"
         )
         self._stopwatch.add(
             Measure("Spark: read, parse and group", len(flights), flights.size_bytes, answer.query_seconds)
