@@ -12,8 +12,8 @@ WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
 
 help:
 	@echo 'make demo       run the main job on real data, from produce to Spark'
-	@echo 'make test       run all tests                    (PYTEST_ARGS=... passed to pytest)'
-	@echo 'make test-slow  run the long tests that `make test` leaves out'
+	@echo 'make test       run the tests                    (PYTEST_ARGS=... passed to pytest)'
+	@echo 'make test-slow  run the long ones: 200 kills of a broker under load'
 	@echo 'make check      ruff, mypy --strict, import rules'
 	@echo 'make fmt        format the code'
 	@echo 'make bench      measure; writes build/bench.json (BENCH_ARGS=--quick for a first look)'

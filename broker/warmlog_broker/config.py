@@ -7,7 +7,6 @@ not set it itself. What is not known is refused.
 """
 
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
@@ -254,6 +253,8 @@ def load_settings(
 
 
 def _from_file(path: Path) -> dict[str, str]:
+    import tomllib  # most brokers have no such file, and start sooner without it
+
     try:
         with open(path, "rb") as file:
             tables = tomllib.load(file)

@@ -5,13 +5,13 @@ First they are renamed to Kafka's `-delete` form, so that they are found no more
 
 import asyncio
 import logging
-import shutil
 from collections.abc import Iterable
 from concurrent.futures import Executor
 from pathlib import Path
 from uuid import UUID
 
 from warmlog_broker.log.checkpoints import read_partition_metadata, sync_directory
+from warmlog_broker.log.directory import remove_deleted_partition
 from warmlog_broker.log.loading import METADATA_NAME
 from warmlog_broker.log.topic_partition import TopicPartition, deleted_directory_name
 from warmlog_broker.metadata_log import TopicDeleted
@@ -63,7 +63,7 @@ class DoomedDirectories:
 def _remove(path: Path) -> None:
     """Removes a directory and all that is in it. What cannot be removed is left for the next start."""
     try:
-        shutil.rmtree(path)
+        remove_deleted_partition(path)
     except OSError as error:
         _log.warning("%s could not be removed: %s", path, error)
 

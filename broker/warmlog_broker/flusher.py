@@ -65,8 +65,9 @@ class Flusher:
                 self._idle.clear()
                 self._loop.call_soon(self._start)
         elif partition not in self._due_s:
-            self._due_s[partition] = self._loop.time() + partition.config.flush_ms / 1000
-            self._set_timer()
+            due_s = self._loop.time() + partition.config.flush_ms / 1000
+            self._due_s[partition] = due_s
+            self._set_timer(due_s)
 
     async def flush_all(self) -> None:
         """Returns when everything appended until now was flushed, or its partition is offline."""
@@ -115,12 +116,17 @@ class Flusher:
                 if due_s <= now_s or partition in partitions:
                     partitions[partition] = None
                     del self._due_s[partition]
-            self._set_timer()
+            if self._due_s:
+                self._set_timer(min(self._due_s.values()))
         return partitions
 
-    def _set_timer(self) -> None:
-        if self._timer is None and self._due_s:
-            self._timer = self._loop.call_at(min(self._due_s.values()), self._timer_rang)
+    def _set_timer(self, due_s: float) -> None:
+        """Sees to it that the timer rings at `due_s`, or before."""
+        if self._timer is not None:
+            if self._timer.when() <= due_s:
+                return
+            self._timer.cancel()
+        self._timer = self._loop.call_at(due_s, self._timer_rang)
 
     def _timer_rang(self) -> None:
         self._timer = None

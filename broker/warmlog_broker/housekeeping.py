@@ -15,6 +15,7 @@ from warmlog_broker.checkpoint_writer import CheckpointWriter
 from warmlog_broker.config import BrokerConfig
 from warmlog_broker.deletion import DoomedDirectories
 from warmlog_broker.flusher import Flusher
+from warmlog_broker.log.retention import run_deletions
 from warmlog_broker.outbox import Outbox
 from warmlog_broker.partition import Partition
 from warmlog_broker.topics import Topics
@@ -90,7 +91,8 @@ class Housekeeping:
                 del self._unlinking[partition]
                 continue
             try:
-                await self._loop.run_in_executor(self._threads, partition.log.delete_due_files, now_ms)
+                due = partition.log.take_due_deletions(now_ms)
+                await self._loop.run_in_executor(self._threads, run_deletions, due)
             except OSError as error:
                 _log.warning("%s: a removed file could not be unlinked: %s", partition.key.directory_name, error)
 

@@ -37,7 +37,9 @@ class Metadata:
         self._unhurried.append(TopicRemoved(topic_id))
 
     async def close(self) -> None:
-        """Writes down what waited for a commit, and closes the file."""
-        if self._unhurried:
-            await self.commit([])
-        self._log.close()
+        """Writes down what waited for a commit, and closes the file. StorageError when it could not be written."""
+        try:
+            if self._unhurried:
+                await self.commit([])
+        finally:
+            self._log.close()

@@ -176,8 +176,9 @@ class Partition:
     def wake(self) -> None:
         """The high watermark may have moved: tells those who wait for a flush, and those who wait for data."""
         waiting = self._waiting_appends
-        if waiting:
-            while waiting and self.is_durable_below(waiting[0][0]):
+        if waiting and self._log is not None:
+            high_watermark = self._log.high_watermark
+            while waiting and waiting[0][0] <= high_watermark:
                 _, waiter, index = waiting.popleft()
                 waiter.complete(index, None)
         if self._readers:

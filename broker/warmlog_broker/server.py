@@ -26,7 +26,7 @@ from warmlog_broker.deletion import DoomedDirectories
 from warmlog_broker.fetch_waits import FetchWaits
 from warmlog_broker.file_limit import RESERVED, raise_file_limit, share_files
 from warmlog_broker.flusher import Flusher
-from warmlog_broker.handlers import handle
+from warmlog_broker.handlers import bind_handlers
 from warmlog_broker.housekeeping import Housekeeping
 from warmlog_broker.listening import CannotListen, bind
 from warmlog_broker.log.directory import DataDirectory, DirectoryLocked
@@ -42,11 +42,14 @@ from warmlog_broker.session import Session, SessionContext
 from warmlog_broker.startup import LogOpener, Progress, Stored, load_partitions, lock_and_read, refuse_if_locked
 from warmlog_broker.tasks import Tasks
 from warmlog_broker.topics import Topics
+from warmlog_protocol.errors import StorageError
 
 TICK_S = 0.2
 BACKLOG = 1024
 CLOSE_TIMEOUT_S = 5.0
 TASKS_TIMEOUT_S = 5.0
+EXTENSION_INTERVAL_S = 10.0
+"""A third of what `extend_timeout` asks for."""
 DISK_THREADS = 4
 """For what is done one at a time: metadata, checkpoints, making and removing directories."""
 
@@ -118,7 +121,7 @@ class Broker:
             opener = LogOpener(self._directory, OpenFiles(self.config.max_open_files))
             progress = Progress(self._report_progress)
             load = partial(load_partitions, self._directory, metadata_log, opener, self.config, progress)
-            stored = await self._loop.run_in_executor(self._disk, load)
+            stored = await self._asking_for_time(self._loop.run_in_executor(self._disk, load))
             self._assemble(stored, opener)
             await self._listen(sockets)
             undo.pop_all()
@@ -222,7 +225,7 @@ class Broker:
             memory=RequestMemory(self.config.queued_max_request_bytes),
             outbox=self._outbox,
             tasks=self._tasks,
-            handle=partial(handle, self.services),
+            handlers=bind_handlers(self.services),
             drop_waits=self.services.fetch_waits.forget,
             make_send_queue=self._make_send_queue,
         )
@@ -260,7 +263,7 @@ class Broker:
             await self._checkpoints.write()
             await self._metadata.close()
             await self._loop.run_in_executor(self._disk, self._directory.mark_clean, ends)
-        except OSError as error:
+        except (OSError, StorageError) as error:
             _log.error("the next start will check all logs, this stop could not be written down: %s", error)
             return False
         return len(ends) == len(partitions)
@@ -275,10 +278,18 @@ class Broker:
             self._outbox.send()
             self._service_manager.keep_alive(now_s)
 
+    async def _asking_for_time(self, loading: "asyncio.Future[Stored]") -> Stored:
+        """Waits for `loading`, and tells the service manager that it goes on: one partition may take long."""
+        while True:
+            done, _ = await asyncio.wait([loading], timeout=EXTENSION_INTERVAL_S)
+            if done:
+                return loading.result()
+            self._service_manager.tell(extend_timeout())
+
     def _report_progress(self, done: int, total: int) -> None:
         text = f"checked {done} of {total} partitions"
         _log.info(text)
-        self._service_manager.tell(status(text), extend_timeout())
+        self._service_manager.tell(status(text))
 
 
 async def start_broker(config: BrokerConfig, service_manager: ServiceManager | None = None) -> Broker:

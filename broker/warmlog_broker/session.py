@@ -12,9 +12,9 @@ lets the Outbox do at the end: all answers that one event brings about for a con
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from warmlog_broker.config import BrokerConfig, format_address
 from warmlog_broker.connections import Connections
@@ -40,12 +40,8 @@ _log = logging.getLogger(__name__)
 _discarded = bytearray(64 * 1024)
 
 
-class Handlers(Protocol):
-    """Where requests go."""
-
-    def __call__(self, session: "Session", request: Request) -> Message | Coroutine[Any, Any, Message] | None:
-        """The answer; or a coroutine that returns it; or None when the handler sees to the answer itself."""
-        ...
+Handler = Callable[["Session", Request], Message | Coroutine[Any, Any, Message] | None]
+"""Returns the answer; or a coroutine that returns it; or None when it sees to the answer itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +53,8 @@ class SessionContext:
     memory: RequestMemory
     outbox: Outbox
     tasks: Tasks
-    handle: Handlers
+    handlers: Mapping[int, Handler]
+    """By the key of their API."""
     drop_waits: Callable[["Session"], int]
     """Forgets the requests of a session that only wait for data, and returns how many there were."""
     make_send_queue: Callable[[asyncio.Transport, Callable[[], None]], SendQueue]
@@ -251,7 +248,7 @@ class Session(asyncio.BufferedProtocol):
     def _start(self, request: Request) -> None:
         self._in_flight += 1
         try:
-            result = self._context.handle(self, request)
+            result = self._context.handlers[request.api.key](self, request)
         except ApiError as error:
             self.refuse(request.correlation_id, error)
         except Exception:

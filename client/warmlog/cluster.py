@@ -87,10 +87,6 @@ class Cluster:
 
     # --- what is known ----------------------------------------------------------------------------------------------
 
-    def known_topic(self, name: str) -> Topic | None:
-        """The topic if its metadata are here."""
-        return self._topics.get(name)
-
     def topic_error(self, name: str) -> WarmlogError | None:
         """Why the last refresh brought no metadata of this topic, if it did not."""
         return self._errors.get(name)

@@ -1,4 +1,4 @@
-"""Every error that broker and client have a name for, in one tree.
+"""Every error that crosses the wire or breaks its rules, in one tree.
 
 ::
 
@@ -8,7 +8,7 @@
     ├── ProtocolError
     │   ├── LocalProtocolError          we used the protocol wrongly: a bug of ours
     │   └── RemoteProtocolError         the peer used it wrongly: the connection is closed
-    └── (the client adds its own: see warmlog.errors)
+    └── (broker and client add their own: see warmlog.errors)
 
 Numbers and names are Kafka's (org.apache.kafka.common.protocol.Errors). The broker raises these classes, the wire
 carries `code` and the message, and `error_from_code` raises the same class again at the client.
@@ -207,7 +207,7 @@ class InvalidTxnState(ApiError):
 
 
 class StorageError(ApiError):
-    """The disk failed under this partition: it is offline until a restart has verified it."""
+    """The disk refused: it is full, or it failed and the partition is offline until a restart has verified it."""
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
     retriable = True

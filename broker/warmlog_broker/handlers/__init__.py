@@ -1,6 +1,7 @@
 """Where requests go: one file an API family, and the table that joins API and handler."""
 
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from warmlog_broker.handlers.configs import describe_configs
@@ -16,6 +17,7 @@ from warmlog_protocol.connection import Request
 from warmlog_protocol.messages import APIS, ApiKey, Message
 
 Handler = Callable[[Services, Asker, Request], Message | Coroutine[Any, Any, Message] | None]
+BoundHandler = Callable[[Asker, Request], Message | Coroutine[Any, Any, Message] | None]
 
 HANDLERS: dict[int, Handler] = {
     ApiKey.HANDSHAKE: handshake,
@@ -33,6 +35,6 @@ HANDLERS: dict[int, Handler] = {
 assert HANDLERS.keys() == APIS.keys()
 
 
-def handle(services: Services, asker: Asker, request: Request) -> Message | Coroutine[Any, Any, Message] | None:
-    """Hands `request` to its handler."""
-    return HANDLERS[request.api.key](services, asker, request)
+def bind_handlers(services: Services) -> dict[int, BoundHandler]:
+    """The handlers of one broker, by the key of their API."""
+    return {key: partial(handler, services) for key, handler in HANDLERS.items()}

@@ -22,7 +22,7 @@ LOG_APPEND_TIME = "LogAppendTime"
 
 SettingValue = int | bool | str
 
-_INTEGER = re.compile(r"[+-]?[0-9]+")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _BOOLEANS = {"true": True, "false": False}
 
 

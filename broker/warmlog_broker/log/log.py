@@ -496,7 +496,7 @@ class Log:
     def delete_old_segments(self, now_ms: int) -> int:
         """Gives up the segments that retention no longer keeps, and returns how many that were.
 
-        Their files are renamed now, and unlinked by `delete_due_files` after `file.delete.delay.ms`.
+        Their files are renamed now, and to be unlinked (`take_due_deletions`) after `file.delete.delay.ms`.
         """
         self._check_online()
         segments = list(self._segments)
@@ -524,13 +524,13 @@ class Log:
             raise self._write_error("retention", error) from error
         return len(deletable)
 
-    def delete_due_files(self, now_ms: int) -> int:
-        """Unlinks what waited for it long enough; returns how many segments and snapshots that were."""
-        return self._deletions.run_due(now_ms)
+    def take_due_deletions(self, now_ms: int) -> list[Callable[[], None]]:
+        """The unlinking that is due, for `run_deletions` in any thread."""
+        return self._deletions.take_due(now_ms)
 
     @property
     def next_deletion_ms(self) -> int | None:
-        """When `delete_due_files` has something to do; None when nothing waits."""
+        """When `take_due_deletions` has something to give; None when nothing waits."""
         return self._deletions.next_due_ms
 
     def _retire(self, segment: LogSegment, now_ms: int) -> None:

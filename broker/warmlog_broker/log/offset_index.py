@@ -81,10 +81,6 @@ class OffsetIndex(AbstractIndex):
             return OffsetPosition(self.base_offset, 0)
         return self._entry(slot)
 
-    def lookup_before(self, offset: int) -> OffsetPosition:
-        """The last entry whose offset is less than `offset`; (base offset, 0) when there is none."""
-        return self.lookup(offset - 1)
-
     def entry(self, slot: int) -> OffsetPosition:
         """The entry in `slot`, counted from 0; ValueError when there is none."""
         self._check_slot(slot)

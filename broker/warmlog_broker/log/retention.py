@@ -79,7 +79,7 @@ def _below_high_watermark(segments: Sequence[Segment], log_end_offset: int, high
 
 
 class DueDeletions:
-    """Deletions that wait for their time. Whoever keeps house calls `run_due` now and then; nothing runs by itself."""
+    """Deletions that wait for their time. Whoever keeps house takes what is due; nothing runs by itself."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, int, Callable[[], None]]] = []
@@ -98,13 +98,24 @@ class DueDeletions:
         for deletion in deletions:
             heappush(self._waiting, (due_ms, next(self._numbers), deletion))
 
-    def run_due(self, now_ms: int) -> int:
-        """Carries out what is due and returns how many that were.
-
-        An OSError passes up; the deletion that raised it is not tried again before the next start.
-        """
-        done = 0
+    def take_due(self, now_ms: int) -> list[Callable[[], None]]:
+        """What is due, in order of its time; it is no longer waited for."""
+        due = []
         while self._waiting and self._waiting[0][0] <= now_ms:
-            heappop(self._waiting)[2]()
-            done += 1
-        return done
+            due.append(heappop(self._waiting)[2])
+        return due
+
+
+def run_deletions(deletions: Iterable[Callable[[], None]]) -> None:
+    """Carries out all of `deletions`, in any thread.
+
+    The first OSError is raised when all were tried; what failed is not tried again before the next start.
+    """
+    first_error: OSError | None = None
+    for deletion in deletions:
+        try:
+            deletion()
+        except OSError as error:
+            first_error = first_error or error
+    if first_error is not None:
+        raise first_error

@@ -15,7 +15,6 @@ from warmlog_protocol.batch.header import (
     CRC_START,
     DELETE_HORIZON_BIT,
     HEADER_BYTES,
-    MAGIC_COLUMNS,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     TRANSACTIONAL_BIT,
@@ -136,8 +135,3 @@ def stamp(batch: CheckedBatch, now_ms: int) -> CheckedBatch:
     prefix = placement_prefix(header, header.base_offset, header.partition_leader_epoch)
     stamped = stamp_append_time(prefix + batch.covered, now_ms)
     return CheckedBatch(read_header(stamped), stamped[CRC_START:])
-
-
-def has_columns(header: BatchHeader) -> bool:
-    """Whether warmlog wrote the batch itself: its offsets are dense unless the topic is compacted."""
-    return header.magic == MAGIC_COLUMNS

@@ -109,13 +109,18 @@ async def test_what_comes_during_a_flush_goes_into_the_next_one(
     assert flusher.flush_count == 2
 
 
+@pytest.mark.parametrize("is_late_one_first", [False, True])
 async def test_what_nobody_waits_for_is_flushed_within_flush_ms(
-    flusher: Flusher, make_partition: MakePartition
+    flusher: Flusher, make_partition: MakePartition, is_late_one_first: bool
 ) -> None:
     soon, late = make_partition(0, flush_ms="20"), make_partition(1, flush_ms="86400000")
+    if is_late_one_first:
+        append(late, flusher, is_waited_for=False)
     waiter = append(soon, flusher, is_waited_for=False)
-    append(late, flusher, is_waited_for=False)
+    if not is_late_one_first:
+        append(late, flusher, is_waited_for=False)
     await done(waiter)
+    assert soon.log.high_watermark == 1
     assert late.log.high_watermark == 0
     await flusher.flush_all()
     assert late.log.high_watermark == 1

@@ -40,6 +40,7 @@ def test_settings_override_the_base_and_leave_the_rest() -> None:
         ("segment.bytes", "1 MiB"),
         ("segment.bytes", str(2**31)),
         ("segment.bytes", "1_000_000"),
+        ("segment.bytes", "1" * 5000),
         ("retention.ms", "-2"),
         ("write.caching", "yes"),
         ("message.timestamp.type", "createtime"),

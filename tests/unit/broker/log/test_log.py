@@ -14,6 +14,7 @@ from warmlog_broker.log.config import LogConfig
 from warmlog_broker.log.directory import LogOffsets, StoredState
 from warmlog_broker.log.log import Log
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
+from warmlog_broker.log.retention import run_deletions
 from warmlog_protocol.errors import (
     ApiError,
     CorruptBatch,
@@ -170,7 +171,8 @@ class TestReading:
         room.log.raise_log_start_offset(8)
         room.log.delete_old_segments(room.now_ms)
         room.now_ms += room.config.file_delete_delay_ms
-        assert room.log.delete_due_files(room.now_ms) > 0
+        run_deletions(room.log.take_due_deletions(room.now_ms))
+        assert room.files(".deleted") == []
         room.log.delete()
         assert data.slices[0].pread() == expected
 

@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from unit.broker.log.log_room import QUICK, TINY, LogRoom, read_values
 from warmlog_broker.log.config import UNLIMITED, LogConfig
 from warmlog_broker.log.flush import FlushPlan
+from warmlog_broker.log.retention import run_deletions
 from warmlog_protocol.errors import OffsetOutOfRange
 
 PRODUCER = 7
@@ -83,7 +84,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(milliseconds=st.integers(1, 5000))
     def time_passes(self, milliseconds: int) -> None:
         self.room.now_ms += milliseconds
-        self.room.log.delete_due_files(self.room.now_ms)
+        run_deletions(self.room.log.take_due_deletions(self.room.now_ms))
 
     @rule()
     def flush(self) -> None:

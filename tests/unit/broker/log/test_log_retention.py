@@ -6,6 +6,7 @@ import pytest
 
 from unit.broker.log.log_room import START_MS, LogRoom, make_batch, read_values
 from warmlog_broker.log.config import UNLIMITED, LogConfig
+from warmlog_broker.log.retention import run_deletions
 
 BATCH = len(make_batch(b"v"))
 FIVE_A_SEGMENT = LogConfig(segment_bytes=5 * BATCH, retention_ms=UNLIMITED, file_delete_delay_ms=1000)
@@ -82,8 +83,8 @@ def test_files_are_renamed_at_once_and_unlinked_after_the_delay(room: LogRoom) -
     assert deleted == [f"{0:020d}.log.deleted", f"{5:020d}.log.deleted"]
     assert f"{5:020d}.snapshot.deleted" in room.files(".deleted")
     assert room.log.next_deletion_ms == room.now_ms + 1000
-    assert room.log.delete_due_files(room.now_ms + 999) == 0
-    assert room.log.delete_due_files(room.now_ms + 1000) == 3
+    assert room.log.take_due_deletions(room.now_ms + 999) == []
+    run_deletions(room.log.take_due_deletions(room.now_ms + 1000))
     assert room.files(".deleted") == []
     assert room.log.next_deletion_ms is None
 
@@ -106,7 +107,7 @@ def test_segments_that_were_rolled_and_removed_need_no_flush(room: LogRoom) -> N
     plan = room.log.prepare_flush()
     assert plan is not None
     room.log.delete_old_segments(room.now_ms)
-    room.log.delete_due_files(room.now_ms + 1000)
+    run_deletions(room.log.take_due_deletions(room.now_ms + 1000))
     plan.run()
     assert room.log.mark_flushed(plan, room.now_ms) == 12
     room.append()

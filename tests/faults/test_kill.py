@@ -13,7 +13,6 @@ from warmlog_protocol.errors import ApiError
 from warmlog_protocol.messages import LATEST_TIMESTAMP
 from wire_client import ConnectionEnded, WireClient, batch_of
 
-KILLS = 10
 IN_FLIGHT = 5
 RECORDS_A_BATCH = 20
 GONE = (ConnectionEnded, ConnectionError, TimeoutError, OSError)
@@ -79,8 +78,17 @@ def values_of(client: WireClient, partition: int) -> list[bytes | None]:
     return values
 
 
-@pytest.mark.parametrize("write_caching", [False, True], ids=["fsync", "write-caching"])
-def test_every_acknowledged_record_survives_kill_9_once_and_in_order(tmp_path: Path, write_caching: bool) -> None:
+@pytest.mark.parametrize(
+    ("write_caching", "kills"),
+    [
+        pytest.param(False, 10, id="fsync"),
+        pytest.param(True, 3, id="write-caching"),
+        pytest.param(False, 200, id="fsync-long", marks=pytest.mark.slow),
+    ],
+)
+def test_every_acknowledged_record_survives_kill_9_once_and_in_order(
+    tmp_path: Path, write_caching: bool, kills: int
+) -> None:
     randomness = random.Random(7)
     with BrokerProcess(tmp_path / "data", write_caching=write_caching) as broker:
         with WireClient(broker.address) as client:
@@ -88,7 +96,7 @@ def test_every_acknowledged_record_survives_kill_9_once_and_in_order(tmp_path: P
             producers = [StubbornProducer(broker.address, partition, client.producer_id()) for partition in range(3)]
         for producer in producers:
             producer.start()
-        for _ in range(KILLS if not write_caching else 3):
+        for _ in range(kills):
             time.sleep(randomness.uniform(0.05, 0.4))
             broker.kill()
             broker.start()
