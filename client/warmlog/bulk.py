@@ -77,8 +77,11 @@ class BulkRecords:
         )
 
     def by_partition(self, partitions: int) -> Iterator[tuple[int | None, "BulkRecords"]]:
-        """The records of each partition that keys choose, and those without a key under None, in their order."""
-        if self.keys is None:
+        """The records of each partition that keys choose, and those without a key under None, in their order.
+
+        With a single partition there is nothing to choose: all keep their order, whether they have keys or not.
+        """
+        if self.keys is None or partitions == 1:
             yield None, self
             return
         indices: dict[int | None, list[int]] = {}

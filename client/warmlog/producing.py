@@ -145,8 +145,14 @@ class Producing:
         if task is None:
             task = asyncio.create_task(self._learn(queues), name=f"warmlog topic {queues.name}")
             self._learning[queues.name] = task
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+            task.add_done_callback(lambda done: self._learned(queues.name, done))
         return task
+
+    def _learned(self, name: str, done: "asyncio.Task[None]") -> None:
+        """Also of a task that was cancelled before it began. Its error has been told to those who wait for it."""
+        self._learning.pop(name, None)
+        if not done.cancelled():
+            done.exception()
 
     async def _learn(self, queues: TopicQueues) -> None:
         timeout_ms = self._options.delivery_timeout_ms
@@ -159,7 +165,7 @@ class Producing:
             self.accumulator.refuse_waiting(queues, error)
             raise
         finally:
-            del self._learning[queues.name]
+            self._learning.pop(queues.name, None)
             self._settled()
 
     async def _max_message_bytes(self, topic: str, timeout_ms: int) -> int:

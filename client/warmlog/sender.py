@@ -18,6 +18,7 @@ from warmlog.connection import Connection
 from warmlog.errors import (
     ApiError,
     BrokerUnavailable,
+    ClientClosed,
     ClientError,
     DeliveryTimeout,
     OutOfOrderSequence,
@@ -71,7 +72,7 @@ class Sender:
         self._initialising: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Send until cancelled. An error here is a bug: it fails every batch, so that nobody waits for ever."""
+        """Send until cancelled, by `stop` or with the event loop. What is not settled then fails: nobody hangs."""
         try:
             while True:
                 self._changed.clear()
@@ -79,7 +80,10 @@ class Sender:
                     await asyncio.sleep(0)
                 else:
                     await self._wait_for_change()
-        except Exception as error:
+        except asyncio.CancelledError:
+            self.fail_all(ClientClosed("the producer was stopped before this was acknowledged"))
+            raise
+        except Exception as error:  # a bug of ours
             _log.exception("the producer's sender failed")
             self.fail_all(ClientError(f"the producer's sender failed: {error!r}"))
         finally:

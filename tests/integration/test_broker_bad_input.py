@@ -1,6 +1,7 @@
 """Bad input harms nobody but who sends it; limits hold."""
 
 import os
+import random
 import socket
 import time
 from collections.abc import Iterator
@@ -13,10 +14,18 @@ from broker_process import BrokerProcess
 from warmlog_protocol.errors import InvalidRequest, UnsupportedVersion
 from warmlog_protocol.frames import pack_frame
 from warmlog_protocol.messages import (
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    DescribeConfigsRequest,
     FetchPartition,
     FetchRequest,
     HandshakeRequest,
+    InitProducerIdRequest,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    Message,
     MetadataRequest,
+    NewTopic,
     ProducePartition,
     ProduceRequest,
 )
@@ -119,6 +128,37 @@ def test_a_request_that_cannot_be_decoded_is_answered_with_an_error(
         with pytest.raises(InvalidRequest, match="MetadataRequest"):
             client.receive(correlation_id)
         client.wait_for_end()
+
+
+def test_mutated_requests_never_meet_an_error_of_our_own(broker: BrokerProcess, bystander: WireClient) -> None:
+    """Every request with bytes changed at random, many of them in one connection until that is closed."""
+    randomness = random.Random(11)
+    batch = batch_of([b"x" * 50] * 3)
+    requests: list[tuple[Message, bytes]] = [
+        (MetadataRequest(["t"]), b""),
+        (CreateTopicsRequest([NewTopic("mutated", 1, 1, {"flush.ms": "5"})], validate_only=True), b""),
+        (DeleteTopicsRequest(["no-such-topic"]), b""),
+        (DescribeConfigsRequest(["t"]), b""),
+        (ListOffsetsRequest([ListOffsetsPartition("t", 0, 1_700_000_000_000)]), b""),
+        (InitProducerIdRequest(), b""),
+        (FetchRequest(0, 1, 1000, [FetchPartition("t", 0, 0, 1000, bytes(16))]), b""),
+        (ProduceRequest(-1, 1000, [ProducePartition("t", 0, len(batch))]), batch),
+    ]
+    for _ in range(150):
+        with WireClient(broker.address, timeout_s=5) as client:
+            try:
+                for _ in range(20):
+                    message, payload = randomness.choice(requests)
+                    _, frame = client.connection.request(message, len(payload))
+                    data = bytearray(frame + payload)
+                    for _ in range(randomness.randint(1, 4)):
+                        data[randomness.randrange(8, len(data))] = randomness.randrange(256)
+                    client.socket.sendall(data)
+            except ConnectionError:
+                continue
+    bystander.call(MetadataRequest(["t"]))
+    assert "a bug" not in broker.output
+    assert "Traceback" not in broker.output
 
 
 def test_a_connection_without_a_handshake_is_closed(broker: BrokerProcess, bystander: WireClient) -> None:

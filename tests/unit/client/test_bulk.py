@@ -46,6 +46,11 @@ def test_keys_choose_partitions_and_keep_their_order(records: list[tuple[bytes |
     assert sum(len(part.values) for part in spread.values()) == len(values)
 
 
+def test_with_one_partition_records_with_and_without_keys_keep_their_order() -> None:
+    records = bulk([b"a", b"b", b"c"], [b"k", None, b""])
+    assert list(records.by_partition(1)) == [(None, records)]
+
+
 def test_every_column_is_cut_alike() -> None:
     count = 50
     records = BulkRecords.check(

@@ -394,6 +394,26 @@ async def test_a_bug_in_the_sender_fails_everything_and_hangs_nothing(monkeypatc
         assert broker.connections == 0
 
 
+@pytest.mark.parametrize("is_topic_known", [True, False])
+async def test_an_event_loop_that_ends_leaves_nobody_waiting_for_what_nobody_sends_any_more(
+    is_topic_known: bool,
+) -> None:
+    async with FakeBroker(t=1) as broker:
+        client = producer(broker)
+        await client.start()
+        if is_topic_known:
+            await client.send(TOPIC, b"")
+            broker.faults.append(Fault.HOLD)
+        sent = client.send(TOPIC, b"")
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:  # as asyncio.run does with all that is left
+            if (task.get_name() or "").startswith("warmlog"):
+                task.cancel()
+        with pytest.raises(warmlog.ClientClosed):
+            await asyncio.wait_for(client.close(), 5)
+        with pytest.raises(warmlog.ClientClosed):
+            await asyncio.wait_for(sent, 5)
+
+
 async def test_start_fails_at_once_when_nobody_listens() -> None:
     with pytest.raises(warmlog.BrokerUnavailable, match=r"127\.0\.0\.1:1: .*127\.0\.0\.1:2: "):
         await asyncio.wait_for(warmlog.Producer("127.0.0.1:1,127.0.0.1:2").start(), 5)

@@ -1,0 +1,182 @@
+"""What was acknowledged is there after `kill -9`, once and in order."""
+
+import random
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from broker_process import BrokerProcess
+from warmlog_protocol.batch import iter_batches
+from warmlog_protocol.errors import ApiError
+from warmlog_protocol.messages import LATEST_TIMESTAMP
+from wire_client import ConnectionEnded, WireClient, batch_of
+
+IN_FLIGHT = 5
+RECORDS_A_BATCH = 20
+GONE = (ConnectionEnded, ConnectionError, TimeoutError, OSError)
+
+
+class StubbornProducer(threading.Thread):
+    """Produces numbered records to one partition, a few batches in flight, and sends again what was not answered."""
+
+    def __init__(self, address: str, partition: int, producer: tuple[int, int]) -> None:
+        super().__init__()
+        self.acknowledged = 0
+        """Batches, counted from the first, that were acknowledged."""
+        self.errors: list[BaseException] = []
+        self.must_stop = threading.Event()
+        self._address = address
+        self._partition = partition
+        self._producer = producer
+
+    def run(self) -> None:
+        try:
+            while not self.must_stop.is_set():
+                try:
+                    self._produce()
+                except GONE:
+                    time.sleep(0.02)
+        except BaseException as error:
+            self.errors.append(error)
+
+    def _produce(self) -> None:
+        with WireClient(self._address, timeout_s=5) as client:
+            in_flight: list[tuple[int, int]] = []
+            next_batch = self.acknowledged
+            while not self.must_stop.is_set() or in_flight:
+                while len(in_flight) < IN_FLIGHT and not self.must_stop.is_set():
+                    in_flight.append(
+                        (next_batch, client.send_produce("t", self._batch(next_batch), partition=self._partition))
+                    )
+                    next_batch += 1
+                number, correlation_id = in_flight.pop(0)
+                produced = client.produced(correlation_id)
+                assert produced.base_offset == number * RECORDS_A_BATCH
+                self.acknowledged = number + 1
+
+    def _batch(self, number: int) -> bytes:
+        first = number * RECORDS_A_BATCH
+        values = [record(self._partition, first + index) for index in range(RECORDS_A_BATCH)]
+        return batch_of(values, producer=self._producer, base_sequence=first)
+
+
+def record(partition: int, number: int) -> bytes:
+    return b"%d:%d" % (partition, number)
+
+
+def values_of(client: WireClient, partition: int) -> list[bytes | None]:
+    """All records of a partition, whose offsets must have no gap."""
+    values: list[bytes | None] = []
+    end_offset = client.offset_at("t", LATEST_TIMESTAMP, partition=partition)
+    while len(values) < end_offset:
+        _, payload = client.fetch("t", len(values), partition=partition)
+        for batch in iter_batches(payload):
+            assert batch.base_offset == len(values)
+            values += batch.values()
+    return values
+
+
+@pytest.mark.parametrize(
+    ("write_caching", "kills"),
+    [
+        pytest.param(False, 10, id="fsync"),
+        pytest.param(True, 3, id="write-caching"),
+        pytest.param(False, 200, id="fsync-long", marks=pytest.mark.slow),
+    ],
+)
+def test_every_acknowledged_record_survives_kill_9_once_and_in_order(
+    tmp_path: Path, write_caching: bool, kills: int
+) -> None:
+    randomness = random.Random(7)
+    with BrokerProcess(tmp_path / "data", write_caching=write_caching) as broker:
+        with WireClient(broker.address) as client:
+            client.create_topic("t", partitions=3, segment_bytes="65536", index_interval_bytes="512")
+            producers = [StubbornProducer(broker.address, partition, client.producer_id()) for partition in range(3)]
+        for producer in producers:
+            producer.start()
+        for _ in range(kills):
+            time.sleep(randomness.uniform(0.05, 0.4))
+            broker.kill()
+            broker.start()
+        acknowledged = sum(producer.acknowledged for producer in producers)
+        deadline_s = time.monotonic() + 20
+        while sum(producer.acknowledged for producer in producers) < acknowledged + 20:
+            assert time.monotonic() < deadline_s, "nobody produces any more"
+            time.sleep(0.02)
+        for producer in producers:
+            producer.must_stop.set()
+        for producer in producers:
+            producer.join(20)
+            assert not producer.errors
+        with WireClient(broker.address) as client:
+            for partition, producer in enumerate(producers):
+                values = values_of(client, partition)
+                assert len(values) >= producer.acknowledged * RECORDS_A_BATCH
+                assert values == [record(partition, number) for number in range(len(values))]
+
+
+def test_a_batch_whose_answer_was_lost_is_not_appended_again_after_a_restart(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        with WireClient(broker.address) as client:
+            client.create_topic("t")
+            producer = client.producer_id()
+            batches = [batch_of([b"%d" % number], producer=producer, base_sequence=number) for number in range(8)]
+            for batch in batches[:6]:
+                client.produce("t", batch)
+        for stop in (broker.kill, broker.terminate):
+            stop()
+            broker.start()
+            with WireClient(broker.address) as client:
+                assert [client.produce("t", batch).base_offset for batch in batches[:6]] == [0, 1, 2, 3, 4, 5]
+                assert client.offset_at("t", LATEST_TIMESTAMP) == 6
+        with WireClient(broker.address) as client:
+            assert client.produce("t", batches[6]).base_offset == 6
+
+
+def test_a_producer_id_is_never_given_out_again(tmp_path: Path) -> None:
+    seen: set[int] = set()
+    with BrokerProcess(tmp_path / "data", producer_id_block_size=3) as broker:
+        for _ in range(3):
+            with WireClient(broker.address) as client:
+                for _ in range(5):
+                    producer_id, _ = client.producer_id()
+                    assert producer_id not in seen
+                    seen.add(producer_id)
+            broker.kill()
+            broker.start()
+
+
+def test_the_leader_epoch_rises_at_each_unclean_start(tmp_path: Path) -> None:
+    def epoch(client: WireClient) -> int:
+        client.produce("t", batch_of([b"a"]))
+        return client.fetch("t", 0)[0].leader_epoch
+
+    with BrokerProcess(tmp_path / "data") as broker:
+        with WireClient(broker.address) as client:
+            client.create_topic("t")
+            assert epoch(client) == 0
+        broker.restart()
+        with WireClient(broker.address) as client:
+            assert epoch(client) == 0
+        broker.kill()
+        broker.start()
+        with WireClient(broker.address) as client:
+            assert epoch(client) == 1
+            _, payload = client.fetch("t", 0)
+            assert [batch.header.partition_leader_epoch for batch in iter_batches(payload)] == [0, 0, 1]
+
+
+def test_an_unclean_start_is_needed_no_more_after_a_clean_stop(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        with WireClient(broker.address) as client:
+            client.create_topic("t")
+            client.produce("t", batch_of([b"a"]))
+        broker.kill()
+        broker.start()
+        broker.restart()
+        with WireClient(broker.address) as client:
+            with pytest.raises(ApiError):
+                client.fetch("t", 2)
+            assert client.fetch("t", 0)[0].high_watermark == 1
