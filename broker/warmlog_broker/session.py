@@ -259,7 +259,7 @@ class Session(asyncio.BufferedProtocol):
             if isinstance(result, Message):
                 self.answer(request.correlation_id, result)
             else:
-                self._is_alone = True
+                self._is_alone = not request.api.is_pipelined
                 self._context.tasks.start(self._finish(request, result))
 
     async def _finish(self, request: Request, result: Coroutine[Any, Any, Message]) -> None:
