@@ -159,12 +159,12 @@ class FakeBroker:
         """Stop listening and break every connection."""
         assert self._server is not None
         self._server.close()
-        await self._server.wait_closed()
         self.disconnect()
         while self._tasks:
             for task in list(self._tasks):
                 task.cancel()
             await asyncio.wait(list(self._tasks))
+        await self._server.wait_closed()  # since Python 3.12 for the connections, too
         self._held.clear()
 
     async def __aenter__(self) -> Self:

@@ -42,6 +42,12 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
     _integer(
         "handshake.timeout.ms", 10 * SECOND_MS, "ms", "A connection that has not said who it is by then is closed."
     ),
+    _integer(
+        "request.receive.timeout.ms",
+        MINUTE_MS,
+        "ms",
+        "A connection whose request has not come whole this long after it began is closed: it holds memory.",
+    ),
     _integer("connections.max.idle.ms", 10 * MINUTE_MS, "ms", "A connection without requests for this long is closed."),
     _integer("max.in.flight.requests", 64, "requests", "Unanswered requests of a connection; beyond, it is not read."),
     # memory
@@ -138,6 +144,7 @@ class BrokerConfig:
     max_connections: int = _default("max.connections")
     max_connections_per_ip: int = _default("max.connections.per.ip")
     handshake_timeout_ms: int = _default("handshake.timeout.ms")
+    request_receive_timeout_ms: int = _default("request.receive.timeout.ms")
     connections_max_idle_ms: int = _default("connections.max.idle.ms")
     max_in_flight_requests: int = _default("max.in.flight.requests")
     socket_request_max_bytes: int = _default("socket.request.max.bytes")

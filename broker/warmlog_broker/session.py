@@ -80,10 +80,10 @@ class Session(asyncio.BufferedProtocol):
         self._in_flight = 0
         self._room_bytes = 0
         self._claimed_bytes = 0
-        self._is_alone = False
+        self._is_alone = self._had_partial = False
         self._is_reading_paused = self._is_waiting_for_memory = False
         self._is_stopping = self._is_ending = self._is_discarding = False
-        self._since_s = self._active_s = self._loop.time()
+        self._since_s = self._active_s = self._partial_since_s = self._loop.time()
 
     # --- called by the transport --------------------------------------------------------------------------------
 
@@ -112,6 +112,7 @@ class Session(asyncio.BufferedProtocol):
         self._sending.clear()
         self.expiring.clear()
         self._context.connections.remove(self)
+        self._connection.release()
         self._context.memory.forget(self)
         self._context.memory.give_back(self._claimed_bytes)
         self._claimed_bytes = 0
@@ -131,6 +132,9 @@ class Session(asyncio.BufferedProtocol):
             return
         try:
             requests = self._connection.received(nbytes)
+            if requests or not self._had_partial:
+                self._partial_since_s = self._loop.time()
+            self._had_partial = self._connection.pending_bytes > 0
             if requests:
                 self._active_s = self._loop.time()
                 self._backlog.extend(requests)
@@ -196,12 +200,16 @@ class Session(asyncio.BufferedProtocol):
                 expiring.expire()
         config = self._context.config
         idle_s = now_s - self._active_s
+        if self._is_reading_paused:
+            self._partial_since_s = now_s  # we keep the peer waiting, not it us
         if self._is_discarding:
             if idle_s > LINGER_S:
                 self._transport.abort()
         elif not self._connection.is_open:
             if (now_s - self._since_s) * 1000 > config.handshake_timeout_ms:
                 self.close(f"no handshake within {config.handshake_timeout_ms} ms")
+        elif self._had_partial and (now_s - self._partial_since_s) * 1000 > config.request_receive_timeout_ms:
+            self.close(f"a request was not whole {config.request_receive_timeout_ms} ms after it began")
         elif idle_s * 1000 > config.connections_max_idle_ms and not (self._in_flight and self._sending.is_empty):
             self.close(f"idle for {config.connections_max_idle_ms} ms")
         elif idle_s > SHRINK_AFTER_S and self._connection.buffer_bytes > SMALL_BUFFER_BYTES:

@@ -141,10 +141,10 @@ def lock_and_read(config: BrokerConfig) -> tuple[DataDirectory, MetadataLog]:
     was_used = (path / FORMAT_NAME).exists()
     directory = DataDirectory.open(path)
     try:
-        if was_used and not (path / FILE_NAME).exists() and directory.partitions():
+        if was_used and _is_missing_or_empty(path / FILE_NAME) and directory.partitions():
             raise DataDirectoryError(
-                f"{path / FILE_NAME} is missing, although the directory was used before: without it nobody knows which "
-                f"topics there are. Restore the file from a backup; nothing was changed"
+                f"{path / FILE_NAME} is missing or empty, although the directory was used before: without it nobody "
+                f"knows which topics there are. Restore the file from a backup; nothing was changed"
             )
         metadata_log, cut_bytes = MetadataLog.open(path)
         if cut_bytes:
@@ -158,6 +158,10 @@ def lock_and_read(config: BrokerConfig) -> tuple[DataDirectory, MetadataLog]:
         directory.close()
         raise
     return directory, metadata_log
+
+
+def _is_missing_or_empty(path: Path) -> bool:
+    return not path.exists() or path.stat().st_size == 0
 
 
 def _begin_metadata(directory: DataDirectory, metadata_log: MetadataLog, config: BrokerConfig) -> None:

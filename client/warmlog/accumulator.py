@@ -29,6 +29,8 @@ from warmlog.sent import Refused, Sent
 from warmlog.topic_queues import TopicQueues, WaitingRecord
 
 GRANT_BYTES = 16 * 1024
+GRANTS_BELOW_HIGH_WATER = 16
+"""What is granted and not used must not make `drain` wait: pieces are at most this part of the high-water mark."""
 
 
 class Attention:
@@ -56,6 +58,7 @@ class Accumulator:
         self.failed: list[OutgoingBatch | Refused] = []
         self.buffered_bytes = 0
         self._options = options
+        self._grant_bytes = min(GRANT_BYTES, max(1, options.high_water_bytes // GRANTS_BELOW_HIGH_WATER))
         self._wake = wake
         self._now = now
         self._is_replaying = False
@@ -195,7 +198,7 @@ class Accumulator:
         if needed > free and not self._is_replaying:
             raise self._buffer_full()
         limit = max(size_bytes, min(self._options.batch_bytes, self.topics[batch.topic].max_message_bytes))
-        granted = max(needed, min(GRANT_BYTES, free, limit - batch.granted_bytes))
+        granted = max(needed, min(self._grant_bytes, free, limit - batch.granted_bytes))
         batch.granted_bytes += granted
         self.buffered_bytes += granted
 

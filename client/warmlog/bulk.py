@@ -1,7 +1,7 @@
 """Many records at once: checked as lists, and cut into batches by slicing."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import add
@@ -44,6 +44,7 @@ class BulkRecords:
         now_ms: int,
     ) -> "BulkRecords":
         """TypeError and ValueError for what cannot be sent; without timestamps the records have `now_ms`."""
+        values, keys = _as_sequence("value", values), None if keys is None else _as_sequence("key", keys)
         for name, column in (("keys", keys), ("headers", headers), ("timestamps_ms", timestamps_ms)):
             if column is not None and not isinstance(column, int) and len(column) != len(values):
                 raise ValueError(f"{name} has {len(column)} items for {len(values)} values")
@@ -138,10 +139,15 @@ class BulkRecords:
         return map(content_bytes, values, keys, headers)
 
 
+def _as_sequence(what: str, items: Iterable[object]) -> Sequence[object]:
+    """The items in their order, also those of an iterator; TypeError for what is no list of records or has no order."""
+    if isinstance(items, (str, bytes, bytearray, memoryview, Set, Mapping)):
+        raise TypeError(f"a list of {what}s expected, not one {type(items).__name__}")
+    return items if isinstance(items, Sequence) else list(items)
+
+
 def _all_bytes(what: str, items: Sequence[object]) -> tuple[list[bytes | None], bool]:
     """The items as a list of immutable bytes, and whether none of them is None."""
-    if isinstance(items, (str, bytes, bytearray, memoryview)):
-        raise TypeError(f"a list of {what}s expected, not one {type(items).__name__}")
     types = set(map(type, items))
     if types <= _PLAIN or types <= _NULLABLE:
         return items if isinstance(items, list) else list(items), types <= _PLAIN  # type: ignore[arg-type]

@@ -25,6 +25,10 @@ from warmlog_protocol.messages import ACKS_ALL
 _time_ns = time.time_ns
 
 
+BATCHES_BELOW_HIGH_WATER = 4
+_HAS_FAILED = "the producer has failed; the log says why"
+
+
 class Producer:
     """Sends records to topics. For one thread; any number of its tasks may share a producer.
 
@@ -52,11 +56,14 @@ class Producer:
 
         `linger_ms` is how long a batch that is not full, and none of whose records is awaited, may wait for more.
         `drain` waits while more than `high_water_bytes` (default: 1/16 of `buffer_bytes`) are not acknowledged, and
-        `send` raises BufferFull beyond `buffer_bytes`. A batch is given up `delivery_timeout_ms` after its first
+        `send` raises BufferFull beyond `buffer_bytes`; a batch has at most a quarter of the high-water mark, so that
+        some are on their way while the next one fills up. A batch is given up `delivery_timeout_ms` after its first
         record. `connection` may set any of the fields of ConnectionOptions.
         """
         wire_acks = parse_acks(acks)
         is_idempotent = wire_acks == ACKS_ALL if idempotent is None else idempotent
+        if high_water_bytes is None:
+            high_water_bytes = max(1, buffer_bytes // 16)
         if is_idempotent and wire_acks != ACKS_ALL:
             raise InvalidConfig(f'idempotent=True needs acks="all", not acks={acks!r}')
         self._options = ProducerOptions(
@@ -64,9 +71,9 @@ class Producer:
             is_idempotent=is_idempotent,
             codec=Codec.from_name(compression),
             linger_ms=linger_ms,
-            batch_bytes=batch_bytes,
+            batch_bytes=min(batch_bytes, max(1, high_water_bytes // BATCHES_BELOW_HIGH_WATER)),
             buffer_bytes=buffer_bytes,
-            high_water_bytes=buffer_bytes // 16 if high_water_bytes is None else high_water_bytes,
+            high_water_bytes=high_water_bytes,
             delivery_timeout_ms=delivery_timeout_ms,
             max_in_flight=max_in_flight,
         )
@@ -98,15 +105,20 @@ class Producer:
         return self
 
     async def close(self) -> None:
-        """Wait until all records are settled, disconnect, and raise the error of one that nobody awaited."""
-        running = self._running
+        """Wait until all records are settled, disconnect, and raise the error of one that nobody awaited.
+
+        From the call on, nothing more can be sent.
+        """
+        running, self._running = self._running, None
         if running is None:
             return
+        has_failed = running.has_failed
+        self._plain, self._attention, self._add_keyed = {}, Attention(), _no_short_way
         try:
-            await self.flush()
+            await running.flush()
+            if has_failed:
+                raise ClientClosed(_HAS_FAILED)
         finally:
-            self._running, self._plain, self._attention = None, {}, Attention()
-            self._add_keyed = _no_short_way
             await running.stop()
 
     async def __aenter__(self) -> Self:
@@ -199,7 +211,7 @@ class Producer:
         if self._running is None:
             raise ClientClosed("the producer is closed" if self._is_started else "the producer is not started")
         if self._running.has_failed:
-            raise ClientClosed("the producer has failed; the log says why")
+            raise ClientClosed(_HAS_FAILED)
         return self._running
 
 

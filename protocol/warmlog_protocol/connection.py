@@ -103,6 +103,10 @@ class ServerConnection:
         """Makes the shared buffer this large: large while data flows, small while the connection idles."""
         self._frames.use_buffer(buffer_bytes)
 
+    def release(self) -> None:
+        """Lets go of the buffers: the connection is lost. What still refers to this object may live on for a while."""
+        self._frames.release()
+
     def received(self, count: int) -> list[Request]:
         """The requests that the last `count` bytes completed.
 

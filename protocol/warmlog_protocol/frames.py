@@ -176,6 +176,11 @@ class FrameBuffer:
             self._shared[: len(pending)] = pending
             self._buffer, self._start, self._end = self._shared, 0, len(pending)
 
+    def release(self) -> None:
+        """Lets go of all memory: nothing more will be received."""
+        self._shared = self._buffer = memoryview(bytearray(HEAD_BYTES))
+        self._start = self._end = 0
+
     def _next_sizes(self) -> tuple[int, int] | None:
         """Bytes of the next frame, its size field included, and of its header; None when not even its head is here."""
         if self._end - self._start < HEAD_BYTES:

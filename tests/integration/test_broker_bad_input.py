@@ -3,6 +3,7 @@
 import os
 import random
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -245,6 +246,27 @@ def test_a_peer_that_sends_no_more_still_gets_its_answers(broker: BrokerProcess)
         for correlation_id in ids:
             client.produced(correlation_id)
         client.wait_for_end()
+
+
+def test_a_request_that_never_becomes_whole_ends_its_connection(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", request_receive_timeout_ms=500) as broker:
+        with WireClient(broker.address) as stalled, WireClient(broker.address) as other:
+            stalled.socket.sendall(struct.pack(">II", 90_000_000, 20) + b"x" * 1000)
+            stalled.wait_for_end()
+            other.create_topic("t")
+        wait_for_log(broker, "a request was not whole 500 ms after it began")
+
+
+def test_what_lost_connections_had_sent_in_part_is_given_back(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        before_kib = resident_kib(broker.pid)
+        for _ in range(40):
+            with WireClient(broker.address) as client:
+                client.socket.sendall(struct.pack(">II", 20_000_000, 20) + bytes(8_000_000))
+        deadline_s = time.monotonic() + 10
+        while resident_kib(broker.pid) > before_kib + 100_000:  # of 320 MB; some of it may stay with malloc
+            assert time.monotonic() < deadline_s, "the memory of lost connections is still held"
+            time.sleep(0.1)
 
 
 def test_an_idle_connection_is_closed_and_one_that_waits_is_not(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_the_short_way_is_open_for_plain_records_only() -> None:
 
 
 def test_memory_is_granted_in_pieces_and_comes_back() -> None:
-    accumulator, topic, _ = make(batch_bytes=100_000)
+    accumulator, topic, _ = make(batch_bytes=100_000, high_water_bytes=1_000_000)
     batch = batch_of(add(accumulator, topic))
     assert accumulator.buffered_bytes == batch.granted_bytes == GRANT_BYTES
     for _ in range(200):

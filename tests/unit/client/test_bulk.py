@@ -51,6 +51,14 @@ def test_with_one_partition_records_with_and_without_keys_keep_their_order() -> 
     assert list(records.by_partition(1)) == [(None, records)]
 
 
+def test_iterators_are_taken_in_their_order_and_what_has_no_order_is_refused() -> None:
+    records = BulkRecords.check((b"%d" % i for i in range(3)), map(bytes, [b"k"] * 3), None, None, NOW_MS)  # type: ignore[arg-type]
+    assert (records.values, records.keys) == ([b"0", b"1", b"2"], [b"k", b"k", b"k"])
+    for wrong in ({b"a"}, {b"a": 1}, b"abc", "abc"):
+        with pytest.raises(TypeError, match="a list of values expected"):
+            BulkRecords.check(wrong, None, None, None, NOW_MS)  # type: ignore[arg-type]
+
+
 def test_every_column_is_cut_alike() -> None:
     count = 50
     records = BulkRecords.check(

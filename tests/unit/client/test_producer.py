@@ -394,6 +394,32 @@ async def test_a_bug_in_the_sender_fails_everything_and_hangs_nothing(monkeypatc
         assert broker.connections == 0
 
 
+async def test_nothing_can_be_sent_once_close_has_begun() -> None:
+    async with FakeBroker(t=1) as broker:
+        client = producer(broker)
+        await client.start()
+        await client.send(TOPIC, b"")
+        broker.faults.append(Fault.HOLD)
+        last = client.send(TOPIC, b"last")
+        closing = asyncio.create_task(client.close())
+        await asyncio.sleep(0.01)
+        with pytest.raises(warmlog.ClientClosed):
+            client.send(TOPIC, b"too late")
+        broker.release()
+        await asyncio.wait_for(closing, 5)
+        assert (await last).offset == 1
+
+
+@pytest.mark.parametrize("high_water_bytes", [None, 50_000])
+async def test_a_small_buffer_never_fills_when_every_send_is_drained(high_water_bytes: int | None) -> None:
+    async with FakeBroker(t=1) as broker:
+        async with producer(broker, buffer_bytes=100_000, high_water_bytes=high_water_bytes) as client:
+            for _ in range(3000):
+                client.send(TOPIC, b"x" * 100)
+                await client.drain()
+        assert len(broker.topics[TOPIC][0].values()) == 3000
+
+
 @pytest.mark.parametrize("is_topic_known", [True, False])
 async def test_an_event_loop_that_ends_leaves_nobody_waiting_for_what_nobody_sends_any_more(
     is_topic_known: bool,
