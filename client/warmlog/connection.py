@@ -177,8 +177,11 @@ class Connection(asyncio.BufferedProtocol):
     # --- within -----------------------------------------------------------------------------------------------------
 
     def _write(self) -> None:
-        if self._transport is not None and self._outgoing and self._lost is None:
-            self._transport.writelines(self._outgoing)
+        transport = self._transport
+        # Closing: asyncio of Python 3.12 to 3.13.5 would watch the descriptor of the lost socket for writing, which the
+        # next connection gets (https://github.com/python/cpython/issues/136234).
+        if transport is not None and self._outgoing and self._lost is None and not transport.is_closing():
+            transport.writelines(self._outgoing)
         self._outgoing = []
 
     def _time_out(self, request: str, timeout_s: float) -> None:

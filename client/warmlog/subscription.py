@@ -105,6 +105,8 @@ class Subscription:
     async def limit(self, until: Points | None) -> None:
         """Let every partition end there, from now on; None: never."""
         isolation = self._options.isolation
+        if isinstance(until, Mapping) and (strangers := sorted(until.keys() - self.readers.keys())):
+            raise ValueError(f"until names {strangers}, which this consumer does not read: it would never end")
         ends = {} if until is None else await resolve(self.cluster, until, self.readers, isolation)
         self._put_back_hand()
         for place, reader in self.readers.items():

@@ -56,6 +56,12 @@ async def test_an_empty_topic_ends_at_once() -> None:
         assert await asyncio.wait_for(values_until(client), 5) == []
 
 
+async def test_an_end_in_a_partition_that_is_not_read_is_refused_as_it_would_never_come() -> None:
+    async with FakeBroker(t=1) as broker, warmlog.Consumer(broker.address, topics=["t"]) as client:
+        with pytest.raises(ValueError, match=r"until names .*'zz'"):
+            await asyncio.wait_for(values_until(client, {("zz", 0): 5}), 5)
+
+
 async def test_without_until_it_waits_for_what_comes() -> None:
     async with FakeBroker(t=1) as broker, consumer(broker) as client:
         batches = client.batches()
