@@ -178,8 +178,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write(self) -> None:
         transport = self._transport
-        # Closing: asyncio of Python 3.12 to 3.13.5 would watch the descriptor of the lost socket for writing, which the
-        # next connection gets (https://github.com/python/cpython/issues/136234).
+        # Closing: asyncio since Python 3.12, until this was mended late in 2025, would go on watching the descriptor of
+        # a lost socket, which the next connection gets (https://github.com/python/cpython/issues/136234).
         if transport is not None and self._outgoing and self._lost is None and not transport.is_closing():
             transport.writelines(self._outgoing)
         self._outgoing = []
