@@ -52,6 +52,8 @@ class Flusher:
         self._urgent: dict[Partition, None] = {}
         self._due_s: dict[Partition, float] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_s = 0.0
+        """When the timer rings; uvloop's handle does not know it when that is now."""
         self._is_scheduled = self._is_flushing = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -123,9 +125,10 @@ class Flusher:
     def _set_timer(self, due_s: float) -> None:
         """Sees to it that the timer rings at `due_s`, or before."""
         if self._timer is not None:
-            if self._timer.when() <= due_s:
+            if self._timer_s <= due_s:
                 return
             self._timer.cancel()
+        self._timer_s = due_s
         self._timer = self._loop.call_at(due_s, self._timer_rang)
 
     def _timer_rang(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from unit.broker.conftest import NOW_MS, MakePartition
 from warmlog_broker.flusher import Flusher
@@ -137,6 +138,22 @@ async def test_what_is_due_while_a_flush_runs_is_flushed_after_it(
     await asyncio.sleep(0.02)
     disk.may_go_on.set()
     await done(first, second)
+
+
+def test_appends_that_are_due_at_once_are_flushed_on_either_loop(make_partition: MakePartition) -> None:
+    """uvloop gives another kind of handle for what is due now."""
+
+    async def scenario() -> None:
+        flusher = Flusher(Path(), threads=1, syncfs_files=0, outbox=Outbox(), on_flushed=lambda partitions: None)
+        partitions = [make_partition(number, flush_ms=str(number)) for number in range(3)]
+        waiters = [append(partition, flusher, is_waited_for=False) for _ in range(5) for partition in partitions]
+        await done(*waiters)
+        await flusher.flush_all()
+        flusher.close()
+
+    for loop_factory in (asyncio.new_event_loop, uvloop.new_event_loop):
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.run(scenario())
 
 
 async def test_flush_messages_starts_a_flush(flusher: Flusher, make_partition: MakePartition) -> None:
