@@ -1,8 +1,10 @@
 """A real broker, as a process of its own, for tests: started, killed, started again on the same directory."""
 
 import os
+import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +16,22 @@ from typing import Self
 READY = re.compile(r"ready, listening on (?P<host>\S+):(?P<port>\d+)")
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
+
+
+def port_to_keep() -> int:
+    """A free port below those that the system gives out by itself.
+
+    While the broker is down, nobody else is given it: not even a client that dials it again and again, which the system
+    may connect to itself when its own end happens to get the same number.
+    """
+    while True:
+        port = random.randrange(15_000, 32_000)
+        with socket.socket() as candidate:
+            try:
+                candidate.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
 
 
 class BrokerFailed(Exception):
@@ -36,7 +54,7 @@ class BrokerProcess:
         self.settings = {name.replace("_", "."): _as_text(value) for name, value in settings.items()}
         self.environment = environment or {}
         self.host = "127.0.0.1"
-        self.port = 0
+        self.port = port_to_keep()
         self.process: subprocess.Popen[str] | None = None
         self._lines: list[str] = []
         self._reader: threading.Thread | None = None
@@ -68,7 +86,7 @@ class BrokerProcess:
 
     @property
     def arguments(self) -> list[str]:
-        """The command line. A restart asks for the port that the first start was given."""
+        """The command line. A restart asks for the same port."""
         command = [sys.executable, "-m", "warmlog_broker", "--data-dir", str(self.data_dir)]
         command += ["--listen", f"{self.host}:{self.port}"]
         for name, value in self.settings.items():
