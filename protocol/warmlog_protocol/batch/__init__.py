@@ -1,7 +1,7 @@
 """Record batches, in columns (magic 3) and in rows (magic 2): what a producer seals is what lies on disk and is read.
 
 `header` is what both formats begin with, `columns` and `rows` are their bodies, `batch` makes, reads and translates
-whole batches.
+whole batches, `filtering` rewrites them.
 """
 
 from warmlog_protocol.batch.batch import (
@@ -19,6 +19,7 @@ from warmlog_protocol.batch.batch import (
 from warmlog_protocol.batch.column_data import Columns, columns_of
 from warmlog_protocol.batch.columns import decode_columns, encode_columns
 from warmlog_protocol.batch.control import ControlType, EndTxnMarker
+from warmlog_protocol.batch.filtering import filter_batch, recompress_batch
 from warmlog_protocol.batch.header import (
     CRC_START,
     HEADER_BYTES,
@@ -70,11 +71,13 @@ __all__ = [
     "encode_columns",
     "encode_end_txn_marker",
     "encode_rows",
+    "filter_batch",
     "iter_batches",
     "pack_header",
     "placement_prefix",
     "read_batch",
     "read_header",
+    "recompress_batch",
     "restamp_producer",
     "seal_batch",
     "seal_columns",

@@ -6,7 +6,7 @@ lists of one item a record.
 
 from collections.abc import Sequence
 from io import BytesIO
-from itertools import islice, repeat
+from itertools import compress, islice, repeat
 from operator import ge
 
 from warmlog_protocol.batch.int_column import IntColumn, pack_ints
@@ -91,6 +91,41 @@ class Columns:
             return [[] for _ in range(self.count)]
         read = BytesIO(self.headers).read
         return [decode_headers(read(length)) for length in self.header_lengths]
+
+    def select(self, keep: Sequence[object]) -> "Columns":
+        """The records for which `keep`, one item a record, is true; at least one must be.
+
+        Records are not made into objects one by one; headers are not decoded.
+        """
+        offset_deltas = pack_ints(list(compress(self.offset_delta_list(), keep)))
+        timestamp_deltas_ms = self.timestamp_deltas_ms.select(keep)
+        earliest_ms = min(timestamp_deltas_ms)
+        if earliest_ms:
+            timestamp_deltas_ms = pack_ints([delta - earliest_ms for delta in timestamp_deltas_ms.tolist()])
+        selected = Columns(
+            offset_deltas.count,
+            base_timestamp_ms=self.base_timestamp_ms + earliest_ms,
+            timestamp_deltas_ms=timestamp_deltas_ms,
+            value_lengths=self.value_lengths.select(keep),
+            values=_select_data(self.values, self.value_lengths, keep),
+            offset_deltas=offset_deltas,
+            delete_horizon_ms=self.delete_horizon_ms,
+        )
+        if self.key_lengths is not None and (key_lengths := self.key_lengths.select(keep)).largest():
+            selected.key_lengths, selected.keys = key_lengths, _select_data(self.keys, self.key_lengths, keep)
+        if self.header_lengths is not None and (header_lengths := self.header_lengths.select(keep)).largest():
+            read = BytesIO(self.headers).read
+            kept = compress(map(read, self.header_lengths), keep)
+            selected.header_lengths, selected.headers = header_lengths, memoryview(b"".join(kept))
+        return selected
+
+    def with_delete_horizon(self, delete_horizon_ms: int) -> "Columns":
+        """The same records with that horizon."""
+        copied = Columns.__new__(Columns)
+        for name in Columns.__slots__:
+            setattr(copied, name, getattr(self, name))
+        copied.delete_horizon_ms = delete_horizon_ms
+        return copied
 
 
 def empty_columns(base_timestamp_ms: int) -> Columns:
@@ -206,3 +241,10 @@ def _split(data: memoryview, lengths: IntColumn) -> list[bytes | None]:
     else:
         items = list(map(read, [length - 1 for length in lengths.tolist()]))
     return items
+
+
+def _select_data(data: memoryview, lengths: IntColumn, keep: Sequence[object]) -> memoryview:
+    """The data of the kept records, without gaps; `lengths` are one more than the length, 0 for null."""
+    read = BytesIO(data).read
+    sizes = [length - 1 if length else 0 for length in lengths]
+    return memoryview(b"".join(compress(map(read, sizes), keep)))

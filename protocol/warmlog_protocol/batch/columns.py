@@ -33,7 +33,7 @@ from warmlog_protocol.batch.int_column import IntColumn, pack_ints, read_column
 from warmlog_protocol.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
 from warmlog_protocol.errors import CorruptBatch, MessageTooLarge
 
-__all__ = ["Columns", "IntColumn", "decode_columns", "encode_columns"]
+__all__ = ["Columns", "IntColumn", "decode_columns", "encode_columns", "repack_columns"]
 
 HAS_KEYS = 1 << 0
 HAS_HEADERS = 1 << 1
@@ -94,6 +94,15 @@ def decode_columns(
     columns.delete_horizon_ms = delete_horizon_ms
     _take_data(columns, rest, position)
     return columns
+
+
+def repack_columns(
+    header: BatchHeader, body: memoryview, codec: Codec, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+) -> bytes:
+    """The same columns, packed by `codec`; they are not read. CorruptBatch when `body` cannot be unpacked."""
+    _, _, rest = _open_body(header, body, max_decompressed_bytes)
+    prefix_bytes = _PREFIX.size + (_HORIZON.size if header.has_delete_horizon else 0)
+    return bytes(body[:prefix_bytes]) + compress(codec, bytes(rest))
 
 
 def _add_column(parts: list[bytes | memoryview], column: IntColumn) -> None:

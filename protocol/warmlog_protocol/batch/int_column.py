@@ -7,7 +7,7 @@ record. On a little-endian machine they are read in place; on a big-endian one `
 import sys
 from array import array
 from collections.abc import Iterator, Sequence
-from itertools import repeat
+from itertools import compress, repeat
 
 from warmlog_protocol.errors import CorruptBatch
 
@@ -72,6 +72,12 @@ class IntColumn:
         if self.width == 0:
             return 0 if self.constant else self.count
         return bytes(self.data).count(0) if self.width == 1 else self.tolist().count(0)
+
+    def select(self, keep: Sequence[object]) -> "IntColumn":
+        """The values for which `keep`, one item a value, is true."""
+        if self.width == 0:
+            return IntColumn.constant_of(self.constant, sum(map(bool, keep)))
+        return pack_ints(list(compress(self.tolist(), keep)))
 
     def __len__(self) -> int:
         return self.count

@@ -1,0 +1,69 @@
+"""Batches with some of their records taken out, or packed by another codec: what the broker rewrites.
+
+The magic stays: columns are filtered column by column, rows are decoded and written again. Offsets (the last offset
+delta too, so that a batch covers the offsets that it always covered), timestamps, codec, producer fields and leader
+epoch stay as they are; the base and the max timestamp are those of the records that are left.
+
+A delete horizon is the time from which tombstones may go, or the marker of a transaction that left nothing. Attributes
+bit 6 says that there is one; rows have it in the base timestamp, columns in their body (see `header` and `columns`).
+"""
+
+from collections.abc import Sequence
+
+from warmlog_protocol.batch.batch import RecordBatch, empty_batch, seal_columns, seal_rows
+from warmlog_protocol.batch.column_data import Columns
+from warmlog_protocol.batch.columns import repack_columns
+from warmlog_protocol.batch.header import CODEC_BITS, HEADER_BYTES, MAGIC_COLUMNS, BatchHeader, seal_batch
+from warmlog_protocol.compression import (
+    DEFAULT_MAX_DECOMPRESSED_BYTES,
+    Codec,
+    compress_rows,
+    decompress_rows,
+)
+
+
+def filter_batch(batch: RecordBatch, keep: Sequence[object], *, delete_horizon_ms: int | None = None) -> bytes:
+    """The batch with the records for which `keep` is true, one item a record; its own bytes when nothing changes.
+
+    Without a record left it is the batch's header with count 0. `delete_horizon_ms` sets the horizon, which otherwise
+    stays. CorruptBatch when the body is malformed.
+    """
+    header, columns = batch.header, batch.columns
+    if len(keep) != columns.count:
+        raise ValueError(f"{len(keep)} marks for {columns.count} records")
+    keeps_all = all(keep)
+    if keeps_all and (delete_horizon_ms is None or not columns.count):
+        return bytes(batch.buffer)
+    if not any(keep):
+        return empty_batch(header)
+    kept = columns if keeps_all else columns.select(keep)
+    if delete_horizon_ms is not None:
+        kept = kept.with_delete_horizon(delete_horizon_ms)
+    header = header._replace(max_timestamp_ms=_max_timestamp_ms(header, kept))
+    return seal_columns(header, kept) if header.magic == MAGIC_COLUMNS else seal_rows(header, kept)
+
+
+def recompress_batch(
+    batch: RecordBatch, codec: Codec, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+) -> bytes:
+    """The batch packed by `codec`: its own bytes when it is already, is empty, or is a control batch.
+
+    The records are not looked at. CorruptBatch when the body cannot be unpacked.
+    """
+    header = batch.header
+    if header.codec is codec or not header.record_count or header.is_control:
+        return bytes(batch.buffer)
+    body = batch.buffer[HEADER_BYTES:]
+    if header.magic == MAGIC_COLUMNS:
+        repacked = repack_columns(header, body, codec, max_decompressed_bytes=max_decompressed_bytes)
+    else:
+        unpacked = decompress_rows(header.codec, body, limit_bytes=max_decompressed_bytes)
+        repacked = compress_rows(codec, unpacked)
+    return seal_batch(header._replace(attributes=header.attributes & ~CODEC_BITS | codec), repacked)
+
+
+def _max_timestamp_ms(header: BatchHeader, kept: Columns) -> int:
+    """With the time of appending the header's is every record's."""
+    if header.is_log_append_time:
+        return header.max_timestamp_ms
+    return kept.base_timestamp_ms + kept.timestamp_deltas_ms.largest()
