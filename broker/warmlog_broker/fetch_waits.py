@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from warmlog_broker.log.log import ReadBound
+from warmlog_broker.log.bounds import ReadBound
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
 from warmlog_broker.outbox import Outbox
 from warmlog_broker.partition import Partition

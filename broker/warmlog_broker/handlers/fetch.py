@@ -12,8 +12,8 @@ from uuid import UUID
 
 from warmlog_broker.fetch_waits import WantedRead
 from warmlog_broker.handlers.failures import own_failure
+from warmlog_broker.log.bounds import ReadBound
 from warmlog_broker.log.file_records import FileSlice
-from warmlog_broker.log.log import ReadBound
 from warmlog_broker.partition import Partition, read_bound
 from warmlog_broker.sending import read_through
 from warmlog_broker.services import Asker, Services

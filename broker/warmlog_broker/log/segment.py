@@ -1,7 +1,6 @@
 """One segment of a log: a `.log` file, its offset index and its time index, under one base offset.
 
-File names are the base offset in 20 digits and `.log`, `.index` or `.timeindex`; a suffix such as `.deleted` comes
-after that. A `.txnindex`, which Kafka writes for transactions, is renamed and deleted along with them.
+`segment_files` says what the files are called, `rolling` when a batch needs the next segment.
 
 **Order of writing.** The batch goes to the `.log` first; index entries follow, and a failure of theirs is no failure
 of the append, for everything but the `.log` can be rebuilt from it.
@@ -26,9 +25,16 @@ from warmlog_broker.log.batch_scan import BatchPosition, DamagedLog
 from warmlog_broker.log.checkpoints import sync_directory
 from warmlog_broker.log.file_records import FileRecords, FileSlice
 from warmlog_broker.log.open_files import OpenFile, OpenFiles
-from warmlog_broker.log.segment_indexes import IndexBuilder, SegmentConfig, SegmentIndexes
+from warmlog_broker.log.segment_files import (
+    LOG_KIND,
+    OFFSET_INDEX_KIND,
+    TIME_INDEX_KIND,
+    SegmentFiles,
+    segment_file_name,
+)
+from warmlog_broker.log.segment_indexes import SegmentConfig, SegmentIndexes
 from warmlog_broker.log.segment_lookup import SegmentLookup, TimestampAndOffset
-from warmlog_broker.log.segment_recovery import OnBatch, SegmentRecovery, StepOver, keep_bytes, walk_valid_batches
+from warmlog_broker.log.segment_recovery import OnBatch, SegmentRecovery, StepOver, check_and_index
 from warmlog_broker.log.time_index import NO_TIMESTAMP, TimestampOffset
 from warmlog_protocol.errors import WarmlogError
 
@@ -42,25 +48,14 @@ __all__ = [
     "SegmentRecovery",
     "TimestampAndOffset",
     "Unflushed",
-    "segment_file_name",
 ]
 
 logger = logging.getLogger(__name__)
-
-LOG_KIND = ".log"
-OFFSET_INDEX_KIND = ".index"
-TIME_INDEX_KIND = ".timeindex"
-TRANSACTION_INDEX_KIND = ".txnindex"
 
 _new_tuple = tuple.__new__
 
 _UNKNOWN = -2
 """A timestamp that has not been read yet."""
-
-
-def segment_file_name(base_offset: int, kind: str, suffix: str = "") -> str:
-    """The name of a segment's file; `kind` begins with a dot, `suffix` is empty or does."""
-    return f"{base_offset:020d}{kind}{suffix}"
 
 
 class SegmentOffsetOverflow(WarmlogError):
@@ -100,12 +95,11 @@ class LogSegment:
         "_is_ready_for_appends",
         "_largest",
         "_lookup",
-        "_suffix",
         "base_offset",
         "bytes_since_last_index_entry",
         "config",
         "created_ms",
-        "directory",
+        "files",
         "indexes",
         "records",
         "roll_jitter_ms",
@@ -113,9 +107,7 @@ class LogSegment:
 
     def __init__(
         self,
-        directory: Path,
-        base_offset: int,
-        suffix: str,
+        files: SegmentFiles,
         *,
         config: SegmentConfig,
         records: FileRecords,
@@ -124,15 +116,15 @@ class LogSegment:
         roll_jitter_ms: int,
     ) -> None:
         """Use `open`."""
-        self.directory = directory
+        base_offset = files.base_offset
         self.base_offset = base_offset
+        self.files = files
         self.config = config
         self.records = records
         self.indexes = indexes
         self.created_ms = created_ms
         self.roll_jitter_ms = roll_jitter_ms
         self.bytes_since_last_index_entry = 0
-        self._suffix = suffix
         self._lookup = SegmentLookup(base_offset, records, indexes)
         self._index_interval_bytes = config.index_interval_bytes
         self._is_directory_dirty = records.is_new
@@ -171,9 +163,7 @@ class LogSegment:
             open_files=open_files,
         )
         return cls(
-            directory,
-            base_offset,
-            suffix,
+            SegmentFiles(directory, base_offset, suffix, records, indexes),
             config=config,
             records=records,
             indexes=indexes,
@@ -183,6 +173,11 @@ class LogSegment:
 
     def __repr__(self) -> str:
         return f"LogSegment({self.path}, {self.size_bytes} bytes)"
+
+    @property
+    def directory(self) -> Path:
+        """The partition's."""
+        return self.files.directory
 
     @property
     def path(self) -> Path:
@@ -224,43 +219,6 @@ class LogSegment:
             self._add_index_entries(last_offset, position, largest)
         self.bytes_since_last_index_entry += len(prefix) + len(covered)
         return position
-
-    def should_roll(
-        self,
-        *,
-        incoming_bytes: int,
-        incoming_last_offset: int,
-        incoming_max_timestamp_ms: int,
-        segment_bytes: int,
-        segment_ms: int,
-        now_ms: int,
-    ) -> bool:
-        """Whether a batch like that needs a new segment.
-
-        It does when this one would grow too large, is too old (an empty one never is), has a full index, or when the
-        batch's offset is too far from the base offset.
-        """
-        size_bytes = self.records.size_bytes
-        return (
-            size_bytes > segment_bytes - incoming_bytes
-            or not 0 <= incoming_last_offset - self.base_offset <= MAX_RELATIVE_OFFSET
-            or self.indexes.are_full()
-            or (
-                size_bytes > 0
-                and self.time_waited_for_roll_ms(now_ms, incoming_max_timestamp_ms) > segment_ms - self.roll_jitter_ms
-            )
-        )
-
-    def time_waited_for_roll_ms(self, now_ms: int, incoming_max_timestamp_ms: int) -> int:
-        """The age that segment.ms limits: from the first batch's timestamp to the incoming one's.
-
-        So a stream of old records never rolls by time (KAFKA-4099). If the first batch has no timestamp it is the time
-        since the segment was created or opened.
-        """
-        first_ms = self.first_batch_timestamp_ms()
-        if first_ms is not None and first_ms >= 0:
-            return incoming_max_timestamp_ms - first_ms
-        return now_ms - self.created_ms
 
     def first_batch_timestamp_ms(self) -> int | None:
         """The first batch's max timestamp, -1 if it has none or is damaged; None for an empty segment. Read once."""
@@ -392,29 +350,19 @@ class LogSegment:
         With `step_over`, damage that it gives a position for is left where it is, and the check goes on there. What is
         cut is first copied to the new file `keep_cut_bytes_in`, if given. Nothing but that copy is synced on return.
         """
-        self.indexes.reset()
-        builder = IndexBuilder(self.indexes, self._index_interval_bytes)
-        found_bytes = self.size_bytes
-        valid_bytes, reason = walk_valid_batches(
+        recovery, builder = check_and_index(
             self.records,
-            self.base_offset,
-            self.base_offset + MAX_RELATIVE_OFFSET + 1,
+            self.indexes,
             on_batch,
-            lambda header, position: builder.add(
-                header.last_offset, header.max_timestamp_ms, position, header.size_bytes
-            ),
-            None if step_over is None else lambda error: _indexed_behind(builder, step_over(error)),
+            index_interval_bytes=self._index_interval_bytes,
+            step_over=step_over,
+            keep_cut_bytes_in=keep_cut_bytes_in,
         )
-        kept_in = None
-        if valid_bytes < found_bytes and keep_cut_bytes_in is not None:
-            kept_in = keep_bytes(self.records.open_file(), valid_bytes, found_bytes, keep_cut_bytes_in)
-        cut_bytes = self.records.truncate_to(valid_bytes)
-        builder.finish()
         self._largest = builder.largest
         self.bytes_since_last_index_entry = builder.bytes_since_last_entry
         self._first_batch_timestamp_ms = _UNKNOWN
         self._is_ready_for_appends = False
-        return SegmentRecovery(valid_bytes, cut_bytes, reason, kept_in)
+        return recovery
 
     def truncate_to(self, offset: int, now_ms: int) -> int:
         """Drops the batch that holds `offset` and all after it; returns the number of bytes dropped. Nothing is synced.
@@ -428,21 +376,8 @@ class LogSegment:
             self.created_ms = now_ms
             self._first_batch_timestamp_ms = _UNKNOWN
         self.bytes_since_last_index_entry = 0
-        self._largest = self._largest_by_scan()
+        self._largest = self._lookup.largest_timestamp()
         return dropped_bytes
-
-    def _largest_by_scan(self) -> TimestampOffset:
-        """The largest timestamp: the last entry of the time index, or a later one in the log behind that entry."""
-        time_index, offset_index = self.indexes.for_times(), self.indexes.for_offsets()
-        if time_index is None or offset_index is None:
-            largest, start = TimestampOffset(NO_TIMESTAMP, self.base_offset), 0
-        else:
-            largest = time_index.last_entry
-            start = offset_index.lookup(largest.offset).position
-        for header, _ in self.records.batches(start):
-            if header.max_timestamp_ms > largest.timestamp_ms:
-                largest = TimestampOffset(header.max_timestamp_ms, header.last_offset)
-        return largest
 
     # Flushing
 
@@ -482,42 +417,18 @@ class LogSegment:
 
     def change_suffix(self, old: str, new: str) -> None:
         """Renames the files, such as from "" to ".deleted": the .log first, and of the others those that exist."""
-        if self._suffix != old:
-            raise ValueError(f"{self.path} does not end with the suffix {old!r}")
-        transaction_index = self._file(TRANSACTION_INDEX_KIND)
-        self._suffix = new
-        self.records.rename_to(self._file(LOG_KIND))
-        self.indexes.offset.rename_to(self._file(OFFSET_INDEX_KIND))
-        self.indexes.time.rename_to(self._file(TIME_INDEX_KIND))
-        if transaction_index.exists():
-            transaction_index.replace(self._file(TRANSACTION_INDEX_KIND))
+        self.files.change_suffix(old, new)
 
     def update_directory(self, directory: Path) -> None:
         """Notes that the partition's directory has been renamed to `directory`."""
-        self.directory = directory
-        self.records.moved_to(self._file(LOG_KIND))
-        self.indexes.offset.moved_to(self._file(OFFSET_INDEX_KIND))
-        self.indexes.time.moved_to(self._file(TIME_INDEX_KIND))
+        self.files.moved_to(directory)
 
     def delete(self) -> None:
         """Unlinks all files, whichever there are, and raises the first error after having tried each.
 
         Slices in other hands stay readable; the segment itself is closed.
         """
-        first_error: OSError | None = None
-        transaction_index = self._file(TRANSACTION_INDEX_KIND)
-        for delete in (
-            self.records.delete,
-            self.indexes.offset.delete,
-            self.indexes.time.delete,
-            lambda: transaction_index.unlink(missing_ok=True),
-        ):
-            try:
-                delete()
-            except OSError as error:
-                first_error = first_error or error
-        if first_error is not None:
-            raise first_error
+        self.files.delete()
 
     def close(self, *, sync: bool = True) -> None:
         """Finishes the indexes, trims, syncs and closes everything. Closing again is harmless.
@@ -537,15 +448,4 @@ class LogSegment:
 
     def close_handles(self) -> None:
         """Lets go of files and maps without changing a file: for a disk that has failed."""
-        self.indexes.offset.close_handles()
-        self.indexes.time.close_handles()
-        self.records.close_handles()
-
-    def _file(self, kind: str) -> Path:
-        return self.directory / segment_file_name(self.base_offset, kind, self._suffix)
-
-
-def _indexed_behind(builder: IndexBuilder, position: int | None) -> int | None:
-    """`position`, where a walk goes on behind damage, with an index entry to come: no batch before leads there."""
-    builder.must_index_next_batch()
-    return position
+        self.files.close_handles()

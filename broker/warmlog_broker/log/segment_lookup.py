@@ -86,6 +86,19 @@ class SegmentLookup:
                 return _first_record_from(batch, largest.timestamp_ms, self._base_offset)
         return None
 
+    def largest_timestamp(self) -> TimestampOffset:
+        """The largest timestamp: the last entry of the time index, or a later one in the log behind that entry."""
+        time_index, offset_index = self._indexes.for_times(), self._indexes.for_offsets()
+        if time_index is None or offset_index is None:
+            largest, start = TimestampOffset(NO_TIMESTAMP, self._base_offset), 0
+        else:
+            largest = time_index.last_entry
+            start = offset_index.lookup(largest.offset).position
+        for header, _ in self._records.batches(start):
+            if header.max_timestamp_ms > largest.timestamp_ms:
+                largest = TimestampOffset(header.max_timestamp_ms, header.last_offset)
+        return largest
+
     def _find_without(self, entry: OffsetPosition, index: OffsetIndex, offset: int) -> BatchPosition | None:
         """Finds `offset` without `entry`, at whose position its batch is not.
 

@@ -11,9 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from warmlog_broker.log.abstract_index import MAX_RELATIVE_OFFSET
 from warmlog_broker.log.batch_scan import DamagedLog, ReadBatch
 from warmlog_broker.log.file_records import FileRecords
 from warmlog_broker.log.open_files import OpenFile
+from warmlog_broker.log.segment_indexes import IndexBuilder, SegmentIndexes
 from warmlog_protocol.batch.header import BatchHeader
 from warmlog_protocol.errors import CorruptBatch, InvalidRecord
 
@@ -35,6 +37,41 @@ class SegmentRecovery(NamedTuple):
     """Why the log was cut at `valid_bytes`; empty when nothing was cut."""
     kept_in: Path | None
     """Where the cut bytes are; None when they were not to be kept, or were all zeros."""
+
+
+def check_and_index(
+    records: FileRecords,
+    indexes: SegmentIndexes,
+    on_batch: OnBatch,
+    *,
+    index_interval_bytes: int,
+    step_over: StepOver | None,
+    keep_cut_bytes_in: Path | None,
+) -> tuple[SegmentRecovery, IndexBuilder]:
+    """Does what `LogSegment.recover` says: the result, and the builder of the indexes with what it has seen last."""
+    indexes.reset()
+    builder = IndexBuilder(indexes, index_interval_bytes)
+    found_bytes = records.size_bytes
+    valid_bytes, reason = walk_valid_batches(
+        records,
+        indexes.base_offset,
+        indexes.base_offset + MAX_RELATIVE_OFFSET + 1,
+        on_batch,
+        lambda header, position: builder.add(header.last_offset, header.max_timestamp_ms, position, header.size_bytes),
+        None if step_over is None else lambda error: _indexed_behind(builder, step_over(error)),
+    )
+    kept_in = None
+    if valid_bytes < found_bytes and keep_cut_bytes_in is not None:
+        kept_in = keep_bytes(records.open_file(), valid_bytes, found_bytes, keep_cut_bytes_in)
+    cut_bytes = records.truncate_to(valid_bytes)
+    builder.finish()
+    return SegmentRecovery(valid_bytes, cut_bytes, reason, kept_in), builder
+
+
+def _indexed_behind(builder: IndexBuilder, position: int | None) -> int | None:
+    """`position`, where a walk goes on behind damage, with an index entry to come: no batch before leads there."""
+    builder.must_index_next_batch()
+    return position
 
 
 def walk_valid_batches(

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from warmlog_broker.fetch_waits import ANSWERS_A_TURN, FetchWaits, WantedRead, readable_bytes
-from warmlog_broker.log.log import ReadBound
+from warmlog_broker.log.bounds import ReadBound
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
 from warmlog_broker.outbox import Outbox
 from warmlog_broker.partition import Partition, ReadWaiter

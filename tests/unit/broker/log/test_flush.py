@@ -88,7 +88,7 @@ def test_after_a_roll_the_old_segment_its_indexes_and_the_snapshot_are_synced(
     old, new = f"{0:020d}", f"{4:020d}"
     assert {f"{old}.index", f"{old}.timeindex", f"{new}.log", f"{new}.snapshot", "flights-0/"} <= set(syncs.names)
     assert syncs.names[-1] == "flights-0/"
-    assert len(room.log._unsynced._segments) == 0
+    assert len(room.log._local.unsynced._segments) == 0
 
 
 def test_a_segment_rolled_while_its_flush_runs_is_synced_by_the_next(

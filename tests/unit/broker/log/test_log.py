@@ -295,7 +295,7 @@ class TestRolling:
         assert read_values(room.log, 5) == [b"b"]
 
     def test_an_empty_active_segment_is_replaced(self, room: LogRoom) -> None:
-        old = room.log._active
+        old = room.log._local.active
         new = room.log.roll(room.now_ms)
         assert new is not old
         assert room.log.segment_count == 1
@@ -315,7 +315,7 @@ class TestRolling:
     def test_no_segment_begins_before_the_active_one(self, room: LogRoom) -> None:
         room.append(b"a")
         room.log.roll(room.now_ms, expected_next_offset=3)
-        room.log._log_end_offset = 1
+        room.log._local.log_end_offset = 1
         with pytest.raises(StorageError, match="no segment can begin at 1"):
             room.log.roll(room.now_ms)
 

@@ -134,7 +134,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def lose_from(self, end: int, tail: bytes) -> None:
         log = self.room.log
-        segment = log._segments.floor(end)
+        segment = log._local.segments.floor(end)
         assert segment is not None
         found = segment.translate_offset(end)
         position = segment.size_bytes if found is None else found.position
@@ -142,7 +142,7 @@ class LogMachine(RuleBasedStateMachine):
             file.truncate(position)
             file.seek(position)
             file.write(tail)
-        for later in log._segments.higher_segments(end):
+        for later in log._local.segments.higher_segments(end):
             later.path.unlink()
 
     @rule(part=st.floats(0, 1))

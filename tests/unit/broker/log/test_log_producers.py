@@ -162,7 +162,7 @@ def test_lost_snapshots_are_made_up_for_by_the_log(
 def test_a_snapshot_is_taken_at_each_roll_and_at_the_end(room: LogRoom) -> None:
     for sequence in range(20):
         send(room, sequence)
-    bases = [segment.base_offset for segment in room.log._segments]
+    bases = [segment.base_offset for segment in room.log._local.segments]
     room.close()
     expected = [f"{offset:020d}.snapshot" for offset in [*bases[1:], 20]]
     assert room.files(".snapshot") == expected
@@ -176,7 +176,7 @@ def test_snapshots_of_what_was_cut_off_are_not_believed(room: LogRoom) -> None:
     room.flush()
     for sequence in range(6, 14):
         send(room, sequence)
-    path = room.segment_path(room.log._segments.floor(6).base_offset)  # type: ignore[union-attr]
+    path = room.segment_path(room.log._local.segments.floor(6).base_offset)  # type: ignore[union-attr]
     damaged = bytearray(path.read_bytes())
     damaged[-1] ^= 1
     path.write_bytes(damaged)

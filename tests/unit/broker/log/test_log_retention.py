@@ -112,7 +112,7 @@ def test_segments_that_were_rolled_and_removed_need_no_flush(room: LogRoom) -> N
     assert room.log.mark_flushed(plan, room.now_ms) == 12
     room.append()
     assert room.flush() == 13
-    assert len(room.log._unsynced._segments) == 0
+    assert len(room.log._local.unsynced._segments) == 0
 
 
 def test_records_without_timestamps_age_by_when_their_file_was_written(room: LogRoom) -> None:

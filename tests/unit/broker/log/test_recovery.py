@@ -119,8 +119,8 @@ class TestAboveTheRecoveryPoint:
     def test_later_segments_are_set_aside_and_not_deleted(self, quick_path: Path) -> None:
         room = LogRoom(quick_path, TINY)
         fill(room, 2, 20)
-        damaged = room.log._segments.base_offsets[2]
-        later = room.log._segments.base_offsets[3:]
+        damaged = room.log._local.segments.base_offsets[2]
+        later = room.log._local.segments.base_offsets[3:]
         contents = [room.segment_path(base).read_bytes() for base in later]
         change(room.segment_path(damaged), lambda content: content.__setitem__(slice(-3, None), b"xxx"))
         room.crash()
@@ -133,7 +133,7 @@ class TestAboveTheRecoveryPoint:
     def test_a_segment_that_does_not_follow_the_one_before_is_set_aside(self, quick_path: Path) -> None:
         room = LogRoom(quick_path, TINY)
         fill(room, 2, 20)
-        first, second, *_ = room.log._segments.base_offsets
+        first, second, *_ = room.log._local.segments.base_offsets
         os.truncate(room.segment_path(first), BATCH * (second - 1))
         room.crash()
         assert f"segment {second} does not follow offset {second - 1}" in str(room.log.recovery_report)

@@ -21,6 +21,7 @@ from unit.broker.log.log_files import (
     reopened,
 )
 from warmlog_broker.log.open_files import ClosedFile, OpenFiles
+from warmlog_broker.log.rolling import should_roll, time_waited_for_roll_ms
 from warmlog_broker.log.segment import LogSegment, SegmentOffsetOverflow
 from warmlog_protocol.batch import encode_batch, read_header, stamp_append_time
 
@@ -41,7 +42,7 @@ def rolls(segment: LogSegment, **changes: int) -> bool:
         "segment_ms": HOUR_MS,
         "now_ms": segment.created_ms,
     }
-    return segment.should_roll(**(arguments | changes))
+    return should_roll(segment, **(arguments | changes))
 
 
 # Appending
@@ -142,7 +143,7 @@ def test_records_with_timestamps_roll_by_their_timestamps_and_never_by_the_clock
 def test_records_without_timestamps_roll_by_the_clock_since_the_segment_was_made(tmp_path: Path) -> None:
     segment = open_segment(tmp_path, now_ms=500)
     append(segment, 0, timestamp_ms=-1)
-    assert segment.time_waited_for_roll_ms(1000, 10**13) == 500
+    assert time_waited_for_roll_ms(segment, 1000, 10**13) == 500
     assert not rolls(segment, now_ms=500 + HOUR_MS)
     assert rolls(segment, now_ms=501 + HOUR_MS)
 
@@ -394,9 +395,9 @@ def test_truncation_says_how_many_bytes_went(tmp_path: Path) -> None:
 def test_a_segment_truncated_to_nothing_is_as_new(tmp_path: Path) -> None:
     segment = open_segment(tmp_path, 40)
     append(segment, 40, 41, timestamp_ms=-1)
-    assert segment.time_waited_for_roll_ms(500, -1) == 500
+    assert time_waited_for_roll_ms(segment, 500, -1) == 500
     segment.truncate_to(0, 500)
-    assert segment.time_waited_for_roll_ms(500, -1) == 0
+    assert time_waited_for_roll_ms(segment, 500, -1) == 0
     assert segment.max_timestamp == (-1, 40)
     assert not rolls(segment)
     assert read_offsets(segment, 0, 1024) is None
@@ -444,12 +445,12 @@ def test_an_empty_segment_that_was_closed_may_be_truncated_and_rolls_only_for_fa
     segment.indexes.reset()
     segment = reopened(segment)
     segment.truncate_to(57, 500)
-    assert segment.time_waited_for_roll_ms(500, -1) == 0
+    assert time_waited_for_roll_ms(segment, 500, -1) == 0
     assert not segment.indexes.are_full()
     arguments = {"segment_ms": 300_000, "incoming_last_offset": 100, "incoming_bytes": 1024}
     assert not rolls(segment, now_ms=500, **arguments)
     assert not rolls(segment, now_ms=300_501, **arguments)
-    assert segment.time_waited_for_roll_ms(300_501, -1) == 300_001
+    assert time_waited_for_roll_ms(segment, 300_501, -1) == 300_001
     assert rolls(segment, now_ms=300_501, **(arguments | {"incoming_last_offset": 2**31 + 199}))
 
 

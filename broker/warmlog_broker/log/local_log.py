@@ -1,0 +1,193 @@
+"""The segments of one log in one directory, and the disk under them: rolling, giving segments up, failing.
+
+What this knows is files: which segments there are, where the log ends, what is not synced, which files wait to be
+unlinked. What of it may be read, whose epochs and sequences it holds, and what clients may append is `Log`'s business.
+
+A failed write or flush ends the log: `fail` notes the first reason, and everything after raises StorageError until a
+restart has checked what the disk holds. A disk that is merely full is no such failure.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from warmlog_broker.log.checkpoints import sync_directory
+from warmlog_broker.log.flush import Unsynced
+from warmlog_broker.log.loading import LoadedLog, SegmentFactory
+from warmlog_broker.log.offset_metadata import LogOffsetMetadata
+from warmlog_broker.log.producer_state import ProducerStates
+from warmlog_broker.log.reading import locate
+from warmlog_broker.log.retention import DELETED_SUFFIX, DueDeletions
+from warmlog_broker.log.segment import LogSegment
+from warmlog_broker.log.segment_files import KINDS, segment_file_name
+from warmlog_broker.log.shortage import is_shortage
+from warmlog_broker.log.topic_partition import TopicPartition, deleted_directory_name
+from warmlog_protocol.errors import StorageError
+
+logger = logging.getLogger(__name__)
+
+
+class LocalLog:
+    """The files of one log. `active` is always the last of `segments`, and `log_end_offset` where it ends."""
+
+    __slots__ = (
+        "_deletions",
+        "active",
+        "directory",
+        "factory",
+        "failure",
+        "key",
+        "log_end_offset",
+        "segments",
+        "snapshots",
+        "unsynced",
+    )
+
+    def __init__(self, key: TopicPartition, factory: SegmentFactory, loaded: LoadedLog) -> None:
+        self.key = key
+        self.directory = factory.directory
+        self.factory = factory
+        self.segments = loaded.segments
+        self.active = loaded.segments.active
+        self.log_end_offset = loaded.log_end_offset
+        """The offset that the next record gets."""
+        self.snapshots = loaded.snapshots
+        self.unsynced = Unsynced(loaded.unsynced_segments)
+        if loaded.is_new_directory:
+            self.unsynced.add_directory(self.directory.parent)
+        self.failure = ""
+        """Why the log is offline, or closed, or deleted; empty while it is not."""
+        self._deletions = DueDeletions()
+
+    @property
+    def end(self) -> LogOffsetMetadata:
+        """The log end offset and its place."""
+        active = self.active
+        return LogOffsetMetadata(self.log_end_offset, active.base_offset, active.size_bytes)
+
+    def locate(self, offset: int) -> LogOffsetMetadata:
+        """`offset` with the place of the batch that holds it; message-only when that cannot be found."""
+        return self.end if offset == self.log_end_offset else locate(self.segments, offset)
+
+    # Failing
+
+    def check_online(self) -> None:
+        """StorageError once the log has failed, or was closed."""
+        if self.failure:
+            raise self.offline()
+
+    def offline(self) -> StorageError:
+        """The error that says why nothing is done any more."""
+        return StorageError(f"{self.key.directory_name} is offline: {self.failure}")
+
+    def fail(self, reason: str) -> None:
+        """Takes the log offline: everything after raises StorageError with the first reason. Files stay as they are."""
+        if not self.failure:
+            self.failure = reason
+            logger.error("%s is offline until a restart has checked it: %s", self.key.directory_name, reason)
+            self.segments.close_handles()
+
+    def write_error(self, what: str, error: OSError, *, is_fatal: bool = False) -> StorageError:
+        """The error to raise when the disk refused. Unless it is merely full, the log is offline from now on."""
+        reason = f"{what} failed in {self.directory}: {error}"
+        if is_fatal or not is_shortage(error):
+            self.fail(reason)
+        return StorageError(reason)
+
+    # Rolling
+
+    def roll(self, now_ms: int, expected_next_offset: int, producers: ProducerStates) -> LogSegment:
+        """Closes the active segment and begins a new one, whose base offset is the log end offset or the expected one.
+
+        An empty active segment with that base offset is replaced. The next flush makes the old segment's indexes and
+        its producer snapshot durable. StorageError when the disk refuses; a full disk leaves the old segment active.
+        """
+        self.check_online()
+        base_offset = max(self.log_end_offset, expected_next_offset)
+        old = self.active
+        if base_offset < old.base_offset or (base_offset == old.base_offset and old.size_bytes):
+            raise StorageError(f"{self.directory}: no segment can begin at {base_offset}, {old!r} is active")
+        is_replaced = base_offset == old.base_offset
+        try:
+            if is_replaced:
+                self.retire(old, now_ms)
+            else:
+                self.take_snapshot(producers, sync=False)
+                old.on_become_inactive()
+                self._remove_leftovers(base_offset)
+            new = self.factory.open(base_offset, now_ms)
+        except OSError as error:
+            raise self.write_error("roll", error, is_fatal=is_replaced) from error
+        if not is_replaced:
+            self.unsynced.add_segment(old)
+        self.active = new
+        self.segments.add(new)
+        self.log_end_offset = base_offset
+        return new
+
+    def take_snapshot(self, producers: ProducerStates, *, sync: bool) -> None:
+        """Writes the producer state at the log end offset; without `sync` the next flush makes it durable."""
+        producers.end_offset = self.log_end_offset
+        path = self.snapshots.take(producers, sync=sync)
+        self.unsynced.add_directory(self.directory)
+        if not sync:
+            self.unsynced.add_snapshot(path)
+
+    def _remove_leftovers(self, base_offset: int) -> None:
+        """Unlinks files of a segment that begins at `base_offset`, which an attempt to roll may have left."""
+        for kind in KINDS:
+            path = self.directory / segment_file_name(base_offset, kind)
+            if path.exists():
+                logger.warning("%s is left over and removed", path)
+                path.unlink()
+
+    # Giving segments up
+
+    def give_up(self, segments: Iterable[LogSegment], now_ms: int, reason: str) -> None:
+        """Takes `segments`, none of them the active one, out of the log; StorageError when the disk refuses."""
+        try:
+            for segment in segments:
+                self.segments.remove(segment.base_offset)
+                self.retire(segment, now_ms)
+        except OSError as error:
+            raise self.write_error(reason, error) from error
+
+    def retire(self, segment: LogSegment, now_ms: int) -> None:
+        """Renames a segment's files, and its producer snapshot, and has them unlinked after `file.delete.delay.ms`.
+
+        A disk may be too full for another name; then they are unlinked now.
+        """
+        self.unsynced.forget_segment(segment)
+        due_ms = now_ms + self.factory.config.file_delete_delay_ms
+        try:
+            segment.change_suffix("", DELETED_SUFFIX)
+            snapshot = self.snapshots.mark_deleted(segment.base_offset, DELETED_SUFFIX)
+        except OSError as error:
+            if not is_shortage(error):
+                raise
+            segment.delete()
+            self.snapshots.remove(segment.base_offset)
+            return
+        self._deletions.add(due_ms, [segment.delete])
+        if snapshot is not None:
+            self._deletions.add(due_ms, [lambda: snapshot.unlink(missing_ok=True)])
+
+    def take_due_deletions(self, now_ms: int) -> list[Callable[[], None]]:
+        """The unlinking that is due, for `run_deletions` in any thread."""
+        return self._deletions.take_due(now_ms)
+
+    @property
+    def next_deletion_ms(self) -> int | None:
+        """When `take_due_deletions` has something to give; None when nothing waits."""
+        return self._deletions.next_due_ms
+
+    # The end
+
+    def delete(self) -> Path:
+        """Closes all files and renames the directory, durably, so that it is found no more; returns the new path."""
+        self.segments.close_handles()
+        self.failure = "deleted"
+        target = self.directory.with_name(deleted_directory_name(self.key))
+        self.directory.rename(target)
+        sync_directory(target.parent)
+        return target
