@@ -1,15 +1,33 @@
 """`warmlog log dump` prints what Kafka's own DumpLogSegments printed for the same files."""
 
 import contextlib
+import os
 import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from warmlog.cli.app import build_app
-from warmlog_protocol.batch import encode_batch, placement_prefix, read_header, stamp_append_time
-from warmlog_protocol.batch.header import CRC_START
+from warmlog_broker.log.config import LogConfig
+from warmlog_broker.log.log import Log
+from warmlog_broker.log.open_files import OpenFiles
+from warmlog_broker.log.topic_partition import TopicPartition
+from warmlog_broker.log.validation import check_batch
+from warmlog_protocol.batch import (
+    columns_of,
+    encode_batch,
+    placement_prefix,
+    read_batch,
+    read_header,
+    seal_rows,
+    stamp_append_time,
+)
+from warmlog_protocol.batch.header import CONTROL_BIT, CRC_START
 
 SAMPLE = Path(__file__).parents[2] / "data" / "kafka-sample"
 PRINTED = (".log", ".index", ".timeindex", ".snapshot")
@@ -30,6 +48,19 @@ def batch_at(offset: int, *values: bytes, **fields: object) -> bytes:
     """A batch as the broker writes it: placed at `offset`, in leader epoch 5."""
     batch = encode_batch(values, timestamps_ms=1_000 + offset, **fields)  # type: ignore[arg-type]
     return placement_prefix(read_header(batch), offset, 5) + batch[CRC_START:]
+
+
+CONTROL_HEADER = b"\0\0\0\3"
+SNAPSHOT_HEADER = b"\0\0" + (1_700_000_000_000).to_bytes(8, "big") + b"\0"
+
+
+def encode_rows_batch(offset: int, records: list[tuple[bytes, bytes]], *, is_control: bool = False) -> bytes:
+    """A batch of rows, as Kafka writes them."""
+    columnar = read_header(batch_at(offset, *(value for _, value in records)))
+    columns = columns_of(
+        [value for _, value in records], keys=[key for key, _ in records], timestamps_ms=1_000 + offset
+    )
+    return seal_rows(columnar._replace(attributes=CONTROL_BIT if is_control else 0), columns)
 
 
 def printed_files() -> list[str]:
@@ -117,6 +148,36 @@ def test_columnar_batches_are_magic_3_with_the_same_fields(tmp_path: Path) -> No
     )
 
 
+def test_files_are_taken_as_kafkas_tool_takes_them_too() -> None:
+    files = [f"transfers-0/{LOG}", "transfers-0/00000000000000000000.index"]
+    assert dump("--files", ",".join(files)).stdout == dump(*files).stdout
+    assert dump("--files", "missing.log").exit_code == 2
+    assert dump().exit_code == 2
+
+
+def test_without_metadata_only_keys_and_payloads_are_left() -> None:
+    lines = dump("--print-data-log", "--skip-record-metadata", f"transfers-0/{LOG}").stdout.splitlines()
+    full = expected("transfers-0/print-data-log.dump").splitlines()
+    records = [line for line in full if line.startswith("| offset: ")]
+    rest = [f"|{line[line.index(' key: ') :]}" if " key: " in line else "" for line in records]
+    assert [line for line in lines[2:] if not line.startswith("baseOffset: ")] == rest
+    assert "" in rest  # transaction markers have nothing else
+
+
+def test_a_null_key_without_metadata_leaves_the_payload(tmp_path: Path) -> None:
+    (tmp_path / LOG).write_bytes(batch_at(0, b"a", None))
+    lines = dump("--print-data-log", "--skip-record-metadata", LOG, cwd=tmp_path).stdout.splitlines()
+    assert lines[3:] == [" payload: a", ""]
+
+
+def test_decoders_show_json_msgpack_and_base64(tmp_path: Path) -> None:
+    (tmp_path / LOG).write_bytes(batch_at(0, b'{"a": [1, 2]}', b"{", keys=[b"\x81\xa1b\xc3", b"\xc1"]))
+    lines = dump("--key-decoder", "msgpack", "--value-decoder", "json", LOG, cwd=tmp_path).stdout.splitlines()
+    assert lines[3].endswith(' key: {"b":true} payload: {"a":[1,2]}')
+    assert lines[4].endswith(" key: 0xc1 payload: 0x7b")
+    assert dump("--value-decoder", "base64", LOG, cwd=tmp_path).stdout.splitlines()[4].endswith(" payload: ew==")
+
+
 def test_decoders_show_numbers_and_hex(tmp_path: Path) -> None:
     (tmp_path / LOG).write_bytes(batch_at(0, (258).to_bytes(4, "big"), b"ab", keys=[b"\xff" * 8, b"\x01"]))
     lines = dump("--key-decoder", "long", "--value-decoder", "integer", LOG, cwd=tmp_path).stdout.splitlines()
@@ -139,6 +200,22 @@ def test_a_torn_tail_is_counted_and_explained(tmp_path: Path) -> None:
     assert done.exit_code == 0
     assert done.stdout.splitlines()[-1] == f"Found {len(second) - 3} invalid bytes at the end of {LOG}"
     assert f"the batch claims {len(second)} bytes, {len(second) - 3} are left" in done.stderr
+
+
+def test_a_log_ends_where_the_zeros_of_its_preallocation_begin(tmp_path: Path) -> None:
+    first = batch_at(0, b"a")
+    (tmp_path / LOG).write_bytes(first + bytes(5_000))
+    done = dump(LOG, cwd=tmp_path)
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[3:] == [f"Found 5000 invalid bytes at the end of {LOG}"]
+    assert f"position {len(first)}: zeros" in done.stderr
+
+
+def test_what_follows_an_offset_that_goes_back_is_printed(tmp_path: Path) -> None:
+    batches = [batch_at(5, b"a"), batch_at(3, b"b"), batch_at(4, b"c")]
+    (tmp_path / LOG).write_bytes(b"".join(batches))
+    lines = dump(LOG, cwd=tmp_path).stdout.splitlines()
+    assert [line.split()[1] for line in lines[2:]] == ["5", "3", "4"]
 
 
 def test_offsets_that_do_not_follow_on_each_other_are_told(tmp_path: Path) -> None:
@@ -208,14 +285,36 @@ def test_checkpoints_and_metadata_are_printed(tmp_path: Path) -> None:
     ]
 
 
-def test_a_damaged_snapshot_fails_with_its_reason(tmp_path: Path) -> None:
-    content = bytearray((SAMPLE / "transfers-0" / "00000000000000000375.snapshot").read_bytes())
+def test_a_damaged_snapshot_is_told_and_what_follows_is_printed(tmp_path: Path) -> None:
+    name = "00000000000000000375.snapshot"
+    content = bytearray((SAMPLE / "transfers-0" / name).read_bytes())
     content[-1] ^= 1
-    (tmp_path / "00000000000000000375.snapshot").write_bytes(content)
-    done = dump("00000000000000000375.snapshot", cwd=tmp_path)
-    assert done.exit_code == 1
-    assert done.stderr.startswith("warmlog: error: ")
-    assert "CRC" in done.stderr
+    (tmp_path / name).write_bytes(content)
+    done = dump(name, SAMPLE / "transfers-0" / name, cwd=tmp_path)
+    assert done.exit_code == 0
+    assert done.stderr.startswith(f"{name}: the snapshot is damaged: expected CRC ")
+    assert done.stdout.splitlines()[2:] == expected(f"transfers-0/{name}.dump").splitlines()[1:]
+
+
+def test_an_index_entry_of_a_batch_above_the_limit_is_not_checked(tmp_path: Path) -> None:
+    shutil.copy(SAMPLE / "transfers-0" / LOG, tmp_path)
+    shutil.copy(SAMPLE / "transfers-0" / "00000000000000000000.index", tmp_path)
+    done = dump("--max-message-size", 10, "--verify-index-only", "00000000000000000000.index", cwd=tmp_path)
+    assert done.exit_code == 0
+    assert "--max-message-size is 10" in done.stderr
+    assert "Mismatches" not in done.stderr
+
+
+def test_a_snapshot_of_kafkas_metadata_log_is_printed(tmp_path: Path) -> None:
+    head = encode_rows_batch(0, [(CONTROL_HEADER, SNAPSHOT_HEADER)], is_control=True)
+    name = "00000000000000000123-0000000007.checkpoint"
+    (tmp_path / name).write_bytes(head)
+    (tmp_path / "bootstrap.checkpoint").write_bytes(b"")
+    lines = dump("--deep-iteration", name, "bootstrap.checkpoint", cwd=tmp_path).stdout.splitlines()
+    assert lines[1] == "Snapshot end offset: 123, epoch: 7"
+    assert "isControl: true" in lines[2]
+    assert lines[3].endswith('headerKeys: [] SnapshotHeader {"version":0,"lastContainedLogTimestamp":1700000000000}')
+    assert lines[4:] == ["Dumping bootstrap.checkpoint", "KRaft bootstrap snapshot"]
 
 
 def test_unknown_files_are_ignored_aloud_and_missing_ones_are_misuse(tmp_path: Path) -> None:
@@ -231,3 +330,123 @@ def test_a_segment_file_with_another_kind_of_name_fails(tmp_path: Path, name: st
     done = dump(name, cwd=tmp_path)
     assert done.exit_code == 1
     assert "named after its base offset" in done.stderr
+
+
+# What Kafka's own tests of DumpLogSegments assert (DL), on a log that is in use: 60 records in 4 batches
+
+RECORDS_A_BATCH = (10, 15, 20, 15)
+
+
+@pytest.fixture
+def open_log(tmp_path: Path) -> Iterator[Log]:
+    log = Log.open(
+        tmp_path / "t-0",
+        key=TopicPartition("t", 0),
+        config=LogConfig.from_settings({"index.interval.bytes": "128", "segment.index.bytes": "4096"}),
+        open_files=OpenFiles(),
+        now_ms=10_000,
+    )
+    number = 0
+    for count in RECORDS_A_BATCH:
+        numbers = range(number, number + count)
+        batch = encode_batch(
+            [b"message value %d" % n for n in numbers],
+            keys=[b"message key %d" % n for n in numbers],
+            timestamps_ms=[10_000 + n * 10 for n in numbers],
+            headers=[[(f"headerKey{n}", b"x")] for n in numbers],
+        )
+        log.append_as_leader(check_batch(memoryview(batch), 100_000), leader_epoch=0, now_ms=20_000)
+        number += count
+    yield log
+    log.close(20_000)
+
+
+def test_records_are_printed_only_when_asked_for_dl_01(open_log: Log) -> None:
+    assert [line[:10] for line in dump(LOG, cwd=open_log.directory).stdout.splitlines()[2:]] == ["baseOffset"] * 4
+    for options in (
+        ["--print-data-log"],
+        ["--print-data-log", "--deep-iteration"],
+        ["--value-decoder", "string"],
+        ["--key-decoder", "string", "--value-decoder", "string"],
+    ):
+        lines = dump(*options, LOG, cwd=open_log.directory).stdout.splitlines()
+        records = [line for line in lines if line.startswith("| offset:")]
+        assert len(records) == sum(RECORDS_A_BATCH)
+        for number, line in enumerate(records):
+            assert f"headerKeys: [headerKey{number}] key: message key {number} payload: message value {number}" in line
+
+
+@pytest.mark.parametrize("kind", [".index", ".timeindex"])
+def test_padded_indexes_of_a_log_in_use_have_no_mismatches_dl_02(open_log: Log, kind: str) -> None:
+    path = open_log.directory / f"{0:020d}{kind}"
+    assert path.stat().st_size in (4096, 4092)
+    done = dump("--verify-index-only", path)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert dump(path).stdout.count("offset: ") == len(RECORDS_A_BATCH) - 1
+
+
+def test_half_of_the_bytes_are_half_of_the_batches_dl_04(open_log: Log) -> None:
+    data = (open_log.directory / LOG).read_bytes()
+    half = read_header(data).size_bytes
+    half += read_header(data, half).size_bytes
+    lines = dump("--max-bytes", half + 10, LOG, cwd=open_log.directory).stdout.splitlines()
+    assert len(lines) == 2 + len(RECORDS_A_BATCH) // 2
+
+
+def test_what_is_printed_of_batches_and_records_is_what_the_log_holds_dl_05(open_log: Log) -> None:
+    lines = dump("--deep-iteration", LOG, cwd=open_log.directory).stdout.splitlines()[2:]
+    data, position = (open_log.directory / LOG).read_bytes(), 0
+    while position < len(data):
+        batch = read_batch(data, position)
+        header = batch.header
+        line = lines.pop(0)
+        for text in (
+            f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: {header.record_count}",
+            f"position: {position} CreateTime: {header.max_timestamp_ms} size: {header.size_bytes} magic: 3",
+            "isTransactional: false isControl: false",
+            "compresscodec: none",
+        ):
+            assert text in line
+        for offset, time_ms in zip(batch.offsets(), batch.timestamps_ms(), strict=True):
+            line = lines.pop(0)
+            assert line.startswith(f"| offset: {offset} CreateTime: {time_ms} keySize: ")
+            assert not any(word in line for word in ("baseOffset", "isTransactional", "compresscodec", "magic"))
+        position += header.size_bytes
+    assert not lines
+
+
+def test_the_second_file_of_a_log_says_where_it_starts_dl_07(tmp_path: Path) -> None:
+    name = f"{1:020d}.log"
+    (tmp_path / name).write_bytes(batch_at(1, b"a"))
+    assert dump(name, cwd=tmp_path).stdout.splitlines()[1] == "Log starting offset: 1"
+
+
+AS_NOBODY = """
+import os, sys
+from warmlog.cli.app import build_app
+dump = lambda: build_app(is_terminal=False)(["log", "dump", *sys.argv[1:]], standalone_mode=False)
+dump()  # whatever is imported late is imported now: the interpreter may lie where nobody may read
+print("now as nobody", flush=True)
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+dump()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+def test_another_user_who_may_only_read_dumps_everything() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory).chmod(0o755)
+        copy = shutil.copytree(SAMPLE, Path(directory, "sample"))
+        before = states_of(copy)
+        names = printed_files()
+        done = subprocess.run([sys.executable, "-c", AS_NOBODY, *names], cwd=copy, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.partition("now as nobody\n")[2] == "".join(expected(f"{name}.dump") for name in names)
+        assert states_of(copy) == before
+
+
+def states_of(directory: Path) -> dict[Path, tuple[int, int]]:
+    """What would change if a file were written to, or made."""
+    return {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in directory.rglob("*")}

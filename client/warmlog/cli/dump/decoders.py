@@ -1,7 +1,10 @@
-"""How `warmlog log dump` shows keys and values: big-endian numbers and text, as Kafka's decoders of these names."""
+"""How `warmlog log dump` shows keys and values: text, JSON, big-endian numbers as Kafka's decoders of these names…"""
 
+import base64
 from collections.abc import Callable
 from enum import StrEnum
+
+import msgspec
 
 Decoder = Callable[[bytes], str]
 
@@ -13,10 +16,13 @@ class DecoderName(StrEnum):
     INTEGER = "integer"
     LONG = "long"
     HEX = "hex"
+    BASE64 = "base64"
+    JSON = "json"
+    MSGPACK = "msgpack"
 
 
 def decoder_named(name: DecoderName) -> Decoder:
-    """The decoder; numbers of another length than theirs are shown as hex."""
+    """The decoder; what it cannot decode (a number of another length, no JSON) is shown as hex behind 0x."""
     return _DECODERS[name]
 
 
@@ -28,10 +34,26 @@ def decode_string(data: bytes) -> str:
 def _number_of(size_bytes: int) -> Decoder:
     def decode(data: bytes) -> str:
         if len(data) != size_bytes:
-            return "0x" + data.hex()
+            return _undecoded(data)
         return str(int.from_bytes(data, "big", signed=True))
 
     return decode
+
+
+def _as_json(parse: Callable[[bytes], object]) -> Decoder:
+    """One line of JSON without spaces, whatever it was written like; bytes within msgpack are base64."""
+
+    def decode(data: bytes) -> str:
+        try:
+            return msgspec.json.encode(parse(data)).decode()
+        except (msgspec.MsgspecError, UnicodeDecodeError, TypeError, ValueError):
+            return _undecoded(data)
+
+    return decode
+
+
+def _undecoded(data: bytes) -> str:
+    return "0x" + data.hex()
 
 
 _DECODERS: dict[DecoderName, Decoder] = {
@@ -39,4 +61,7 @@ _DECODERS: dict[DecoderName, Decoder] = {
     DecoderName.INTEGER: _number_of(4),
     DecoderName.LONG: _number_of(8),
     DecoderName.HEX: lambda data: data.hex(),
+    DecoderName.BASE64: lambda data: base64.b64encode(data).decode(),
+    DecoderName.JSON: _as_json(msgspec.json.decode),
+    DecoderName.MSGPACK: _as_json(msgspec.msgpack.decode),
 }

@@ -31,7 +31,9 @@ class Findings:
 
     def lines(self) -> Iterator[str]:
         """Everything that was found."""
-        yield from _told("Mismatches in :{file}", "  Index offset: {0}, log offset: {1}", self.index_mismatches)
+        yield from _told(
+            "Mismatches in :{file}", "  Index offset: {0}, log offset: {1}", self.index_mismatches, is_last_first=True
+        )
         yield from _told(
             "Found timestamp mismatch in :{file}",
             "  Index timestamp: {0}, log timestamp: {1}",
@@ -47,7 +49,12 @@ class Findings:
             "Indexed offset: {0}, found log offset: {1}",
             self.offsets_not_found,
         )
-        yield from _told("Non-consecutive offsets in {file}", "  {0} is followed by {1}", self.non_consecutive)
+        yield from _told(
+            "Non-consecutive offsets in {file}",
+            "  {0} is followed by {1}",
+            self.non_consecutive,
+            is_last_first=True,
+        )
         yield from self.remarks
 
 
@@ -56,9 +63,9 @@ def note_pair(pairs: Pairs, path: Path, first: int, second: int) -> None:
     pairs.setdefault(str(path.absolute()), []).append((first, second))
 
 
-def _told(heading: str, detail: str, pairs: Pairs) -> Iterator[str]:
-    """Kafka's tool lists the last one first."""
+def _told(heading: str, detail: str, pairs: Pairs, *, is_last_first: bool = False) -> Iterator[str]:
+    """Kafka's tool lists offsets with the last one first, and times in their order."""
     for file, contradictions in pairs.items():
         yield heading.format(file=file)
-        for pair in reversed(contradictions):
+        for pair in reversed(contradictions) if is_last_first else contradictions:
             yield detail.format(*pair)

@@ -1,16 +1,34 @@
-"""`.log` files: a line for each batch and, when asked for, one for each record."""
+"""`.log` files: a line for each batch and, when asked for, one for each record.
 
+Snapshots of Kafka's metadata log (`<end offset>-<epoch>.checkpoint`) are batches, too, and are printed the same way.
+"""
+
+import re
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from warmlog.cli.dump.control_records import control_text
 from warmlog.cli.dump.decoders import Decoder, decode_string
 from warmlog.cli.dump.findings import Findings, note_pair
-from warmlog.cli.dump.segment_file import PlacedHeader, SegmentFile, base_offset_of
+from warmlog.cli.dump.segment_file import (
+    PlacedHeader,
+    base_offset_of,
+    batch_of,
+    headers_of,
+    open_segment_file,
+    why_no_batch,
+)
+from warmlog.cli.exits import CommandFailed
+from warmlog_broker.log.file_records import FileRecords
 from warmlog_protocol.batch import MAGIC_ROWS, NO_SEQUENCE, BatchHeader, RecordBatch, check_crc
 from warmlog_protocol.errors import CorruptBatch
 
+CHECKPOINT_SUFFIX = ".checkpoint"
+
 _SEQUENCE_MASK = 0x7FFFFFFF
+_CHECKPOINT_NAME = re.compile(r"(?P<offset>[0-9]{20})-(?P<epoch>[0-9]{10})\.checkpoint", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +37,8 @@ class LogView:
 
     is_deep: bool = False
     shows_data: bool = False
+    skips_metadata: bool = False
+    """Whether record lines begin with the key."""
     max_bytes: int | None = None
     decode_key: Decoder = decode_string
     decode_value: Decoder = decode_string
@@ -26,27 +46,42 @@ class LogView:
 
 def dump_log(path: Path, view: LogView, findings: Findings) -> Iterator[str]:
     """The lines of one file."""
-    yield f"Log starting offset: {base_offset_of(path)}"
+    yield _heading(path)
+    with closing(open_segment_file(path)) as file:
+        yield from _batch_lines(file, view, findings)
+
+
+def _heading(path: Path) -> str:
+    if path.suffix != CHECKPOINT_SUFFIX:
+        return f"Log starting offset: {base_offset_of(path)}"
+    if path.name == f"bootstrap{CHECKPOINT_SUFFIX}":
+        return "KRaft bootstrap snapshot"
+    name = _CHECKPOINT_NAME.fullmatch(path.name)
+    if name is None:
+        raise CommandFailed(f"{path}: expected a name as 00000000000000000000-0000000000.checkpoint")
+    return f"Snapshot end offset: {int(name['offset'])}, epoch: {int(name['epoch'])}"
+
+
+def _batch_lines(file: FileRecords, view: LogView, findings: Findings) -> Iterator[str]:
     position = 0
     previous_offset = -1
-    with SegmentFile(path) as file:
-        for placed in file.headers(end=view.max_bytes):
-            position = placed.position + placed.header.size_bytes
-            batch = file.batch(placed)
-            yield batch_line(batch, placed)
-            if not view.is_deep:
-                continue
-            try:
-                for offset, line in record_lines(batch, view):
-                    yield line
-                    if previous_offset not in (-1, offset - 1):
-                        note_pair(findings.non_consecutive, path, previous_offset, offset)
-                    previous_offset = offset
-            except CorruptBatch as error:
-                findings.remark(path, f"position {placed.position}: {error}")
-        if view.max_bytes is None and position < file.size_bytes:
-            yield f"Found {file.size_bytes - position} invalid bytes at the end of {path.name}"
-            findings.remark(path, f"position {position}: {file.why_no_batch(position)}")
+    for placed in headers_of(file, end=view.max_bytes):
+        position = placed.position + placed.header.size_bytes
+        batch = batch_of(file, placed)
+        yield batch_line(batch, placed)
+        if not view.is_deep:
+            continue
+        try:
+            for offset, line in record_lines(batch, view):
+                yield line
+                if previous_offset not in (-1, offset - 1):
+                    note_pair(findings.non_consecutive, file.path, previous_offset, offset)
+                previous_offset = offset
+        except CorruptBatch as error:
+            findings.remark(file.path, f"position {placed.position}: {error}")
+    if view.max_bytes is None and position < file.size_bytes:
+        yield f"Found {file.size_bytes - position} invalid bytes at the end of {file.path.name}"
+        findings.remark(file.path, f"position {position}: {why_no_batch(file, position)}")
 
 
 def batch_line(batch: RecordBatch, placed: PlacedHeader) -> str:
@@ -69,28 +104,22 @@ def record_lines(batch: RecordBatch, view: LogView) -> Iterator[tuple[int, str]]
     """Each record's offset and its line. CorruptBatch when the body is malformed."""
     header = batch.header
     clock = _clock(header)
-    marker = _control(batch) if header.is_control else ""
     records = zip(batch.offsets(), batch.timestamps_ms(), batch.keys(), batch.values(), batch.headers(), strict=True)
     for offset, timestamp_ms, key, value, headers in records:
-        names = ",".join(name for name, _ in headers)
-        line = (
-            f"| offset: {offset} {clock}: {timestamp_ms} keySize: {_size(key)} valueSize: {_size(value)}"
-            f" sequence: {_sequence(header, offset)} headerKeys: [{names}]{marker}"
-        )
+        line = ""
+        if not view.skips_metadata:
+            names = ",".join(name for name, _ in headers)
+            line = (
+                f"| offset: {offset} {clock}: {timestamp_ms} keySize: {_size(key)} valueSize: {_size(value)}"
+                f" sequence: {_sequence(header, offset)} headerKeys: [{names}]"
+            )
+            line += control_text(key, value) if header.is_control else ""
         if view.shows_data and not header.is_control:
-            line += "" if key is None else f" key: {view.decode_key(key)}"
-            line += "" if value is None else f" payload: {view.decode_value(value)}"
+            if key is not None:
+                line += f"{' ' if line else '| '}key: {view.decode_key(key)}"
+            if value is not None:
+                line += f" payload: {view.decode_value(value)}"
         yield offset, line
-
-
-def _control(batch: RecordBatch) -> str:
-    control_type = batch.control_type
-    if control_type is None:
-        return ""
-    if control_type.is_end_txn:
-        marker = batch.end_txn_marker()
-        return f" endTxnMarker: {marker.control_type.name} coordinatorEpoch: {marker.coordinator_epoch}"
-    return f" controlType: {control_type.name}({control_type.value})"
 
 
 def _sequence(header: BatchHeader, offset: int) -> int:

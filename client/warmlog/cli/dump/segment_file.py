@@ -1,12 +1,13 @@
-"""The name and the bytes of a segment's `.log` file, read only."""
+"""A segment's `.log` file, read only, by the broker's own reader; and the name that its base offset is in."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from warmlog.cli.exits import CommandFailed
+from warmlog_broker.log.batch_scan import DamagedLog
+from warmlog_broker.log.file_records import FileRecords
+from warmlog_broker.log.open_files import OpenFiles
 from warmlog_protocol.batch import HEADER_BYTES, BatchHeader, RecordBatch, read_batch, read_header
 from warmlog_protocol.errors import CorruptBatch
 
@@ -29,50 +30,46 @@ def base_offset_of(path: Path) -> int:
     return int(stem)
 
 
-class SegmentFile:
-    """A `.log` file as it was when it was opened; what a broker appends meanwhile is not seen."""
+def open_segment_file(path: Path) -> FileRecords:
+    """The `.log` file as it is now: what a broker appends later is not seen. FileNotFoundError when there is none."""
+    return FileRecords.open_read_only(path, OpenFiles())
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self.size_bytes = os.fstat(self._descriptor).st_size
 
-    def __enter__(self) -> Self:
-        return self
+def headers_of(file: FileRecords, position: int = 0, end: int | None = None) -> Iterator[PlacedHeader]:
+    """The batches that lie whole between `position` and `end`, up to the first bytes that are no batch.
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        os.close(self._descriptor)
-
-    def headers(self, position: int = 0, end: int | None = None) -> Iterator[PlacedHeader]:
-        """The batches that lie whole between `position` and `end`, up to the first bytes that are no batch."""
-        end = self.size_bytes if end is None else min(end, self.size_bytes)
-        while (placed := self.header_at(position)) is not None and position + placed.header.size_bytes <= end:
-            yield placed
-            position += placed.header.size_bytes
-
-    def header_at(self, position: int) -> PlacedHeader | None:
-        """The header at `position`, None where none can be."""
+    The reader refuses an offset that goes back; a tool goes on there, for it is to show what is in the file.
+    """
+    end = file.size_bytes if end is None else min(end, file.size_bytes)
+    next_position = -1
+    while 0 <= position < end and position != next_position:
+        next_position = position
         try:
-            return PlacedHeader(position, read_header(self.pread(HEADER_BYTES, position)))
-        except CorruptBatch:
-            return None
+            for header, at in file.batches(position, end, allow_partial_end=True):
+                yield PlacedHeader(at, header)
+                position = at + header.size_bytes
+        except DamagedLog:
+            continue
 
-    def batch(self, placed: PlacedHeader) -> RecordBatch:
-        """The whole batch; its CRC is not checked. CorruptBatch when the file has become shorter."""
-        return read_batch(self.pread(placed.header.size_bytes, placed.position), verify_crc=False)
 
-    def why_no_batch(self, position: int) -> str:
-        """In words: why there is no whole batch at `position`, which lies before the end of the file."""
-        try:
-            header = read_header(self.pread(HEADER_BYTES, position))
-        except CorruptBatch as error:
-            return str(error)
-        return f"the batch claims {header.size_bytes} bytes, {self.size_bytes - position} are left"
+def header_at(file: FileRecords, position: int) -> PlacedHeader | None:
+    """The header of the whole batch at `position`, None where there is none."""
+    return next(headers_of(file, position), None)
 
-    def pread(self, size_bytes: int, position: int) -> bytes:
-        """Up to `size_bytes` bytes at `position`."""
-        if position < 0:
-            return b""
-        return os.pread(self._descriptor, size_bytes, position)
+
+def batch_of(file: FileRecords, placed: PlacedHeader) -> RecordBatch:
+    """The whole batch; its CRC is not checked. CorruptBatch when the file has become shorter."""
+    return read_batch(file.read(placed.position, placed.header.size_bytes), verify_crc=False)
+
+
+def why_no_batch(file: FileRecords, position: int) -> str:
+    """In words: why there is no whole batch at `position`, which lies before the end of the file."""
+    left_bytes = file.size_bytes - position
+    head = file.read(position, min(HEADER_BYTES, left_bytes))
+    if not any(head):
+        return f"zeros, as of a file that was preallocated or not closed; {left_bytes} bytes are left"
+    try:
+        header = read_header(head)
+    except CorruptBatch as error:
+        return str(error)
+    return f"the batch claims {header.size_bytes} bytes, {left_bytes} are left"

@@ -3,15 +3,21 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from warmlog.cli.dump.findings import Findings
 from warmlog_broker.log.checkpoints import read_epochs, read_offsets, read_partition_metadata
 from warmlog_broker.log.producer_snapshots import unpack_snapshot
 from warmlog_broker.log.producer_state import NO_OFFSET, ProducerEntry
+from warmlog_protocol.errors import StorageError
 
 
-def dump_snapshot(path: Path) -> Iterator[str]:
-    """A line for each producer, in Kafka's words. Raises StorageError when the file is damaged."""
-    for entry in unpack_snapshot(path.read_bytes(), now_ms=0):
-        yield _producer_line(entry)
+def dump_snapshot(path: Path, findings: Findings) -> Iterator[str]:
+    """A line for each producer, in Kafka's words. Damage is noted, and there are no lines then."""
+    try:
+        entries = unpack_snapshot(path.read_bytes(), now_ms=0)
+    except StorageError as error:
+        findings.remark(path, f"the snapshot is damaged: {error}")
+        return
+    yield from map(_producer_line, entries)
 
 
 def dump_offset_checkpoint(path: Path) -> Iterator[str]:

@@ -1,0 +1,151 @@
+"""`warmlog log dump`: print the files of a segment, and those beside them."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from warmlog.cli.dump.decoders import DecoderName
+from warmlog.cli.exits import ends_cleanly
+from warmlog.cli.output import remark, write
+
+if TYPE_CHECKING:
+    from warmlog.cli.dump.findings import Findings
+    from warmlog.cli.dump.log_file import LogView
+
+LINES_A_WRITE = 1000
+DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
+
+
+@ends_cleanly
+def dump(
+    file: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            show_default=False,
+            help=".log, .index, .timeindex, .txnindex, .snapshot, .checkpoint, checkpoint files, partition.metadata.",
+        ),
+    ] = None,
+    more_files: Annotated[
+        str | None, typer.Option("--files", metavar="A,B", help="Files as Kafka's tool takes them.", show_default=False)
+    ] = None,
+    shows_data: Annotated[
+        bool, typer.Option("--print-data-log", help="Print keys and payloads; one line a record.")
+    ] = False,
+    is_deep: Annotated[bool, typer.Option("--deep-iteration", help="Print one line a record, too.")] = False,
+    is_check_only: Annotated[
+        bool, typer.Option("--verify-index-only", help="Compare indexes with their log, without printing them.")
+    ] = False,
+    is_sanity_only: Annotated[
+        bool, typer.Option("--index-sanity-check", help="Only check an index as a broker's start does.")
+    ] = False,
+    skips_metadata: Annotated[
+        bool, typer.Option("--skip-record-metadata", help="Begin record lines with the key.")
+    ] = False,
+    max_bytes: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Read only the first N bytes of a .log file.")
+    ] = None,
+    max_message_bytes: Annotated[
+        int,
+        typer.Option("--max-message-size", min=1, metavar="N", help="Largest batch that an index entry is checked by."),
+    ] = DEFAULT_MAX_MESSAGE_BYTES,
+    key_decoder: Annotated[
+        DecoderName | None,
+        typer.Option(help="How to show keys (string); implies --print-data-log.", show_default=False),
+    ] = None,
+    value_decoder: Annotated[
+        DecoderName | None,
+        typer.Option(help="How to show payloads (string); implies --print-data-log.", show_default=False),
+    ] = None,
+) -> None:
+    """Print log segments and the files beside them, in the words of Kafka's DumpLogSegments.
+
+    Files are only read, and may be in use. What does not fit together is told on stderr.
+    """
+    from warmlog.cli.dump.decoders import decoder_named
+    from warmlog.cli.dump.findings import Findings
+    from warmlog.cli.dump.log_file import LogView
+
+    is_decoder_named = key_decoder is not None or value_decoder is not None
+    view = LogView(
+        is_deep=is_deep or shows_data or is_decoder_named,
+        shows_data=shows_data or is_decoder_named,
+        skips_metadata=skips_metadata,
+        max_bytes=max_bytes,
+        decode_key=decoder_named(key_decoder or DecoderName.STRING),
+        decode_value=decoder_named(value_decoder or DecoderName.STRING),
+    )
+    how_to_check = IndexCheck(is_check_only, is_sanity_only, max_message_bytes)
+    findings = Findings()
+    try:
+        for path in _all_files(file or [], more_files):
+            _print_lines(_lines_of(path, view, how_to_check, findings), heading=f"Dumping {path}")
+    finally:
+        for finding in findings.lines():
+            remark(finding)
+
+
+class IndexCheck(NamedTuple):
+    """What to do with index files."""
+
+    is_check_only: bool
+    is_sanity_only: bool
+    max_message_bytes: int
+
+
+def _all_files(named: list[Path], joined: str | None) -> list[Path]:
+    """The arguments, then what --files names; a usage error when there is none, or one that is no file."""
+    more = [Path(name.strip()) for name in (joined or "").split(",") if name.strip()]
+    for path in more:
+        if not path.is_file():
+            raise typer.BadParameter(f"File {str(path)!r} does not exist.", param_hint="--files")
+    if not named and not more:
+        raise typer.BadParameter("name at least one file", param_hint="FILE")
+    return named + more
+
+
+def _lines_of(path: Path, view: "LogView", check: IndexCheck, findings: "Findings") -> Iterator[str]:
+    """What to print of the file, by its name."""
+    from warmlog.cli.dump import index_files, log_file, state_files
+
+    if path.suffix in (".log", ".checkpoint"):
+        return log_file.dump_log(path, view, findings)
+    if path.suffix in (".index", ".timeindex") and check.is_sanity_only:
+        return index_files.check_sanity(path)
+    if path.suffix == ".index":
+        return index_files.dump_offset_index(
+            path, findings, is_check_only=check.is_check_only, max_message_bytes=check.max_message_bytes
+        )
+    if path.suffix == ".timeindex":
+        return index_files.dump_time_index(path, findings, is_check_only=check.is_check_only)
+    if path.suffix == ".snapshot":
+        return state_files.dump_snapshot(path, findings)
+    if path.name == "leader-epoch-checkpoint":
+        return state_files.dump_epoch_checkpoint(path)
+    if path.name.endswith("-offset-checkpoint"):
+        return state_files.dump_offset_checkpoint(path)
+    if path.name == "partition.metadata":
+        return state_files.dump_partition_metadata(path)
+    remark(f"Ignoring unknown file {path}")
+    return iter(())
+
+
+def _print_lines(lines: Iterable[str], *, heading: str) -> None:
+    """Prints `heading` and `lines`, many at a time; what was read before an error is printed, too."""
+    pending = [heading]
+    try:
+        for text in lines:
+            pending.append(text)
+            if len(pending) >= LINES_A_WRITE:
+                _write_lines(pending)
+    finally:
+        _write_lines(pending)
+
+
+def _write_lines(pending: list[str]) -> None:
+    write("".join(f"{text}\n" for text in pending).encode("utf-8", errors="surrogateescape"))
+    pending.clear()
