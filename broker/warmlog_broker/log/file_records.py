@@ -6,6 +6,9 @@ into an i32 (the offset index stores them), so a file never exceeds 2^31 - 1 byt
 
 Files are opened on demand and may be closed by OpenFiles while they are idle. Only one thread uses a FileRecords; the
 FileSlices that it gives out may be read anywhere.
+
+A file to which other names lead as well is not ours alone: a log that was adopted by hard links shares its closed files
+with the Kafka that wrote them. `make_private` puts a copy in its place before anything is written or cut.
 """
 
 import errno
@@ -22,10 +25,14 @@ from warmlog_broker.log.batch_scan import (
     scan_checked,
     scan_headers,
 )
+from warmlog_broker.log.checkpoints import sync_directory
+from warmlog_broker.log.file_copy import copy_bytes
 from warmlog_broker.log.open_files import ClosedFile, OpenFile, OpenFiles
 from warmlog_protocol.batch.header import BatchHeader
 
 MAX_LOG_BYTES = 2**31 - 1
+PRIVATE_SUFFIX = ".private"
+"""Of a copy that is being made; one that a crash has left is removed when the log is loaded."""
 
 _PROBE_STRIDE_BYTES = 64 * 1024
 _pwritev = os.pwritev
@@ -226,6 +233,30 @@ class FileRecords:
         """Gives back what was preallocated behind the logical end."""
         self.truncate_to(self._size_bytes)
 
+    def make_private(self) -> None:
+        """Replaces a file to which other names lead as well by a durable copy, which has this name alone.
+
+        Those other names keep the file and its bytes, as do slices in other hands. OSError when there is no room.
+        """
+        shared = self.open_file()
+        found = os.fstat(shared.fd)
+        if found.st_nlink < 2:
+            return
+        temporary = self.path.with_name(self.path.name + PRIVATE_SUFFIX)
+        temporary.unlink(missing_ok=True)
+        try:
+            private = OpenFile(str(temporary), os.O_RDWR | os.O_CREAT | os.O_EXCL)
+            copy_bytes(shared.fd, private.fd, found.st_size)
+            os.utime(private.fd, ns=(found.st_atime_ns, found.st_mtime_ns))
+            os.fsync(private.fd)
+            temporary.replace(self.path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+        private.path = str(self.path)
+        self._file, self._append_file = private, None
+        sync_directory(self.path.parent)
+
     def drop_cache(self) -> None:
         """Syncs the file and asks the kernel to forget its pages: what is read next is what the disk has."""
         file = self.open_file()
@@ -289,6 +320,7 @@ class FileRecords:
     def _writable_file(self) -> OpenFile:
         if not self.is_writable:
             raise PermissionError(errno.EACCES, "opened for reading only", str(self.path))
+        self.make_private()
         return self.open_file()
 
     def _ready_to_append(self, end: int) -> OpenFile:

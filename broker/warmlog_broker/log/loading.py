@@ -21,6 +21,7 @@ from warmlog_broker.log.checkpoints import pack_partition_metadata, read_epochs,
 from warmlog_broker.log.config import LogConfig
 from warmlog_broker.log.damage import find_behind_damage
 from warmlog_broker.log.directory import CleanEnd, StoredState
+from warmlog_broker.log.file_records import PRIVATE_SUFFIX
 from warmlog_broker.log.flush import EPOCHS_NAME
 from warmlog_broker.log.leader_epochs import LeaderEpochs
 from warmlog_broker.log.open_files import OpenFiles
@@ -39,7 +40,7 @@ logger = logging.getLogger(__name__)
 METADATA_NAME = "partition.metadata"
 LOG_SUFFIX = ".log"
 INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
-LEFTOVER_SUFFIXES = (".deleted", ".cleaned")
+LEFTOVER_SUFFIXES = (".deleted", ".cleaned", PRIVATE_SUFFIX)
 SNAPSHOTS_KEPT_AT_BASES = 2
 """Snapshots that are missing at the bases of this many last segments are taken again when the log is replayed."""
 
