@@ -7,7 +7,7 @@ BIN := .venv/bin
 # Only what runs Spark asks for Java, and only when it runs.
 WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
 
-.PHONY: help dev demo test test-slow check fmt bench clean
+.PHONY: help dev demo test test-slow check fmt bench bench-start clean
 .NOTPARALLEL:
 
 help:
@@ -17,6 +17,7 @@ help:
 	@echo 'make check      ruff, mypy --strict, import rules'
 	@echo 'make fmt        format the code'
 	@echo 'make bench      measure; writes build/bench.json (BENCH_ARGS=--quick for a first look)'
+	@echo 'make bench-start  measure starts and stops with 10,000 segments; writes build/bench-start.json'
 	@echo 'make dev        only set up .venv'
 	@echo 'make clean      remove what the other targets made, except .venv'
 
@@ -44,6 +45,9 @@ fmt: dev
 
 bench: dev
 	@$(WITH_JAVA) PYTHONPATH=tests $(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+bench-start: dev
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.start $(BENCH_ARGS)
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log

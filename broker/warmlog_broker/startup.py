@@ -6,10 +6,12 @@ cannot be opened is offline; it does not keep the others from being served.
 """
 
 import fcntl
+import gc
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -205,7 +207,7 @@ def load_partitions(
     defaults = config.topic_defaults
     logs: dict[str, list[Log | None]] = {name: [None] * entry.partitions for name, entry in state.topics.items()}
     total = sum(map(len, logs.values()))
-    with ThreadPoolExecutor(config.num_recovery_threads, "recovery") as threads:
+    with ThreadPoolExecutor(config.num_recovery_threads, "recovery") as threads, _without_collector():
         futures = {}
         for name, entry in state.topics.items():
             log_config = LogConfig.from_settings(entry.settings, base=defaults)
@@ -221,6 +223,18 @@ def load_partitions(
     _reserve_adopted_producers(metadata_log, logs.values())
     topics = [(entry, logs[name]) for name, entry in state.topics.items()]
     return Stored(directory, metadata_log, topics, directory.deleted_partitions())
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Nothing that is made within is garbage: looking for some takes a third of the time of a clean start."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _warn_of_strangers(directory: DataDirectory, topics: dict[str, TopicCreated]) -> None:

@@ -7,7 +7,8 @@ flush that runs in a thread, is safe from eviction and from the deletion of the 
 `OpenFiles` bounds what one process keeps open: a least-recently-used list of the resources that hold descriptors. The
 one that went unused for longest is told to let go when the bound is passed, except while it has unflushed writes: a
 descriptor closed before its fsync could lose the news of a failed write. When everything has unflushed writes the
-bound is passed, and met again as soon as a flush is over.
+bound is passed, and met again as soon as a flush is over. Those that were found with unflushed writes stand in a list
+of their own, of which each eviction asks a few again: thousands of them cost an eviction no more than a few do.
 
 Resources of several logs, used by several threads, may share one `OpenFiles`: letting go means dropping a reference,
 so that a thread in the middle of a read keeps what it reads.
@@ -22,6 +23,8 @@ from warmlog_protocol.errors import WarmlogError
 
 DEFAULT_LIMIT = 8192
 """Descriptors and maps; a broker sets it from its RLIMIT_NOFILE, of which sockets need a share."""
+BUSY_ASKED = 4
+"""An eviction asks the busy ones until it was told so often that one still is."""
 
 
 class ClosedFile(WarmlogError):
@@ -73,6 +76,9 @@ class OpenFiles:
         self.open_count = 0
         self._lock = threading.Lock()
         self._resources: OrderedDict[Evictable, int] = OrderedDict()
+        """What may let go, as far as is known, and how many descriptors each holds; the latest used last."""
+        self._busy: OrderedDict[Evictable, int] = OrderedDict()
+        """What had unflushed writes when it was asked to let go."""
 
     def add(self, resource: Evictable, count: int) -> None:
         """Notes that `resource` now holds `count` descriptors, and was used just now. A map counts as one.
@@ -80,31 +86,39 @@ class OpenFiles:
         Evicts others while more than `limit` are open. Adding a resource again replaces its count.
         """
         with self._lock:
-            self.open_count += count - self._resources.pop(resource, 0)
-            self._resources[resource] = count
+            self.open_count += count - self._forget(resource)
             if self.open_count > self.limit:
-                self._evict(keep=resource)
+                self._evict()
+            self._resources[resource] = count
 
     def touch(self, resource: Evictable) -> None:
         """Notes that `resource` was used; nothing happens when it is not open. One dictionary operation, no lock."""
         try:
             self._resources.move_to_end(resource)
         except KeyError:
-            return
+            return  # not open, or busy: then it is not let go of anyway
 
     def discard(self, resource: Evictable) -> None:
         """Forgets `resource`, which has let go by itself; harmless when it was not there."""
         with self._lock:
-            self.open_count -= self._resources.pop(resource, 0)
+            self.open_count -= self._forget(resource)
 
-    def _evict(self, keep: Evictable) -> None:
-        """Goes once through the list, oldest first. What has unflushed writes moves to the end: it is in use."""
-        for _ in range(len(self._resources)):
-            if self.open_count <= self.limit:
-                return
+    def _forget(self, resource: Evictable) -> int:
+        """How many descriptors the resource held."""
+        return self._resources.pop(resource, 0) or self._busy.pop(resource, 0)
+
+    def _evict(self) -> None:
+        """Lets go of what went unused for longest until the bound is met, or all that is left is busy."""
+        still_busy = 0
+        while self._busy and still_busy < BUSY_ASKED:
+            resource, count = self._busy.popitem(last=False)
+            is_busy = resource.has_unflushed_writes()
+            (self._busy if is_busy else self._resources)[resource] = count
+            still_busy += is_busy
+        while self.open_count > self.limit and self._resources:
             resource, count = self._resources.popitem(last=False)
-            if resource is keep or resource.has_unflushed_writes():
-                self._resources[resource] = count
+            if resource.has_unflushed_writes():
+                self._busy[resource] = count
                 continue
             self.open_count -= count
             resource.let_go()

@@ -99,6 +99,56 @@ def test_the_limit_is_passed_while_all_are_busy_and_met_again_later(tmp_path: Pa
     assert late.file is not None
 
 
+def test_a_thousand_busy_ones_are_not_asked_at_each_eviction(tmp_path: Path) -> None:
+    open_files = OpenFiles(limit=10)
+    asked = 0
+
+    class Counted(Resource):
+        def has_unflushed_writes(self) -> bool:
+            nonlocal asked
+            asked += 1
+            return self.is_busy
+
+        def use(self) -> OpenFile:
+            self.file = shared
+            open_files.add(self, 1)
+            return shared
+
+    shared = OpenFile(str(tmp_path / "file"), os.O_RDWR | os.O_CREAT)
+    busy = [Counted(tmp_path / "file", open_files) for _ in range(1000)]
+    for resource in busy:
+        resource.use()
+        resource.is_busy = True
+    idle = [Counted(tmp_path / "file", open_files) for _ in range(1000)]
+    for number, resource in enumerate(idle):
+        resource.use()
+        assert open_files.open_count <= 1001
+        if number == 500:
+            for late in busy[:700]:
+                late.is_busy = False
+    assert open_files.open_count == 301
+    assert asked < 20_000
+    assert all(resource.file is not None for resource in busy[700:])
+    for resource in busy:
+        resource.is_busy = False
+    Counted(tmp_path / "file", open_files).use()
+    assert open_files.open_count == 10
+
+
+def test_what_was_busy_until_now_stays_before_what_went_unused(tmp_path: Path) -> None:
+    open_files = OpenFiles(limit=2)
+    busy, unused, last = resources(tmp_path, open_files, 3)
+    busy.use()
+    busy.is_busy = True
+    unused.use()
+    last.use()
+    assert unused.file is None
+    busy.is_busy = False
+    unused.use()
+    assert busy.file is not None
+    assert last.file is None
+
+
 def test_a_resource_counts_for_as_much_as_it_holds(tmp_path: Path) -> None:
     open_files = OpenFiles(limit=4)
     large = Resource(tmp_path / "large", open_files, count=3)
