@@ -1,4 +1,4 @@
-"""One segment of a log: a `.log` file, its offset index and its time index, under one base offset.
+"""One segment of a log: a `.log` file, its offset, time and transaction index, under one base offset.
 
 `segment_files` says what the files are called, `rolling` when a batch needs the next segment.
 
@@ -24,18 +24,21 @@ from warmlog_broker.log.abstract_index import MAX_RELATIVE_OFFSET
 from warmlog_broker.log.batch_scan import BatchPosition, DamagedLog
 from warmlog_broker.log.checkpoints import sync_directory
 from warmlog_broker.log.file_records import FileRecords, FileSlice
+from warmlog_broker.log.offset_index import OffsetIndex
 from warmlog_broker.log.open_files import OpenFile, OpenFiles
 from warmlog_broker.log.segment_files import (
     LOG_KIND,
     OFFSET_INDEX_KIND,
     TIME_INDEX_KIND,
+    TRANSACTION_INDEX_KIND,
     SegmentFiles,
     segment_file_name,
 )
 from warmlog_broker.log.segment_indexes import SegmentConfig, SegmentIndexes
 from warmlog_broker.log.segment_lookup import SegmentLookup, TimestampAndOffset
 from warmlog_broker.log.segment_recovery import OnBatch, SegmentRecovery, StepOver, check_and_index
-from warmlog_broker.log.time_index import NO_TIMESTAMP, TimestampOffset
+from warmlog_broker.log.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
+from warmlog_broker.log.transaction_index import AbortedTxn, TransactionIndex
 from warmlog_protocol.errors import WarmlogError
 
 __all__ = [
@@ -103,6 +106,7 @@ class LogSegment:
         "indexes",
         "records",
         "roll_jitter_ms",
+        "transactions",
     )
 
     def __init__(
@@ -112,6 +116,7 @@ class LogSegment:
         config: SegmentConfig,
         records: FileRecords,
         indexes: SegmentIndexes,
+        transactions: TransactionIndex,
         created_ms: int,
         roll_jitter_ms: int,
     ) -> None:
@@ -122,6 +127,7 @@ class LogSegment:
         self.config = config
         self.records = records
         self.indexes = indexes
+        self.transactions = transactions
         self.created_ms = created_ms
         self.roll_jitter_ms = roll_jitter_ms
         self.bytes_since_last_index_entry = 0
@@ -162,11 +168,13 @@ class LogSegment:
             config=config,
             open_files=open_files,
         )
+        transactions = TransactionIndex(path(TRANSACTION_INDEX_KIND), base_offset, open_files)
         return cls(
-            SegmentFiles(directory, base_offset, suffix, records, indexes),
+            SegmentFiles(directory, base_offset, suffix, records, indexes, transactions),
             config=config,
             records=records,
             indexes=indexes,
+            transactions=transactions,
             created_ms=now_ms,
             roll_jitter_ms=roll_jitter_ms,
         )
@@ -219,6 +227,13 @@ class LogSegment:
             self._add_index_entries(last_offset, position, largest)
         self.bytes_since_last_index_entry += len(prefix) + len(covered)
         return position
+
+    def add_aborted(self, aborted: AbortedTxn) -> None:
+        """An entry in the transaction index, for a marker that was appended; OSError when the disk refuses."""
+        is_first = not self.transactions.entries
+        self.transactions.append(aborted)
+        if is_first:
+            self._is_directory_dirty = True
 
     def first_batch_timestamp_ms(self) -> int | None:
         """The first batch's max timestamp, -1 if it has none or is damaged; None for an empty segment. Read once."""
@@ -371,6 +386,7 @@ class LogSegment:
         """
         found = self.translate_offset(offset)
         self.indexes.truncate_to(offset)
+        self.transactions.truncate_to(offset)
         dropped_bytes = 0 if found is None else self.records.truncate_to(found.position)
         if self.size_bytes == 0:
             self.created_ms = now_ms
@@ -384,7 +400,7 @@ class LogSegment:
     def unflushed(self) -> Unflushed | None:
         """What to sync for everything written until now to be durable; None when it is."""
         log_is_dirty = self.records.has_unflushed_writes()
-        indexes = [] if self.indexes.has_room else self.indexes.loaded()
+        indexes = [] if self.indexes.has_room else self._loaded_indexes()
         dirty_indexes = [index for index in indexes if index.has_unsynced_writes]
         if not (log_is_dirty or dirty_indexes or self._is_directory_dirty):
             return None
@@ -397,10 +413,13 @@ class LogSegment:
     def mark_flushed(self, unflushed: Unflushed) -> None:
         """Notes that all of `unflushed`, the directory included, has been synced without an error."""
         self.records.mark_flushed(unflushed.log_writes)
-        for index, writes in zip(self.indexes.loaded(), unflushed.index_writes, strict=False):
+        for index, writes in zip(self._loaded_indexes(), unflushed.index_writes, strict=False):
             index.mark_synced(writes)
         if unflushed.is_directory_dirty:
             self._is_directory_dirty = False
+
+    def _loaded_indexes(self) -> list[OffsetIndex | TimeIndex | TransactionIndex]:
+        return [self.transactions, *self.indexes.loaded()]
 
     def flush(self) -> None:
         """Makes everything durable, here and now; OSError when the disk refuses."""
@@ -444,6 +463,7 @@ class LogSegment:
             self.flush()
         self.indexes.offset.close()
         self.indexes.time.close()
+        self.transactions.close_handles()
         self.records.close()
 
     def close_handles(self) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from warmlog_broker.log.file_records import FileRecords
 from warmlog_broker.log.segment_indexes import SegmentIndexes
+from warmlog_broker.log.transaction_index import TransactionIndex
 
 LOG_KIND = ".log"
 OFFSET_INDEX_KIND = ".index"
@@ -25,16 +26,23 @@ def segment_file_name(base_offset: int, kind: str, suffix: str = "") -> str:
 class SegmentFiles:
     """Where the files of one segment are. Whoever reads and writes them goes along with every move."""
 
-    __slots__ = ("_indexes", "_records", "base_offset", "directory", "suffix")
+    __slots__ = ("_indexes", "_records", "_transactions", "base_offset", "directory", "suffix")
 
     def __init__(
-        self, directory: Path, base_offset: int, suffix: str, records: FileRecords, indexes: SegmentIndexes
+        self,
+        directory: Path,
+        base_offset: int,
+        suffix: str,
+        records: FileRecords,
+        indexes: SegmentIndexes,
+        transactions: TransactionIndex,
     ) -> None:
         self.directory = directory
         self.base_offset = base_offset
         self.suffix = suffix
         self._records = records
         self._indexes = indexes
+        self._transactions = transactions
 
     def path(self, kind: str) -> Path:
         return self.directory / segment_file_name(self.base_offset, kind, self.suffix)
@@ -43,13 +51,11 @@ class SegmentFiles:
         """Renames the files, such as from "" to ".deleted": the .log first, and of the others those that exist."""
         if self.suffix != old:
             raise ValueError(f"{self._records.path} does not end with the suffix {old!r}")
-        transaction_index = self.path(TRANSACTION_INDEX_KIND)
         self.suffix = new
         self._records.rename_to(self.path(LOG_KIND))
         self._indexes.offset.rename_to(self.path(OFFSET_INDEX_KIND))
         self._indexes.time.rename_to(self.path(TIME_INDEX_KIND))
-        if transaction_index.exists():
-            transaction_index.replace(self.path(TRANSACTION_INDEX_KIND))
+        self._transactions.rename_to(self.path(TRANSACTION_INDEX_KIND))
 
     def moved_to(self, directory: Path) -> None:
         """The partition's directory has been renamed to `directory`."""
@@ -57,16 +63,16 @@ class SegmentFiles:
         self._records.moved_to(self.path(LOG_KIND))
         self._indexes.offset.moved_to(self.path(OFFSET_INDEX_KIND))
         self._indexes.time.moved_to(self.path(TIME_INDEX_KIND))
+        self._transactions.moved_to(self.path(TRANSACTION_INDEX_KIND))
 
     def delete(self) -> None:
         """Unlinks all files, whichever there are, and raises the first error after having tried each."""
         first_error: OSError | None = None
-        transaction_index = self.path(TRANSACTION_INDEX_KIND)
         for delete in (
             self._records.delete,
             self._indexes.offset.delete,
             self._indexes.time.delete,
-            lambda: transaction_index.unlink(missing_ok=True),
+            self._transactions.delete,
         ):
             try:
                 delete()
@@ -79,4 +85,5 @@ class SegmentFiles:
         """Lets go of files and maps without changing a file: for a disk that has failed."""
         self._indexes.offset.close_handles()
         self._indexes.time.close_handles()
+        self._transactions.close_handles()
         self._records.close_handles()

@@ -23,6 +23,7 @@ from unit.broker.log.log_files import (
 from warmlog_broker.log.open_files import ClosedFile, OpenFiles
 from warmlog_broker.log.rolling import should_roll, time_waited_for_roll_ms
 from warmlog_broker.log.segment import LogSegment, SegmentOffsetOverflow
+from warmlog_broker.log.transaction_index import AbortedTxn
 from warmlog_protocol.batch import encode_batch, read_header, stamp_append_time
 
 HOUR_MS = 3_600_000
@@ -718,3 +719,47 @@ def test_a_value_may_be_as_large_as_a_batch_allows(tmp_path: Path) -> None:
     assert found is not None
     assert found.slice is not None
     assert found.slice.pread() == batch
+
+
+# The transaction index
+
+ABORTED = AbortedTxn(7, 0, 1, 2)
+
+
+def test_a_transaction_index_goes_along_with_its_segment(tmp_path: Path) -> None:
+    segment = open_segment(tmp_path)
+    append(segment, 0, 1)
+    assert not segment.transactions.file_exists()
+    segment.add_aborted(ABORTED)
+    assert "00000000000000000000.txnindex" in file_names(tmp_path)
+    segment.change_suffix("", ".deleted")
+    assert all(name.endswith(".deleted") for name in file_names(tmp_path))
+    assert list(segment.transactions) == [ABORTED]
+    segment.update_directory(tmp_path)
+    segment.delete()
+    assert file_names(tmp_path) == []
+
+
+def test_truncating_a_segment_truncates_its_transaction_index(tmp_path: Path) -> None:
+    segment = open_segment(tmp_path)
+    append(segment, *range(6))
+    segment.add_aborted(ABORTED)
+    segment.add_aborted(AbortedTxn(8, 2, 5, 6))
+    segment.truncate_to(5, 0)
+    assert list(segment.transactions) == [ABORTED]
+
+
+def test_entries_of_aborted_transactions_are_synced_with_the_indexes_of_an_inactive_segment(tmp_path: Path) -> None:
+    segment = open_segment(tmp_path)
+    append(segment, 0, 1)
+    segment.flush()
+    segment.add_aborted(ABORTED)
+    segment.on_become_inactive()
+    unflushed = segment.unflushed()
+    assert unflushed is not None
+    assert unflushed.is_directory_dirty
+    assert any(file.path.endswith(".txnindex") for file in unflushed.files)
+    segment.flush()
+    assert segment.unflushed() is None
+    segment.close()
+    assert list(reopened(segment).transactions) == [ABORTED]
