@@ -19,10 +19,12 @@ from warmlog.errors import (
     RemoteProtocolError,
     error_from_code,
 )
-from warmlog.options import ConnectionOptions
+from warmlog.options import DEFAULT_MAX_MESSAGE_BYTES, ConnectionOptions
 from warmlog.payload import owned
 from warmlog_protocol.connection import Answer, ClientConnection
 from warmlog_protocol.messages import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
     HandshakeResponse,
     IsolationLevel,
     ListedOffset,
@@ -188,6 +190,22 @@ class BlockingCluster:
     def leader(self, topic: str, partition: int) -> BlockingConnection:
         """An open connection to the partition's leader, shared by all partitions that it leads."""
         return self._connection(self.leader_address(topic, partition))
+
+    def forget_leaders(self) -> None:
+        """Ask for metadata again before the next connection to a leader."""
+        self._leaders.clear()
+
+    def call(self, message: Message, expected: type[R]) -> R:
+        """The response of any broker to a request that needs no leader."""
+        return self._any_connection().call(message, expected)
+
+    def max_message_bytes(self, topic: str) -> int:
+        """How large a batch of the topic may be; `DEFAULT_MAX_MESSAGE_BYTES` where the broker does not tell."""
+        for resource in self.call(DescribeConfigsRequest([topic]), DescribeConfigsResponse).resources:
+            for entry in resource.entries:
+                if entry.name == "max.message.bytes":
+                    return int(entry.value)
+        return DEFAULT_MAX_MESSAGE_BYTES
 
     def list_offsets(
         self,

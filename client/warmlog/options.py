@@ -9,6 +9,9 @@ from warmlog.errors import InvalidConfig
 from warmlog_protocol.connection import CLIENT_BUFFER_BYTES, DEFAULT_MAX_FRAME_BYTES
 from warmlog_protocol.messages import HandshakeRequest
 
+DEFAULT_MAX_MESSAGE_BYTES = 1024 * 1024
+"""Taken for a topic of which the broker does not tell `max.message.bytes`."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:

@@ -7,7 +7,7 @@ from warmlog.accumulator import Accumulator
 from warmlog.bulk import BulkRecords
 from warmlog.cluster import Cluster
 from warmlog.errors import ClientClosed, WarmlogError
-from warmlog.options import ConnectionOptions
+from warmlog.options import DEFAULT_MAX_MESSAGE_BYTES, ConnectionOptions
 from warmlog.outgoing import OutgoingBatch
 from warmlog.partition_queue import PartitionQueue
 from warmlog.placed import PlacedMany
@@ -17,9 +17,6 @@ from warmlog.sender import Sender
 from warmlog.sent import Sent
 from warmlog.topic_queues import TopicQueues
 from warmlog_protocol.messages import DescribeConfigsRequest, DescribeConfigsResponse
-
-DEFAULT_MAX_MESSAGE_BYTES = 1024 * 1024
-"""Taken for a topic of which the broker does not tell `max.message.bytes`."""
 
 
 class Producing:
