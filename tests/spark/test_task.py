@@ -8,10 +8,11 @@ import pytest
 from broker_process import BrokerProcess
 from spark.topics import Record, Topics
 from warmlog.errors import OffsetOutOfRange
-from warmlog.spark.discover import discover_partitions
-from warmlog.spark.options import EARLIEST, LATEST
-from warmlog.spark.plan import PartitionState, resolve_ranges
-from warmlog.spark.reader import ReadSettings, read_ranges
+from warmlog.ranges.discover import Discovery
+from warmlog.ranges.offset_range import OffsetRange, PartitionState
+from warmlog.ranges.points import EARLIEST, LATEST, Point, PointKind
+from warmlog.ranges.range_reader import ReadSettings, read_ranges
+from warmlog.ranges.resolve import Bounds, resolve_ranges
 
 SEGMENT_BYTES = 1024 * 1024
 
@@ -25,15 +26,21 @@ def fill_long_topic(broker: BrokerProcess, **configs: str) -> None:
 
 
 def discover_one(broker: BrokerProcess) -> PartitionState:
-    (state,) = discover_partitions([broker.address], ["long"])
+    with Discovery([broker.address]) as discovery:
+        (state,) = discovery.states(discovery.topics(["long"]))
     return state
+
+
+def whole_of(state: PartitionState) -> OffsetRange:
+    ((planned,), _) = resolve_ranges([state], Bounds(EARLIEST, LATEST))
+    return planned
 
 
 @pytest.mark.parametrize("at_batch", [0, 3])
 def test_a_broker_killed_and_started_again_while_it_is_read_costs_no_record(tmp_path: Path, at_batch: int) -> None:
     with BrokerProcess(tmp_path) as broker:
         fill_long_topic(broker)
-        (planned,) = resolve_ranges([discover_one(broker)], EARLIEST, LATEST)
+        planned = whole_of(discover_one(broker))
         values: list[int] = []
         reading = read_ranges([planned], ("value",), ReadSettings(fetch_bytes=500_000, in_flight=2))
         for number, batch in enumerate(reading):
@@ -50,10 +57,10 @@ def test_what_retention_removed_is_an_error_that_names_the_range(tmp_path: Path)
         deadline = time.monotonic() + 20
         while (state := discover_one(broker)).earliest == 0 and time.monotonic() < deadline:
             time.sleep(0.05)
-        (planned,) = resolve_ranges([state], EARLIEST, LATEST)
+        planned = whole_of(state)
         with pytest.raises(OffsetOutOfRange) as caught:
             list(read_ranges([planned._replace(start=0)], ("value",)))
         with pytest.raises(OffsetOutOfRange, match=f"long-0 offsets 0 to 40000: gone before {state.earliest}"):
-            resolve_ranges([state], {"long": {0: 0}}, LATEST)
+            resolve_ranges([state], Bounds({("long", 0): Point(PointKind.OFFSET, 0)}, LATEST))
     assert f"long-0 offsets 0 to 40000, stopped at 0, broker {broker.address}: " in str(caught.value)
     assert f"offsets 0 to {state.earliest - 1} are gone, the log starts at {state.earliest} now" in str(caught.value)

@@ -1,177 +1,157 @@
-"""The options of `spark.read.format("warmlog")`: which exist, what they mean, what is refused.
+"""The options of one load(), stream or write: found in the table, in whatever case Spark hands them over.
 
-Names and meanings are those of Spark's Kafka connector, so that a Kafka job ports by changing the format's name. Unlike
-there, an option that does not exist is an error that names the nearest one. Spark hands options over with their names
-in lower case; here case does not matter either.
-
-Offsets are Kafka's: `earliest`, `latest`, or JSON that gives every partition of every topic an offset, of which -2
-stands for the earliest and -1 for the latest: `{"orders": {"0": 23, "1": -2}}`. A batch cannot start at the latest
-offset or end at the earliest.
+An option that does not exist is an error that names the nearest one, unlike in Spark's Kafka connector. One that is
+only for streams is ignored in a batch, with a warning, as there; any other use of an option where it does not belong is
+an error. Every error is one line, as it reaches the user through Spark.
 """
 
 import difflib
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+import logging
+import re
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from warmlog.address import parse_addresses
+from warmlog.ranges.points import parse_duration_ms
+from warmlog.spark.option_table import EXPLAINED, OPTIONS, Option, Use
 from warmlog_protocol.errors import InvalidConfig
 
-EARLIEST = -2
-LATEST = -1
+T = TypeVar("T")
 
-Offsets = int | Mapping[str, Mapping[int, int]]
-"""EARLIEST or LATEST for every partition, or an offset (EARLIEST and LATEST among them) by topic and partition."""
+_BY_LOWER_CASE = {name.lower(): option for option in OPTIONS.values() for name in (option.name, *option.aliases)}
+_SPELLING = {name.lower(): name for option in OPTIONS.values() for name in (option.name, *option.aliases)}
+_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(i?b)?")
+_SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_USE_NAMES = {Use.BATCH: "a batch", Use.STREAM: "a stream", Use.WRITE: "writing"}
 
-_ALIASES = {"kafka.bootstrap.servers": "bootstrap.servers"}
-OPTIONS = {
-    "bootstrap.servers": "host:port of a broker; several, separated by commas, are tried in turn",
-    "subscribe": "the topics to read, separated by commas",
-    "startingOffsets": "where to start: earliest (default) or JSON by topic and partition",
-    "endingOffsets": "where to end, exclusive: latest (default) or JSON by topic and partition",
-    "minPartitions": "at least so many Spark partitions, unless there are fewer records",
-    "includeHeaders": "true adds the column headers",
-}
-"""Every option and what it is for; each is known by its name in any case, and Kafka's names for some (aliases) too."""
-
-_EXPLAINED = {
-    "path": "load() of format warmlog takes no path: name the topics with the option subscribe",
-    "provider": "a table of format warmlog cannot be created, as Spark does not hand its options to the reader: "
-    "CREATE TEMPORARY VIEW … USING warmlog OPTIONS (…) instead",
-}
-"""What Spark itself adds to the options when `load` is given a path and in CREATE TABLE."""
-
-_CANONICAL = {name.lower(): name for name in OPTIONS} | {alias.lower(): name for alias, name in _ALIASES.items()}
-_SPELLING = {name.lower(): name for name in (*OPTIONS, *_ALIASES)}
+_log = logging.getLogger("warmlog.spark")
 
 
-@dataclass(frozen=True)
-class ReadOptions:
-    """The options of one `load()`, checked."""
+class Given:
+    """The options that were given, by their names in the table, and the defaults of the others.
 
-    bootstrap: tuple[str, ...]
-    topics: tuple[str, ...]
-    starting: Offsets = EARLIEST
-    ending: Offsets = LATEST
-    min_partitions: int | None = None
-    include_headers: bool = False
+    Each method returns the option's value, or raises InvalidConfig which names the option, its text and what is
+    expected.
+    """
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts = dict(texts)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._texts
+
+    def text(self, name: str) -> str | None:
+        """As it was given, or the default; None when there is neither."""
+        return self._texts.get(name, OPTIONS[name].default) or None
+
+    def parsed(self, name: str, parse: Callable[[str], T]) -> T | None:
+        """What `parse` makes of it. A ValueError of `parse` says what is expected."""
+        text = self.text(name)
+        try:
+            return None if text is None else parse(text)
+        except ValueError as error:
+            raise InvalidConfig(f"option {name} is {text!r}: {error}") from None
+
+    def boolean(self, name: str) -> bool:
+        return bool(self.parsed(name, _boolean))
+
+    def number(self, name: str) -> int | None:
+        """A whole number of at least 1."""
+        return self.parsed(name, _positive)
+
+    def size_bytes(self, name: str) -> int | None:
+        """`1048576`, `1m` or `1 MiB`."""
+        return self.parsed(name, _size_bytes)
+
+    def duration_ms(self, name: str) -> int | None:
+        """`200` or `200ms`, `15m`."""
+        return self.parsed(name, parse_duration_ms)
+
+    def one_of(self, name: str, choices: tuple[str, ...]) -> str:
+        """One of `choices`, which are in lower case."""
+
+        def parse(text: str) -> str:
+            if text.strip().lower() not in choices:
+                raise ValueError(f"{' or '.join(choices)} is expected")
+            return text.strip().lower()
+
+        chosen = self.parsed(name, parse)
+        assert chosen is not None
+        return chosen
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """What is separated by commas, each once; empty when it was not given."""
+        items = [item.strip() for item in (self.text(name) or "").split(",")]
+        return tuple(dict.fromkeys(item for item in items if item))
+
+    def addresses(self, name: str) -> tuple[str, ...]:
+        """Brokers as HOST:PORT; at least one."""
+        names = self.names(name)
+        if not names:
+            raise missing(name)
+        try:
+            return tuple(str(address) for address in parse_addresses(names))
+        except ValueError as error:
+            raise InvalidConfig(f"option {name}: {error}") from None
 
 
-def parse_options(given: Mapping[str, str]) -> ReadOptions:
-    """The options in `given`. InvalidConfig says in one line what is wrong with the first that cannot be used."""
-    options = _by_canonical_name(given)
-    topics = tuple(dict.fromkeys(_required_list(options, "subscribe")))
-    return ReadOptions(
-        bootstrap=_addresses(options, "bootstrap.servers"),
-        topics=topics,
-        starting=_offsets(options, "startingOffsets", topics, default=EARLIEST, refused=LATEST),
-        ending=_offsets(options, "endingOffsets", topics, default=LATEST, refused=EARLIEST),
-        min_partitions=_positive_int(options, "minPartitions"),
-        include_headers=_bool(options, "includeHeaders"),
-    )
+def take_options(given: Mapping[str, str], use: Use) -> Given:
+    """The options in `given`, which Spark may have put in lower case.
 
-
-def _by_canonical_name(given: Mapping[str, str]) -> dict[str, str]:
-    options: dict[str, str] = {}
-    for name, value in sorted(given.items(), key=lambda item: item[0].lower() not in _EXPLAINED):
-        canonical = _CANONICAL.get(name.lower())
-        if canonical is None:
+    InvalidConfig for one that does not exist, that is not for `use`, or that is given twice under its names.
+    """
+    texts: dict[str, str] = {}
+    for name, value in sorted(given.items(), key=lambda item: item[0].lower() not in EXPLAINED):
+        option = _BY_LOWER_CASE.get(name.lower())
+        if option is None:
             raise InvalidConfig(_unknown(name))
-        if options.setdefault(canonical, value) != value:
-            raise InvalidConfig(f"option {canonical} is given twice, as {options[canonical]!r} and as {value!r}")
-    return options
+        if not option.use & use:
+            _misplaced(option, use)
+        elif texts.setdefault(option.name, value) != value:
+            raise InvalidConfig(f"option {option.name} is given twice, as {texts[option.name]!r} and as {value!r}")
+    return Given(texts)
+
+
+def missing(name: str) -> InvalidConfig:
+    """The error for an option that must be given."""
+    return InvalidConfig(f"option {name} is missing: {OPTIONS[name].sentence}")
+
+
+def _misplaced(option: Option, use: Use) -> None:
+    if use is Use.BATCH and Use.STREAM in option.use:
+        _log.warning("option %s is for streams: a batch ignores it", option.name)
+        return
+    takers = " and ".join(name for one, name in _USE_NAMES.items() if one in option.use)
+    asker = " and ".join(name for one, name in _USE_NAMES.items() if one in use)
+    raise InvalidConfig(f"option {option.name} is for {takers}, not for {asker}: {option.sentence}")
 
 
 def _unknown(name: str) -> str:
-    if name.lower() in _EXPLAINED:
-        return _EXPLAINED[name.lower()]
-    nearest = difflib.get_close_matches(name.lower(), _SPELLING, n=1, cutoff=0.6)
-    meant = f"did you mean {_SPELLING[nearest[0]]}?" if nearest else f"there are {', '.join(OPTIONS)}"
-    return f"format warmlog has no option {name}: {meant}"
+    lower = name.lower()
+    if lower in EXPLAINED:
+        return EXPLAINED[lower]
+    nearest = difflib.get_close_matches(lower, _SPELLING, n=1, cutoff=0.6)
+    if nearest:
+        return f"format warmlog has no option {name}: did you mean {_SPELLING[nearest[0]]}?"
+    if lower.startswith("kafka."):
+        return f"format warmlog has no option {name}: it does not use Kafka's client, leave its settings out"
+    return f"format warmlog has no option {name}: there are {', '.join(OPTIONS)}"
 
 
-def _required_list(options: Mapping[str, str], name: str) -> list[str]:
-    items = [item.strip() for item in options.get(name, "").split(",")]
-    items = [item for item in items if item]
-    if not items:
-        raise InvalidConfig(f"option {name} is missing: {OPTIONS[name]}")
-    return items
+def _boolean(text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise ValueError("true or false is expected")
+    return text.strip().lower() == "true"
 
 
-def _addresses(options: Mapping[str, str], name: str) -> tuple[str, ...]:
-    try:
-        return tuple(str(address) for address in parse_addresses(_required_list(options, name)))
-    except ValueError as error:
-        raise InvalidConfig(f"option {name}: {error}") from None
+def _positive(text: str) -> int:
+    if not text.strip().isdecimal() or int(text) < 1:
+        raise ValueError("a whole number of at least 1 is expected")
+    return int(text)
 
 
-def _positive_int(options: Mapping[str, str], name: str) -> int | None:
-    text = options.get(name)
-    if text is None:
-        return None
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise InvalidConfig(f"option {name} is {text!r}: a whole number of at least 1 is expected")
-    return number
-
-
-def _bool(options: Mapping[str, str], name: str) -> bool:
-    text = options.get(name, "false")
-    if text.lower() not in ("true", "false"):
-        raise InvalidConfig(f"option {name} is {text!r}: true or false is expected")
-    return text.lower() == "true"
-
-
-def _offsets(options: Mapping[str, str], name: str, topics: tuple[str, ...], *, default: int, refused: int) -> Offsets:
-    text = options.get(name)
-    if text is None:
-        return default
-    word = text.strip().lower()
-    if word in (names := {"earliest": EARLIEST, "latest": LATEST}):
-        if names[word] == refused:
-            raise InvalidConfig(f"option {name} cannot be {word}: a batch {_REFUSAL[refused]}")
-        return names[word]
-    offsets = _offsets_json(name, text)
-    if set(offsets) != set(topics):
-        raise InvalidConfig(
-            f"option {name} names the topics {_listed(offsets)}, option subscribe {_listed(topics)}: "
-            "every topic needs offsets"
-        )
-    for topic, by_partition in offsets.items():
-        for partition, offset in by_partition.items():
-            if offset == refused:
-                raise InvalidConfig(f"option {name} gives {topic}-{partition} {refused}: a batch {_REFUSAL[refused]}")
-    return offsets
-
-
-_REFUSAL = {LATEST: "cannot start at the latest offset", EARLIEST: "cannot end at the earliest offset"}
-
-
-def _offsets_json(name: str, text: str) -> dict[str, dict[int, int]]:
-    """The JSON of an option by topic and partition; offsets are at least -2, partitions at least 0."""
-    example = 'earliest, latest or JSON like {"topic": {"0": 23, "1": -2}} is expected'
-    try:
-        parsed = json.loads(text, object_pairs_hook=_unique)
-        offsets = {topic: {int(number): offset for number, offset in by.items()} for topic, by in parsed.items()}
-    except (ValueError, AttributeError) as error:
-        raise InvalidConfig(f"option {name} is {text!r} ({error}): {example}") from None
-    for topic, by_partition in offsets.items():
-        for partition, offset in by_partition.items():
-            if type(offset) is not int or offset < EARLIEST or partition < 0:
-                raise InvalidConfig(f"option {name} gives {topic}-{partition} the offset {offset!r}: {example}")
-    return offsets
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """A JSON object; ValueError for a name that stands in it twice."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name is given twice")
-    return found
-
-
-def _listed(names: Mapping[str, object] | tuple[str, ...]) -> str:
-    return ", ".join(sorted(names)) or "none"
+def _size_bytes(text: str) -> int:
+    found = _SIZE.fullmatch(text.strip().lower())
+    if found is None or int(found[1]) < 1:
+        raise ValueError("a size of at least 1 byte like 1048576, 256m or 4 MiB is expected")
+    return int(found[1]) * _SIZE_UNITS[found[2]]

@@ -1,126 +1,190 @@
-"""Which offsets each Spark task reads: plain functions, no I/O.
+"""Which ranges each Spark task reads: plain functions, no I/O.
 
-An `OffsetRange` is one stretch of one partition, its end exclusive. A plan is made once for a `load()`; a task that
-Spark runs again reads the same offsets again.
+A task costs 40 to 100 ms however little it reads, and one that reads too much leaves cores idle at the end. So large
+ranges are cut to about 256 MiB or 2 M records, and small ones are put together. Cuts lie on the borders of stored
+batches, where the broker told them: a batch on a border would be fetched and decoded twice. Where a bound that the user
+set asks for more pieces than there are borders, cuts go by the number of offsets.
+
+A plan is made once for a `load()`; a task that Spark runs again reads the same offsets again. Tasks are in the order of
+topic, partition and offset.
 """
 
-from collections.abc import Sequence
+import heapq
+import math
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
-from warmlog.spark.options import EARLIEST, LATEST, Offsets
-from warmlog_protocol.errors import InvalidConfig, OffsetOutOfRange
+from warmlog.ranges.offset_range import OffsetRange
 
+TASK_BYTES = 256 * 1024 * 1024
+TASK_RECORDS = 2_000_000
+MERGED_SHARE = 4
+"""Ranges are put together up to a quarter of a task's size: that takes longer to read than the task costs, and leaves
+enough tasks for several cores."""
 
-class PartitionState(NamedTuple):
-    """What the broker says of one partition: who leads it, and what a reader can have of it."""
-
-    topic: str
-    partition: int
-    topic_id: bytes
-    leader: str
-    earliest: int
-    latest: int
+Task = tuple[OffsetRange, ...]
 
 
-class OffsetRange(NamedTuple):
-    """`[start, end)` of one partition, and the broker (host:port) that serves it.
+@dataclass(frozen=True)
+class PlanLimits:
+    """Bounds of a plan; those that the user did not set are None.
 
-    `topic_id` is that of the topic when the plan was made: a topic that was deleted and made anew has another.
+    `max_bytes` is a target, which a large stored batch exceeds. `max_records`, in offsets, is kept to the letter.
     """
 
-    topic: str
-    partition: int
-    start: int
-    end: int
-    leader: str = ""
-    topic_id: bytes = b""
+    max_bytes: int = TASK_BYTES
+    max_records: int | None = None
+    min_partitions: int | None = None
 
     @property
-    def span(self) -> int:
-        """How many offsets it spans; there may be fewer records."""
-        return self.end - self.start
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition} offsets {self.start} to {self.end}"
+    def target_records(self) -> int:
+        return self.max_records or TASK_RECORDS
 
 
-def resolve_ranges(states: Sequence[PartitionState], starting: Offsets, ending: Offsets) -> list[OffsetRange]:
-    """The range of every partition, empty ones included.
+class Piece(NamedTuple):
+    """Stored batches one after another, up to the offset `end`: ranges may be cut there."""
 
-    Raises InvalidConfig when offsets are given for other partitions than there are or a start lies after its end,
-    OffsetOutOfRange when a range is not, or no longer, in the log.
+    end: int
+    size_bytes: int
+
+
+class SizedRange(NamedTuple):
+    """A range and the pieces that it consists of. The last one ends where the range does."""
+
+    range: OffsetRange
+    pieces: tuple[Piece, ...]
+
+    @classmethod
+    def of_unknown_size(cls, planned: OffsetRange) -> Self:
+        """A range of which only the offsets are known."""
+        return cls(planned, (Piece(planned.end, 0),))
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(piece.size_bytes for piece in self.pieces)
+
+
+class _Part(NamedTuple):
+    """What one task reads of a range, and how much of a whole task that is."""
+
+    range: OffsetRange
+    load: float
+
+
+def plan_tasks(ranges: Sequence[SizedRange], limits: PlanLimits = PlanLimits()) -> list[Task]:
+    """Tasks that together read every offset of `ranges` once; none for ranges without offsets.
+
+    At least `min_partitions`, or one an offset where there are fewer.
     """
-    for name, offsets in (("startingOffsets", starting), ("endingOffsets", ending)):
-        _check_partitions(name, offsets, states)
-    ranges = []
-    for state in states:
-        start = _resolve(starting, state)
-        end = _resolve(ending, state)
-        planned = OffsetRange(state.topic, state.partition, start, end, state.leader, state.topic_id)
-        _check_bounds(planned, state)
-        ranges.append(planned)
-    return ranges
+    ranges = [sized for sized in ranges if sized.range.span > 0]
+    parts: list[_Part] = []
+    for sized, count in zip(ranges, _counts(ranges, limits), strict=True):
+        parts += _cut(sized, count, limits)
+    parts = _split_more(parts, limits.min_partitions or 0)
+    return list(_merge(parts, limits))
 
 
-def split_ranges(ranges: Sequence[OffsetRange], min_partitions: int | None) -> list[OffsetRange]:
-    """The ranges cut so that there are `min_partitions`, or one an offset where there are fewer; empty ones are gone.
-
-    Cuts are by offset count and in order: each next cut goes to the range whose pieces are the largest so far.
-    """
-    ranges = [planned for planned in ranges if planned.span > 0]
-    total = sum(planned.span for planned in ranges)
-    wanted = min(max(min_partitions or 0, len(ranges)), total)
-    pieces = _share_pieces([planned.span for planned in ranges], wanted)
-    return [piece for planned, count in zip(ranges, pieces, strict=True) for piece in _cut(planned, count)]
-
-
-def _check_partitions(name: str, offsets: Offsets, states: Sequence[PartitionState]) -> None:
-    if isinstance(offsets, int):
-        return
-    given = {(topic, partition) for topic, by_partition in offsets.items() for partition in by_partition}
-    existing = {(state.topic, state.partition) for state in states}
-    for problem, partitions in (("leaves out", existing - given), ("names unknown", given - existing)):
-        if partitions:
-            listed = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(partitions))
-            raise InvalidConfig(f"option {name} {problem} {listed}: it must give every partition an offset")
+def _counts(ranges: Sequence[SizedRange], limits: PlanLimits) -> list[int]:
+    """Into how many pieces to cut each range: by its size, and more where `min_partitions` asks for it."""
+    counts = [min(sized.range.span, max(1, math.ceil(_load(sized, limits)))) for sized in ranges]
+    missing = (limits.min_partitions or 0) - sum(counts)
+    shares = [(-_load(ranges[i], limits) / count, i) for i, count in enumerate(counts) if count < ranges[i].range.span]
+    heapq.heapify(shares)
+    while missing > 0 and shares:
+        _, i = heapq.heappop(shares)
+        counts[i] += 1
+        missing -= 1
+        if counts[i] < ranges[i].range.span:
+            heapq.heappush(shares, (-_load(ranges[i], limits) / counts[i], i))
+    return counts
 
 
-def _resolve(offsets: Offsets, state: PartitionState) -> int:
-    offset = offsets if isinstance(offsets, int) else offsets[state.topic][state.partition]
-    return {EARLIEST: state.earliest, LATEST: state.latest}.get(offset, offset)
+def _load(sized: SizedRange, limits: PlanLimits) -> float:
+    """How many tasks' worth a range is."""
+    return max(sized.size_bytes / limits.max_bytes, sized.range.span / limits.target_records)
 
 
-def _check_bounds(planned: OffsetRange, state: PartitionState) -> None:
-    where = f"broker {state.leader} has {state.earliest} to {state.latest}"
-    if planned.start < state.earliest:
-        raise OffsetOutOfRange(
-            f"{planned}: gone before {state.earliest} ({where}): retention or DeleteRecords removed them; "
-            f"start at earliest or at {state.earliest}"
+def _cut(sized: SizedRange, count: int, limits: PlanLimits) -> Iterator[_Part]:
+    """A range in about `count` parts: at borders, or evenly by offsets where no sizes are known."""
+    whole, total_bytes = sized.range, sized.size_bytes
+    if total_bytes == 0:
+        borders = [Piece(end, 0) for end in _even_borders(whole, count)[1:-1]]
+    else:
+        borders = _borders(sized, count)
+    cuts = [Piece(whole.start, 0), *borders, Piece(whole.end, total_bytes)]
+    most = limits.max_records or 2 * TASK_RECORDS
+    for (start, before_bytes), (end, until_bytes) in pairwise(cuts):
+        load = max((until_bytes - before_bytes) / limits.max_bytes, (end - start) / limits.target_records)
+        part = _Part(whole._replace(start=start, end=end), load)
+        yield from _cut_evenly(part, math.ceil((end - start) / most))
+
+
+def _borders(sized: SizedRange, count: int) -> list[Piece]:
+    """At most `count` - 1 borders inside the range that cut its bytes as evenly as they can, with the bytes before."""
+    borders = []
+    so_far_bytes = 0
+    for piece in sized.pieces[:-1]:
+        so_far_bytes += piece.size_bytes
+        borders.append(Piece(piece.end, so_far_bytes))
+    chosen: set[Piece] = set()
+    for i in range(1, count):
+        ideal_bytes = sized.size_bytes * i // count
+        place = bisect_left(borders, ideal_bytes, key=_size_bytes)
+        nearest = sorted(
+            borders[max(place - 1, 0) : place + 1], key=lambda border: abs(border.size_bytes - ideal_bytes)
         )
-    if planned.start > planned.end:
-        raise InvalidConfig(f"{planned}: the start lies after the end ({where})")
-    if planned.end > state.latest:
-        raise OffsetOutOfRange(f"{planned}: not there yet ({where}); end at latest or at {state.latest}")
+        chosen.update(nearest[:1])
+    return sorted(chosen)
 
 
-def _share_pieces(counts: Sequence[int], wanted: int) -> list[int]:
-    """How many pieces each count is cut into: at least 1, at most itself, `wanted` together; 0 for no counts.
-
-    Largest remainder: in proportion first, and what is left one by one to where the pieces are largest. Needs
-    len(counts) <= wanted <= sum(counts).
-    """
-    total = sum(counts)
-    pieces = [max(1, count * wanted // total) for count in counts]
-    while (missing := wanted - sum(pieces)) != 0:
-        step = 1 if missing > 0 else -1
-        movable = [i for i, (count, n) in enumerate(zip(counts, pieces, strict=True)) if 1 <= n + step <= count]
-        chosen = (max if step > 0 else min)(movable, key=lambda i: counts[i] / pieces[i])
-        pieces[chosen] += step
-    return pieces
+def _size_bytes(piece: Piece) -> int:
+    return piece.size_bytes
 
 
-def _cut(planned: OffsetRange, pieces: int) -> list[OffsetRange]:
-    """`pieces` ranges, as even as they get, that together are `planned`."""
-    borders = [planned.start + planned.span * i // pieces for i in range(pieces + 1)]
-    return [planned._replace(start=start, end=end) for start, end in pairwise(borders)]
+def _split_more(parts: list[_Part], wanted: int) -> list[_Part]:
+    """`parts` with the largest cut further by offsets until there are `wanted`."""
+    if len(parts) >= wanted:
+        return parts
+    counts = [1] * len(parts)
+    heap = [(-part.load, i) for i, part in enumerate(parts) if part.range.span > 1]
+    heapq.heapify(heap)
+    for _ in range(wanted - len(parts)):
+        if not heap:
+            break
+        _, i = heapq.heappop(heap)
+        counts[i] += 1
+        if counts[i] < parts[i].range.span:
+            heapq.heappush(heap, (-parts[i].load / counts[i], i))
+    return [piece for part, count in zip(parts, counts, strict=True) for piece in _cut_evenly(part, count)]
+
+
+def _cut_evenly(part: _Part, count: int) -> Iterator[_Part]:
+    for start, end in pairwise(_even_borders(part.range, count)):
+        yield _Part(part.range._replace(start=start, end=end), part.load / count)
+
+
+def _even_borders(planned: OffsetRange, count: int) -> list[int]:
+    """`count` + 1 offsets from the start to the end, as even as they get."""
+    return [planned.start + planned.span * i // count for i in range(count + 1)]
+
+
+def _merge(parts: Sequence[_Part], limits: PlanLimits) -> Iterator[Task]:
+    """Small parts put together, as long as enough tasks remain."""
+    mergeable = len(parts) - (limits.min_partitions or 1)
+    task: list[OffsetRange] = []
+    load, span = 0.0, 0
+    for part in parts:
+        fits = load + part.load <= 1 / MERGED_SHARE and span + part.range.span <= limits.target_records
+        if task and not (fits and mergeable > 0):
+            yield tuple(task)
+            task, load, span = [], 0.0, 0
+        elif task:
+            mergeable -= 1
+        task.append(part.range)
+        load += part.load
+        span += part.range.span
+    if task:
+        yield tuple(task)

@@ -8,13 +8,16 @@ Filters are never pushed down: in every release of Spark that can, a pushed filt
 same load() and gives wrong results. The reader class must not even have `pushFilters`, or Spark refuses it.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from warmlog.spark.options import ReadOptions, parse_options
-from warmlog.spark.plan import OffsetRange, resolve_ranges, split_ranges
+from warmlog.ranges.offset_range import OffsetRange
+from warmlog.spark.option_table import Use
+from warmlog.spark.options import take_options
+from warmlog.spark.read_options import ReadOptions, parse_read_options
 from warmlog.spark.schema import chosen_columns, default_schema
 
 if TYPE_CHECKING:
@@ -31,11 +34,11 @@ class WarmlogDataSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> str:
         """The columns of a load() without a schema; InvalidConfig for options that cannot be used."""
-        return default_schema(include_headers=parse_options(self.options).include_headers)
+        return default_schema(include_headers=take_options(self.options, Use.READ).boolean("includeHeaders"))
 
     def reader(self, schema: Any) -> "WarmlogReader":
         """A reader of the columns in `schema`; InvalidConfig for options or columns that cannot be used."""
-        return WarmlogReader(parse_options(self.options), chosen_columns(schema))
+        return WarmlogReader(parse_read_options(self.options, time.time_ns() // 1_000_000), chosen_columns(schema))
 
 
 class RangesPartition(InputPartition):  # type: ignore[misc]
@@ -53,16 +56,13 @@ class WarmlogReader(DataSourceReader):  # type: ignore[misc]
         self._columns = tuple(columns)
 
     def partitions(self) -> list[RangesPartition]:
-        """One partition for each range; asks the broker once what there is."""
-        from warmlog.spark.discover import discover_partitions  # not in every process that looks up the format
+        """One partition for each task; asks the broker once what there is."""
+        from warmlog.spark.planning import plan_batch  # not in every process that looks up the format
 
-        options = self._options
-        states = discover_partitions(options.bootstrap, options.topics)
-        ranges = split_ranges(resolve_ranges(states, options.starting, options.ending), options.min_partitions)
-        return [RangesPartition([planned]) for planned in ranges] or [RangesPartition([])]
+        return [RangesPartition(task) for task in plan_batch(self._options)] or [RangesPartition([])]
 
     def read(self, partition: InputPartition) -> "Iterator[RecordBatch]":
         """The records of `partition` in the order of their offsets. Reading it again gives the same, or an error."""
-        from warmlog.spark.reader import read_ranges  # numpy and pyarrow: only where records are read
+        from warmlog.ranges.range_reader import read_ranges  # numpy and pyarrow: only where records are read
 
         return read_ranges(partition.value or (), self._columns)

@@ -5,90 +5,212 @@ import re
 import pytest
 
 from warmlog.errors import InvalidConfig
-from warmlog.spark.options import EARLIEST, LATEST, OPTIONS, ReadOptions, parse_options
+from warmlog.ranges.points import EARLIEST, LATEST, Point, PointKind
+from warmlog.ranges.resolve import Bounds
+from warmlog.spark.option_table import OPTIONS, Use, describe_options
+from warmlog.spark.options import Given, take_options
+from warmlog.spark.plan import PlanLimits
+from warmlog.spark.read_options import ReadOptions, TopicChoice, parse_read_options
 
 BASE = {"bootstrap.servers": "b:1", "subscribe": "t"}
+NOW_MS = 1_700_000_000_000
+
+
+def parse(**given: str) -> ReadOptions:
+    return parse_read_options(BASE | given, NOW_MS)
+
+
+def time_at(timestamp_ms: int) -> Point:
+    return Point(PointKind.TIME, timestamp_ms)
 
 
 def test_defaults_are_those_of_a_batch_of_sparks_kafka_connector() -> None:
-    assert parse_options(BASE) == ReadOptions(
-        ("b:1",), ("t",), starting=EARLIEST, ending=LATEST, min_partitions=None, include_headers=False
-    )
+    options = parse()
+    assert options.bootstrap == ("b:1",)
+    assert options.topics == TopicChoice(("t",))
+    assert (options.bounds.starting, options.bounds.ending) == (EARLIEST, LATEST)
+    assert options.bounds.fails_on_data_loss
+    assert options.bounds.fails_on_missing_time
+    assert options.limits == PlanLimits()
+    assert not options.include_headers
 
 
-def test_every_option_is_known_in_any_case() -> None:
+def test_options_are_known_in_any_case() -> None:
     given = {
         "BOOTSTRAP.servers": "b:1, c , [::1]:9",
         "Subscribe": " x ,y,, x",
         "startingoffsets": '{"x": {"0": 23, "1": -2}, "y": {"0": 0}}',
         "ENDINGOFFSETS": '{"x": {"0": 30, "1": -1}, "y": {"0": 5}}',
         "minpartitions": "7",
+        "MAXrecordsPerPartition": "9",
         "INCLUDEHEADERS": "True",
+        "failondataloss": "FALSE",
     }
-    assert {name.lower() for name in given} == {name.lower() for name in OPTIONS}
-    assert parse_options(given) == ReadOptions(
+    options = parse_read_options(given, NOW_MS)
+    assert options == ReadOptions(
         ("b:1", "c:7400", "[::1]:9"),
-        ("x", "y"),
-        starting={"x": {0: 23, 1: EARLIEST}, "y": {0: 0}},
-        ending={"x": {0: 30, 1: LATEST}, "y": {0: 5}},
-        min_partitions=7,
+        TopicChoice(("x", "y")),
+        Bounds(
+            {("x", 0): Point(PointKind.OFFSET, 23), ("x", 1): EARLIEST, ("y", 0): Point(PointKind.OFFSET, 0)},
+            {("x", 0): Point(PointKind.OFFSET, 30), ("x", 1): LATEST, ("y", 0): Point(PointKind.OFFSET, 5)},
+            fails_on_data_loss=False,
+            loss_remedy="set failOnDataLoss to false",
+            missing_time_remedy="set startingOffsetsByTimestampStrategy to latest",
+        ),
+        PlanLimits(min_partitions=7, max_records=9),
         include_headers=True,
     )
 
 
+@pytest.mark.parametrize("side", ["starting", "ending"])
+def test_a_time_comes_before_times_by_partition_and_these_before_offsets(side: str) -> None:
+    offsets = {f"{side}Offsets": '{"t": {"0": 3}}'}
+    by_partition = offsets | {f"{side}OffsetsByTimestamp": '{"t": {"0": 5, "1": "-1h", "2": "1970-01-01T00:00:01"}}'}
+    of_all = by_partition | {f"{side}Timestamp": "7"}
+    assert getattr(parse(**offsets).bounds, side) == {("t", 0): Point(PointKind.OFFSET, 3)}
+    assert getattr(parse(**by_partition).bounds, side) == {
+        ("t", 0): time_at(5),
+        ("t", 1): time_at(NOW_MS - 3_600_000),
+        ("t", 2): time_at(1000),
+    }
+    assert getattr(parse(**of_all).bounds, side) == time_at(7)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected_ms"),
+    [
+        ("1699999999999", 1_699_999_999_999),
+        ("-10m", NOW_MS - 600_000),
+        ("-250ms", NOW_MS - 250),
+        ("-2d", NOW_MS - 2 * 86_400_000),
+        ("2023-11-14T22:13:20Z", NOW_MS),
+        ("2023-11-14T23:13:20.5+01:00", NOW_MS + 500),
+        ("2023-11-14", NOW_MS - (22 * 3600 + 13 * 60 + 20) * 1000),
+    ],
+)
+def test_times_are_milliseconds_iso_or_so_long_before_now(text: str, expected_ms: int) -> None:
+    assert parse(startingTimestamp=text).bounds.starting == time_at(expected_ms)
+
+
+def test_a_tail_is_so_many_offsets_before_the_end() -> None:
+    bounds = parse(startingOffsets="-100", endingOffsets="-5").bounds
+    assert (bounds.starting, bounds.ending) == (Point(PointKind.TAIL, 100), Point(PointKind.TAIL, 5))
+
+
+def test_topics_are_chosen_by_name_by_pattern_or_with_their_partitions() -> None:
+    broker = {"bootstrap.servers": "b:1"}
+    chosen = parse_read_options({**broker, "assign": '{"x": [3, 0], "y": [1]}'}, NOW_MS).topics
+    assert chosen.names == ("x", "y")
+    assert [place for place in (("x", 0), ("x", 1), ("x", 3), ("y", 1)) if chosen.includes(place)] == [
+        ("x", 0),
+        ("x", 3),
+        ("y", 1),
+    ]
+    assert chosen.explicit({"x": 4, "y": 2}) == {("x", 0), ("x", 3), ("y", 1)}
+    assert parse_read_options({**broker, "subscribePattern": "t.*"}, NOW_MS).topics == TopicChoice(pattern="t.*")
+    some = parse(partitions="0, 3-5,9").topics
+    assert [number for number in range(12) if some.includes(("t", number))] == [0, 3, 4, 5, 9]
+    assert some.explicit({"t": 12}) == {("t", number) for number in (0, 3, 4, 5, 9)}
+
+
 def test_kafkas_name_for_the_broker_is_an_alias() -> None:
-    assert parse_options({"kafka.bootstrap.servers": "k:2", "subscribe": "t"}).bootstrap == ("k:2",)
+    kafka = {"kafka.bootstrap.servers": "k:2"}
+    assert parse_read_options({"subscribe": "t", **kafka}, NOW_MS).bootstrap == ("k:2",)
     with pytest.raises(InvalidConfig, match=r"bootstrap.servers is given twice, as '.:.' and as '.:.'"):
-        parse_options({**BASE, "kafka.bootstrap.servers": "k:2"})
-    assert parse_options({**BASE, "kafka.bootstrap.servers": "b:1"}).bootstrap == ("b:1",)
+        parse(**kafka)
+    assert parse(**{"kafka.bootstrap.servers": "b:1"}).bootstrap == ("b:1",)
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"startingOfsets": "earliest"}, "format warmlog has no option startingOfsets: did you mean startingOffsets?"),
-        ({"topic": "t"}, "no option topic: there are bootstrap.servers, subscribe, startingOffsets, "),
+        ({"colour": "t"}, "no option colour: there are bootstrap.servers, subscribe, subscribePattern, "),
         ({"kafka.bootstrap.server": "b"}, "did you mean kafka.bootstrap.servers?"),
+        ({"kafka.max.poll.records": "9"}, "it does not use Kafka's client, leave its settings out"),
+        ({"kafka.group.id": "g"}, "format warmlog reads without a consumer group: leave out kafka.group.id"),
         ({"path": "t"}, "load() of format warmlog takes no path: name the topics with the option subscribe"),
-        (
-            {"owner": "root", "provider": "warmlog"},
-            "a table of format warmlog cannot be created, as Spark",
-        ),
+        ({"owner": "root", "provider": "warmlog"}, "a table of format warmlog cannot be created, as Spark"),
         ({"subscribe": " , "}, "option subscribe is missing: the topics to read, separated by commas"),
+        ({"subscribePattern": "x"}, "options subscribe and subscribePattern are given: only one of them can say"),
+        ({"subscribe": "", "subscribePattern": "("}, "options subscribe and subscribePattern are given"),
+        ({"partitions": "3-1"}, "option partitions is '3-1': partition numbers like 0,3-7 are expected"),
         ({"bootstrap.servers": "b:x"}, "option bootstrap.servers: address 'b:x' is not HOST:PORT"),
         ({"minPartitions": "0"}, "option minPartitions is '0': a whole number of at least 1 is expected"),
         ({"minPartitions": "many"}, "option minPartitions is 'many': a whole number"),
         ({"includeHeaders": "yes"}, "option includeHeaders is 'yes': true or false is expected"),
+        ({"startingOffsetsByTimestampStrategy": "first"}, "is 'first': error or latest is expected"),
         ({"startingOffsets": "latest"}, "option startingOffsets cannot be latest: a batch cannot start at the latest"),
         ({"endingOffsets": "earliest"}, "option endingOffsets cannot be earliest: a batch cannot end at"),
-        ({"startingOffsets": '{"t": {"0": -1}}'}, "option startingOffsets gives t-0 -1: a batch cannot start at the"),
-        (
-            {"endingOffsets": '{"t": {"3": -2}}'},
-            "option endingOffsets gives t-3 -2: a batch cannot end at the earliest",
-        ),
-        (
-            {"startingOffsets": '{"t": {"0": -3}}'},
-            "option startingOffsets gives t-0 the offset -3: earliest, latest or",
-        ),
-        ({"startingOffsets": '{"t": {"0": 1.5}}'}, "option startingOffsets gives t-0 the offset 1.5"),
-        ({"startingOffsets": '{"t": {"0": true}}'}, "option startingOffsets gives t-0 the offset True"),
-        (
-            {"startingOffsets": '{"t": {"zero": 1}}'},
-            'option startingOffsets is \'{"t": {"zero": 1}}\' (invalid literal',
-        ),
+        ({"startingOffsets": '{"t": {"0": -1}}'}, "option startingOffsets gives t-0 the latest: a batch cannot start"),
+        ({"endingOffsets": '{"t": {"3": -2}}'}, "option endingOffsets gives t-3 the earliest: a batch cannot end"),
+        ({"startingOffsets": '{"t": {"0": -3}}'}, "t-0 has -3: an offset, -2 or -1 is expected"),
+        ({"startingOffsets": '{"t": {"0": 1.5}}'}, "t-0 has 1.5, JSON like"),
+        ({"startingOffsets": '{"t": {"0": true}}'}, "t-0 has True, JSON like"),
+        ({"startingOffsets": '{"t": {"zero": 1}}'}, 'option startingOffsets is \'{"t": {"zero": 1}}\': invalid'),
         ({"startingOffsets": '{"t": {"0": 1, "0": 2}}'}, "a name is given twice"),
         ({"startingOffsets": '{"t": 5}'}, "JSON like"),
-        ({"startingOffsets": "[]"}, "JSON like"),
-        ({"startingOffsets": "first"}, "option startingOffsets is 'first' (Expecting value"),
-        ({"startingOffsets": '{"u": {"0": 1}}'}, "option startingOffsets names the topics u, option subscribe t:"),
+        ({"startingOffsets": "[]"}, "earliest, latest or a tail like -100 is expected, or JSON like"),
+        ({"startingOffsets": "-10m"}, "earliest, latest or a tail like -100 is expected, or JSON like"),
+        ({"startingTimestamp": "yesterday"}, "milliseconds since 1970, a time like 2026-11-20T08:00:00Z or -10m is"),
+        ({"startingTimestamp": "-100"}, "milliseconds since 1970, a time like 2026-11-20T08:00:00Z or -10m is"),
+        ({"endingOffsetsByTimestamp": '{"t": {"0": 1.5}}'}, "t-0 has 1.5: a time is expected"),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_one_line(given: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidConfig, match=re.escape(message)) as caught:
-        parse_options(BASE | given)
+        parse(**given)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("assign", "message"),
+    [
+        ("{}", "no topic is named"),
+        ('{"t": []}', "topic t has the partitions []"),
+        ('{"t": [-1]}', "topic t has the partitions [-1]"),
+        ('{"t": 3}', "not iterable"),
+        ("t", "Expecting value"),
+    ],
+)
+def test_an_assignment_of_another_form_is_refused(assign: str, message: str) -> None:
+    with pytest.raises(InvalidConfig, match=re.escape(message)):
+        parse_read_options({"bootstrap.servers": "b:1", "assign": assign}, NOW_MS)
 
 
 def test_a_missing_broker_is_named_as_such() -> None:
     with pytest.raises(InvalidConfig, match=r"option bootstrap\.servers is missing: host:port of a broker"):
-        parse_options({"subscribe": "t"})
+        parse_read_options({"subscribe": "t"}, NOW_MS)
+
+
+def test_what_is_read_cannot_be_said_twice() -> None:
+    with pytest.raises(InvalidConfig, match="option assign names the partitions already"):
+        parse_read_options({"bootstrap.servers": "b:1", "assign": '{"t": [0]}', "partitions": "0"}, NOW_MS)
+
+
+def test_an_option_of_a_batch_is_refused_where_it_is_not_for(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(InvalidConfig, match="option endingOffsets is for a batch, not for a stream: where to end"):
+        take_options({"endingOffsets": "latest"}, Use.STREAM)
+    with pytest.raises(
+        InvalidConfig, match="option subscribe is for a batch and a stream, not for writing: the topics"
+    ):
+        take_options({"subscribe": "t"}, Use.WRITE)
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("text", "size_bytes"), [("1", 1), ("64k", 65_536), ("4 MiB", 4 << 20), ("1g", 1 << 30), ("10B", 10)]
+)
+def test_sizes_have_units(text: str, size_bytes: int) -> None:
+    assert Given({"minPartitions": text}).size_bytes("minPartitions") == size_bytes
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "m", "1.5m", "4 apples"])
+def test_sizes_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(InvalidConfig, match="a size of at least 1 byte like 1048576, 256m or 4 MiB is expected"):
+        Given({"minPartitions": text}).size_bytes("minPartitions")
+
+
+def test_the_description_names_every_option() -> None:
+    page = describe_options()
+    assert all(f"`{option.name}`" in page for option in OPTIONS.values())

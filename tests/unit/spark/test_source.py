@@ -8,8 +8,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 import pyspark_warmlog
-from warmlog.spark.options import parse_options
-from warmlog.spark.plan import OffsetRange
+from warmlog.ranges.offset_range import OffsetRange
+from warmlog.spark.read_options import parse_read_options
 from warmlog.spark.source import RangesPartition, WarmlogDataSource, WarmlogReader
 
 OPTIONS = {"bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
@@ -31,7 +31,10 @@ def test_headers_are_a_column_only_when_asked_for() -> None:
 
 def test_reader_and_partitions_travel_to_the_tasks_by_pickle() -> None:
     reader = WarmlogDataSource(OPTIONS).reader(StructType([StructField("value", BinaryType())]))
-    assert vars(pickle.loads(pickle.dumps(reader))) == {"_options": parse_options(OPTIONS), "_columns": ("value",)}
+    assert vars(pickle.loads(pickle.dumps(reader))) == {
+        "_options": parse_read_options(OPTIONS, 0),
+        "_columns": ("value",),
+    }
     ranges = [OffsetRange("t", 0, 5, 10, "b:1", b"id")]
     partition = pickle.loads(pickle.dumps(RangesPartition(ranges)))
     assert isinstance(partition, InputPartition)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warmlog.spark.fetch_window import Fetch, FetchWindow
+from warmlog.ranges.fetch_window import Fetch, FetchWindow
 
 
 class Batch(NamedTuple):

@@ -25,8 +25,8 @@ from warmlog.errors import (
     error_from_code,
 )
 from warmlog.options import ConnectionOptions
-from warmlog.spark.fetch_window import FETCH_BYTES, IN_FLIGHT, Fetch, FetchWindow
-from warmlog.spark.plan import OffsetRange
+from warmlog.ranges.fetch_window import FETCH_BYTES, IN_FLIGHT, Fetch, FetchWindow
+from warmlog.ranges.offset_range import OffsetRange
 from warmlog_protocol.batch import RecordBatch, check_crc, iter_batches
 from warmlog_protocol.connection import Answer
 from warmlog_protocol.messages import (

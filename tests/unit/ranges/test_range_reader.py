@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from unit.spark.fake_broker import TOPIC_ID, Answer, FakeBroker, Step
+from unit.ranges.fake_broker import TOPIC_ID, Answer, FakeBroker, Step
 from warmlog.arrow import KAFKA_COLUMNS
 from warmlog.errors import (
     ApiError,
@@ -18,8 +18,8 @@ from warmlog.errors import (
     UnknownTopicOrPartition,
 )
 from warmlog.options import ConnectionOptions
-from warmlog.spark.plan import OffsetRange
-from warmlog.spark.reader import ReadSettings, read_ranges
+from warmlog.ranges.offset_range import OffsetRange
+from warmlog.ranges.range_reader import ReadSettings, read_ranges
 from warmlog_protocol.batch import encode_batch, read_batch, to_rows
 from warmlog_protocol.compression import Codec
 from warmlog_protocol.messages import FetchPartition

@@ -1,0 +1,52 @@
+"""What is read: stretches of partitions, and what the broker says of the partitions that they lie in."""
+
+from typing import NamedTuple
+
+TopicPartition = tuple[str, int]
+
+
+class PartitionState(NamedTuple):
+    """What the broker says of one partition: who leads it, and what a reader can have of it."""
+
+    topic: str
+    partition: int
+    topic_id: bytes
+    leader: str
+    earliest: int
+    latest: int
+
+    @property
+    def place(self) -> TopicPartition:
+        return self.topic, self.partition
+
+    def __str__(self) -> str:
+        return f"broker {self.leader} has {self.earliest} to {self.latest}"
+
+
+class OffsetRange(NamedTuple):
+    """`[start, end)` of one partition, and the broker (host:port) that serves it.
+
+    `topic_id` is that of the topic when the plan was made: a topic that was deleted and made anew has another. Of the
+    records in it, only those count whose timestamp lies in `[from_ms, until_ms)`; None leaves a side open.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    leader: str = ""
+    topic_id: bytes = b""
+    from_ms: int | None = None
+    until_ms: int | None = None
+
+    @property
+    def place(self) -> TopicPartition:
+        return self.topic, self.partition
+
+    @property
+    def span(self) -> int:
+        """How many offsets it spans; there may be fewer records."""
+        return self.end - self.start
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} offsets {self.start} to {self.end}"

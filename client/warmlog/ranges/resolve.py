@@ -1,0 +1,154 @@
+"""Points become ranges: plain functions of what the user asks for and what the broker has.
+
+Ranges are pinned here: nobody asks the broker again where they start and end. What a user names by offset and the log
+does not have is data loss: an error, or, where the user allows it, a `Loss` to warn of.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from warmlog.ranges.offset_range import OffsetRange, PartitionState, TopicPartition
+from warmlog.ranges.points import Point, PointKind, Points
+from warmlog_protocol.errors import InvalidConfig, OffsetOutOfRange
+
+REMOVED = "retention or DeleteRecords removed them"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What is asked for, and what to do where it is not there."""
+
+    starting: Points
+    ending: Points
+    starting_name: str = "startingOffsets"
+    ending_name: str = "endingOffsets"
+    fails_on_data_loss: bool = True
+    fails_on_missing_time: bool = True
+    """Whether a starting time after the last record is an error; else nothing is read there."""
+    loss_remedy: str = ""
+    """How the user allows data loss, for the error: `set … to false`."""
+    missing_time_remedy: str = ""
+
+
+class Loss(NamedTuple):
+    """Offsets `[start, end)` that were asked for and are not there, and why."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} offsets {self.start} to {self.end}: {self.reason}"
+
+
+class Resolved(NamedTuple):
+    """A range for each partition, empty ones included, and what is missing of them."""
+
+    ranges: list[OffsetRange]
+    losses: list[Loss]
+
+
+def starting_times(starting: Points, states: Sequence[PartitionState]) -> dict[TopicPartition, int]:
+    """The times, by partition, that the broker must be asked for before ranges can be resolved."""
+    found = {state.place: _point(starting, state) for state in states}
+    return {place: point.number for place, point in found.items() if point is not None and point.kind is PointKind.TIME}
+
+
+def resolve_ranges(
+    states: Sequence[PartitionState], bounds: Bounds, offset_of_time: Mapping[TopicPartition, int] | None = None
+) -> Resolved:
+    """The ranges of all partitions.
+
+    `offset_of_time` is the broker's answer for `starting_times`, -1 where no record is so young. Raises InvalidConfig
+    when points are given for other partitions than there are, a start lies after its end or no record is at or after a
+    starting time; OffsetOutOfRange for data loss, unless that is allowed.
+    """
+    lost: list[Loss] = []
+    for name, points in ((bounds.starting_name, bounds.starting), (bounds.ending_name, bounds.ending)):
+        lost += _missing_partitions(name, points, states, fails=bounds.fails_on_data_loss)
+    ranges = []
+    for state in states:
+        planned = _range_of(state, bounds, offset_of_time or {})
+        kept, losses = keep_available(planned, state)
+        if losses and bounds.fails_on_data_loss:
+            raise OffsetOutOfRange(_in_words(planned, state, bounds.loss_remedy))
+        ranges.append(kept)
+        lost += losses
+    return Resolved(ranges, lost)
+
+
+def keep_available(planned: OffsetRange, state: PartitionState) -> tuple[OffsetRange, list[Loss]]:
+    """What the log has of `planned`, and what it lacks."""
+    lost: list[Loss] = []
+    start, end = planned.start, planned.end
+    if start < state.earliest:
+        lost.append(Loss(*planned.place, start, min(state.earliest, end), f"gone: {REMOVED} ({state})"))
+    if max(start, end) > state.latest:
+        lost.append(Loss(*planned.place, max(start, state.latest), max(start, end), f"not there ({state})"))
+    start = min(max(start, state.earliest), state.latest)
+    return planned._replace(start=start, end=max(start, min(end, state.latest))), lost
+
+
+def _in_words(planned: OffsetRange, state: PartitionState, remedy: str) -> str:
+    remedy = f", or {remedy}" if remedy else ""
+    if planned.start < state.earliest:
+        return (
+            f"{planned}: gone before {state.earliest} ({state}): {REMOVED}; "
+            f"start at earliest or at {state.earliest}{remedy}"
+        )
+    return f"{planned}: not there yet ({state}); end at latest or at {state.latest}{remedy}"
+
+
+def _point(points: Points, state: PartitionState) -> Point | None:
+    return points if isinstance(points, Point) else points.get(state.place)
+
+
+def _missing_partitions(name: str, points: Points, states: Sequence[PartitionState], *, fails: bool) -> list[Loss]:
+    """Partitions that `points` name and that are not there. InvalidConfig where it does not name one that is."""
+    if isinstance(points, Point):
+        return []
+    existing = {state.place for state in states}
+    for problem, partitions in (("leaves out", existing - points.keys()), ("names unknown", points.keys() - existing)):
+        if partitions and (fails or problem == "leaves out"):
+            listed = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(partitions))
+            raise InvalidConfig(f"option {name} {problem} {listed}: it must give every partition that is read a value")
+    gone = sorted(points.keys() - existing)
+    return [Loss(topic, partition, 0, 0, "there is no such partition") for topic, partition in gone]
+
+
+def _range_of(state: PartitionState, bounds: Bounds, offset_of_time: Mapping[TopicPartition, int]) -> OffsetRange:
+    starting, ending = _point(bounds.starting, state), _point(bounds.ending, state)
+    assert starting is not None
+    assert ending is not None
+    start, end = _offset(starting, state, offset_of_time), _offset(ending, state, {})
+    from_ms = starting.number if starting.kind is PointKind.TIME else None
+    until_ms = ending.number if ending.kind is PointKind.TIME else None
+    planned = OffsetRange(state.topic, state.partition, start, end, state.leader, state.topic_id, from_ms, until_ms)
+    is_time_upside_down = from_ms is not None and until_ms is not None and from_ms > until_ms
+    if is_time_upside_down or (start > end and starting.kind is ending.kind is PointKind.OFFSET):
+        times = f" (times {from_ms} to {until_ms} ms)" if is_time_upside_down else ""
+        raise InvalidConfig(f"{planned}{times}: the start lies after the end ({state})")
+    if bounds.fails_on_missing_time and from_ms is not None and offset_of_time[state.place] < 0:
+        raise InvalidConfig(
+            f"{state.topic}-{state.partition}: no record at or after {from_ms} ms, where it is to start ({state}); "
+            f"start earlier{f', or {bounds.missing_time_remedy}' if bounds.missing_time_remedy else ''}"
+        )
+    is_out_of_log = starting.kind is PointKind.OFFSET and start > state.latest
+    return planned if end >= start or is_out_of_log else planned._replace(end=start)
+
+
+def _offset(point: Point, state: PartitionState, offset_of_time: Mapping[TopicPartition, int]) -> int:
+    """Where `point` lies. A time without an answer is the end of the log."""
+    match point.kind:
+        case PointKind.EARLIEST:
+            return state.earliest
+        case PointKind.OFFSET:
+            return point.number
+        case PointKind.TAIL:
+            return max(state.earliest, state.latest - point.number)
+        case PointKind.TIME if offset_of_time.get(state.place, -1) >= 0:
+            return offset_of_time[state.place]
+    return state.latest

@@ -1,0 +1,79 @@
+"""Numbers by topic and partition in the JSON of Spark's Kafka connector: `{"orders": {"0": 23, "1": -2}}`.
+
+Options are written in it, and the offsets of a stream's checkpoint. What is made here is sorted, topics by name and
+partitions by number: Spark compares the text of two offsets to see whether there is anything new.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from warmlog.ranges.offset_range import TopicPartition
+
+EXAMPLE = 'JSON like {"topic": {"0": 23, "1": -2}} is expected'
+
+OffsetsDocument = dict[str, dict[str, int]]
+"""Offsets as they stand in the JSON: partitions are text."""
+
+
+def parse_offsets(text: str) -> dict[TopicPartition, int]:
+    """The numbers in `text`; ValueError for anything but whole numbers, and for a name that stands there twice."""
+    numbers = parse_by_partition(text)
+    for (topic, partition), number in numbers.items():
+        if type(number) is not int:
+            raise ValueError(f"{topic}-{partition} has {number!r}, {EXAMPLE}")
+    return numbers
+
+
+def parse_by_partition(text: str) -> dict[TopicPartition, Any]:
+    """Whatever values `text` has, by topic and partition. ValueError for JSON of another form."""
+    try:
+        document = json.loads(text, object_pairs_hook=unique)
+        values = {(topic, int(number)): value for topic, by in document.items() for number, value in by.items()}
+    except (ValueError, AttributeError) as error:
+        raise ValueError(f"{error}; {EXAMPLE}") from None
+    if any(partition < 0 for _, partition in values):
+        raise ValueError(f"there is no partition below 0; {EXAMPLE}")
+    return values
+
+
+def parse_assignment(text: str) -> dict[str, tuple[int, ...]]:
+    """The partitions of each topic in JSON like `{"orders": [0, 1]}`; ValueError for anything else."""
+    example = 'JSON like {"topic": [0, 1]} is expected'
+    try:
+        document = json.loads(text, object_pairs_hook=unique)
+        assigned = {topic: tuple(sorted(set(numbers))) for topic, numbers in document.items()}
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ValueError(f"{error}; {example}") from None
+    for topic, numbers in assigned.items():
+        if not numbers or any(type(number) is not int or number < 0 for number in numbers):
+            raise ValueError(f"topic {topic} has the partitions {list(numbers)}; {example}")
+    if not assigned:
+        raise ValueError(f"no topic is named; {example}")
+    return assigned
+
+
+def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """A JSON object; ValueError for a name that stands in it twice."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name is given twice")
+    return found
+
+
+def offsets_document(offsets: Mapping[TopicPartition, int]) -> OffsetsDocument:
+    """`offsets` as nested dicts, sorted."""
+    document: OffsetsDocument = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        document.setdefault(topic, {})[str(partition)] = int(offset)
+    return document
+
+
+def offsets_of(document: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    """The inverse of `offsets_document`."""
+    return {(topic, int(partition)): offset for topic, by in document.items() for partition, offset in by.items()}
+
+
+def print_offsets(offsets: Mapping[TopicPartition, int]) -> str:
+    """The JSON of `offsets`; the same for equal offsets."""
+    return json.dumps(offsets_document(offsets), separators=(",", ":"))

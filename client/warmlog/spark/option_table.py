@@ -1,0 +1,135 @@
+"""Every option of format("warmlog"): its name, type and default, what it is for, and who takes it.
+
+Names and meanings are those of Spark's Kafka connector where it has the option too, so that a Kafka job ports by
+changing the format's name. The documentation is printed from this table.
+"""
+
+from enum import Flag, auto
+from typing import NamedTuple
+
+
+class Use(Flag):
+    """What a data source is asked to do."""
+
+    BATCH = auto()
+    STREAM = auto()
+    WRITE = auto()
+    READ = BATCH | STREAM
+    ALL = READ | WRITE
+
+
+class Option(NamedTuple):
+    """One row. `default` is what the option is when nobody gives it, as text; empty when it is then not there."""
+
+    name: str
+    kind: str
+    default: str
+    use: Use
+    sentence: str
+    aliases: tuple[str, ...] = ()
+
+
+OPTIONS: dict[str, Option] = {
+    option.name: option
+    for option in (
+        Option(
+            "bootstrap.servers",
+            "host:port, …",
+            "",
+            Use.ALL,
+            "host:port of a broker; several, separated by commas, are tried in turn",
+            aliases=("kafka.bootstrap.servers",),
+        ),
+        Option("subscribe", "names", "", Use.READ, "the topics to read, separated by commas"),
+        Option(
+            "subscribePattern", "pattern", "", Use.READ, "a Python regular expression: topics whose whole name fits"
+        ),
+        Option("assign", "JSON", "", Use.READ, 'the partitions to read: {"topic": [0, 1]}'),
+        Option("partitions", "numbers", "", Use.BATCH, "of each topic only these partitions: 0,3-7"),
+        Option(
+            "startingOffsets",
+            "offsets",
+            "earliest",
+            Use.READ,
+            "where to start: earliest, latest (streams), a tail like -100, or JSON by topic and partition, where -2 is "
+            "the earliest and -1 the latest",
+        ),
+        Option(
+            "startingOffsetsByTimestamp",
+            "JSON",
+            "",
+            Use.READ,
+            "where to start, by topic and partition: milliseconds or any time that startingTimestamp takes; comes "
+            "before startingOffsets",
+        ),
+        Option(
+            "startingTimestamp",
+            "time",
+            "",
+            Use.READ,
+            "the time to start at: milliseconds, ISO 8601 or -10m; comes before the other two",
+        ),
+        Option(
+            "startingOffsetsByTimestampStrategy",
+            "error or latest",
+            "error",
+            Use.READ,
+            "what to do with a partition that has no record at or after its starting time",
+        ),
+        Option(
+            "endingOffsets",
+            "offsets",
+            "latest",
+            Use.BATCH,
+            "where to end, exclusive: latest, a tail like -100, or JSON by topic and partition, where -1 is the latest",
+        ),
+        Option(
+            "endingOffsetsByTimestamp",
+            "JSON",
+            "",
+            Use.BATCH,
+            "where to end, exclusive, by topic and partition: milliseconds or any time that endingTimestamp takes; "
+            "comes before endingOffsets",
+        ),
+        Option(
+            "endingTimestamp",
+            "time",
+            "",
+            Use.BATCH,
+            "the time to end at, exclusive for each record: milliseconds, ISO 8601 or -10m; comes before the other two",
+        ),
+        Option(
+            "failOnDataLoss",
+            "boolean",
+            "true",
+            Use.READ,
+            "whether offsets that are gone are an error; otherwise they are skipped with a warning",
+        ),
+        Option("minPartitions", "number", "", Use.READ, "at least so many tasks, unless there are fewer records"),
+        Option("maxRecordsPerPartition", "number", "", Use.READ, "at most so many offsets a task"),
+        Option("includeHeaders", "boolean", "false", Use.READ, "whether there is a column headers"),
+    )
+}
+
+EXPLAINED = {
+    "path": "load() of format warmlog takes no path: name the topics with the option subscribe",
+    "provider": "a table of format warmlog cannot be created, as Spark does not hand its options to the reader: "
+    "CREATE TEMPORARY VIEW … USING warmlog OPTIONS (…) instead",
+    "kafka.group.id": "format warmlog reads without a consumer group: leave out kafka.group.id",
+    "groupidprefix": "format warmlog reads without a consumer group: leave out groupIdPrefix",
+}
+"""Options that do not exist, in lower case, and what to say of them. Spark itself adds `path` when `load` is given one,
+and `provider` in CREATE TABLE."""
+
+
+def describe_options() -> str:
+    """The table in Markdown."""
+    lines = ["| option | type | default | for | |", "|---|---|---|---|---|"]
+    for option in OPTIONS.values():
+        uses = ", ".join(
+            use.name.lower() for use in (Use.BATCH, Use.STREAM, Use.WRITE) if use in option.use and use.name
+        )
+        names = " or ".join(f"`{name}`" for name in (option.name, *option.aliases))
+        default = f"`{option.default}`" if option.default else ""
+        lines.append(f"| {names} | {option.kind} | {default} | {uses} | {option.sentence} |")
+    return "\n".join(lines) + "\n"

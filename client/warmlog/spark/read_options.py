@@ -1,0 +1,184 @@
+"""What one load() is to read, made of its options.
+
+Starting and ending points have three forms each, and come in Kafka's order: the time for all partitions, times by
+partition, offsets. A batch cannot start at the latest offset or end at the earliest.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from warmlog.ranges.offset_range import TopicPartition
+from warmlog.ranges.points import EARLIEST, LATEST, Point, PointKind, Points, offset_point, parse_offset, parse_time_ms
+from warmlog.ranges.resolve import Bounds
+from warmlog.spark.offsets_json import parse_assignment, parse_by_partition, parse_offsets
+from warmlog.spark.option_table import Use
+from warmlog.spark.options import Given, missing, take_options
+from warmlog.spark.plan import PlanLimits
+from warmlog_protocol.errors import InvalidConfig
+
+_CHOICES = ("assign", "subscribe", "subscribePattern")
+_NUMBERS = re.compile(r"(\d+)(?:\s*-\s*(\d+))?")
+
+
+@dataclass(frozen=True)
+class TopicChoice:
+    """Which partitions are read: exactly one of the first three says which topics."""
+
+    names: tuple[str, ...] = ()
+    pattern: str = ""
+    assigned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    partitions: tuple[range, ...] = ()
+    """Of every topic only these; empty for all."""
+
+    def includes(self, place: TopicPartition) -> bool:
+        """Whether that partition of a chosen topic is read."""
+        topic, partition = place
+        if self.assigned:
+            return partition in self.assigned[topic]
+        return not self.partitions or any(partition in numbers for numbers in self.partitions)
+
+    def explicit(self, counts: Mapping[str, int]) -> set[TopicPartition]:
+        """The partitions that are named one by one, of topics with so many partitions."""
+        if self.assigned:
+            return {(topic, number) for topic, numbers in self.assigned.items() for number in numbers}
+        return {(topic, number) for topic in counts for numbers in self.partitions for number in numbers}
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """The options of one batch, checked."""
+
+    bootstrap: tuple[str, ...]
+    topics: TopicChoice
+    bounds: Bounds
+    limits: PlanLimits = PlanLimits()  # noqa: RUF009 - frozen
+    include_headers: bool = False
+
+
+def parse_read_options(given: Mapping[str, str], now_ms: int) -> ReadOptions:
+    """The options of a batch; relative times count from `now_ms`.
+
+    InvalidConfig says in one line what is wrong with the first option that cannot be used.
+    """
+    options = take_options(given, Use.BATCH)
+    return ReadOptions(
+        bootstrap=options.addresses("bootstrap.servers"),
+        topics=topic_choice(options),
+        bounds=Bounds(
+            starting=_checked("start", options, starting_points(options, now_ms), refused=LATEST),
+            ending=_checked("end", options, _ending_points(options, now_ms), refused=EARLIEST),
+            fails_on_data_loss=options.boolean("failOnDataLoss"),
+            fails_on_missing_time=options.one_of("startingOffsetsByTimestampStrategy", ("error", "latest")) == "error",
+            loss_remedy="set failOnDataLoss to false",
+            missing_time_remedy="set startingOffsetsByTimestampStrategy to latest",
+        ),
+        limits=plan_limits(options),
+        include_headers=options.boolean("includeHeaders"),
+    )
+
+
+def topic_choice(options: Given) -> TopicChoice:
+    """What is read. InvalidConfig unless exactly one option says so."""
+    given = [name for name in _CHOICES if name in options]
+    if not given:
+        raise missing("subscribe")
+    if len(given) > 1:
+        raise InvalidConfig(f"options {' and '.join(given)} are given: only one of them can say what is read")
+    names = options.names("subscribe")
+    if "subscribe" in options and not names:
+        raise missing("subscribe")
+    assigned = options.parsed("assign", parse_assignment) or {}
+    if assigned and "partitions" in options:
+        raise InvalidConfig("option assign names the partitions already: leave out the option partitions")
+    return TopicChoice(
+        names=names or tuple(assigned),
+        pattern=options.parsed("subscribePattern", _pattern) or "",
+        assigned=assigned,
+        partitions=options.parsed("partitions", _number_ranges) or (),
+    )
+
+
+def plan_limits(options: Given) -> PlanLimits:
+    """How tasks are cut."""
+    return PlanLimits(
+        min_partitions=options.number("minPartitions"), max_records=options.number("maxRecordsPerPartition")
+    )
+
+
+def starting_points(options: Given, now_ms: int, *, default: Point = EARLIEST) -> Points:
+    """Where to start, by the option that comes first."""
+    return _points(options, "starting", now_ms, default)
+
+
+def _ending_points(options: Given, now_ms: int) -> Points:
+    return _points(options, "ending", now_ms, LATEST)
+
+
+def _points(options: Given, side: str, now_ms: int, default: Point) -> Points:
+    time_ms = options.parsed(f"{side}Timestamp", partial(parse_time_ms, now_ms=now_ms))
+    if time_ms is not None:
+        return Point(PointKind.TIME, time_ms)
+    times = options.parsed(f"{side}OffsetsByTimestamp", partial(_times, now_ms=now_ms))
+    if times is not None:
+        return times
+    if f"{side}Offsets" not in options:
+        return default
+    points = options.parsed(f"{side}Offsets", _offsets)
+    assert points is not None
+    return points
+
+
+def _offsets(text: str) -> Points:
+    if not text.strip().startswith("{"):
+        try:
+            return parse_offset(text)
+        except ValueError as error:
+            raise ValueError(f'{error}, or JSON like {{"topic": {{"0": 23, "1": -2}}}}') from None
+    points = {}
+    for place, number in parse_offsets(text).items():
+        try:
+            points[place] = offset_point(number)
+        except ValueError:
+            raise ValueError(f"{place[0]}-{place[1]} has {number}: an offset, -2 or -1 is expected") from None
+    return points
+
+
+def _times(text: str, now_ms: int) -> Points:
+    points = {}
+    for (topic, partition), value in parse_by_partition(text).items():
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise ValueError(f"{topic}-{partition} has {value!r}: a time is expected")
+        points[topic, partition] = Point(PointKind.TIME, parse_time_ms(str(value), now_ms))
+    return points
+
+
+def _checked(verb: str, options: Given, points: Points, *, refused: Point) -> Points:
+    """`points`, which a batch can `verb` at."""
+    name = f"{verb}ingOffsets"
+    reason = f"a batch cannot {verb} at the {refused.kind.value} offset"
+    if points == refused and name in options:
+        raise InvalidConfig(f"option {name} cannot be {refused.kind.value}: {reason}")
+    for (topic, partition), point in () if isinstance(points, Point) else points.items():
+        if point == refused:
+            raise InvalidConfig(f"option {name} gives {topic}-{partition} the {refused.kind.value}: {reason}")
+    return points
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{error}; a Python regular expression is expected") from None
+    return text
+
+
+def _number_ranges(text: str) -> tuple[range, ...]:
+    numbers = []
+    for part in text.split(","):
+        found = _NUMBERS.fullmatch(part.strip())
+        if found is None or int(found[2] or found[1]) < int(found[1]):
+            raise ValueError("partition numbers like 0,3-7 are expected")
+        numbers.append(range(int(found[1]), int(found[2] or found[1]) + 1))
+    return tuple(numbers)

@@ -1,0 +1,131 @@
+"""Ranges out of points: where they start and end, and what is said where the log does not have them."""
+
+import pytest
+
+from warmlog.errors import InvalidConfig, OffsetOutOfRange
+from warmlog.ranges.offset_range import OffsetRange, PartitionState
+from warmlog.ranges.points import EARLIEST, LATEST, Point, PointKind, Points
+from warmlog.ranges.resolve import Bounds, Loss, resolve_ranges, starting_times
+
+STATE = PartitionState("orders", 3, b"id", "b:1", earliest=100, latest=200)
+PLACE = ("orders", 3)
+
+
+def offset(number: int) -> Point:
+    return Point(PointKind.OFFSET, number)
+
+
+def tail(number: int) -> Point:
+    return Point(PointKind.TAIL, number)
+
+
+def time_at(timestamp_ms: int) -> Point:
+    return Point(PointKind.TIME, timestamp_ms)
+
+
+def resolve_one(starting: Points, ending: Points, found: int = -1, **bounds: bool) -> OffsetRange:
+    ((planned,), losses) = resolve_ranges([STATE], Bounds(starting, ending, **bounds), {PLACE: found})
+    assert not losses
+    return planned
+
+
+@pytest.mark.parametrize(
+    ("starting", "ending", "expected"),
+    [
+        (EARLIEST, LATEST, (100, 200)),
+        ({PLACE: offset(120)}, {PLACE: offset(130)}, (120, 130)),
+        ({PLACE: EARLIEST}, {PLACE: LATEST}, (100, 200)),
+        (tail(30), LATEST, (170, 200)),
+        (tail(30), tail(10), (170, 190)),
+        (tail(3000), tail(2000), (100, 100)),
+        (tail(10), tail(30), (190, 190)),
+        (LATEST, LATEST, (200, 200)),
+        ({PLACE: offset(200)}, LATEST, (200, 200)),
+    ],
+)
+def test_offsets_and_tails_become_a_range(starting: Points, ending: Points, expected: tuple[int, int]) -> None:
+    planned = resolve_one(starting, ending)
+    assert (planned.start, planned.end) == expected
+    assert (planned.leader, planned.topic_id, planned.from_ms, planned.until_ms) == ("b:1", b"id", None, None)
+
+
+def test_times_bound_the_records_and_only_the_start_bounds_the_offsets() -> None:
+    assert starting_times({PLACE: time_at(5)}, [STATE]) == {PLACE: 5}
+    assert starting_times(EARLIEST, [STATE]) == {}
+    planned = resolve_one(time_at(5), time_at(9), found=150)
+    assert planned == OffsetRange("orders", 3, 150, 200, "b:1", b"id", 5, 9)
+    planned = resolve_one(EARLIEST, {PLACE: time_at(9)})
+    assert planned == OffsetRange("orders", 3, 100, 200, "b:1", b"id", None, 9)
+
+
+def test_a_time_after_the_last_record_is_an_error_or_an_empty_range() -> None:
+    with pytest.raises(
+        InvalidConfig, match=r"orders-3: no record at or after 5 ms, where it is to start .*start earlier"
+    ):
+        resolve_one(time_at(5), LATEST)
+    planned = resolve_one(time_at(5), LATEST, fails_on_missing_time=False)
+    assert (planned.start, planned.end, planned.from_ms) == (200, 200, 5)
+
+
+def test_an_empty_partition_gives_an_empty_range() -> None:
+    ((planned,), _) = resolve_ranges([STATE._replace(earliest=7, latest=7)], Bounds(EARLIEST, LATEST))
+    assert planned.span == 0
+
+
+@pytest.mark.parametrize(
+    ("starting", "ending", "message", "kept", "lost"),
+    [
+        (
+            offset(99),
+            LATEST,
+            r"orders-3 offsets 99 to 200: gone before 100 \(broker b:1 has 100 to 200\).*start at earliest or at 100",
+            (100, 200),
+            [(99, 100)],
+        ),
+        (
+            EARLIEST,
+            offset(201),
+            r"orders-3 offsets 100 to 201: not there yet \(broker b:1 has 100 to 200\); end at latest or at 200",
+            (100, 200),
+            [(200, 201)],
+        ),
+        (offset(250), offset(260), "orders-3 offsets 250 to 260: not there yet", (200, 200), [(250, 260)]),
+        (offset(250), LATEST, "orders-3 offsets 250 to 200: not there yet", (200, 200), [(250, 250)]),
+        (offset(10), offset(20), "orders-3 offsets 10 to 20: gone before 100", (100, 100), [(10, 20)]),
+        (offset(10), offset(250), "orders-3 offsets 10 to 250: gone", (100, 200), [(10, 100), (200, 250)]),
+    ],
+)
+def test_what_the_log_does_not_have_is_an_error_or_a_loss(
+    starting: Point, ending: Point, message: str, kept: tuple[int, int], lost: list[tuple[int, int]]
+) -> None:
+    points = [{PLACE: point} for point in (starting, ending)]
+    with pytest.raises(OffsetOutOfRange, match=message):
+        resolve_ranges([STATE], Bounds(*points))
+    ((planned,), losses) = resolve_ranges([STATE], Bounds(*points, fails_on_data_loss=False))
+    assert (planned.start, planned.end) == kept
+    assert [(loss.start, loss.end) for loss in losses] == lost
+    assert all("broker b:1 has 100 to 200" in str(loss) for loss in losses)
+
+
+def test_the_error_says_how_to_allow_the_loss() -> None:
+    bounds = Bounds({PLACE: offset(99)}, LATEST, loss_remedy="set it to false", missing_time_remedy="set that")
+    with pytest.raises(OffsetOutOfRange, match="start at earliest or at 100, or set it to false"):
+        resolve_ranges([STATE], bounds)
+
+
+def test_a_start_after_its_end_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="orders-3 offsets 150 to 140: the start lies after the end"):
+        resolve_one({PLACE: offset(150)}, {PLACE: offset(140)})
+    with pytest.raises(InvalidConfig, match=r"\(times 9 to 5 ms\): the start lies after the end"):
+        resolve_one(time_at(9), time_at(5), found=150)
+
+
+def test_points_must_be_given_for_every_partition_and_for_no_other() -> None:
+    states = [STATE, STATE._replace(partition=4)]
+    with pytest.raises(InvalidConfig, match="option startingOffsets leaves out orders-4: it must give every partition"):
+        resolve_ranges(states, Bounds({PLACE: offset(150)}, LATEST))
+    unknown = {("orders", n): offset(150) for n in (3, 4, 5, 6)}
+    with pytest.raises(InvalidConfig, match="option endingOffsets names unknown orders-5, orders-6"):
+        resolve_ranges(states, Bounds(EARLIEST, unknown))
+    losses = resolve_ranges(states, Bounds(EARLIEST, unknown, fails_on_data_loss=False)).losses
+    assert losses == [Loss("orders", n, 0, 0, "there is no such partition") for n in (5, 6)]
