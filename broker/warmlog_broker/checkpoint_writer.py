@@ -57,6 +57,8 @@ class CheckpointWriter:
             self.note(moved)
             raise
         self._written = set(offsets)
+        for partition in moved:
+            partition.checkpointed(self._offsets.get(partition))
 
     def _is_written(self, key: TopicPartition) -> bool:
         if self._written is not None:

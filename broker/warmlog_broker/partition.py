@@ -187,10 +187,12 @@ class Partition:
 
     def end_of(self, bound: ReadBound) -> LogOffsetMetadata:
         """Where reading ends for `bound`; StorageError while the partition is offline."""
-        log = self.log
-        if bound == "log_end":
-            return log.log_end_metadata
-        return log.high_watermark_metadata if bound == "high_watermark" else log.last_stable_metadata
+        return self.log.end_of(bound)
+
+    def checkpointed(self, offsets: LogOffsets | None) -> None:
+        """The checkpoints hold `offsets`, durably; None when they say nothing of this partition."""
+        if offsets is not None and self._log is not None and not self.is_offline and not self.is_deleted:
+            self._log.checkpointed(offsets)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 

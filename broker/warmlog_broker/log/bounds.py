@@ -91,6 +91,20 @@ class Bounds:
         self.log_start_offset = offset
         return True
 
+    def truncated(self) -> None:
+        """The log ends earlier than it did: nothing may lie behind its end."""
+        end = self._local.end
+        if self.high_watermark.offset >= end.offset:
+            self.high_watermark = end
+        if self.flushed.offset >= end.offset:
+            self.flushed = end
+        self.log_start_offset = min(self.log_start_offset, end.offset)
+
+    def begin_anew(self, log_start_offset: int) -> None:
+        """The log is empty: everything lies at its end, but a log start that is to come."""
+        self.high_watermark = self.flushed = self._local.end
+        self.log_start_offset = log_start_offset
+
     def rolled(self) -> None:
         """A new segment has begun: where the high watermark is the log end offset, its place is there."""
         if self.high_watermark.offset >= self._local.log_end_offset:

@@ -19,6 +19,7 @@ from typing import Self
 
 from warmlog_broker.log.batch_scan import (
     BatchPosition,
+    DamagedLog,
     ReadBatch,
     find_batch,
     pread_exactly,
@@ -49,11 +50,13 @@ class FileSlice:
         self.size_bytes = size_bytes
 
     def fileno(self) -> int:
-        """The descriptor to read, or to send from, at `position`."""
+        """The descriptor to read, or to send from, at `position`. DamagedLog when the file was cut there since."""
+        self._check_not_cut()
         return self.file.fd
 
     def pread(self) -> bytes:
-        """All bytes of the slice. DamagedLog when the file has become shorter since; OSError from the disk."""
+        """All bytes of the slice. DamagedLog when the file was cut there since; OSError from the disk."""
+        self._check_not_cut()
         return pread_exactly(self.file, self.file.path, self.position, self.size_bytes)
 
     def is_cached(self) -> bool:
@@ -73,6 +76,11 @@ class FileSlice:
                 return False
             raise
         return True
+
+    def _check_not_cut(self) -> None:
+        if self.position + self.size_bytes > self.file.cut_at_bytes:
+            cut_at = self.file.cut_at_bytes
+            raise DamagedLog(self.file.path, cut_at, f"truncated there; a reader expected {self.size_bytes} bytes")
 
     def slice(self, position: int, size_bytes: int) -> "FileSlice":
         """A part of this slice, `position` counted from its start; `size_bytes` is clipped to what there is."""
@@ -223,7 +231,11 @@ class FileRecords:
         if size_bytes < 0 or removed_bytes < 0:
             raise ValueError(f"{self.path}: cannot truncate {self._size_bytes} bytes to {size_bytes}")
         if self._file_bytes > size_bytes or self._has_torn_tail:
-            os.ftruncate(self._writable_file().fd, size_bytes)
+            file = self._writable_file()
+            os.ftruncate(file.fd, size_bytes)
+            if removed_bytes:
+                file.cut_at_bytes = size_bytes
+                self.let_go()  # slices that were given out belong to the old descriptor
             self._size_bytes = self._file_bytes = size_bytes
             self._has_torn_tail = False
             self._writes += 1

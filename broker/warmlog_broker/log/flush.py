@@ -40,6 +40,8 @@ class FlushPlan:
     """Where files were created or renamed."""
     epochs: tuple[EpochStart, ...] | None = None
     """The leader epochs to write to their file; None when they have not changed."""
+    truncations: int = 0
+    """`LocalLog.truncations` when the plan was made."""
     are_epochs_written: bool = True
     """False once the disk was too full for them: the next flush writes them."""
 

@@ -10,7 +10,7 @@ whatever else there is stay where they are.
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import randbelow
@@ -19,7 +19,7 @@ from uuid import UUID
 from warmlog_broker.log.batch_scan import DamagedLog
 from warmlog_broker.log.checkpoints import pack_partition_metadata, read_epochs, read_partition_metadata, replace_file
 from warmlog_broker.log.config import LogConfig
-from warmlog_broker.log.damage import find_behind_damage
+from warmlog_broker.log.damage import Damage, find_behind_damage
 from warmlog_broker.log.directory import CleanEnd, StoredState
 from warmlog_broker.log.file_records import PRIVATE_SUFFIX
 from warmlog_broker.log.flush import EPOCHS_NAME
@@ -31,6 +31,7 @@ from warmlog_broker.log.producer_state import ProducerStates
 from warmlog_broker.log.recovery import RecoveryReport, RecoveryRules, recover_segments, set_aside
 from warmlog_broker.log.segment import LogSegment, SegmentConfig
 from warmlog_broker.log.segments import LogSegments
+from warmlog_broker.log.truncation_file import Truncation
 from warmlog_protocol.batch import read_batch
 from warmlog_protocol.batch.header import BatchHeader
 from warmlog_protocol.errors import CorruptBatch, InconsistentTopicId, StorageError
@@ -82,6 +83,8 @@ class LoadRequest:
     topic_id: UUID | None
     stored: StoredState
     max_leader_epoch: int | None = None
+    truncation: Truncation | None = None
+    """One that `stored` was capped for, and that is to be finished if it is not done."""
 
     @property
     def directory(self) -> Path:
@@ -106,6 +109,7 @@ class LoadedLog:
     is_new_directory: bool
     unsynced_segments: list[LogSegment] = field(default_factory=list)
     """Segments, the active one apart, that recovery has changed: the first flush syncs them."""
+    truncation: Truncation | None = None
 
 
 @dataclass(slots=True)
@@ -128,6 +132,9 @@ def load_log(request: LoadRequest) -> LoadedLog:
     report = RecoveryReport(was_clean=stored.clean_end is not None)
     segments = [request.open_segment(base_offset) for base_offset in listing.base_offsets]
     epochs, are_epochs_lost = _read_epochs(request, report)
+    cutting = request.truncation if request.truncation is not None and not request.truncation.is_done else None
+    if cutting is not None:
+        segments = _go_on_cutting(request, cutting, segments, listing, epochs, report)
     unsynced: list[LogSegment] = []
     end_offset = stored.offsets.recovery_point
     if not segments:
@@ -136,11 +143,14 @@ def load_log(request: LoadRequest) -> LoadedLog:
     elif not _is_as_left(segments[-1], stored.clean_end, report):
         segments, end_offset = _recover(request, segments, epochs, report)
         unsynced = segments
-    if end_offset < log_start_offset:
+    if end_offset < log_start_offset and not (request.truncation and request.truncation.is_full):
         set_aside(segments, f"they end at {end_offset}, before the log start {log_start_offset}", report)
         end_offset = log_start_offset
         segments = [request.open_segment(end_offset)]
         unsynced = []
+    if cutting is not None and end_offset > cutting.offset:
+        segments[-1].truncate_to(cutting.offset, request.now_ms)
+        end_offset = cutting.offset
     loaded = LoadedLog(
         segments=_in_order(segments),
         log_start_offset=max(log_start_offset, segments[0].base_offset),
@@ -152,6 +162,7 @@ def load_log(request: LoadRequest) -> LoadedLog:
         topic_id=topic_id,
         is_new_directory=is_new_directory,
         unsynced_segments=[segment for segment in unsynced if segment is not segments[-1]],
+        truncation=request.truncation,
     )
     _restore_epochs(loaded, are_epochs_lost, request.max_leader_epoch)
     _restore_producers(loaded, request.now_ms)
@@ -290,35 +301,75 @@ def _recover(
     return segments, end_offset
 
 
+def _go_on_cutting(
+    request: LoadRequest,
+    cutting: Truncation,
+    segments: list[LogSegment],
+    listing: _Listing,
+    epochs: LeaderEpochs,
+    report: RecoveryReport,
+) -> list[LogSegment]:
+    """Goes on with a truncation that a crash interrupted; the segments that stay. The last one is still to be cut."""
+    report.rebuilt.append(f"a truncation to {cutting.offset}{' with nothing before it' * cutting.is_full} was finished")
+    kept = [] if cutting.is_full else [segment for segment in segments if segment.base_offset <= cutting.offset]
+    for segment in reversed(segments[len(kept) :]):
+        segment.delete()
+    if cutting.is_full:
+        for snapshot in listing.snapshot_offsets:
+            (request.directory / f"{snapshot:020d}{SNAPSHOT_SUFFIX}").unlink(missing_ok=True)
+        listing.snapshot_offsets.clear()
+        epochs.clear()
+    return kept or [request.open_segment(cutting.offset)]
+
+
 def _restore_epochs(loaded: LoadedLog, are_lost: bool, max_epoch: int | None) -> None:
     """Fits the epochs to what the log holds now; collects them from all batches when their file gave nothing."""
     epochs = loaded.epochs
     if are_lost and loaded.segments.size_bytes:
         logger.warning("%s is collected from the batches", loaded.snapshots.directory / EPOCHS_NAME)
         epochs.clear()
-        for _, header, _ in _walk(loaded, loaded.log_start_offset):
+        batches = _walk(loaded.segments, loaded.log_start_offset, loaded.log_end_offset, loaded.report.damage)
+        for _, header, _ in batches:
             epochs.learn(header.partition_leader_epoch, header.base_offset, max_epoch)
     epochs.truncate_from_start(loaded.log_start_offset)
     epochs.truncate_from_end(loaded.log_end_offset)
 
 
 def _restore_producers(loaded: LoadedLog, now_ms: int) -> None:
-    """Producer state at the log end offset: the newest intact snapshot, and the batches after it."""
-    states, snapshots, end_offset = loaded.producers, loaded.snapshots, loaded.log_end_offset
-    bases = [segment.base_offset for segment in loaded.segments]
-    snapshots.remove_outside(bases[0], end_offset)
-    snapshots.remove_strays(bases)
-    snapshots.load_newest(states, first_offset=bases[0], at_most=end_offset, now_ms=now_ms)
-    if states.end_offset == end_offset:
-        return
-    if loaded.report.was_clean:
+    """Producer state at the log end offset."""
+    snapshots, end_offset = loaded.snapshots, loaded.log_end_offset
+    was_replayed = restore_producers(
+        loaded.producers, snapshots, loaded.segments, end_offset, damage=loaded.report.damage, now_ms=now_ms
+    )
+    if was_replayed and loaded.report.was_clean:
         reason = (
             f"the producer snapshot at {end_offset} was missing or damaged: producers were collected from the batches"
         )
         loaded.report.rebuilt.append(reason)
         logger.warning("%s: %s", snapshots.directory, reason)
+
+
+def restore_producers(
+    states: ProducerStates,
+    snapshots: ProducerSnapshots,
+    segments: LogSegments,
+    end_offset: int,
+    *,
+    damage: Sequence[Damage],
+    now_ms: int,
+) -> bool:
+    """Makes `states` what they are at `end_offset`: the newest intact snapshot, and the batches after it.
+
+    Snapshots that do not fit the segments are removed. False when no batch had to be read.
+    """
+    bases = segments.base_offsets
+    snapshots.remove_outside(bases[0], end_offset)
+    snapshots.remove_strays(bases)
+    snapshots.load_newest(states, first_offset=bases[0], at_most=end_offset, now_ms=now_ms)
+    if states.end_offset == end_offset:
+        return False
     bases_without_snapshot = [base for base in bases[-SNAPSHOTS_KEPT_AT_BASES:] if base > states.end_offset]
-    for segment, header, position in _walk(loaded, states.end_offset):
+    for segment, header, position in _walk(segments, states.end_offset, end_offset, damage):
         while bases_without_snapshot and bases_without_snapshot[0] <= header.base_offset:
             states.end_offset = bases_without_snapshot.pop(0)
             snapshots.take(states, sync=False)
@@ -327,6 +378,7 @@ def _restore_producers(loaded: LoadedLog, now_ms: int) -> None:
         else:
             states.replay(header, now_ms)
     states.end_offset = end_offset
+    return True
 
 
 def _replay_marker(
@@ -342,10 +394,12 @@ def _replay_marker(
         logger.warning("%s, position %d: a control batch that says nothing: %s", segment.path, position, error)
 
 
-def _walk(loaded: LoadedLog, from_offset: int) -> Iterator[tuple[LogSegment, BatchHeader, int]]:
+def _walk(
+    segments: LogSegments, from_offset: int, log_end_offset: int, damage: Sequence[Damage]
+) -> Iterator[tuple[LogSegment, BatchHeader, int]]:
     """(segment, header, position) of each batch with offsets from `from_offset` on, without what is damaged."""
-    damaged = {(damage.path, damage.position) for damage in loaded.report.damage}
-    for segment in loaded.segments.values(from_offset, loaded.log_end_offset + 1):
+    damaged = {(place.path, place.position) for place in damage}
+    for segment in segments.values(from_offset, log_end_offset + 1):
         end_offset = segment.base_offset
         position: int | None = 0
         while position is not None:
@@ -356,5 +410,5 @@ def _walk(loaded: LoadedLog, from_offset: int) -> Iterator[tuple[LogSegment, Bat
                         yield segment, header, at
                 position = None
             except DamagedLog as error:
-                behind = find_behind_damage(segment.records, error.position, end_offset, loaded.log_end_offset)
+                behind = find_behind_damage(segment.records, error.position, end_offset, log_end_offset)
                 position = behind[0] if behind else None

@@ -33,6 +33,7 @@ class LocalLog:
     __slots__ = (
         "_deletions",
         "active",
+        "damage",
         "directory",
         "factory",
         "failure",
@@ -40,6 +41,7 @@ class LocalLog:
         "log_end_offset",
         "segments",
         "snapshots",
+        "truncations",
         "unsynced",
     )
 
@@ -55,6 +57,10 @@ class LocalLog:
         self.unsynced = Unsynced(loaded.unsynced_segments)
         if loaded.is_new_directory:
             self.unsynced.add_directory(self.directory.parent)
+        self.damage = tuple(loaded.report.damage)
+        """What was found below the recovery point: reads there are refused."""
+        self.truncations = 0
+        """How often the log was cut: a flush plan from before a cut says nothing of the log after it."""
         self.failure = ""
         """Why the log is offline, or closed, or deleted; empty while it is not."""
         self._deletions = DueDeletions()

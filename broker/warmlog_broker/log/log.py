@@ -37,6 +37,8 @@ from warmlog_broker.log.rolling import is_overdue, should_roll
 from warmlog_broker.log.segment import LogSegment, TimestampAndOffset
 from warmlog_broker.log.shortage import is_shortage
 from warmlog_broker.log.topic_partition import TopicPartition
+from warmlog_broker.log.truncation import LogTruncation
+from warmlog_broker.log.truncation_file import believe
 from warmlog_broker.log.validation import CheckedBatch, check_fits_segment, check_timestamps, stamp
 from warmlog_protocol.batch.header import CRC_START, NO_TIMESTAMP, placement_prefix
 from warmlog_protocol.errors import CorruptBatch, FencedLeaderEpoch, OffsetOutOfRange, StorageError
@@ -70,7 +72,7 @@ class Log:
         self.last_flush_ms = now_ms
         self._local = LocalLog(key, factory, loaded)
         self._bounds = Bounds(self._local, loaded.producers, loaded.log_start_offset)
-        self._damage = tuple(loaded.report.damage)
+        self._truncation = LogTruncation(self._local, self._bounds, loaded.epochs, loaded.producers, loaded.truncation)
         self._last_append_time_ms = NO_TIMESTAMP
 
     @classmethod
@@ -96,8 +98,11 @@ class Log:
         """
         factory = SegmentFactory(directory, config, open_files, random_below)
         try:
-            log = cls(key, factory, load_log(LoadRequest(factory, now_ms, topic_id, stored, max_leader_epoch)), now_ms)
+            stored, truncation = believe(directory, stored)
+            request = LoadRequest(factory, now_ms, topic_id, stored, max_leader_epoch, truncation)
+            log = cls(key, factory, load_log(request), now_ms)
             log._after_load(now_ms)
+            log._truncation.finished()
         except OSError as error:
             raise StorageError(f"{directory}: the log cannot be opened: {error}") from error
         log.update_high_watermark(stored.offsets.high_watermark)
@@ -151,18 +156,9 @@ class Log:
         """Below it, readers that want only committed records may read: no transaction that began below it is open."""
         return self._bounds.last_stable_offset
 
-    @property
-    def log_end_metadata(self) -> LogOffsetMetadata:
-        return self._local.end
-
-    @property
-    def high_watermark_metadata(self) -> LogOffsetMetadata:
-        """Message-only when the place cannot be found."""
-        return self._bounds.located_high_watermark
-
-    @property
-    def last_stable_metadata(self) -> LogOffsetMetadata:
-        return self._bounds.last_stable
+    def end_of(self, bound: ReadBound) -> LogOffsetMetadata:
+        """Where reading ends for `bound`, with its place; message-only when the place cannot be found."""
+        return self._bounds.end_of(bound)
 
     @property
     def offsets(self) -> LogOffsets:
@@ -316,7 +312,7 @@ class Log:
         end = self._bounds.end_of(bound)
         if start_offset >= end.offset:
             return FetchData(end if start_offset == end.offset else local.locate(start_offset), [], 0, False)
-        for damage in self._damage:
+        for damage in local.damage:
             if damage.first_offset <= start_offset < damage.next_offset:
                 raise CorruptBatch(str(damage))
         return read_segments(
@@ -375,7 +371,10 @@ class Log:
         """
         local = self._local
         local.check_online()
-        return local.unsynced.plan(self.directory, local.active, self.epochs.take_changes(), local.end)
+        plan = local.unsynced.plan(self.directory, local.active, self.epochs.take_changes(), local.end)
+        if plan is not None:
+            plan.truncations = local.truncations
+        return plan
 
     def mark_flushed(self, plan: FlushPlan, now_ms: int) -> int:
         """Takes note that `plan` has run without an error, and returns the flushed offset.
@@ -385,7 +384,7 @@ class Log:
         self._local.unsynced.mark_synced(plan)
         if not plan.are_epochs_written:
             self.epochs.has_unwritten_changes = True
-        if plan.end.offset >= self._bounds.flushed.offset:
+        if plan.truncations == self._local.truncations and plan.end.offset >= self._bounds.flushed.offset:
             self._bounds.flushed = plan.end
         self.last_flush_ms = now_ms
         return self._bounds.flushed.offset
@@ -393,6 +392,28 @@ class Log:
     def fail(self, reason: str) -> None:
         """Takes the log offline: everything after raises StorageError with the first reason. Files stay as they are."""
         self._local.fail(reason)
+
+    # Truncation
+
+    def truncate_to(self, offset: int, now_ms: int) -> bool:
+        """Drops everything from the batch that holds `offset` on; False, and no change, when the log ends before it.
+
+        Durable on return. The log start and the high watermark go back with the end if they must. Below the first
+        segment the log begins anew at `offset`. CorruptBatch where damage hides the place, and nothing has changed;
+        StorageError when the disk refuses, and the log is offline. See `truncation`.
+        """
+        return self._truncation.truncate_to(offset, now_ms)
+
+    def truncate_fully_and_start_at(self, offset: int, now_ms: int, log_start_offset: int | None = None) -> None:
+        """Drops everything, epochs and producers too; the next batch gets `offset`, or a later one. Durable on return.
+
+        `log_start_offset`, if given, is where the log may be read from once it holds that: within the batch to come.
+        """
+        self._truncation.start_anew_at(offset, now_ms, log_start_offset)
+
+    def checkpointed(self, offsets: LogOffsets) -> None:
+        """Takes note that the data directory's checkpoints hold `offsets`, durably. OSError when the disk refuses."""
+        self._truncation.checkpointed(offsets)
 
     # Retention
 

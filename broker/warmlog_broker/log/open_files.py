@@ -15,6 +15,7 @@ so that a thread in the middle of a read keeps what it reads.
 """
 
 import os
+import sys
 import threading
 from collections import OrderedDict
 from typing import Protocol
@@ -34,12 +35,14 @@ class ClosedFile(WarmlogError):
 class OpenFile:
     """A descriptor that is closed when nobody holds this object any more."""
 
-    __slots__ = ("__weakref__", "fd", "path")
+    __slots__ = ("__weakref__", "cut_at_bytes", "fd", "path")
 
     def __init__(self, path: str, flags: int) -> None:
         """Opens `path` with os.open's `flags`; OSError as os.open raises it. New files get mode 0o644."""
         self.fd = -1
         self.path = path
+        self.cut_at_bytes = sys.maxsize
+        """Where the file was cut since it was opened: what lies behind that is not what it was."""
         self.fd = os.open(path, flags | os.O_CLOEXEC, 0o644)
 
     def fileno(self) -> int:

@@ -94,9 +94,12 @@ class SegmentLookup:
         else:
             largest = time_index.last_entry
             start = offset_index.lookup(largest.offset).position
-        for header, _ in self._records.batches(start):
-            if header.max_timestamp_ms > largest.timestamp_ms:
-                largest = TimestampOffset(header.max_timestamp_ms, header.last_offset)
+        try:
+            for header, _ in self._records.batches(start):
+                if header.max_timestamp_ms > largest.timestamp_ms:
+                    largest = TimestampOffset(header.max_timestamp_ms, header.last_offset)
+        except DamagedLog:
+            return largest  # what lies behind damage keeps its time for itself
         return largest
 
     def _find_without(self, entry: OffsetPosition, index: OffsetIndex, offset: int) -> BatchPosition | None:

@@ -73,7 +73,7 @@ def test_a_plan_covers_what_was_appended_before_it_was_made(room: LogRoom) -> No
     assert plan.end_offset == 1
     assert room.log.mark_flushed(plan, room.now_ms) == 1
     assert room.log.update_high_watermark(1) == 1
-    assert room.log.high_watermark_metadata == plan.end
+    assert room.log.end_of("high_watermark") == plan.end
     assert plan_of(room).end_offset == 2
 
 

@@ -136,7 +136,7 @@ class TestReading:
     def test_the_end_of_the_log_is_empty_and_not_out_of_range(self, room: LogRoom) -> None:
         room.append(b"a")
         data = room.log.read(1, 100, bound="log_end")
-        assert data == (room.log.log_end_metadata, [], 0, False)
+        assert data == (room.log.end_of("log_end"), [], 0, False)
 
     def test_above_the_bound_a_read_is_empty_and_says_where_the_offset_lies(self, room: LogRoom) -> None:
         room.append(b"a")
@@ -189,13 +189,13 @@ class TestOffsets:
         room.append(b"a")
         room.append(b"b")
         size = batch_bytes()
-        assert room.log.log_end_metadata == (2, 0, 2 * size)
+        assert room.log.end_of("log_end") == (2, 0, 2 * size)
         room.log.update_high_watermark(1)
-        assert room.log.high_watermark_metadata == (1, 0, size)
-        assert room.log.last_stable_metadata == (1, 0, size)
+        assert room.log.end_of("high_watermark") == (1, 0, size)
+        assert room.log.end_of("committed") == (1, 0, size)
         room.log.update_high_watermark(2)
         room.log.roll(room.now_ms)
-        assert room.log.log_end_metadata == room.log.high_watermark_metadata == (2, 2, 0)
+        assert room.log.end_of("log_end") == room.log.end_of("high_watermark") == (2, 2, 0)
 
     def test_with_write_caching_the_high_watermark_follows_each_append(self, room: LogRoom) -> None:
         room.set_config(write_caching=True)
