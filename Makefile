@@ -3,17 +3,21 @@
 SHELL := /bin/sh
 BENCH_ARGS ?=
 PYTEST_ARGS ?=
+N ?= 200
+SEED ?= 1
+KINDS ?=
 BIN := .venv/bin
 # Only what runs Spark asks for Java, and only when it runs.
 WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
 
-.PHONY: help dev demo test test-slow check fmt bench bench-start clean
+.PHONY: help dev demo test test-slow chaos check fmt bench bench-start clean
 .NOTPARALLEL:
 
 help:
 	@echo 'make demo       run the main job on real data, from produce to Spark'
 	@echo 'make test       run the tests                    (PYTEST_ARGS=... passed to pytest)'
 	@echo 'make test-slow  run the long ones: 200 kills of a broker under load'
+	@echo 'make chaos      N faults by chance against a busy broker, from SEED on (N=200 SEED=1 KINDS=kill,power,...)'
 	@echo 'make check      ruff, mypy --strict, import rules'
 	@echo 'make fmt        format the code'
 	@echo 'make bench      measure; writes build/bench.json (BENCH_ARGS=--quick for a first look)'
@@ -28,10 +32,16 @@ demo: dev
 	@$(WITH_JAVA) $(BIN)/python -m warmlog demo
 
 test: dev
+	@tools/fuse
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
 
 test-slow: dev
+	@tools/fuse
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+
+chaos: dev
+	@tools/fuse
+	@PYTHONPATH=tests $(BIN)/python -m faults.history --faults $(N) --seed $(SEED) --kinds "$(KINDS)"
 
 check: dev
 	$(BIN)/ruff check

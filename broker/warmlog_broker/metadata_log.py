@@ -222,7 +222,7 @@ class MetadataLog:
         On return all that was read is on disk. StorageError as `read_records` says; OSError when the disk refuses.
         """
         path = data_dir / FILE_NAME
-        data = path.read_bytes() if path.exists() else b""
+        data = _read_from_disk(path) if path.exists() else b""
         loaded = read_records(data, path)
         state = MetadataState()
         for entry in loaded.entries:
@@ -290,6 +290,18 @@ def pack_file(entries: Iterable[AnyEntry]) -> bytes:
     for entry in entries:
         data += pack_record(entry, len(data))
     return bytes(data)
+
+
+def _read_from_disk(path: Path) -> bytes:
+    """The content as the disk has it.
+
+    After a failed flush the kernel takes pages for clean that never reached the disk: what they hold reads well until
+    the power goes. So what can be synced is synced, and the rest of the pages are dropped before anything is read.
+    """
+    with path.open("rb") as file:
+        os.fdatasync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return file.read()
 
 
 def _write_all(descriptor: int, data: bytes, position: int) -> None:

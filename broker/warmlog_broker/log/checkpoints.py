@@ -43,6 +43,15 @@ def sync_directory(directory: Path | str) -> None:
         os.close(descriptor)
 
 
+def make_directories(directory: Path) -> None:
+    """Makes `directory` and the ones above it that are missing, durably: a synced file is lost without their names."""
+    if directory.is_dir():
+        return
+    make_directories(directory.parent)
+    directory.mkdir(exist_ok=True)
+    sync_directory(directory.parent)
+
+
 def write_file(path: Path, content: bytes, *, sync: bool) -> None:
     """Writes `content` into the file at `path`, which may be half done when OSError is raised."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)

@@ -27,7 +27,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from warmlog_broker.log.checkpoints import read_offsets, replace_file, sync_directory, write_offsets
+from warmlog_broker.log.checkpoints import make_directories, read_offsets, replace_file, sync_directory, write_offsets
 from warmlog_broker.log.shortage import is_shortage
 from warmlog_broker.log.topic_partition import PartitionDirectoryName, TopicPartition, parse_directory_name
 from warmlog_protocol.errors import StorageError, WarmlogError
@@ -103,7 +103,7 @@ class DataDirectory:
         Raises DirectoryLocked, UnsupportedFormat or, when it cannot be created or written, DataDirectoryError.
         """
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            make_directories(path)
             directory = cls(path, _lock(path / LOCK_NAME))
             try:
                 directory._check_format()

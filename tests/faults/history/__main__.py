@@ -1,0 +1,55 @@
+"""`python -m faults.history`: runs with the seeds SEED, SEED+1, … until so many faults have happened."""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from faults.history.nemesis import FAULTS, NEED_POWER_DISK
+from faults.history.run import run
+from faults.power.powered import why_not
+
+FAULTS_A_RUN = 25
+
+
+def main() -> int:
+    """0 when everything was as promised, 1 when not, 2 when a fault cannot be had here."""
+    parser = argparse.ArgumentParser(prog="python -m faults.history", description=__doc__)
+    parser.add_argument("--faults", type=int, default=200, metavar="N", help="how many faults (default: 200)")
+    parser.add_argument("--seed", type=int, default=1, help="the seed of the first run (default: 1)")
+    parser.add_argument(
+        "--kinds", default="", help=f"which, by commas (default: all that can be had: {' '.join(FAULTS)})"
+    )
+    options = parser.parse_args()
+    kinds = [name for name in options.kinds.split(",") if name] or list(FAULTS)
+    unknown = sorted(set(kinds) - set(FAULTS))
+    if unknown:
+        parser.error(f"no such fault: {', '.join(unknown)}; there are {', '.join(FAULTS)}")
+    missing = why_not()
+    if missing and not NEED_POWER_DISK.isdisjoint(kinds):
+        if options.kinds:
+            print(f"{options.kinds}: {missing}", file=sys.stderr)
+            return 2
+        print(f"without {', '.join(sorted(NEED_POWER_DISK))}: {missing}", file=sys.stderr)
+        kinds = [name for name in kinds if name not in NEED_POWER_DISK]
+    return _run_all(options.faults, options.seed, kinds)
+
+
+def _run_all(fault_count: int, seed: int, kinds: list[str]) -> int:
+    finding_count = done = 0
+    while done < fault_count:
+        count = min(FAULTS_A_RUN, fault_count - done)
+        with tempfile.TemporaryDirectory(prefix="warmlog-history-") as workspace:
+            outcome = run(Path(workspace), seed=seed, fault_count=count, faults=kinds)
+        print(outcome, flush=True)
+        for finding in outcome.findings:
+            print(f"  {finding}", flush=True)
+        finding_count += len(outcome.findings)
+        done += count
+        seed += 1
+    print(f"{done} faults, {finding_count} findings")
+    return 1 if finding_count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""What can happen to a broker. Each fault leaves it running again, perhaps after a restart."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Awaitable, Callable
+
+from faults.history.target import Target
+from faults.power.powered import PoweredDisk
+
+Fault = Callable[[Target], Awaitable[None]]
+
+MAX_OPERATIONS_TO_CUT = 400
+POWER_CUT_TIMEOUT_S = 5.0
+
+
+async def kill(target: Target) -> None:
+    """SIGKILL: what was written and not synced is in the page cache still."""
+    await target.restart()
+
+
+async def stop(target: Target) -> None:
+    """SIGTERM in the middle of everything: a clean stop and a start."""
+    await asyncio.to_thread(target.broker.restart)
+
+
+async def pause(target: Target) -> None:
+    """SIGSTOP: nothing moves for a while, and clocks go on."""
+    os.kill(target.broker.pid, signal.SIGSTOP)
+    try:
+        await asyncio.sleep(target.luck.uniform(0.2, 1.5))
+    finally:
+        os.kill(target.broker.pid, signal.SIGCONT)
+
+
+async def cut_connections(target: Target) -> None:
+    """Every connection is reset, with requests and answers half sent."""
+    await target.proxy.cut()
+
+
+async def fill_disk(target: Target) -> None:
+    """Next to no room for a while."""
+    disk = _disk(target)
+    await asyncio.to_thread(disk.limit, free_bytes=target.luck.randrange(20_000))
+    try:
+        await asyncio.sleep(target.luck.uniform(0.2, 1.0))
+    finally:
+        await asyncio.to_thread(disk.limit, free_bytes=None)
+
+
+async def fail_syncs(target: Target) -> None:
+    """A few syncs fail, and what they were to write is lost if the power goes. A restart has to find out."""
+    disk = _disk(target)
+    await asyncio.to_thread(disk.fail_syncs, target.luck.randint(1, 3))
+    await asyncio.sleep(target.luck.uniform(0.1, 0.5))
+    await asyncio.to_thread(disk.fail_syncs, 0)
+    await target.restart()
+
+
+async def cut_power(target: Target) -> None:
+    """The power goes in the middle of some operation of the disk."""
+    disk = _disk(target)
+    await asyncio.to_thread(disk.cut_after, target.luck.randint(1, MAX_OPERATIONS_TO_CUT))
+    deadline_s = asyncio.get_running_loop().time() + POWER_CUT_TIMEOUT_S
+    while not await asyncio.to_thread(lambda: disk.is_off):
+        if asyncio.get_running_loop().time() > deadline_s:
+            await asyncio.to_thread(disk.cut)
+        await asyncio.sleep(0.01)
+    await asyncio.to_thread(target.broker.kill)
+    await asyncio.to_thread(disk.restore, target.luck.randrange(2**32))
+    await asyncio.to_thread(target.broker.start)
+
+
+def _disk(target: Target) -> PoweredDisk:
+    assert target.disk is not None
+    return target.disk
+
+
+FAULTS: dict[str, Fault] = {
+    "kill": kill,
+    "stop": stop,
+    "pause": pause,
+    "connections": cut_connections,
+    "full": fill_disk,
+    "sync": fail_syncs,
+    "power": cut_power,
+}
+NEED_POWER_DISK = frozenset({"full", "sync", "power"})

@@ -1,0 +1,66 @@
+"""What the clients of one run have seen: the history that is checked in the end."""
+
+import zlib
+from dataclasses import dataclass, field
+from random import Random
+from typing import NamedTuple
+
+MAX_FILLING_BYTES = 600
+
+
+class Place(NamedTuple):
+    """Where a record lies."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+def value_of(writer: str, number: int) -> bytes:
+    """The value of a writer's record: its name, the number, and bytes that only depend on them."""
+    filling = Random(f"{writer}:{number}")
+    return f"{writer}:{number}:".encode() + filling.randbytes(filling.randrange(MAX_FILLING_BYTES))
+
+
+def author_of(value: bytes) -> tuple[str, int]:
+    """The writer and the number in a value; ValueError for one that no writer can have written."""
+    writer, number, _ = value.split(b":", 2)
+    return writer.decode(), int(number)
+
+
+@dataclass(slots=True)
+class WriterNotes:
+    """One producer's records, numbered from 0, to one partition."""
+
+    name: str
+    topic: str
+    partition: int
+    is_idempotent: bool
+    sent: int = 0
+    acknowledged: dict[int, int] = field(default_factory=dict)
+    """Number to offset; -1 where the broker did not say."""
+    refused: dict[int, str] = field(default_factory=dict)
+    """What was given up with an error: it may be in the log, or not."""
+
+
+@dataclass(slots=True)
+class Notes:
+    """The whole history."""
+
+    writers: list[WriterNotes] = field(default_factory=list)
+    read: dict[Place, int] = field(default_factory=dict)
+    """The CRC-32 of each value that some consumer has read."""
+    contradictions: list[str] = field(default_factory=list)
+    """What a consumer saw that cannot be, as it happened."""
+    created: dict[str, bool] = field(default_factory=dict)
+    """Topics made during the run; whether that was acknowledged."""
+    deleted: dict[str, bool] = field(default_factory=dict)
+    """Topics whose deletion was asked for; whether that was acknowledged."""
+    faults: dict[str, int] = field(default_factory=dict)
+
+    def note_read(self, place: Place, value: bytes) -> None:
+        """A consumer has read this; whoever reads it again must read the same."""
+        checksum = zlib.crc32(value)
+        known = self.read.setdefault(place, checksum)
+        if known != checksum:
+            self.contradictions.append(f"{place} was read with different values")

@@ -1,0 +1,107 @@
+"""The system under test: a broker process, the disk below it, and the network before it."""
+
+import asyncio
+import contextlib
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Self
+
+from broker_process import BrokerProcess, port_to_keep
+from faults.power.powered import PoweredDisk
+
+COPY_BYTES = 65_536
+
+
+class Proxy:
+    """Passes connections on to the broker, until they are cut. Clients dial this address only."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.port = port_to_keep()
+        self._target = (host, port)
+        self._server: asyncio.Server | None = None
+        self._links: set[asyncio.Task[None]] = set()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port)
+
+    async def stop(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        await self.cut()
+
+    async def cut(self) -> int:
+        """Resets every connection, in the middle of whatever it carries; returns how many there were."""
+        links = list(self._links)
+        for link in links:
+            link.cancel()
+        await asyncio.gather(*links, return_exceptions=True)
+        return len(links)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._links.add(task)
+        try:
+            await self._carry(reader, writer)
+        except (OSError, asyncio.CancelledError):
+            pass
+        finally:
+            self._links.discard(task)
+            writer.transport.abort()
+
+    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        broker_reader, broker_writer = await asyncio.open_connection(*self._target)
+        directions = [
+            asyncio.ensure_future(_copy(reader, broker_writer)),
+            asyncio.ensure_future(_copy(broker_reader, writer)),
+        ]
+        try:
+            await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for direction in directions:
+                direction.cancel()
+            await asyncio.gather(*directions, return_exceptions=True)
+            broker_writer.transport.abort()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(COPY_BYTES):
+        writer.write(data)
+        await writer.drain()
+
+
+class Target:
+    """Broker, disk and proxy. Without `has_power_disk` the broker writes to an ordinary directory."""
+
+    def __init__(self, workspace: Path, luck: Random, *, has_power_disk: bool, **settings: object) -> None:
+        self.disk = PoweredDisk(workspace / "power") if has_power_disk else None
+        data_dir = (self.disk.path if self.disk is not None else workspace) / "data"
+        if has_power_disk:
+            settings.setdefault("flush_syncfs_files", 1_000_000)  # FUSE does not pass syncfs on
+        self.broker = BrokerProcess(data_dir, **settings)
+        self.proxy = Proxy(self.broker.host, self.broker.port)
+        self.luck = luck
+        self._stack = contextlib.ExitStack()
+
+    async def __aenter__(self) -> Self:
+        if self.disk is not None:
+            self._stack.enter_context(self.disk)
+        self._stack.enter_context(self.broker)
+        await self.proxy.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.proxy.stop()
+        await asyncio.to_thread(self._stack.close)
+
+    async def restart(self) -> None:
+        """Kills the broker, unless it has ended, and starts it again."""
+        await asyncio.to_thread(self.broker.kill)
+        await asyncio.to_thread(self.broker.start)

@@ -1,0 +1,91 @@
+"""Who works with the broker during a run: producers, consumers and an administrator, each with the real client."""
+
+import asyncio
+import contextlib
+from collections import deque
+
+from faults.history.notes import Notes, Place, WriterNotes, value_of
+from warmlog import Admin, Consumer, Producer
+from warmlog.errors import ApiError, WarmlogError
+from warmlog.sent import Sent
+
+MAX_UNSETTLED = 200
+GIVE_UP_MS = 120_000
+
+
+async def write(address: str, notes: WriterNotes, stopping: asyncio.Event) -> None:
+    """Sends numbered records until it is stopped, and notes what became of each."""
+    producer = Producer(
+        address,
+        idempotent=notes.is_idempotent,
+        max_in_flight=5 if notes.is_idempotent else 1,
+        linger_ms=1,
+        batch_bytes=8192,
+        delivery_timeout_ms=GIVE_UP_MS,
+    )
+    unsettled: deque[tuple[int, Sent]] = deque()
+    async with producer:
+        while not stopping.is_set():
+            number = notes.sent
+            notes.sent += 1
+            sent = producer.send(notes.topic, value_of(notes.name, number), partition=notes.partition)
+            unsettled.append((number, sent))
+            if len(unsettled) >= MAX_UNSETTLED:
+                await _settle(notes, *unsettled.popleft())
+            elif number % 20 == 0:
+                await asyncio.sleep(0.001)
+        while unsettled:
+            await _settle(notes, *unsettled.popleft())
+
+
+async def _settle(notes: WriterNotes, number: int, sent: Sent) -> None:
+    try:
+        placed = await sent
+    except WarmlogError as error:
+        notes.refused[number] = f"{type(error).__name__}: {error}"
+    else:
+        notes.acknowledged[number] = placed.offset
+
+
+async def read(address: str, topics: list[str], notes: Notes) -> None:
+    """Reads everything again and again, from the beginning to the end that there is then, until it is cancelled."""
+    while True:
+        consumer = Consumer(address, topics=topics, max_wait_ms=100, on_out_of_range="earliest")
+        with contextlib.suppress(WarmlogError):  # while the broker is down; what was read until then is noted
+            async with consumer:
+                async for batch in consumer.batches(until="latest"):
+                    for record in batch:
+                        assert record.value is not None
+                        notes.note_read(Place(record.topic, record.partition, record.offset), record.value)
+        await asyncio.sleep(0.05)
+
+
+async def administer(address: str, notes: Notes, stopping: asyncio.Event) -> None:
+    """Creates topics and deletes every other one."""
+    number = 0
+    while not stopping.is_set():
+        name = f"passing-{number}"
+        number += 1
+        with contextlib.suppress(WarmlogError):
+            async with Admin(address) as admin:
+                notes.created[name] = False
+                await admin.create_topic(name, partitions=2)
+                notes.created[name] = True
+                if number % 2:
+                    notes.deleted[name] = False
+                    await admin.delete_topic(name)
+                    notes.deleted[name] = True
+        await asyncio.sleep(0.1)
+
+
+async def list_topics(address: str) -> list[str]:
+    """The names of all topics."""
+    async with Admin(address) as admin:
+        return [topic.name for topic in await admin.list_topics()]
+
+
+async def create_topic(address: str, name: str, partitions: int, configs: dict[str, str]) -> None:
+    """Creates a topic that may be there."""
+    async with Admin(address) as admin:
+        with contextlib.suppress(ApiError):
+            await admin.create_topic(name, partitions=partitions, configs=configs)
