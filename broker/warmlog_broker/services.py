@@ -4,13 +4,14 @@ import asyncio
 import time
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from warmlog_broker.config import BrokerConfig
 from warmlog_broker.fetch_waits import FetchWaits
 from warmlog_broker.flusher import Flusher
 from warmlog_broker.log.file_records import FileSlice
+from warmlog_broker.log.splitting import TimesFound
 from warmlog_broker.outbox import Outbox
 from warmlog_broker.producer_ids import ProducerIds
 from warmlog_broker.tasks import Tasks
@@ -75,6 +76,8 @@ class Services:
     outbox: Outbox
     tasks: Tasks
     version: str
+    times_found: TimesFound = field(default_factory=TimesFound)
+    """For FindSplits."""
 
     @staticmethod
     def now_ms() -> int:

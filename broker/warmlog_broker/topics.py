@@ -15,7 +15,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from warmlog_broker.checkpoint_writer import CheckpointWriter
 from warmlog_broker.config import BrokerConfig
@@ -29,12 +29,14 @@ from warmlog_broker.partition import Partition
 from warmlog_broker.topic_names import check_topic_name, colliding_topic
 from warmlog_protocol.errors import (
     ApiError,
+    InconsistentTopicId,
     InvalidPartitions,
     InvalidReplicationFactor,
     InvalidRequest,
     InvalidTopic,
     StorageError,
     TopicAlreadyExists,
+    UnknownTopicId,
     UnknownTopicOrPartition,
 )
 from warmlog_protocol.messages import NewTopic
@@ -144,6 +146,23 @@ class Topics:
         topic = self._topics.get(name)
         if topic is None:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+        return topic
+
+    def identified(self, name: str, topic_id: bytes | None) -> Topic:
+        """The topic by its name and, if the asker knows it, its id.
+
+        UnknownTopicId when it is gone, InconsistentTopicId when another has its name now; without an id as `get`.
+        """
+        try:
+            topic = self.get(name)
+        except UnknownTopicOrPartition:
+            if topic_id is not None:
+                raise UnknownTopicId(f"there is no topic {name!r} any more") from None
+            raise
+        if topic_id is not None and topic_id != topic.topic_id:
+            raise InconsistentTopicId(
+                f"topic {name!r} has the id {UUID(bytes=topic.topic_id)} now, not {topic_id.hex()}"
+            )
         return topic
 
     def partition(self, name: str, index: int) -> Partition:

@@ -11,6 +11,7 @@ from warmlog_broker.handlers.metadata import metadata
 from warmlog_broker.handlers.offsets import list_offsets
 from warmlog_broker.handlers.produce import produce
 from warmlog_broker.handlers.producer_ids import init_producer_id
+from warmlog_broker.handlers.splits import find_splits
 from warmlog_broker.handlers.topics import create_topics, delete_topics
 from warmlog_broker.services import Asker, Services
 from warmlog_protocol.connection import Request
@@ -29,6 +30,7 @@ HANDLERS: dict[int, Handler] = {
     ApiKey.PRODUCE: produce,
     ApiKey.FETCH: fetch,
     ApiKey.LIST_OFFSETS: list_offsets,
+    ApiKey.FIND_SPLITS: find_splits,
 }
 """Who answers which API. A handler returns the answer, a coroutine that returns it, or None when it does it itself."""
 

@@ -8,7 +8,6 @@ thread before the answer is sent, so that a cold reader never stops the event lo
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from uuid import UUID
 
 from warmlog_broker.fetch_waits import WantedRead
 from warmlog_broker.handlers.failures import own_failure
@@ -17,15 +16,11 @@ from warmlog_broker.log.file_records import FileSlice
 from warmlog_broker.partition import Partition, read_bound
 from warmlog_broker.sending import read_through
 from warmlog_broker.services import Asker, Services
-from warmlog_broker.topics import Topic
 from warmlog_protocol.connection import Request
 from warmlog_protocol.errors import (
     ApiError,
     ErrorCode,
-    InconsistentTopicId,
     StorageError,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
 )
 from warmlog_protocol.messages import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 
@@ -108,7 +103,7 @@ def read_partitions(services: Services, message: FetchRequest) -> FetchResult:
 
 def _read(services: Services, request: FetchPartition, bound: ReadBound, limit_bytes: int, result: FetchResult) -> int:
     """Adds what can be read of one partition to `result`; returns how many bytes that are."""
-    topic = _find_topic(services, request)
+    topic = services.topics.identified(request.topic, request.topic_id)
     partition = services.topics.partition(request.topic, request.partition)
     partition.check_leader_epoch(request.current_leader_epoch)
     log = partition.log
@@ -133,21 +128,6 @@ def _read(services: Services, request: FetchPartition, bound: ReadBound, limit_b
         )
     )
     return size_bytes
-
-
-def _find_topic(services: Services, request: FetchPartition) -> Topic:
-    """The topic by its name and, if the asker knows it, its id."""
-    try:
-        topic = services.topics.get(request.topic)
-    except UnknownTopicOrPartition:
-        if request.topic_id is not None:
-            raise UnknownTopicId(f"there is no topic {request.topic!r} any more") from None
-        raise
-    if request.topic_id is not None and request.topic_id != topic.topic_id:
-        raise InconsistentTopicId(
-            f"topic {request.topic!r} has the id {UUID(bytes=topic.topic_id)} now, not {request.topic_id.hex()}"
-        )
-    return topic
 
 
 def _answer(services: Services, asker: Asker, correlation_id: int, result: FetchResult) -> None:

@@ -14,7 +14,7 @@ of it remains, and the next may succeed.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from secrets import randbelow
@@ -36,6 +36,7 @@ from warmlog_broker.log.retention import deletable_segments
 from warmlog_broker.log.rolling import is_overdue, should_roll
 from warmlog_broker.log.segment import LogSegment, TimestampAndOffset
 from warmlog_broker.log.shortage import is_shortage
+from warmlog_broker.log.splitting import Stretch, find_stretches
 from warmlog_broker.log.topic_partition import TopicPartition
 from warmlog_broker.log.truncation import LogTruncation
 from warmlog_broker.log.truncation_file import believe
@@ -323,6 +324,17 @@ class Log:
             min_one_batch=min_one_batch,
             has_dense_offsets=self.config.has_dense_offsets,
         )
+
+    def find_stretches(
+        self, start_offset: int, end_offset: int, target_bytes: int
+    ) -> Iterator[tuple[list[Stretch], int]]:
+        """Where `[start_offset, end_offset)` can be cut, as far as it may be read: see `splitting`."""
+        self._local.check_online()
+        end = self._bounds.end_of("high_watermark")
+        if end_offset < end.offset:
+            end = LogOffsetMetadata(end_offset)
+        start_offset = min(max(start_offset, self.log_start_offset), end.offset)
+        return find_stretches(self._local.segments, start_offset, end, target_bytes)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
         """The first record with this timestamp or a later one; None when there is none."""
