@@ -28,7 +28,8 @@ from warmlog_broker.log.batch_scan import (
 )
 from warmlog_broker.log.checkpoints import sync_directory
 from warmlog_broker.log.file_copy import copy_bytes
-from warmlog_broker.log.open_files import ClosedFile, OpenFile, OpenFiles
+from warmlog_broker.log.managed_file import ManagedFile
+from warmlog_broker.log.open_files import OpenFile, OpenFiles
 from warmlog_protocol.batch.header import BatchHeader
 
 MAX_LOG_BYTES = 2**31 - 1
@@ -88,38 +89,26 @@ class FileSlice:
         return FileSlice(self.file, self.position + position, size_bytes)
 
 
-class FileRecords:
+class FileRecords(ManagedFile):
     """A log file that is appended to at its end and read anywhere before it."""
 
     __slots__ = (
         "_append_file",
-        "_file",
         "_file_bytes",
-        "_flushed_writes",
         "_has_torn_tail",
-        "_is_closed",
-        "_open_files",
         "_size_bytes",
-        "_writes",
         "is_new",
-        "is_writable",
-        "path",
     )
 
     def __init__(self, path: Path, open_files: OpenFiles, size_bytes: int, *, is_writable: bool, is_new: bool) -> None:
         """Use `open`, `create` or `open_read_only`."""
-        self.path = path
-        self.is_writable = is_writable
+        super().__init__(path, open_files, is_writable=is_writable)
         self.is_new = is_new
         """Whether the file was created by this object."""
-        self._open_files = open_files
-        self._file: OpenFile | None = None
         self._append_file: OpenFile | None = None  # the same, while nothing stands in the way of appending
         self._size_bytes = size_bytes
         self._file_bytes = size_bytes
-        self._writes = self._flushed_writes = 0
         self._has_torn_tail = False
-        self._is_closed = False
 
     @classmethod
     def open(cls, path: Path, open_files: OpenFiles, *, preallocate_bytes: int = 0) -> Self:
@@ -162,18 +151,6 @@ class FileRecords:
     def file_bytes(self) -> int:
         """How long the file is: more than `size_bytes` while it is preallocated."""
         return self._file_bytes
-
-    @property
-    def is_closed(self) -> bool:
-        return self._is_closed
-
-    def open_file(self) -> OpenFile:
-        """The open file: whoever holds it may go on using it whatever happens to this object."""
-        file = self._file
-        if file is None:
-            return self._opened()
-        self._open_files.touch(self)
-        return file
 
     def append(self, prefix: bytes, covered: bytes | memoryview) -> int:
         """Writes `prefix` and `covered`, one batch, at the end and returns its position. Not durable on return.
@@ -275,39 +252,12 @@ class FileRecords:
         os.fdatasync(file.fd)
         os.posix_fadvise(file.fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
-    @property
-    def writes(self) -> int:
-        """Counts changes of the file: what `mark_flushed` takes."""
-        return self._writes
-
-    def mark_flushed(self, writes: int) -> None:
-        """Notes that a sync, which began when `writes` was read, has succeeded."""
-        self._flushed_writes = max(self._flushed_writes, writes)
-
     def has_unflushed_writes(self) -> bool:
         """Whether the file was changed since the last sync that was marked; its descriptor stays open until then."""
-        return self._writes != self._flushed_writes
+        return self._writes != self._synced_writes
 
     def let_go(self) -> None:
         self._file = self._append_file = None
-
-    def rename_to(self, path: Path) -> None:
-        """Moves the file; the directory is not synced."""
-        self.path.replace(path)
-        self.path = path
-
-    def moved_to(self, path: Path) -> None:
-        """The file has been moved along with its directory."""
-        self.path = path
-
-    def delete(self) -> bool:
-        """Closes and unlinks the file; False when it was not there. Slices in other hands stay readable."""
-        self.close_handles()
-        try:
-            self.path.unlink()
-        except FileNotFoundError:
-            return False
-        return True
 
     def close(self) -> None:
         """Trims and closes; nothing is synced. Closing again is harmless."""
@@ -315,23 +265,8 @@ class FileRecords:
             self.trim()
         self.close_handles()
 
-    def close_handles(self) -> None:
-        """Closes without touching the file. Any use after that raises ClosedFile."""
-        self._is_closed = True
-        self._open_files.discard(self)
-        self.let_go()
-
-    def _opened(self, more_flags: int = 0) -> OpenFile:
-        if self._is_closed:
-            raise ClosedFile(f"{self.path} was closed or deleted")
-        file = OpenFile(str(self.path), (os.O_RDWR if self.is_writable else os.O_RDONLY) | more_flags)
-        self._file = file
-        self._open_files.add(self, 1)
-        return file
-
     def _writable_file(self) -> OpenFile:
-        if not self.is_writable:
-            raise PermissionError(errno.EACCES, "opened for reading only", str(self.path))
+        self._check_writable()
         self.make_private()
         return self.open_file()
 

@@ -10,12 +10,12 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from warmlog_broker.log.abstract_index import AbstractIndex
 from warmlog_broker.log.open_files import ClosedFile
 
-Index = TypeVar("Index", bound=AbstractIndex)
+Index = TypeVar("Index", bound=AbstractIndex[Any])
 
 _OPENING = threading.Lock()
 """Held while any index is opened: two threads that ask for one at the same time get the same object (KAFKA-9156)."""

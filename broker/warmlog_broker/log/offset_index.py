@@ -13,17 +13,14 @@ What may be missing: any entry, and the whole file (then the log is scanned, and
 damage: see `sanity_check`. Wrong positions are noticed by the segment, which finds another batch there, or none.
 """
 
-from collections.abc import Iterator
-from pathlib import Path
 from struct import Struct
 from typing import ClassVar, NamedTuple
 
-from warmlog_broker.log.abstract_index import WARM_BYTES, AbstractIndex, CorruptIndex, Field, InvalidIndexOffset
-from warmlog_broker.log.open_files import OpenFiles
+from warmlog_broker.log.abstract_index import AbstractIndex, CorruptIndex, Field, InvalidIndexOffset
+from warmlog_broker.log.index_search import WARM_BYTES
 
 _ENTRY = Struct(">ii")
 _INT = Struct(">i")
-_unpack_entry = _ENTRY.unpack_from
 _new_tuple = tuple.__new__
 
 
@@ -34,28 +31,15 @@ class OffsetPosition(NamedTuple):
     position: int
 
 
-class OffsetIndex(AbstractIndex):
+class OffsetIndex(AbstractIndex[OffsetPosition]):
     """Where the batches of a segment begin. The module describes the file, AbstractIndex how it is handled."""
 
     entry_bytes: ClassVar[int] = 8
     warm_entries: ClassVar[int] = WARM_BYTES // 8
+    layout: ClassVar[Struct] = _ENTRY
     key: ClassVar[Field] = Field(_INT.unpack_from, 0)
     value: ClassVar[Field] = Field(_INT.unpack_from, 4)
-
-    def __init__(
-        self,
-        path: Path,
-        base_offset: int,
-        *,
-        open_files: OpenFiles,
-        max_index_bytes: int = -1,
-        is_writable: bool = True,
-    ) -> None:
-        super().__init__(
-            path, base_offset, open_files=open_files, max_index_bytes=max_index_bytes, is_writable=is_writable
-        )
-        self._last_offset = -1
-        self._entries_changed()
+    _last_offset: int
 
     @property
     def last_offset(self) -> int:
@@ -65,29 +49,20 @@ class OffsetIndex(AbstractIndex):
     def append(self, offset: int, position: int) -> None:
         """Adds the batch at `position` that ends with `offset`.
 
-        ValueError when the index is full, InvalidIndexOffset unless `offset` is greater than the last one.
+        ValueError when the index is full, InvalidIndexOffset unless `offset` is greater than the last one; OSError from
+        the disk, when it is time to write entries.
         """
         if self._entries >= self._max_entries or not self.is_writable:
             self._refuse_entry()
         if offset <= self._last_offset and self._entries:
             raise InvalidIndexOffset(f"{self.path}: offset {offset} does not follow {self._last_offset}")
-        self._write_entry(_ENTRY.pack(self._relative(offset), position))
+        relative = self._relative(offset)
+        self._add(_ENTRY.pack(relative, position), relative)
         self._last_offset = offset
 
     def lookup(self, offset: int) -> OffsetPosition:
         """The last entry whose offset is `offset` or less; (base offset, 0) when there is none."""
-        slot = self._lower_bound_slot(offset - self.base_offset, self.key)
-        if slot < 0:
-            return OffsetPosition(self.base_offset, 0)
-        return self._entry(slot)
-
-    def entry(self, slot: int) -> OffsetPosition:
-        """The entry in `slot`, counted from 0; ValueError when there is none."""
-        self._check_slot(slot)
-        return self._entry(slot)
-
-    def __iter__(self) -> Iterator[OffsetPosition]:
-        return map(self.entry, range(self._entries))
+        return self._floor(offset - self.base_offset) or OffsetPosition(self.base_offset, 0)
 
     def fetch_upper_bound(self, position: int, size_bytes: int) -> OffsetPosition | None:
         """The first entry whose position is `position + size_bytes` or greater: nothing behind it was fetched."""
@@ -100,23 +75,14 @@ class OffsetIndex(AbstractIndex):
         if kept < self._entries:
             self._truncate_to_entries(kept)
 
-    def sanity_check(self) -> None:
-        """CorruptIndex for a last entry that is not the greatest, zeros behind the entries, and a broken last entry."""
-        if self.is_padded:
-            raise CorruptIndex(f"{self.path}: {self._entries} entries, then zeros: it was not closed")
-        if self._file_bytes % self.entry_bytes:
-            raise CorruptIndex(f"{self.path}: {self._file_bytes} bytes are not a multiple of {self.entry_bytes}")
-        if not self._entries:
-            return
-        first, last = self._entry(0), self._entry(self._entries - 1)
+    def _check_ends(self, first: OffsetPosition, last: OffsetPosition) -> None:
         if last.offset < self.base_offset or last.position < first.position or first.position < 0:
             raise CorruptIndex(f"{self.path}: the first entry is {first}, the last {last}")
         if self._entries > 1 and last.offset <= first.offset:
             raise CorruptIndex(f"{self.path}: last offset {last.offset} is not greater than the first, {first.offset}")
 
-    def _entry(self, slot: int) -> OffsetPosition:
-        relative, position = _unpack_entry(self._map or self._remap(), slot * 8)
-        return _new_tuple(OffsetPosition, (self.base_offset + relative, position))
+    def _to_entry(self, key: int, value: int) -> OffsetPosition:
+        return _new_tuple(OffsetPosition, (self.base_offset + key, value))
 
     def _entries_changed(self) -> None:
         self._last_offset = self._entry(self._entries - 1).offset if self._entries else self.base_offset

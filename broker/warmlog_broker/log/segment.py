@@ -412,7 +412,7 @@ class LogSegment:
 
     def mark_flushed(self, unflushed: Unflushed) -> None:
         """Notes that all of `unflushed`, the directory included, has been synced without an error."""
-        self.records.mark_flushed(unflushed.log_writes)
+        self.records.mark_synced(unflushed.log_writes)
         for index, writes in zip(self._loaded_indexes(), unflushed.index_writes, strict=False):
             index.mark_synced(writes)
         if unflushed.is_directory_dirty:

@@ -311,9 +311,9 @@ def test_every_change_counts_as_unflushed_until_a_sync_that_began_after_it(recor
     assert records.has_unflushed_writes()
     writes = records.writes
     put(records, batch_of(["x"], offset=3))
-    records.mark_flushed(writes)
+    records.mark_synced(writes)
     assert records.has_unflushed_writes()
-    records.mark_flushed(records.writes)
+    records.mark_synced(records.writes)
     assert not records.has_unflushed_writes()
     records.truncate_to(0)
     assert records.has_unflushed_writes()
@@ -327,7 +327,7 @@ def test_a_file_with_unflushed_writes_is_not_evicted(tmp_path: Path) -> None:
     for records in (other, third, other):
         records.open_file()
     assert dirty.open_file().fd == descriptor
-    dirty.mark_flushed(dirty.writes)
+    dirty.mark_synced(dirty.writes)
     other.open_file()
     third.open_file()
     assert open_files.open_count == 1

@@ -544,7 +544,7 @@ def test_a_segment_follows_its_directory(tmp_path: Path) -> None:
     old.rename(new)
     segment.update_directory(new)
     segment.records.let_go()
-    segment.records.mark_flushed(segment.records.writes)
+    segment.records.mark_synced(segment.records.writes)
     for index in segment.indexes.loaded():
         index.let_go()
     append(segment, 10)

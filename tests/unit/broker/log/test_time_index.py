@@ -153,11 +153,3 @@ def test_a_damaged_entry_at_either_end_is_corrupt(index: TimeIndex, position: in
     overwrite(index.path, position, data)
     with opened(index.path) as again, pytest.raises(CorruptIndex):
         again.sanity_check()
-
-
-def test_a_length_of_no_whole_entries_is_corrupt(index: TimeIndex) -> None:
-    fill(index, 5)
-    index.close()
-    index.path.write_bytes(index.path.read_bytes()[:-1])
-    with opened(index.path) as again, pytest.raises(CorruptIndex, match="59 bytes"):
-        again.sanity_check()
