@@ -20,6 +20,7 @@ from unit.broker.log.log_files import (
     read_offsets,
     reopened,
 )
+from warmlog_broker.log.abstract_index import MAX_UNWRITTEN
 from warmlog_broker.log.open_files import ClosedFile, OpenFiles
 from warmlog_broker.log.rolling import should_roll, time_waited_for_roll_ms
 from warmlog_broker.log.segment import LogSegment, SegmentOffsetOverflow
@@ -98,15 +99,16 @@ def test_an_index_entry_that_the_disk_refuses_does_not_fail_the_append(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     segment = open_segment(tmp_path)
-    append(segment, 0, 1)
+    refused = MAX_UNWRITTEN + 1  # when the disk is asked; the first batch has no entry
+    append(segment, *range(refused))
     with full_disk_for_indexes():
-        append(segment, 2)
-    assert "no index entry for offset 2" in caplog.text
-    append(segment, 3)
-    assert [read_offsets(segment, offset) for offset in range(4)] == [[0], [1], [2], [3]]
+        append(segment, refused)
+    assert f"no index entry for offset {refused}" in caplog.text
+    append(segment, refused + 1)
+    assert [read_offsets(segment, offset) for offset in range(refused + 2)] == [[n] for n in range(refused + 2)]
     index = segment.indexes.for_offsets()
     assert index is not None
-    assert [entry.offset for entry in index] == [1, 3]
+    assert [entry.offset for entry in index] == [*range(1, refused), refused + 1]
 
 
 # Rolling

@@ -198,6 +198,7 @@ def test_indexes_of_another_segment_are_not_believed(closed: Path, tmp_path_fact
 def test_an_active_segment_goes_on_after_a_rebuild(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     segment = open_segment(tmp_path, 100, index_interval_bytes=300)
     append(segment, *OFFSETS)
+    segment.indexes.offset.get().write_out()
     overwrite(tmp_path / INDEX, 8 * 5 + 4, bytes([0, 0, 1, 1]))
     expect_right_answers(segment)
     assert "rebuilding" in caplog.text

@@ -68,7 +68,7 @@ def test_a_file_that_is_linked_while_it_is_in_use_is_copied_when_it_is_opened_ag
     records = FileRecords.open(tmp_path / "0.log", OpenFiles())
     for batch in BATCHES:
         records.append(batch[:21], batch[21:])
-    records.mark_flushed(records.writes)
+    records.mark_synced(records.writes)
     records.let_go()
     os.link(records.path, tmp_path / "backup")
     more = batch_of(["x"], offset=3)
