@@ -2,6 +2,7 @@
 
 import typer
 
+from warmlog.cli import log_verify
 from warmlog.cli.dump import command as dump
 
 
@@ -9,4 +10,5 @@ def register(app: typer.Typer) -> None:
     """Adds the family to the program."""
     family = typer.Typer(no_args_is_help=True, help="Look into, check and take over the files of a data directory.")
     family.command("dump")(dump.dump)
+    family.command("verify")(log_verify.verify)
     app.add_typer(family, name="log")

@@ -30,7 +30,7 @@ from warmlog_protocol.batch import (
 from warmlog_protocol.batch.header import CONTROL_BIT, CRC_START
 
 SAMPLE = Path(__file__).parents[2] / "data" / "kafka-sample"
-PRINTED = (".log", ".index", ".timeindex", ".snapshot")
+PRINTED = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 LOG = "00000000000000000000.log"
 
 

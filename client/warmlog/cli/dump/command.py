@@ -122,6 +122,8 @@ def _lines_of(path: Path, view: "LogView", check: IndexCheck, findings: "Finding
         )
     if path.suffix == ".timeindex":
         return index_files.dump_time_index(path, findings, is_check_only=check.is_check_only)
+    if path.suffix == ".txnindex":
+        return index_files.dump_transaction_index(path)
     if path.suffix == ".snapshot":
         return state_files.dump_snapshot(path, findings)
     if path.name == "leader-epoch-checkpoint":

@@ -17,7 +17,9 @@ from warmlog.cli.dump.segment_file import (
 from warmlog_broker.log.file_records import FileRecords
 from warmlog_broker.log.index_copies import offset_index_copy, time_index_copy
 from warmlog_broker.log.offset_index import OffsetPosition
+from warmlog_broker.log.open_files import OpenFiles
 from warmlog_broker.log.time_index import NO_TIMESTAMP, TimestampOffset
+from warmlog_broker.log.transaction_index import VERSION, TransactionIndex
 from warmlog_protocol.errors import CorruptBatch
 
 
@@ -53,6 +55,16 @@ def dump_time_index(path: Path, findings: Findings, *, is_check_only: bool) -> I
             if not is_check_only:
                 yield f"timestamp: {entry.timestamp_ms} offset: {entry.offset}"
             previous_ms = entry.timestamp_ms
+
+
+def dump_transaction_index(path: Path) -> Iterator[str]:
+    """The aborted transactions. Raises CorruptIndex for an entry of another version."""
+    index = TransactionIndex.open_read_only(path, base_offset_of(path), OpenFiles())
+    for entry in index:
+        yield (
+            f"version: {VERSION} producerId: {entry.producer_id} firstOffset: {entry.first_offset}"
+            f" lastOffset: {entry.last_offset} lastStableOffset: {entry.last_stable_offset}"
+        )
 
 
 def check_sanity(path: Path) -> Iterator[str]:

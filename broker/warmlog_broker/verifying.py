@@ -1,0 +1,114 @@
+"""Verifying directories with what the metadata log knows of them: topic ids, settings, which partitions there must be.
+
+The metadata log is read as a file, since a broker may be using it. Its last records may just be on their way: they are
+left out, as they would be after a crash.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+from uuid import UUID
+
+from warmlog_broker.log.checkpoints import read_offsets
+from warmlog_broker.log.config import LogConfig
+from warmlog_broker.log.directory import FORMAT_NAME, HIGH_WATERMARKS_NAME, LOG_STARTS_NAME, RECOVERY_POINTS_NAME
+from warmlog_broker.log.findings import Report
+from warmlog_broker.log.segment_files import LOG_KIND
+from warmlog_broker.log.topic_partition import TopicPartition, parse_directory_name
+from warmlog_broker.log.verification import Expectations, check_offsets, verify_data_directory, verify_partition
+from warmlog_broker.metadata_log import FILE_NAME, MetadataState, read_records
+from warmlog_protocol.errors import InvalidConfig, StorageError
+
+KAFKA_PROPERTIES_NAME = "meta.properties"
+
+Kind = Literal["data", "partition"]
+
+
+def kind_of(path: Path) -> Kind | None:
+    """What `path` is a directory of; None for neither."""
+    name = parse_directory_name(path.resolve().name)
+    if name is not None and any(path.glob(f"*{LOG_KIND}")):
+        return "partition"
+    if any((path / marker).exists() for marker in (FORMAT_NAME, KAFKA_PROPERTIES_NAME, RECOVERY_POINTS_NAME)):
+        return "data"
+    if any(entry.is_dir() and parse_directory_name(entry.name) is not None for entry in path.iterdir()):
+        return "data"
+    return None
+
+
+def verify_directory(path: Path, report: Report) -> None:
+    """Checks a data directory, or the directory of a partition with what the one above it knows; adds to `report`."""
+    if kind_of(path) == "data":
+        known = _known_partitions(path, report)
+        verify_data_directory(path, report, known=known)
+        _find_missing(path, known, report)
+        return
+    path = path.resolve()
+    name = parse_directory_name(path.name)
+    assert name is not None
+    key, above = name.topic_partition, path.parent
+    if name.mark:
+        verify_partition(path, Expectations(), report)
+        return
+    expectations = _expectations_above(above, key, _known_partitions(above, report))
+    check_offsets(above, key, expectations, verify_partition(path, expectations, report), report)
+
+
+def _expectations_above(above: Path, key: TopicPartition, known: dict[TopicPartition, Expectations]) -> Expectations:
+    """What the data directory says of one partition."""
+    return replace(
+        known.get(key, Expectations()),
+        recovery_point=_offset_in(above / RECOVERY_POINTS_NAME, key),
+        log_start_offset=_offset_in(above / LOG_STARTS_NAME, key),
+        high_watermark=_offset_in(above / HIGH_WATERMARKS_NAME, key),
+    )
+
+
+def _offset_in(path: Path, key: TopicPartition) -> int | None:
+    """What a checkpoint says of `key`; nothing when it cannot be read, which is told when its directory is verified."""
+    try:
+        return read_offsets(path).get(key)
+    except StorageError:
+        return None
+
+
+def _known_partitions(path: Path, report: Report) -> dict[TopicPartition, Expectations]:
+    """What the metadata log, if there is one, says of each partition."""
+    state = MetadataState()
+    try:
+        for entry in read_records((path / FILE_NAME).read_bytes(), path / FILE_NAME).entries:
+            state.apply(entry)
+    except FileNotFoundError:
+        return {}
+    except StorageError as error:
+        report.find(path / FILE_NAME, expected="a metadata log", found=str(error))
+        return {}
+    known = {}
+    for topic in state.topics.values():
+        try:
+            config = LogConfig.from_settings(topic.settings)
+        except InvalidConfig as error:
+            report.find(path / FILE_NAME, expected=f"settings of topic {topic.name!r}", found=str(error))
+            config = LogConfig()
+        expectations = Expectations(
+            topic_id=UUID(bytes=topic.topic_id),
+            has_dense_offsets=config.has_dense_offsets,
+            index_interval_bytes=config.index_interval_bytes,
+        )
+        known.update({TopicPartition(topic.name, index): expectations for index in range(topic.partitions)})
+    return known
+
+
+def _find_missing(path: Path, known: dict[TopicPartition, Expectations], report: Report) -> None:
+    """Finds partitions that held records and have no directory here any more."""
+    try:
+        recovery_points = read_offsets(path / RECOVERY_POINTS_NAME)
+    except StorageError:
+        return
+    for key in known:
+        if recovery_points.get(key) and not (path / key.directory_name).is_dir():
+            report.find(
+                path / key.directory_name,
+                expected=f"a log with records up to offset {recovery_points[key]}",
+                found="no directory",
+            )

@@ -1,0 +1,113 @@
+"""`warmlog log verify`: check the files of data directories, batch by batch, without changing one."""
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from warmlog.cli.exits import FAILED, ends_cleanly
+from warmlog.cli.options import AsJson
+from warmlog.cli.output import json_line, line, remark
+
+if TYPE_CHECKING:
+    from warmlog_broker.log.findings import Report
+
+MB = 1_000_000
+PROGRESS_INTERVAL_S = 1.0
+
+
+@ends_cleanly
+def verify(
+    directory: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="DIR",
+            exists=True,
+            file_okay=False,
+            show_default=False,
+            help="A data directory of warmlog or Kafka, or the directory of a partition.",
+        ),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Check every batch, index entry and side file.
+
+    Files are only read, and a broker may be using them. The exit code is 0 when all is well, 1 when there are findings.
+    """
+    from warmlog_broker.log.findings import Report
+    from warmlog_broker.verifying import kind_of, verify_directory
+
+    for path in directory:
+        if kind_of(path) is None:
+            raise typer.BadParameter(f"{path} is neither a data directory nor a partition's", param_hint="DIR")
+    report = Report()
+    progress = _Progress(shows_status=sys.stderr.isatty())
+    report.on_progress = progress.tell
+    for path in directory:
+        verify_directory(path, report)
+    progress.clear()
+    if as_json:
+        json_line(_document(report))
+    else:
+        _print(report)
+    if not report.is_clean:
+        raise typer.Exit(FAILED)
+
+
+class _Progress:
+    """Tells how far a verification has come: rewrites a line on a terminal, and prints one now and then elsewhere."""
+
+    def __init__(self, *, shows_status: bool) -> None:
+        self._shows_status = shows_status
+        self._told_at = time.monotonic()
+        self._has_status = False
+
+    def tell(self, report: "Report") -> None:
+        now = time.monotonic()
+        if now - self._told_at < PROGRESS_INTERVAL_S:
+            return
+        self._told_at = now
+        text = f"warmlog: {_summary(report)}"
+        if self._shows_status:
+            self._has_status = True
+            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.flush()
+        else:
+            remark(text)
+
+    def clear(self) -> None:
+        """Takes the status line away."""
+        if self._has_status:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def _print(report: "Report") -> None:
+    for finding in report.findings:
+        line(str(finding))
+    for path, count in sorted(report.suppressed.items()):
+        line(f"{path}: and {count} more")
+    for note in report.notes:
+        remark(f"warmlog: {note}")
+    line(_summary(report))
+
+
+def _summary(report: "Report") -> str:
+    counts, findings = report.counts, report.finding_count
+    gaps = f", {counts.offset_gaps:,} gaps between offsets" if counts.offset_gaps else ""
+    return (
+        f"{counts.partitions:,} partitions, {counts.segments:,} segments, {counts.batches:,} batches, "
+        f"{counts.records:,} records, {counts.log_bytes / MB:,.1f} MB, {counts.index_entries:,} index entries, "
+        f"{counts.snapshots:,} snapshots{gaps}: {findings:,} finding{'' if findings == 1 else 's'}"
+    )
+
+
+def _document(report: "Report") -> dict[str, object]:
+    return {
+        "findings": report.findings,
+        "suppressed": dict(report.suppressed),
+        "notes": report.notes,
+        "counts": report.counts,
+    }

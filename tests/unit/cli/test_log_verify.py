@@ -1,0 +1,90 @@
+"""`warmlog log verify`: what it prints, and its exit code."""
+
+import json
+import shutil
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from warmlog.cli.app import build_app
+from warmlog_broker.log.checkpoints import pack_partition_metadata, write_offsets
+from warmlog_broker.log.topic_partition import TopicPartition
+from warmlog_broker.metadata_log import ClusterCreated, TopicCreated, pack_file
+
+SAMPLE = Path(__file__).parents[2] / "data" / "kafka-sample"
+LOG = "00000000000000000000.log"
+
+
+@pytest.fixture
+def kafka(tmp_path: Path) -> Path:
+    return shutil.copytree(SAMPLE, tmp_path / "kafka", ignore=shutil.ignore_patterns("*.dump", "*.md"))
+
+
+def verify(*arguments: object) -> Result:
+    return CliRunner().invoke(build_app(is_terminal=False), ["log", "verify", *map(str, arguments)])
+
+
+def flip_last_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_clean_directory_is_summed_up(kafka: Path) -> None:
+    done = verify(kafka)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout == (
+        "2 partitions, 3 segments, 909 batches, 8,907 records, 1.0 MB, 597 index entries, 4 snapshots: 0 findings\n"
+    )
+    assert verify(kafka / "transfers-0", kafka / "flights-0").stdout == done.stdout
+
+
+def test_findings_are_printed_with_their_place_and_end_with_exit_code_1(kafka: Path) -> None:
+    log = kafka / "transfers-0" / LOG
+    flip_last_byte(log)
+    done = verify(kafka)
+    assert done.exit_code == 1
+    first = done.stdout.splitlines()[0]
+    assert first.startswith(f"{log}, position 30963, offset 374: expected a valid batch, found ")
+    assert done.stdout.splitlines()[-1].endswith(" findings")
+
+
+def test_scripts_get_json(kafka: Path) -> None:
+    flip_last_byte(kafka / "transfers-0" / "00000000000000000375.snapshot")
+    done = verify("--json", kafka / "transfers-0")
+    assert done.exit_code == 1
+    document = json.loads(done.stdout)
+    assert document["counts"]["batches"] == 375
+    (finding,) = document["findings"]
+    assert finding["path"].endswith("00000000000000000375.snapshot")
+    assert (finding["expected"], finding["position"]) == ("a producer snapshot", None)
+
+
+def test_a_directory_of_something_else_is_misuse(tmp_path: Path) -> None:
+    assert verify(tmp_path).exit_code == 2
+    assert verify(tmp_path / "missing").exit_code == 2
+    assert verify().exit_code == 2
+
+
+def test_what_the_metadata_log_knows_is_held_against_the_directories(kafka: Path) -> None:
+    topics = [
+        TopicCreated("transfers", UUID(int=1).bytes, 1, {}),
+        TopicCreated("gone", UUID(int=2).bytes, 1, {}),
+    ]
+    (kafka / "metadata.log").write_bytes(pack_file([ClusterCreated("c", 0, 0), *topics]))
+    (kafka / "transfers-0" / "partition.metadata").write_bytes(pack_partition_metadata(UUID(int=3)))
+    write_offsets(kafka / "recovery-point-offset-checkpoint", {TopicPartition("gone", 0): 5})
+    done = verify(kafka)
+    assert done.exit_code == 1
+    assert f"expected topic id {UUID(int=1)}, found {UUID(int=3)}" in done.stdout
+    assert "gone-0: expected a log with records up to offset 5, found no directory" in done.stdout
+    assert f"found {UUID(int=3)}" in verify(kafka / "transfers-0").stdout
+    (kafka / "metadata.log").write_bytes(b"something else")
+    assert "metadata.log: expected a metadata log" in verify(kafka).stdout
+
+
+def test_a_recovery_point_above_the_end_of_one_partition_is_found_from_its_directory_too(kafka: Path) -> None:
+    write_offsets(kafka / "recovery-point-offset-checkpoint", {TopicPartition("transfers", 0): 400})
+    assert "transfers-0, which ends at 375" in verify(kafka / "transfers-0").stdout
