@@ -30,6 +30,7 @@ from warmlog_broker.log.producer_snapshots import ProducerSnapshots
 from warmlog_broker.log.producer_state import ProducerStates
 from warmlog_broker.log.recovery import RecoveryReport, RecoveryRules, recover_segments, set_aside
 from warmlog_broker.log.segment import LogSegment, SegmentConfig
+from warmlog_broker.log.segment_files import REBUILT_SUFFIX
 from warmlog_broker.log.segments import LogSegments
 from warmlog_broker.log.truncation_file import Truncation
 from warmlog_protocol.batch import read_batch
@@ -41,7 +42,7 @@ logger = logging.getLogger(__name__)
 METADATA_NAME = "partition.metadata"
 LOG_SUFFIX = ".log"
 INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
-LEFTOVER_SUFFIXES = (".deleted", ".cleaned", PRIVATE_SUFFIX)
+LEFTOVER_SUFFIXES = (".deleted", ".cleaned", PRIVATE_SUFFIX, REBUILT_SUFFIX)
 SNAPSHOTS_KEPT_AT_BASES = 2
 """Snapshots that are missing at the bases of this many last segments are taken again when the log is replayed."""
 

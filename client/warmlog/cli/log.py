@@ -2,7 +2,7 @@
 
 import typer
 
-from warmlog.cli import log_verify
+from warmlog.cli import log_rebuild, log_verify
 from warmlog.cli.dump import command as dump
 
 
@@ -11,4 +11,5 @@ def register(app: typer.Typer) -> None:
     family = typer.Typer(no_args_is_help=True, help="Look into, check and take over the files of a data directory.")
     family.command("dump")(dump.dump)
     family.command("verify")(log_verify.verify)
+    family.command("rebuild-index")(log_rebuild.rebuild_index)
     app.add_typer(family, name="log")

@@ -1,0 +1,43 @@
+"""`warmlog log rebuild-index`: make the indexes of a data directory anew from its logs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from warmlog.cli.exits import ends_cleanly
+from warmlog.cli.output import line, note
+
+
+@ends_cleanly
+def rebuild_index(
+    directory: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR",
+            exists=True,
+            file_okay=False,
+            show_default=False,
+            help="A data directory, or the directory of a partition, that no broker uses.",
+        ),
+    ],
+    index_interval_bytes: Annotated[
+        int | None,
+        typer.Option(min=0, metavar="N", help="Bytes between entries; the topic's index.interval.bytes if not given."),
+    ] = None,
+    with_snapshots: Annotated[bool, typer.Option("--snapshots", help="Make the producer snapshots anew, too.")] = False,
+) -> None:
+    """Make .index, .timeindex and .txnindex anew from the .log files, each replaced as a whole.
+
+    A broker does so by itself for index files that it finds missing or wrong.
+    """
+    from warmlog_broker.rebuilding import RebuildOptions, rebuild_directory
+    from warmlog_broker.verifying import kind_of
+
+    if kind_of(directory) is None:
+        raise typer.BadParameter(f"{directory} is neither a data directory nor a partition's", param_hint="DIR")
+    results = rebuild_directory(directory, RebuildOptions(index_interval_bytes, with_snapshots))
+    for path, result in results.items():
+        for remark in result.remarks:
+            note(remark)
+        line(f"{path}: {result.segments} segments, {result.batches} batches, {len(result.written)} files written")
