@@ -319,14 +319,14 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
 
     def _lower_bound_slot(self, target: int, field: Field) -> int:
         """The slot of the last entry whose `field` is `target` or less; -1 when there is none."""
-        return warm_cold_search(self._probe(field), self._entries, self.warm_entries, target).lower
+        return warm_cold_search(self.probe(field), self._entries, self.warm_entries, target).lower
 
     def _upper_bound_slot(self, target: int, field: Field) -> int:
         """The slot of the first entry whose `field` is `target` or greater; -1 as `Bounds.upper` says."""
-        return warm_cold_search(self._probe(field), self._entries, self.warm_entries, target).upper
+        return warm_cold_search(self.probe(field), self._entries, self.warm_entries, target).upper
 
-    def _probe(self, field: Field) -> Probe:
-        """Reads `field` of the entry in a slot."""
+    def probe(self, field: Field) -> Probe:
+        """Reads `field` of the entry in a slot: until the index is changed."""
         self._check_open()
         unpack, at = field
         size, written, unwritten = self.entry_bytes, self._written, self._unwritten

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from warmlog.cli import consume, log, offsets, produce, serve, topic
+from warmlog.cli import consume, index, log, offsets, produce, serve, topic
 from warmlog.cli.demo import command as demo
 from warmlog.cli.exits import DEBUG_VARIABLE, INTERRUPTED
 from warmlog.cli.output import line
@@ -56,6 +56,7 @@ def build_app(*, is_terminal: bool) -> typer.Typer:
     consume.register(app)
     offsets.register(app)
     log.register(app)
+    index.register(app)
     demo.register(app)
     return app
 

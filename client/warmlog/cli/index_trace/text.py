@@ -1,0 +1,54 @@
+"""A trace as text: the pages of the index as a row of cells, with the order of the visits in them."""
+
+from collections.abc import Iterator
+
+from warmlog.cli.index_trace.trace import Column, IndexShape, Trace, columns_of
+
+GAP = "…"
+
+
+def draw_text(index: IndexShape, target: str, traces: tuple[Trace, ...], *, width: int) -> Iterator[str]:
+    """The lines, at most `width` characters long where a cell allows it."""
+    yield f"{index.name}: {describe(index)}"
+    yield f"looking for {target}"
+    columns = columns_of(index, traces)
+    cell = max(3, len(str(index.pages)))
+    a_line = max(1, (width - 10) // (cell + 1))
+    for trace in traces:
+        yield ""
+        yield f"{trace.name}: {summary(trace)}"
+        for start in range(0, len(columns), a_line):
+            yield from _row(columns[start : start + a_line], cell, index, trace)
+
+
+def describe(index: IndexShape) -> str:
+    """The index in numbers."""
+    pages = _count(index.pages, "page")
+    return f"{_count(index.entries, 'entry', 'entries')} of {index.entry_bytes} bytes, {pages} of {index.page_bytes}"
+
+
+def summary(trace: Trace) -> str:
+    """What a search did, in one line."""
+    pages = ", ".join(map(str, trace.pages))
+    where = "before the first entry" if trace.found.lower < 0 else f"found in slot {trace.found.lower}"
+    return f"pages {pages}; {_count(len(trace.slots), 'slot')} read, {where}"
+
+
+def _row(columns: list[Column], cell: int, index: IndexShape, trace: Trace) -> Iterator[str]:
+    labels, cells, marks = [], [], []
+    for page, left_out in columns:
+        labels.append((GAP if left_out else str(page)).center(cell))
+        order = str(trace.pages.index(page) + 1) if page in trace.pages and not left_out else ""
+        cells.append((GAP if left_out else order).center(cell))
+        marks.append(("~" if page in index.warm_pages and not left_out else " ") * cell)
+    line = "+".join(["", *("-" * cell for _ in columns), ""])
+    yield f"   page   {' '.join(labels)}".rstrip()
+    yield f"         {line}"
+    yield "  visit  " + "|".join(["", *cells, ""])
+    yield f"         {line}"
+    if "~" in "".join(marks):
+        yield f"   warm   {' '.join(marks)}".rstrip()
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
