@@ -211,6 +211,7 @@ class Broker:
             version=broker_version(),
             topics=self.topics,
             flusher=self._flusher,
+            checkpoints=self._checkpoints,
             fetch_waits=FetchWaits(config.fetch_max_waits, self._outbox),
             producer_ids=ProducerIds(self._metadata, config.producer_id_block_size),
             cold_readers=self._cold_readers,

@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from warmlog_broker.checkpoint_writer import CheckpointWriter
 from warmlog_broker.config import BrokerConfig
 from warmlog_broker.fetch_waits import FetchWaits
 from warmlog_broker.flusher import Flusher
@@ -70,6 +71,7 @@ class Services:
     cluster_id: str
     topics: Topics
     flusher: Flusher
+    checkpoints: CheckpointWriter
     fetch_waits: FetchWaits
     producer_ids: ProducerIds
     cold_readers: Executor

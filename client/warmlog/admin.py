@@ -7,8 +7,10 @@ from types import TracebackType
 from typing import Self
 from uuid import UUID
 
+from warmlog.broker_link import BrokerLink
 from warmlog.cluster import Cluster, Topic
-from warmlog.errors import ClientClosed, UnknownTopicOrPartition, error_from_code
+from warmlog.errors import ApiError, ClientClosed, UnknownTopicOrPartition, error_from_code
+from warmlog.leaders import TopicPartition, ask_leaders
 from warmlog.offset_lookup import OffsetAt, list_offsets
 from warmlog.options import connection_options
 from warmlog.times import asked_timestamp
@@ -19,11 +21,20 @@ from warmlog_protocol.messages import (
     LATEST_TIMESTAMP,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DeletedRecords,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
+    EpochEndOffset,
+    IsolationLevel,
     NewTopic,
+    OffsetForLeaderEpochPartition,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
 )
 
 BROKER_DEFAULT = -1
@@ -47,8 +58,16 @@ class PartitionDescription:
     leader: int
     leader_epoch: int
     log_start_offset: int
+    last_stable_offset: int
+    """Below it, every transaction is over."""
     high_watermark: int
+    """Below it, every record is durable and may be read."""
     log_end_offset: int
+
+    @property
+    def uncommitted(self) -> int:
+        """How many records are written and not yet durable: those between high watermark and log end."""
+        return self.log_end_offset - self.high_watermark
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +182,38 @@ class Admin:
         found = await list_offsets(self._open(), asked, replica_id=replica_id)
         return {partition: offset for (_, partition), offset in sorted(found.items())}
 
+    async def delete_records(self, before: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int | ApiError]:
+        """Give up the records below an offset of each partition; -1 means all that may be read now.
+
+        For each partition its log start offset, durable on return, or why it was refused: OffsetOutOfRange,
+        PolicyViolation (the topic is compacted only), UnknownTopicOrPartition.
+        """
+        cluster = self._open()
+
+        def request(places: list[TopicPartition]) -> DeleteRecordsRequest:
+            return DeleteRecordsRequest([DeleteRecordsPartition(*place, before[place]) for place in places])
+
+        async def ask(places: list[TopicPartition], link: BrokerLink) -> list[DeletedRecords]:
+            return (await cluster.call(request(places), DeleteRecordsResponse, link=link)).partitions
+
+        found = await ask_leaders(cluster, before, ask)
+        return {
+            place: result if isinstance(result, ApiError) else result.low_watermark for place, result in found.items()
+        }
+
+    async def epoch_ends(
+        self, asked: Mapping[tuple[str, int], int]
+    ) -> dict[tuple[str, int], EpochEndOffset | ApiError]:
+        """For each partition where a leader epoch, or the newest known one below it, ends; or why that is not told."""
+        cluster = self._open()
+
+        async def ask(places: list[TopicPartition], link: BrokerLink) -> list[EpochEndOffset]:
+            wanted = [OffsetForLeaderEpochPartition(*place, asked[place]) for place in places]
+            request = OffsetForLeaderEpochRequest(wanted)
+            return (await cluster.call(request, OffsetForLeaderEpochResponse, link=link)).partitions
+
+        return await ask_leaders(cluster, asked, ask)
+
     # --- within -----------------------------------------------------------------------------------------------------
 
     def _open(self) -> Cluster:
@@ -175,8 +226,9 @@ class Admin:
         places = [(topic.name, part.partition) for topic in topics for part in topic.partitions if part.leader_id >= 0]
         cluster = self._open()
         starts = await list_offsets(cluster, dict.fromkeys(places, EARLIEST_TIMESTAMP))
-        marks = await list_offsets(cluster, dict.fromkeys(places, LATEST_TIMESTAMP))
         latest = dict.fromkeys(places, LATEST_TIMESTAMP)
+        stable = await list_offsets(cluster, latest, isolation=IsolationLevel.READ_COMMITTED)
+        marks = await list_offsets(cluster, latest)
         ends = await list_offsets(cluster, latest, replica_id=DEBUGGING_REPLICA_ID)
         unknown = OffsetAt(-1, -1, -1, -1)
         return [
@@ -189,6 +241,7 @@ class Admin:
                         part.leader_id,
                         part.leader_epoch,
                         starts.get((topic.name, part.partition), unknown).offset,
+                        stable.get((topic.name, part.partition), unknown).offset,
                         marks.get((topic.name, part.partition), unknown).offset,
                         ends.get((topic.name, part.partition), unknown).offset,
                     )

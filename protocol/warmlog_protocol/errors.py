@@ -39,6 +39,7 @@ class ErrorCode(IntEnum):
     INVALID_REPLICATION_FACTOR = 38
     INVALID_CONFIG = 40
     INVALID_REQUEST = 42
+    POLICY_VIOLATION = 44
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45
     DUPLICATE_SEQUENCE_NUMBER = 46
     INVALID_PRODUCER_EPOCH = 47
@@ -180,6 +181,12 @@ class InvalidRequest(ApiError):
     """A request that can be read but does not make sense."""
 
     code = ErrorCode.INVALID_REQUEST
+
+
+class PolicyViolation(ApiError):
+    """A topic's settings do not allow what was asked for."""
+
+    code = ErrorCode.POLICY_VIOLATION
 
 
 class OutOfOrderSequence(ApiError):

@@ -22,6 +22,9 @@ EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3
 """ListOffsets: the first record that has the largest timestamp."""
 
+HIGH_WATERMARK = -1
+"""DeleteRecords: everything that a consumer may read now."""
+
 CONSUMER_REPLICA_ID = -1
 """`replica_id` of a reader that is no broker: it sees what lies below the high watermark."""
 DEBUGGING_REPLICA_ID = -2
@@ -42,7 +45,9 @@ class ApiKey(IntEnum):
     HANDSHAKE = 18
     CREATE_TOPICS = 19
     DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_CONFIGS = 32
     FIND_SPLITS = 1000
 
@@ -371,6 +376,87 @@ class ListOffsetsResponse(Message, frozen=True):
     partitions: list[ListedOffset]
 
 
+# --- DeleteRecords --------------------------------------------------------------------------------------------------
+
+
+class DeleteRecordsPartition(Message, frozen=True):
+    """Records below `offset` are to go; HIGH_WATERMARK (-1) means all that may be read now."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class DeleteRecordsRequest(Message, frozen=True):
+    """Give up the oldest records of some partitions. To ask again does no harm."""
+
+    partitions: list[DeleteRecordsPartition]
+
+
+class DeletedRecords(Message, frozen=True):
+    """`low_watermark` is the log start offset, which survives whatever happens after the answer; -1 with an error.
+
+    Offsets above the high watermark or below -1 are OFFSET_OUT_OF_RANGE; a topic whose cleanup.policy does not say
+    delete is POLICY_VIOLATION.
+    """
+
+    topic: str
+    partition: int
+    error_code: int
+    error_message: str
+    low_watermark: int
+
+
+class DeleteRecordsResponse(Message, frozen=True):
+    """One result for each partition, in the order of the request."""
+
+    partitions: list[DeletedRecords]
+
+
+# --- OffsetForLeaderEpoch -------------------------------------------------------------------------------------------
+
+
+class OffsetForLeaderEpochPartition(Message, frozen=True):
+    """Where does `leader_epoch` end? `current_leader_epoch` is the epoch that the asker knows as the one in force.
+
+    A follower, or a consumer that was away, finds with it where its history parts from the leader's.
+    """
+
+    topic: str
+    partition: int
+    leader_epoch: int
+    current_leader_epoch: int = -1
+
+
+class OffsetForLeaderEpochRequest(Message, frozen=True):
+    """`replica_id` is the asking broker's, or -1."""
+
+    partitions: list[OffsetForLeaderEpochPartition]
+    replica_id: int = CONSUMER_REPLICA_ID
+
+
+class EpochEndOffset(Message, frozen=True):
+    """`end_offset` is the first offset after the batches of `leader_epoch`: the one asked for, or the newest below it.
+
+    For the latest epoch that is `log_end_offset`. Both are -1 where no such epoch is known: it is newer than all, or no
+    batch has one. FENCED_LEADER_EPOCH when the asker knows an older epoch in force, UNKNOWN_LEADER_EPOCH a newer one.
+    """
+
+    topic: str
+    partition: int
+    error_code: int
+    error_message: str
+    leader_epoch: int
+    end_offset: int
+    log_end_offset: int
+
+
+class OffsetForLeaderEpochResponse(Message, frozen=True):
+    """One result for each partition, in the order of the request."""
+
+    partitions: list[EpochEndOffset]
+
+
 # --- FindSplits: warmlog's own ----------------------------------------------------------------------------------------
 
 
@@ -456,6 +542,8 @@ APIS: dict[int, Api] = {
         Api(ApiKey.PRODUCE, ProduceRequest, ProduceResponse, is_pipelined=True),
         Api(ApiKey.FETCH, FetchRequest, FetchResponse, is_pipelined=True),
         Api(ApiKey.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse),
+        Api(ApiKey.DELETE_RECORDS, DeleteRecordsRequest, DeleteRecordsResponse),
+        Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
         Api(ApiKey.FIND_SPLITS, FindSplitsRequest, FindSplitsResponse),
     )
 }

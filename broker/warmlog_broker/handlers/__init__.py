@@ -5,12 +5,14 @@ from functools import partial
 from typing import Any
 
 from warmlog_broker.handlers.configs import describe_configs
+from warmlog_broker.handlers.epochs import offset_for_leader_epoch
 from warmlog_broker.handlers.fetch import fetch
 from warmlog_broker.handlers.handshake import handshake
 from warmlog_broker.handlers.metadata import metadata
 from warmlog_broker.handlers.offsets import list_offsets
 from warmlog_broker.handlers.produce import produce
 from warmlog_broker.handlers.producer_ids import init_producer_id
+from warmlog_broker.handlers.records import delete_records
 from warmlog_broker.handlers.splits import find_splits
 from warmlog_broker.handlers.topics import create_topics, delete_topics
 from warmlog_broker.services import Asker, Services
@@ -30,6 +32,8 @@ HANDLERS: dict[int, Handler] = {
     ApiKey.PRODUCE: produce,
     ApiKey.FETCH: fetch,
     ApiKey.LIST_OFFSETS: list_offsets,
+    ApiKey.DELETE_RECORDS: delete_records,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch,
     ApiKey.FIND_SPLITS: find_splits,
 }
 """Who answers which API. A handler returns the answer, a coroutine that returns it, or None when it does it itself."""

@@ -26,6 +26,7 @@ from warmlog_broker.log.config import LogConfig
 from warmlog_broker.log.directory import NEVER_STORED, CleanEnd, LogOffsets, StoredState
 from warmlog_broker.log.duplicates import find_duplicate
 from warmlog_broker.log.flush import FlushPlan
+from warmlog_broker.log.leader_epochs import EpochEnd
 from warmlog_broker.log.loading import LoadedLog, LoadRequest, SegmentFactory, load_log
 from warmlog_broker.log.local_log import LocalLog
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
@@ -42,7 +43,8 @@ from warmlog_broker.log.truncation import LogTruncation
 from warmlog_broker.log.truncation_file import believe
 from warmlog_broker.log.validation import CheckedBatch, check_fits_segment, check_timestamps, stamp
 from warmlog_protocol.batch.header import CRC_START, NO_TIMESTAMP, placement_prefix
-from warmlog_protocol.errors import CorruptBatch, FencedLeaderEpoch, OffsetOutOfRange, StorageError
+from warmlog_protocol.errors import CorruptBatch, FencedLeaderEpoch, OffsetOutOfRange, PolicyViolation, StorageError
+from warmlog_protocol.messages import HIGH_WATERMARK
 
 logger = logging.getLogger(__name__)
 
@@ -214,6 +216,27 @@ class Log:
         if is_raised:
             self.epochs.truncate_from_start(offset)
         return is_raised
+
+    def delete_records(self, offset: int) -> int:
+        """Gives up the records below `offset`, or below the high watermark for -1; returns the log start offset.
+
+        Not durable on return: it is once the checkpoint of log starts has been written. Raises OffsetOutOfRange above
+        the high watermark, and PolicyViolation where the topic's cleanup.policy does not delete.
+        """
+        self._local.check_online()
+        if "delete" not in self.config.cleanup_policy:
+            raise PolicyViolation(
+                f"{self.key.directory_name}: cleanup.policy is {self.config.cleanup_policy}, which deletes no records"
+            )
+        if offset < HIGH_WATERMARK:
+            raise OffsetOutOfRange(f"{self.key.directory_name}: there is no offset {offset}")
+        self.raise_log_start_offset(self.high_watermark if offset == HIGH_WATERMARK else offset)
+        return self.log_start_offset
+
+    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
+        """Where the batches of `epoch`, or of the newest known one below it, end. StorageError while offline."""
+        self._local.check_online()
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     # Appending
 

@@ -1,10 +1,11 @@
-"""`warmlog topic`: create, list, describe and delete topics."""
+"""`warmlog topic`: create, list, describe and delete topics, and their oldest records (`delete_records`)."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from warmlog.cli.delete_records import delete_records
 from warmlog.cli.exits import CommandFailed, checked, ends_cleanly
 from warmlog.cli.options import DEFAULT_BROKER, AsJson, Broker, Topic, parse_setting, run_client
 from warmlog.cli.output import is_terminal, json_line, line, note, table
@@ -20,6 +21,7 @@ def register(app: typer.Typer) -> None:
     family.command("list")(list_topics)
     family.command("describe")(describe)
     family.command("delete")(delete)
+    family.command("delete-records")(delete_records)
     app.add_typer(family, name="topic")
 
 
@@ -137,7 +139,16 @@ def delete(
         note(f"deleted topic {topic}")
 
 
-PARTITION_HEADINGS = ("partition", "leader", "leader epoch", "log start", "high watermark", "log end", "uncommitted")
+PARTITION_HEADINGS = (
+    "partition",
+    "leader",
+    "leader epoch",
+    "log start",
+    "last stable",
+    "high watermark",
+    "log end",
+    "uncommitted",
+)
 
 
 def _partition_rows(topic: "TopicDescription") -> list[dict[str, int]]:
@@ -148,9 +159,10 @@ def _partition_rows(topic: "TopicDescription") -> list[dict[str, int]]:
             "leader": partition.leader,
             "leader_epoch": partition.leader_epoch,
             "log_start_offset": partition.log_start_offset,
+            "last_stable_offset": partition.last_stable_offset,
             "high_watermark": partition.high_watermark,
             "log_end_offset": partition.log_end_offset,
-            "uncommitted": partition.log_end_offset - partition.high_watermark,
+            "uncommitted": partition.uncommitted,
         }
         for partition in topic.partitions
     ]

@@ -22,9 +22,11 @@ from warmlog_protocol.errors import (
     InconsistentTopicId,
     InvalidTimestamp,
     OffsetOutOfRange,
+    PolicyViolation,
     RecordListTooLarge,
     StorageError,
 )
+from warmlog_protocol.messages import HIGH_WATERMARK
 
 
 @pytest.fixture
@@ -521,3 +523,48 @@ def test_preallocated_files_end_with_their_data(quick_path: Path) -> None:
     room.close()
     assert room.segment_path(1).stat().st_size == batch_bytes()
     assert read_values(room.open()) == [b"a", b"b"]
+
+
+class TestDeletingRecords:
+    def test_the_log_start_is_raised_to_the_offset_or_to_the_high_watermark(self, room: LogRoom) -> None:
+        room.fill(5)
+        room.append(b"not durable")
+        assert room.log.delete_records(3) == 3
+        assert room.log.delete_records(1) == 3
+        assert room.log.delete_records(HIGH_WATERMARK) == 5
+        assert room.log.delete_records(HIGH_WATERMARK) == 5
+        assert room.log.log_start_offset == 5
+
+    @pytest.mark.parametrize("offset", [6, -2])
+    def test_an_offset_that_is_not_durable_or_does_not_exist_is_refused(self, room: LogRoom, offset: int) -> None:
+        room.fill(5)
+        room.append(b"not durable")
+        with pytest.raises(OffsetOutOfRange):
+            room.log.delete_records(offset)
+        assert room.log.log_start_offset == 0
+
+    def test_a_topic_that_is_compacted_only_keeps_its_records(self, room: LogRoom) -> None:
+        room.fill(5)
+        room.set_config(cleanup_policy="compact")
+        with pytest.raises(PolicyViolation, match=r"cleanup\.policy is compact"):
+            room.log.delete_records(3)
+        room.set_config(cleanup_policy="compact,delete")
+        assert room.log.delete_records(3) == 3
+
+
+class TestEpochEnds:
+    def test_an_epoch_ends_where_the_next_began_and_the_latest_at_the_log_end(self, room: LogRoom) -> None:
+        for epoch, batches in ((1, 2), (4, 3)):
+            room.leader_epoch = epoch
+            room.fill(batches)
+        ends = {epoch: room.log.end_offset_for_epoch(epoch) for epoch in (-1, 0, 1, 2, 4, 5)}
+        assert ends == {-1: (-1, -1), 0: (0, 0), 1: (1, 2), 2: (1, 2), 4: (4, 5), 5: (-1, -1)}
+
+    def test_ec_10_after_a_start_they_are_known_as_before(self, room: LogRoom) -> None:
+        for epoch in (1, 4):
+            room.leader_epoch = epoch
+            room.fill(2)
+        room.restart()
+        assert room.log.end_offset_for_epoch(1) == (1, 2)
+        room.crash()
+        assert room.log.end_offset_for_epoch(4) == (4, 4)

@@ -1,0 +1,181 @@
+"""DeleteRecords, OffsetForLeaderEpoch, and what a topic's description says of them: a real broker, also killed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+from uuid import uuid4
+
+import pytest
+
+import warmlog
+from broker_process import BrokerProcess
+from warmlog_protocol.errors import ErrorCode, OffsetOutOfRange
+from warmlog_protocol.messages import (
+    EARLIEST_TIMESTAMP,
+    DeletedRecords,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    EpochEndOffset,
+    OffsetForLeaderEpochPartition,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from wire_client import WireClient, batch_of
+
+FAR_MS = 80_000_000
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """It looks after retention and checkpoints once a day only: nothing but the request makes anything durable."""
+    with BrokerProcess(
+        tmp_path_factory.mktemp("broker") / "data",
+        log_retention_check_interval_ms=FAR_MS,
+        log_flush_offset_checkpoint_interval_ms=FAR_MS,
+    ) as process:
+        yield process
+
+
+@pytest.fixture
+def client(broker: BrokerProcess) -> Iterator[WireClient]:
+    with WireClient(broker.address) as wire_client:
+        yield wire_client
+
+
+@pytest.fixture
+def topic(client: WireClient) -> str:
+    """Two partitions, with ten records in the first and none in the second."""
+    name = f"t{uuid4().hex}"
+    client.create_topic(name, partitions=2)
+    for _ in range(5):
+        client.produce(name, batch_of([b"a", b"b"]))
+    return name
+
+
+def delete(client: WireClient, *wanted: tuple[str, int, int]) -> list[DeletedRecords]:
+    request = DeleteRecordsRequest([DeleteRecordsPartition(*each) for each in wanted])
+    return cast("DeleteRecordsResponse", client.call(request)).partitions
+
+
+def epoch_end(client: WireClient, topic: str, epoch: int, current_epoch: int = -1) -> EpochEndOffset:
+    request = OffsetForLeaderEpochRequest([OffsetForLeaderEpochPartition(topic, 0, epoch, current_epoch)])
+    return cast("OffsetForLeaderEpochResponse", client.call(request)).partitions[0]
+
+
+class TestDeleteRecords:
+    def test_the_log_begins_at_the_offset_which_may_lie_within_a_batch(self, client: WireClient, topic: str) -> None:
+        assert delete(client, (topic, 0, 3)) == [DeletedRecords(topic, 0, 0, "", 3)]
+        assert client.offset_at(topic, EARLIEST_TIMESTAMP) == 3
+        with pytest.raises(OffsetOutOfRange):
+            client.fetch(topic, 2)
+        result, _ = client.fetch(topic, 3)
+        assert (result.log_start_offset, result.high_watermark) == (3, 10)
+
+    def test_minus_one_means_all_that_may_be_read(self, client: WireClient, topic: str) -> None:
+        assert delete(client, (topic, 0, -1))[0].low_watermark == 10
+        assert client.produce(topic, batch_of([b"next"])).base_offset == 10
+
+    def test_what_is_gone_already_stays_gone_and_that_is_told(self, client: WireClient, topic: str) -> None:
+        delete(client, (topic, 0, 7))
+        assert delete(client, (topic, 0, 2)) == [DeletedRecords(topic, 0, 0, "", 7)]
+
+    def test_each_partition_has_a_result_of_its_own(self, client: WireClient, topic: str) -> None:
+        results = delete(
+            client, (topic, 0, 11), (topic, 1, 0), (topic, 0, 4), (topic, 9, 0), ("none", 0, 0), (topic, 0, -2)
+        )
+        assert [(result.error_code, result.low_watermark) for result in results] == [
+            (ErrorCode.OFFSET_OUT_OF_RANGE, -1),
+            (ErrorCode.NONE, 0),
+            (ErrorCode.NONE, 4),
+            (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),
+            (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),
+            (ErrorCode.OFFSET_OUT_OF_RANGE, -1),
+        ]
+        assert "11 is above the high watermark 10" in results[0].error_message
+
+    def test_a_kill_right_after_the_answer_changes_nothing(self, tmp_path: Path) -> None:
+        with BrokerProcess(tmp_path / "data", log_flush_offset_checkpoint_interval_ms=FAR_MS) as broker:
+            with WireClient(broker.address) as client:
+                client.create_topic("t")
+                client.produce("t", batch_of([b"%d" % n for n in range(10)]))
+                assert delete(client, ("t", 0, 6))[0].low_watermark == 6
+                broker.kill()
+            broker.start()
+            with WireClient(broker.address) as client:
+                assert client.offset_at("t", EARLIEST_TIMESTAMP) == 6
+                assert client.fetch("t", 6)[0].high_watermark == 10
+
+    async def test_a_consumer_below_the_start_goes_by_its_policy(
+        self, broker: BrokerProcess, client: WireClient, topic: str
+    ) -> None:
+        delete(client, (topic, 0, 6))
+        below = {(topic, 0): 2}
+        async with warmlog.Consumer(
+            broker.address, partitions=[(topic, 0)], start=below, on_out_of_range="earliest"
+        ) as consumer:
+            assert (await anext(consumer.records())).offset == 6
+        async with warmlog.Consumer(broker.address, partitions=[(topic, 0)], start=below) as consumer:
+            with pytest.raises(OffsetOutOfRange):
+                await anext(consumer.records())
+
+    async def test_the_admin_client_gives_the_log_start_or_the_reason(self, broker: BrokerProcess, topic: str) -> None:
+        async with warmlog.Admin(broker.address) as admin:
+            results = await admin.delete_records({(topic, 0): 4, (topic, 1): 3, (topic, 2): 0, ("none", 0): 0})
+            described = await admin.describe_topic(topic)
+        assert list(results) == [(topic, 0), (topic, 1), (topic, 2), ("none", 0)]
+        assert results[topic, 0] == 4
+        assert isinstance(results[topic, 1], OffsetOutOfRange)
+        assert isinstance(results[topic, 2], warmlog.UnknownTopicOrPartition)
+        assert isinstance(results["none", 0], warmlog.UnknownTopicOrPartition)
+        assert [partition.log_start_offset for partition in described.partitions] == [4, 0]
+
+
+class TestOffsetForLeaderEpoch:
+    def test_the_latest_epoch_ends_at_the_log_end_and_no_other_is_known(self, client: WireClient, topic: str) -> None:
+        assert epoch_end(client, topic, 0) == EpochEndOffset(topic, 0, 0, "", 0, 10, 10)
+        assert epoch_end(client, topic, 1) == EpochEndOffset(topic, 0, 0, "", -1, -1, 10)
+        assert epoch_end(client, topic, -1) == EpochEndOffset(topic, 0, 0, "", -1, -1, 10)
+
+    def test_an_asker_with_another_epoch_in_force_is_told(self, client: WireClient, topic: str) -> None:
+        assert epoch_end(client, topic, 0, current_epoch=0).error_code == ErrorCode.NONE
+        assert epoch_end(client, topic, 0, current_epoch=1).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+        assert epoch_end(client, "none", 0).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    async def test_each_unclean_start_begins_an_epoch_and_the_older_ones_keep_their_ends(self, tmp_path: Path) -> None:
+        with BrokerProcess(tmp_path / "data") as broker:
+            with WireClient(broker.address) as client:
+                client.create_topic("t")
+                client.produce("t", batch_of([b"a", b"b", b"c"]))
+            broker.kill()
+            broker.start()
+            with WireClient(broker.address) as client:
+                client.produce("t", batch_of([b"d"]))
+                assert epoch_end(client, "t", 0, current_epoch=0).error_code == ErrorCode.FENCED_LEADER_EPOCH
+                first = epoch_end(client, "t", 0, current_epoch=1)
+                assert (first.leader_epoch, first.end_offset, first.log_end_offset) == (0, 3, 4)
+                assert epoch_end(client, "t", 1).end_offset == 4
+            async with warmlog.Admin(broker.address) as admin:
+                ends = await admin.epoch_ends({("t", 0): 0, ("none", 0): 0})
+                end = ends["t", 0]
+                assert not isinstance(end, warmlog.ApiError)
+                assert end.end_offset == 3
+                assert isinstance(ends["none", 0], warmlog.UnknownTopicOrPartition)
+
+
+class TestDescription:
+    async def test_it_counts_what_is_written_and_not_yet_durable(
+        self, broker: BrokerProcess, client: WireClient
+    ) -> None:
+        """Flushes are held back: nobody waits for one, and flush.ms is a day."""
+        name = f"t{uuid4().hex}"
+        client.create_topic(name, flush_ms=str(FAR_MS))
+        client.produce(name, batch_of([b"a", b"b"]))
+        client.produce(name, batch_of([b"c", b"d", b"e"]), acks=1)
+        async with warmlog.Admin(broker.address) as admin:
+            (partition,) = (await admin.describe_topic(name)).partitions
+            offsets = (partition.log_start_offset, partition.last_stable_offset, partition.high_watermark)
+            assert (*offsets, partition.log_end_offset, partition.uncommitted) == (0, 2, 2, 5, 3)
+            client.produce(name, batch_of([b"f"]))
+            (partition,) = (await admin.describe_topic(name)).partitions
+            assert (partition.high_watermark, partition.log_end_offset, partition.uncommitted) == (6, 6, 0)
