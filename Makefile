@@ -6,11 +6,12 @@ PYTEST_ARGS ?=
 N ?= 200
 SEED ?= 1
 KINDS ?=
+FRAMES ?= 1000000
 BIN := .venv/bin
 # Only what runs Spark asks for Java, and only when it runs.
 WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
 
-.PHONY: help dev demo test test-slow chaos check fmt bench bench-start clean
+.PHONY: help dev demo test test-slow chaos fuzz check fmt bench bench-start clean
 .NOTPARALLEL:
 
 help:
@@ -18,6 +19,7 @@ help:
 	@echo 'make test       run the tests                    (PYTEST_ARGS=... passed to pytest)'
 	@echo 'make test-slow  run the long ones: 200 kills of a broker under load'
 	@echo 'make chaos      N faults by chance against a busy broker, from SEED on (N=200 SEED=1 KINDS=kill,power,...)'
+	@echo 'make fuzz       FRAMES mutated frames against a broker (FRAMES=1000000 SEED=1)'
 	@echo 'make check      ruff, mypy --strict, import rules'
 	@echo 'make fmt        format the code'
 	@echo 'make bench      measure; writes build/bench.json (BENCH_ARGS=--quick for a first look)'
@@ -42,6 +44,9 @@ test-slow: dev
 chaos: dev
 	@tools/fuse
 	@PYTHONPATH=tests $(BIN)/python -m faults.history --faults $(N) --seed $(SEED) --kinds "$(KINDS)"
+
+fuzz: dev
+	@PYTHONPATH=tests $(BIN)/python -m faults.fuzzing --frames $(FRAMES) --seed $(SEED)
 
 check: dev
 	$(BIN)/ruff check

@@ -91,6 +91,10 @@ class Session(asyncio.BufferedProtocol):
         """A peer has connected: it stays when there is room for one more."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass of it
         peer = transport.get_extra_info("peername")
+        if peer is None:  # reset before we were told of it
+            self.is_lost = True
+            self._transport.abort()
+            return
         self.host, self.name = peer[0], format_address(peer[0], peer[1])
         refusal = self._context.connections.refusal(self.host)
         if refusal:

@@ -1,0 +1,110 @@
+"""Valid requests of every API: what mutations begin with."""
+
+from struct import Struct
+from typing import NamedTuple
+
+import msgspec
+
+from warmlog_protocol.batch import encode_batch, read_batch, to_rows
+from warmlog_protocol.compression import Codec
+from warmlog_protocol.messages import API_OF_REQUEST, APIS, HandshakeRequest, Message, MetadataRequest
+
+TOPIC = "fuzzed"
+HEAD = Struct(">II")
+
+_FILLINGS: dict[str, object] = {
+    "topic": TOPIC,
+    "topics": [TOPIC],
+    "names": ["nowhere"],
+    "name": "nowhere",
+    "partition": 0,
+    "max_bytes": 65_536,
+    "max_wait_ms": 1,
+    "acks": -1,
+    "timeout_ms": 100,
+    "timestamp_ms": -1,
+    "fetch_offset": 0,
+}
+
+
+class Parts(NamedTuple):
+    """A request frame before it is packed: the fields of its header, and its payload."""
+
+    fields: list[object]
+    payload: bytes
+
+
+def pack(parts: Parts) -> bytes:
+    """The frame, with sizes that are right."""
+    header = msgspec.msgpack.encode(parts.fields)
+    return HEAD.pack(HEAD.size - 4 + len(header) + len(parts.payload), len(header)) + header + parts.payload
+
+
+def request(message: Message, payload: bytes = b"", correlation_id: int = 1) -> Parts:
+    """`message` as a client would send it."""
+    api = API_OF_REQUEST[type(message)]
+    body = msgspec.msgpack.decode(msgspec.msgpack.encode(message))
+    return Parts([int(api.key), api.max_version, correlation_id, *body], payload)
+
+
+def corpus() -> list[Parts]:
+    """One request of each API at least; those with batches in their payload with each codec and magic."""
+    requests = [request(_filled(api.request)) for api in APIS.values() if not _has_payload(api.request)]
+    for codec in Codec:
+        keys = [b"key", None, b"key", None, b""]
+        columns = encode_batch([b"value"] * 5, keys=keys, timestamps_ms=1_700_000_000_000, codec=codec)
+        for batch in (columns, to_rows(read_batch(columns))):
+            kinds = [api.request for api in APIS.values() if _has_payload(api.request)]
+            requests += [request(_with_batch(kind, len(batch)), batch) for kind in kinds]
+    return requests
+
+
+def handshake() -> bytes:
+    return pack(request(HandshakeRequest("fuzzer", "1"), correlation_id=0))
+
+
+def sentinel(correlation_id: int) -> bytes:
+    """A request that is always answered, to see whether the connection still is."""
+    return pack(request(MetadataRequest([]), correlation_id=correlation_id))
+
+
+def _has_payload(kind: type[Message]) -> bool:
+    """Whether requests of this kind carry batches: their partitions have a size."""
+    partitions = next((f for f in msgspec.structs.fields(kind) if f.name == "partitions"), None)
+    if partitions is None:
+        return False
+    part = _item_type(partitions.type)
+    return isinstance(part, type) and any(f.name == "size_bytes" for f in msgspec.structs.fields(part))
+
+
+def _with_batch(kind: type[Message], size_bytes: int) -> Message:
+    values = {field.name: _value(field.name, field.type) for field in msgspec.structs.fields(kind)}
+    partitions = values["partitions"]
+    assert isinstance(partitions, list)
+    values["partitions"] = [msgspec.structs.replace(partitions[0], size_bytes=size_bytes)]
+    return kind(**values)
+
+
+def _filled(kind: type[Message]) -> Message:
+    """A message whose fields all have some sensible value, optional ones included."""
+    return kind(**{field.name: _value(field.name, field.type) for field in msgspec.structs.fields(kind)})
+
+
+def _value(name: str, kind: object) -> object:
+    """Something for a field of this name and type."""
+    item = _item_type(kind)
+    if isinstance(item, type) and issubclass(item, Message):
+        return [_filled(item)]
+    if name in _FILLINGS:
+        return _FILLINGS[name]
+    for candidate in (0, "text", b"0123456789abcdef", False, [], {}, None):
+        try:
+            return msgspec.convert(candidate, kind)
+        except msgspec.ValidationError:
+            continue
+    raise AssertionError(f"no value for {name}: {kind}")
+
+
+def _item_type(kind: object) -> object:
+    """What a list of this type holds; None for other types."""
+    return kind.__args__[0] if getattr(kind, "__origin__", None) is list else None  # type: ignore[attr-defined]

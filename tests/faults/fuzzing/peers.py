@@ -1,0 +1,119 @@
+"""Who sends mutated frames: one at a time, each followed by a request that tells whether the connection still lives."""
+
+import socket
+import struct
+import threading
+from dataclasses import dataclass, field
+from random import Random
+
+from faults.fuzzing.corpus import corpus, handshake, sentinel
+from faults.fuzzing.mutation import MUTATIONS
+from warmlog_protocol.frames import HEAD_BYTES
+
+ANSWER_TIMEOUT_S = 0.02
+"""A frame that says it is longer than it is swallows what comes after it: then nothing is answered."""
+FRAMES_A_CONNECTION = 40
+SENTINEL_ID = 0x5EED
+
+
+@dataclass(slots=True)
+class Tally:
+    """What became of the frames."""
+
+    frames: int = 0
+    connections: int = 0
+    answered: int = 0
+    closed: int = 0
+    swallowed: int = 0
+    by_mutation: dict[str, int] = field(default_factory=dict)
+
+
+class Peer(threading.Thread):
+    """Sends `frames` mutated frames over as many connections as that takes."""
+
+    def __init__(self, address: tuple[str, int], frames: int, seed: int) -> None:
+        super().__init__(name=f"peer-{seed}", daemon=True)
+        self.tally = Tally()
+        self.error: BaseException | None = None
+        self._address = address
+        self._frames = frames
+        self._luck = Random(seed)
+        self._corpus = corpus()
+        self._handshake = handshake()
+        self._sentinel = sentinel(SENTINEL_ID)
+
+    def run(self) -> None:
+        try:
+            while self.tally.frames < self._frames:
+                self._connect()
+        except BaseException as error:
+            self.error = error
+
+    def _connect(self) -> None:
+        self.tally.connections += 1
+        with socket.create_connection(self._address, timeout=10) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            # Closing resets: sockets that linger would use up the ports.
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            reader = _Reader(connection)
+            if self._luck.random() < 0.95:
+                connection.sendall(self._handshake)
+            for _ in range(FRAMES_A_CONNECTION):
+                if self.tally.frames >= self._frames or not self._send(connection, reader):
+                    return
+
+    def _send(self, connection: socket.socket, reader: "_Reader") -> bool:
+        """Whether the connection is still good for more."""
+        tally, luck = self.tally, self._luck
+        mutation = luck.choice(MUTATIONS)
+        frame = mutation(luck.choice(self._corpus), luck)
+        tally.frames += 1
+        tally.by_mutation[mutation.__name__] = tally.by_mutation.get(mutation.__name__, 0) + 1
+        try:
+            if luck.random() < 0.02:
+                connection.sendall(frame)
+                return False  # gone without a word
+            connection.sendall(frame + self._sentinel)
+            connection.settimeout(ANSWER_TIMEOUT_S)
+            reader.wait_for(SENTINEL_ID)
+        except TimeoutError:
+            tally.swallowed += 1
+            return False
+        except OSError:
+            tally.closed += 1
+            return False
+        tally.answered += 1
+        return True
+
+
+class _Reader:
+    """Takes frames apart as far as it needs: it looks for one correlation id."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._data = b""
+
+    def wait_for(self, correlation_id: int) -> None:
+        """Returns when an answer with this id has come; ConnectionError when the broker closes."""
+        while True:
+            while len(self._data) >= HEAD_BYTES:
+                (size,) = struct.unpack_from(">I", self._data)
+                if len(self._data) < size + 4:
+                    break
+                header = self._data[HEAD_BYTES : size + 4]
+                self._data = self._data[size + 4 :]
+                if _correlation_id(header) == correlation_id:
+                    return
+            received = self._connection.recv(65_536)
+            if not received:
+                raise ConnectionResetError("closed by the broker")
+            self._data += received
+
+
+def _correlation_id(header: bytes) -> int:
+    """The first field of an answer's header: a msgpack array that begins with an integer."""
+    kind = header[1]
+    sizes = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
+    if kind < 0x80:
+        return kind
+    return int.from_bytes(header[2 : 2 + sizes.get(kind, 0)], "big")

@@ -1,0 +1,147 @@
+"""One run: peers against a broker that has honest clients as well, and what it cost."""
+
+import re
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from broker_process import BrokerProcess
+from faults.fuzzing.corpus import TOPIC
+from faults.fuzzing.peers import Peer, Tally
+from warmlog_protocol.batch import iter_batches
+from wire_client import WireClient, batch_of
+
+HONEST_TOPIC = "honest"
+WARM_UP_SHARE = 0.2
+SETTLE_S = 1.0
+MAX_COMPLAINTS = 5
+COMPLAINT_LINES = 16
+COMPLAINTS = re.compile(r"Traceback|: a bug|Error in|never awaited")
+SETTINGS: dict[str, object] = {"max_partitions": 40, "max_partitions_per_topic": 10, "connections_max_idle_ms": 60_000}
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run found, and what it did."""
+
+    seed: int
+    findings: list[str]
+    tally: Tally = field(default_factory=Tally)
+    seconds: float = 0.0
+    warm_bytes: int = 0
+    end_bytes: int = 0
+    warm_descriptors: int = 0
+    end_descriptors: int = 0
+    honest_records: int = 0
+
+    def __str__(self) -> str:
+        tally = self.tally
+        return (
+            f"seed {self.seed}: {tally.frames} frames over {tally.connections} connections in {self.seconds:.0f} s; "
+            f"after {tally.answered} the connection went on, {tally.closed} ended it, {tally.swallowed} left it waiting"
+            f"; memory {self.warm_bytes / 2**20:.1f} MiB after warm-up, {self.end_bytes / 2**20:.1f} MiB at the end; "
+            f"descriptors {self.warm_descriptors} and {self.end_descriptors}; {self.honest_records} honest records "
+            f"beside; {len(self.findings)} findings"
+        )
+
+
+def run(data_dir: Path, *, seed: int, frames: int, peers: int = 2) -> Outcome:
+    """Sends so many frames, mutated by `seed`, and reports what they did to the broker."""
+    started_s = time.monotonic()
+    outcome = Outcome(seed, [])
+    with BrokerProcess(data_dir, **SETTINGS) as broker:
+        with WireClient(broker.address) as client:
+            client.create_topic(TOPIC, retention_bytes="1000000", segment_bytes="1048576")
+            client.create_topic(HONEST_TOPIC)
+            client.produce(TOPIC, batch_of([b"value"] * 10))
+        honest = _Honest(broker.address)
+        honest.start()
+        warm_up = int(frames * WARM_UP_SHARE)
+        _send(broker, outcome, seed * 1000, warm_up, peers)
+        outcome.warm_bytes, outcome.warm_descriptors = _used(broker.pid)
+        _send(broker, outcome, seed * 1000 + 500, frames - warm_up, peers)
+        outcome.end_bytes, outcome.end_descriptors = _used(broker.pid)
+        honest.stop()
+        outcome.honest_records = honest.count
+        _judge(broker, honest, outcome)
+    outcome.seconds = time.monotonic() - started_s
+    return outcome
+
+
+def _send(broker: BrokerProcess, outcome: Outcome, seed: int, frames: int, count: int) -> None:
+    peers = [Peer((broker.host, broker.port), frames // count, seed + number) for number in range(count)]
+    for peer in peers:
+        peer.start()
+    for peer in peers:
+        peer.join()
+        if peer.error is not None:
+            outcome.findings.append(f"{peer.name}: {peer.error!r}")
+        _add(outcome.tally, peer.tally)
+    time.sleep(SETTLE_S)
+
+
+def _add(total: Tally, more: Tally) -> None:
+    for name in ("frames", "connections", "answered", "closed", "swallowed"):
+        setattr(total, name, getattr(total, name) + getattr(more, name))
+    for mutation, count in more.by_mutation.items():
+        total.by_mutation[mutation] = total.by_mutation.get(mutation, 0) + count
+
+
+def _judge(broker: BrokerProcess, honest: "_Honest", outcome: Outcome) -> None:
+    if broker.process is None or broker.process.poll() is not None:
+        outcome.findings.append(f"the broker ended: {broker.output[-500:]}")
+        return
+    if honest.error is not None:
+        outcome.findings.append(f"the honest client failed: {honest.error!r}")
+    outcome.findings += [f"the broker's log: {text}" for text in _complaints(broker.output)[:MAX_COMPLAINTS]]
+    allowance = max(8 * 2**20, outcome.warm_bytes // 10)
+    if outcome.end_bytes > outcome.warm_bytes + allowance:
+        outcome.findings.append(f"memory grew from {outcome.warm_bytes} to {outcome.end_bytes} bytes")
+    if outcome.end_descriptors > outcome.warm_descriptors + 8:
+        outcome.findings.append(f"{outcome.end_descriptors - outcome.warm_descriptors} descriptors were not given back")
+
+
+def _complaints(output: str) -> list[str]:
+    """What the broker logs only when it is to blame, each with the lines that follow."""
+    lines = output.splitlines()
+    found: dict[str, None] = {}
+    for number, line in enumerate(lines):
+        if COMPLAINTS.search(line):
+            found[" / ".join(lines[number : number + COMPLAINT_LINES])] = None
+    return list(found)
+
+
+def _used(pid: int) -> tuple[int, int]:
+    """Resident bytes and open descriptors of a process."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = re.search(r"VmRSS:\s+(\d+) kB", status)
+    assert found is not None
+    return int(found[1]) * 1024, len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+class _Honest(threading.Thread):
+    """A client that does nothing wrong: its records must all be there, in order."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(name="honest", daemon=True)
+        self.count = 0
+        self.error: BaseException | None = None
+        self._address = address
+        self._must_stop = threading.Event()
+
+    def run(self) -> None:
+        try:
+            with WireClient(self._address) as client:
+                while not self._must_stop.wait(0.01):
+                    placed = client.produce(HONEST_TOPIC, batch_of([b"%d" % self.count]))
+                    assert placed.base_offset == self.count
+                    _, payload = client.fetch(HONEST_TOPIC, self.count)
+                    assert [batch.values() for batch in iter_batches(payload)] == [[b"%d" % self.count]]
+                    self.count += 1
+        except BaseException as error:
+            self.error = error
+
+    def stop(self) -> None:
+        self._must_stop.set()
+        self.join(30)

@@ -1,0 +1,60 @@
+"""Hostile frames harm nobody but their connection."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from faults.fuzzing.corpus import Parts, corpus, pack
+from faults.fuzzing.mutation import MUTATIONS, Mutation
+from faults.fuzzing.run import run
+from warmlog_protocol.connection import ServerConnection
+from warmlog_protocol.errors import RemoteProtocolError
+from warmlog_protocol.messages import APIS
+
+MIB = 2**20
+
+
+def read(connection: ServerConnection, data: bytes) -> int:
+    """How many requests `data` are."""
+    count, view = 0, memoryview(data)
+    while view:
+        room = connection.get_buffer()
+        taken = min(len(room), len(view))
+        room[:taken] = view[:taken]
+        view = view[taken:]
+        count += len(connection.received(taken))
+    return count
+
+
+def opened() -> ServerConnection:
+    connection = ServerConnection(max_frame_bytes=MIB, buffer_bytes=65_536)
+    connection.is_open = True
+    return connection
+
+
+def test_the_corpus_has_a_valid_request_of_every_api() -> None:
+    frames = [pack(parts) for parts in corpus()]
+    assert read(opened(), b"".join(frames)) == len(frames)
+    assert {parts.fields[0] for parts in corpus()} == set(APIS)
+
+
+@pytest.mark.parametrize("mutation", sorted(set(MUTATIONS), key=lambda mutation: mutation.__name__))
+def test_the_protocol_meets_mutations_with_requests_or_its_own_error(mutation: Mutation) -> None:
+    luck = Random(mutation.__name__)
+    requests: list[Parts] = corpus()
+    for _ in range(300):
+        frame = mutation(luck.choice(requests), luck)
+        try:
+            read(opened(), frame)
+        except RemoteProtocolError:
+            continue
+
+
+def test_a_broker_takes_no_harm_from_mutated_frames(tmp_path: Path) -> None:
+    outcome = run(tmp_path / "data", seed=3, frames=8000)
+    assert outcome.findings == [], str(outcome)
+    assert outcome.tally.frames == 8000
+    assert outcome.tally.answered > 1000
+    assert outcome.tally.closed > 1000
+    assert outcome.honest_records > 0
