@@ -107,7 +107,38 @@ OPTIONS: dict[str, Option] = {
         ),
         Option("minPartitions", "number", "", Use.READ, "at least so many tasks, unless there are fewer records"),
         Option("maxRecordsPerPartition", "number", "", Use.READ, "at most so many offsets a task"),
-        Option("includeHeaders", "boolean", "false", Use.READ, "whether there is a column headers"),
+        Option(
+            "includeHeaders",
+            "boolean",
+            "false",
+            Use.ALL,
+            "whether there is a column headers; in writing one is written unless this is false",
+        ),
+        Option("topic", "name", "", Use.WRITE, "where to write; comes before a column topic"),
+        Option(
+            "compression.type",
+            "codec",
+            "none",
+            Use.WRITE,
+            "none, gzip, snappy, lz4 or zstd",
+            aliases=("kafka.compression.type",),
+        ),
+        Option(
+            "batch.size",
+            "size",
+            "512k",
+            Use.WRITE,
+            "how large a batch of records becomes, within the topic's max.message.bytes",
+            aliases=("kafka.batch.size",),
+        ),
+        Option(
+            "delivery.timeout.ms",
+            "time",
+            "2m",
+            Use.WRITE,
+            "how long a task tries while nothing is acknowledged",
+            aliases=("kafka.delivery.timeout.ms",),
+        ),
     )
 }
 
@@ -115,11 +146,16 @@ EXPLAINED = {
     "path": "load() of format warmlog takes no path: name the topics with the option subscribe",
     "provider": "a table of format warmlog cannot be created, as Spark does not hand its options to the reader: "
     "CREATE TEMPORARY VIEW … USING warmlog OPTIONS (…) instead",
+    "kafka.acks": "records are always written with acks=all, and on disk when a task is done: leave out kafka.acks",
+    "kafka.enable.idempotence": "a task's attempt is always idempotent: leave out kafka.enable.idempotence",
     "kafka.group.id": "format warmlog reads without a consumer group: leave out kafka.group.id",
     "groupidprefix": "format warmlog reads without a consumer group: leave out groupIdPrefix",
 }
 """Options that do not exist, in lower case, and what to say of them. Spark itself adds `path` when `load` is given one,
 and `provider` in CREATE TABLE."""
+
+SPARKS_OWN = {"checkpointlocation": Use.WRITE}
+"""Options that are for Spark itself, in lower case, and when it hands them over nevertheless."""
 
 
 def describe_options() -> str:

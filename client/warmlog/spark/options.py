@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from warmlog.address import parse_addresses
 from warmlog.ranges.points import parse_duration_ms
-from warmlog.spark.option_table import EXPLAINED, OPTIONS, Option, Use
+from warmlog.spark.option_table import EXPLAINED, OPTIONS, SPARKS_OWN, Option, Use
 from warmlog_protocol.errors import InvalidConfig
 
 T = TypeVar("T")
@@ -103,6 +103,8 @@ def take_options(given: Mapping[str, str], use: Use) -> Given:
     texts: dict[str, str] = {}
     for name, value in sorted(given.items(), key=lambda item: item[0].lower() not in EXPLAINED):
         option = _BY_LOWER_CASE.get(name.lower())
+        if option is None and use & SPARKS_OWN.get(name.lower(), Use(0)):
+            continue
         if option is None:
             raise InvalidConfig(_unknown(name))
         if not option.use & use:

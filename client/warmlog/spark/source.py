@@ -19,9 +19,12 @@ from warmlog.spark.option_table import Use
 from warmlog.spark.options import take_options
 from warmlog.spark.read_options import ReadOptions, parse_read_options
 from warmlog.spark.schema import chosen_columns, default_schema
+from warmlog.spark.write_options import parse_write_options
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
+
+    from warmlog.spark.writer import WarmlogStreamWriter, WarmlogWriter
 
 
 class WarmlogDataSource(DataSource):  # type: ignore[misc]
@@ -35,6 +38,18 @@ class WarmlogDataSource(DataSource):  # type: ignore[misc]
     def schema(self) -> str:
         """The columns of a load() without a schema; InvalidConfig for options that cannot be used."""
         return default_schema(include_headers=take_options(self.options, Use.READ).boolean("includeHeaders"))
+
+    def writer(self, schema: Any, overwrite: bool) -> "WarmlogWriter":
+        """A writer of the columns in `schema`; asks the broker for the topic, so that a wrong name fails at once."""
+        from warmlog.spark.writer import batch_writer  # not in every process that looks up the format
+
+        return batch_writer(parse_write_options(self.options), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> "WarmlogStreamWriter":  # noqa: N802 - Spark's name
+        """A writer of the columns in `schema`, for one micro-batch or for its commit."""
+        from warmlog.spark.writer import stream_writer
+
+        return stream_writer(parse_write_options(self.options), schema, overwrite=overwrite)
 
     def reader(self, schema: Any) -> "WarmlogReader":
         """A reader of the columns in `schema`; InvalidConfig for options or columns that cannot be used."""

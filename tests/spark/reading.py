@@ -1,0 +1,33 @@
+"""What a topic holds, read by the plain client's own means, so that Spark is not checked against itself."""
+
+from broker_process import BrokerProcess
+from spark.topics import Stored
+from warmlog.blocking import BlockingCluster
+from warmlog_protocol.batch import iter_batches
+from warmlog_protocol.messages import LATEST_TIMESTAMP, FetchPartition, FetchRequest, FetchResponse
+
+FETCH_BYTES = 1024 * 1024
+
+
+def read_back(broker: BrokerProcess, topic: str) -> list[Stored]:
+    """Every record of a topic, in the order of partition and offset."""
+    stored: list[Stored] = []
+    with BlockingCluster(broker.address) as cluster:
+        for each in cluster.topics([topic])[topic].partitions:
+            end = cluster.list_offsets({(topic, each.partition): LATEST_TIMESTAMP})[topic, each.partition].offset
+            position = 0
+            while position < end:
+                wanted = FetchPartition(topic, each.partition, position, FETCH_BYTES)
+                connection = cluster.leader(topic, each.partition)
+                answer = connection.wait(connection.request(FetchRequest(500, 1, FETCH_BYTES, [wanted])))
+                assert isinstance(answer.result, FetchResponse)
+                for batch in iter_batches(answer.payload):
+                    time_type = int(batch.header.is_log_append_time)
+                    columns = (batch.keys(), batch.values(), batch.offsets(), batch.timestamps_ms(), batch.headers())
+                    stored += [
+                        Stored(key, value, topic, each.partition, offset, at_ms, time_type, tuple(headers))
+                        for key, value, offset, at_ms, headers in zip(*columns, strict=True)
+                        if offset >= position
+                    ]
+                    position = batch.next_offset
+    return stored

@@ -1,0 +1,278 @@
+"""`df.write.format("warmlog")` and `writeStream` in a real session, against a real broker.
+
+What is written is at least once: a task or micro-batch that Spark runs again writes again. Tests here make it do so.
+"""
+
+import os
+import shutil
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import TaskContext
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from broker_process import BrokerProcess
+from spark.reading import read_back
+from spark.topics import Stored, Topics
+from warmlog.blocking import BlockingCluster
+from warmlog.errors import ApiError, DeliveryTimeout
+from warmlog.partitioner import partition_of_key
+from warmlog.spark.write_options import WriteOptions
+from warmlog.spark.write_task import write_batches
+from warmlog_protocol.messages import LATEST_TIMESTAMP
+
+pytestmark = [  # PySpark leaves sockets of its own to the garbage collector
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+]
+
+WAIT_S = 60.0
+
+
+def write(frame: DataFrame, broker: BrokerProcess, **options: str) -> None:
+    frame.write.format("warmlog").option("bootstrap.servers", broker.address).options(**options).mode("append").save()
+
+
+def values_of(stored: list[Stored]) -> Counter[bytes | None]:
+    return Counter(record.value for record in stored)
+
+
+def test_every_column_arrives_and_keys_choose_the_partition_that_the_producer_chooses(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics
+) -> None:
+    topics.create("columns", partitions=5)
+    frame = spark.range(3_000).selectExpr(
+        "if(id % 7 = 0, null, concat('key-', id % 100)) as key",
+        "if(id % 11 = 0, null, cast(id as string)) as value",
+        "if(id % 3 = 0, array(named_struct('key', 'h', 'value', cast(cast(id as string) as binary))), null) as headers",
+        "if(id % 5 = 0, cast(id % 4 as int), null) as partition",
+        "timestamp_millis(1700000000000 + id) as timestamp",
+    )
+    write(frame.repartition(3), broker, topic="columns", **{"compression.type": "lz4", "batch.size": "16k"})
+    found = read_back(broker, "columns")
+    expected = []
+    for number in range(3_000):
+        key = None if number % 7 == 0 else b"key-%d" % (number % 100)
+        chosen = number % 4 if number % 5 == 0 else partition_of_key(key, 5) if key else None
+        value = None if number % 11 == 0 else b"%d" % number
+        headers = (("h", b"%d" % number),) if number % 3 == 0 else ()
+        expected.append((chosen, key, value, 1_700_000_000_000 + number, headers))
+    by_time = {record.timestamp_ms: record for record in found}
+    assert len(found) == len(by_time) == 3_000
+    for chosen, key, value, timestamp_ms, headers in expected:
+        record = by_time[timestamp_ms]
+        assert (record.key, record.value, record.headers) == (key, value, headers)
+        assert chosen is None or record.partition == chosen
+
+
+def test_rows_name_their_topics_and_without_a_timestamp_get_the_time_of_writing(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics
+) -> None:
+    topics.create("left"), topics.create("right", partitions=2)
+    before_ms = time.time_ns() // 1_000_000
+    frame = spark.range(100).selectExpr("if(id % 2 = 0, 'left', 'right') as topic", "cast(id as string) as value")
+    write(frame, broker)
+    assert values_of(read_back(broker, "left")) == Counter(b"%d" % number for number in range(0, 100, 2))
+    assert values_of(read_back(broker, "right")) == Counter(b"%d" % number for number in range(1, 100, 2))
+    assert all(before_ms <= record.timestamp_ms <= time.time_ns() // 1_000_000 for record in read_back(broker, "left"))
+
+
+def test_a_topic_that_was_read_can_be_written_as_it_is(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics
+) -> None:
+    topics.create("source", partitions=2), topics.create("copy", partitions=2)
+    write(spark.range(500).selectExpr("cast(id as string) key", "cast(id as string) value"), broker, topic="source")
+    reader = spark.read.format("warmlog").option("bootstrap.servers", broker.address).option("subscribe", "source")
+    write(reader.load(), broker, topic="copy")
+    copied = [record._replace(topic="source") for record in read_back(broker, "copy")]
+    assert copied == read_back(broker, "source")
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        (["cast(id as string) as vaule"], {"topic": "refused"}, "column vaule cannot be written: did you mean value?"),
+        (["cast(id as string) as value"], {"topic": "nowhere"}, "topic nowhere does not exist: create it first"),
+        (["cast(id as string) as value"], {}, "where to write? Give the option topic, or a column topic"),
+        (["cast(id as string) as value"], {"tpoic": "refused"}, "has no option tpoic: did you mean topic?"),
+        (["'v' as value", "7 as partition"], {"topic": "refused"}, "topic refused has partitions 0 to 0, not 7"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_in_words(
+    spark: SparkSession,
+    broker: BrokerProcess,
+    refused: str,
+    columns: list[str],
+    options: dict[str, str],
+    message: str,
+) -> None:
+    with pytest.raises(PySparkException) as caught:
+        write(spark.range(1).selectExpr(*columns), broker, **options)
+    assert message in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def refused(topics: Topics) -> str:
+    return topics.create("refused")
+
+
+def test_modes_other_than_append_are_refused_in_words(spark: SparkSession, broker: BrokerProcess, refused: str) -> None:
+    frame = spark.range(1).selectExpr("'v' as value")
+    writer = frame.write.format("warmlog").options(topic="refused", **{"bootstrap.servers": broker.address})
+    with pytest.raises(AnalysisException, match=r"a log is only appended to: write with .mode\(\"append\"\)"):
+        writer.mode("overwrite").save()
+    for mode in ("ignore", "error"):
+        with pytest.raises(AnalysisException, match=r'Please use either the "Append" or "Overwrite" mode'):
+            writer.mode(mode).save()
+
+
+def test_a_task_that_is_killed_and_run_again_writes_its_records_again_and_no_other_task_does(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics
+) -> None:
+    """At least once, as promised. Where exactly once is built, this is the test that changes."""
+    topics.create("killed", partitions=2)
+    address = broker.address
+
+    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        number = context.partitionId()
+        for start in range(0, 20_000, 1_000):
+            values = [b"%d-%0100d" % (number, value) for value in range(start, start + 1_000)]
+            yield pa.RecordBatch.from_pydict(
+                {"value": values, "partition": pa.array([number] * 1_000, pa.int32())},
+            )
+        if number == 1 and context.attemptNumber() == 0:
+            with BlockingCluster(address) as cluster:
+                while not cluster.list_offsets({("killed", 1): LATEST_TIMESTAMP})["killed", 1].offset:
+                    time.sleep(0.05)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    frame = spark.range(0, 2, 1, 2).mapInArrow(rows, "value binary, partition int")
+    write(frame, broker, topic="killed", **{"batch.size": "64k"})
+    found = values_of(read_back(broker, "killed"))
+    assert set(found) == {b"%d-%0100d" % (number, value) for number in range(2) for value in range(20_000)}
+    again = {value for value, count in found.items() if count > 1}
+    assert again
+    assert all(value is not None and value.startswith(b"1-") for value in again)
+    assert max(found.values()) == 2
+
+
+def test_a_broker_killed_and_started_again_while_a_task_writes_costs_nothing_and_repeats_nothing(
+    tmp_path: Path,
+) -> None:
+    with BrokerProcess(tmp_path) as broker, Topics(broker.host, broker.port) as topics:
+        topics.create("steady", partitions=3)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for start in range(0, 60_000, 1_000):
+                values = [b"%0100d" % value for value in range(start, start + 1_000)]
+                yield pa.RecordBatch.from_pydict({"value": values})
+                if start in (20_000, 40_000):
+                    broker.kill()
+                    broker.start()
+
+        written = write_batches(batches(), {"value": 0}, WriteOptions((broker.address,), "steady", batch_bytes=64_000))
+        assert written.records == 60_000
+        assert values_of(read_back(broker, "steady")) == Counter(b"%0100d" % value for value in range(60_000))
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ({"value": [b"x" * 2_000_000], "topic": ["refused"]}, r"larger than max.message.bytes="),
+        ({"value": [b"x"], "topic": pa.array([None], pa.string())}, "a row has null in the column topic"),
+        ({"value": [b"x", b"y"], "topic": ["refused", "nowhere"]}, "topic nowhere does not exist: create it first"),
+    ],
+)
+def test_rows_that_cannot_be_written_are_errors_of_the_task(
+    broker: BrokerProcess, refused: str, rows: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ApiError, match=message):
+        write_batches(
+            iter([pa.RecordBatch.from_pydict(rows)]), {"value": 0, "topic": 1}, WriteOptions((broker.address,))
+        )
+
+
+def test_a_broker_that_stays_away_is_an_error_that_names_the_partition(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        with Topics(broker.host, broker.port) as topics:
+            topics.create("gone")
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield pa.RecordBatch.from_pydict({"value": [b"a"]})
+            broker.kill()
+
+        options = WriteOptions((broker.address,), "gone", delivery_timeout_ms=300)
+        with pytest.raises(DeliveryTimeout, match=r"gone-0: nothing was acknowledged for .*is the broker running"):
+            write_batches(batches(), {"value": 0}, options)
+
+
+# --- streams ----------------------------------------------------------------------------------------------------------
+
+
+def start_stream(
+    spark: SparkSession, broker: BrokerProcess, topic: str, checkpoint: Path, **options: Any
+) -> StreamingQuery:
+    """100 numbers in each micro-batch, the same ones whenever it is run again."""
+    source = spark.readStream.format("rate-micro-batch").options(rowsPerBatch="100", numPartitions="2").load()
+    writer = source.selectExpr("cast(value as string) as value").writeStream.format("warmlog").options(topic=topic)
+    writer = writer.option("bootstrap.servers", broker.address).option("checkpointLocation", str(checkpoint))
+    return writer.options(**options).trigger(processingTime="100 milliseconds").start()
+
+
+def run_until(query: StreamingQuery, committed: Path) -> None:
+    """Stops the query once the micro-batch of that commit file is done."""
+    deadline = time.monotonic() + WAIT_S
+    while not committed.exists():
+        assert query.exception() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    query.stop()
+
+
+def test_a_stream_writes_and_a_micro_batch_that_is_run_again_writes_again(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path
+) -> None:
+    """At least once, as promised. Where exactly once is built, this is the test that changes."""
+    topics.create("stream", partitions=2)
+    commits = tmp_path / "commits"
+    run_until(start_stream(spark, broker, "stream", tmp_path), commits / "2")
+    done = sorted(int(path.name) for path in commits.iterdir() if path.name.isdigit())
+    found = values_of(read_back(broker, "stream"))
+    assert {b"%d" % number for number in range(100 * len(done))} <= set(found)
+    twice = {value for value, count in found.items() if count > 1}
+    assert not twice & {b"%d" % number for number in range(100 * len(done))}
+
+    last = done[-1]
+    for path in (commits / str(last), commits / f".{last}.crc"):
+        path.unlink(missing_ok=True)
+    for name in (str(last + 1), f".{last + 1}.crc"):  # planned, not done when the query was stopped
+        (tmp_path / "offsets" / name).unlink(missing_ok=True)
+    run_until(start_stream(spark, broker, "stream", tmp_path), commits / str(last))
+    found = values_of(read_back(broker, "stream"))
+    again = {b"%d" % number for number in range(100 * last, 100 * last + 100)}
+    assert all(found[value] == 2 for value in again)
+    assert all(found[b"%d" % number] == 1 for number in range(100 * last))
+    shutil.rmtree(tmp_path)
+
+
+def test_a_stream_that_would_overwrite_is_refused_in_words(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path
+) -> None:
+    source = spark.readStream.format("rate-micro-batch").options(rowsPerBatch="10").load()
+    counts = source.groupBy("value").count().selectExpr("cast(value as string) as value")
+    writer = counts.writeStream.format("warmlog").options(topic=topics.create("complete")).outputMode("complete")
+    writer = writer.option("bootstrap.servers", broker.address).option("checkpointLocation", str(tmp_path))
+    query = writer.start()
+    with pytest.raises(PySparkException, match=r"a log is only appended to: write with \.outputMode"):
+        query.awaitTermination(WAIT_S)
