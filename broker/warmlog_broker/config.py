@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from warmlog_broker.log.config import MAX_INT32, TOPIC_SETTINGS, LogConfig, Setting, SettingValue
+from warmlog_broker.log.index_search import WARM_BYTES
 from warmlog_protocol.errors import InvalidConfig
 
 ENVIRONMENT_PREFIX = "WARMLOG_"
@@ -100,6 +101,23 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         "ms",
         "How soon after a flush its recovery points are written down.",
     ),
+    _integer(
+        "index.warm.bytes",
+        WARM_BYTES,
+        "bytes",
+        "The end of each active index that is kept in memory, so that lookups in idle topics are fast, too; 0: off.",
+        minimum=0,
+        maximum=64 * MIB,
+    ),
+    _integer("index.warm.interval.ms", 5 * SECOND_MS, "ms", "How often these bytes are read."),
+    _integer(
+        "index.warm.max.bytes",
+        256 * MIB,
+        "bytes",
+        "The most that is kept in memory that way, over all indexes.",
+        minimum=0,
+        maximum=2**40,
+    ),
     # topics
     _integer("num.partitions", 1, "partitions", "Partitions of a new topic that does not say how many."),
     _integer("max.partitions.per.topic", 1000, "partitions", "The most partitions that one topic may have."),
@@ -161,6 +179,9 @@ class BrokerConfig:
     num_recovery_threads: int = _default("num.recovery.threads")
     max_open_files: int = _default("max.open.files")
     log_flush_offset_checkpoint_interval_ms: int = _default("log.flush.offset.checkpoint.interval.ms")
+    index_warm_bytes: int = _default("index.warm.bytes")
+    index_warm_interval_ms: int = _default("index.warm.interval.ms")
+    index_warm_max_bytes: int = _default("index.warm.max.bytes")
     num_partitions: int = _default("num.partitions")
     max_partitions_per_topic: int = _default("max.partitions.per.topic")
     max_partitions: int = _default("max.partitions")

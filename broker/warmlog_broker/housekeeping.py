@@ -19,6 +19,7 @@ from warmlog_broker.log.retention import run_deletions
 from warmlog_broker.outbox import Outbox
 from warmlog_broker.partition import Partition
 from warmlog_broker.topics import Topics
+from warmlog_broker.warm_indexes import WarmIndexes
 from warmlog_protocol.errors import StorageError
 
 FIRST_RETENTION_MS = 30_000
@@ -26,7 +27,7 @@ FIRST_RETENTION_MS = 30_000
 UNLINK_INTERVAL_MS = 500
 PARTITIONS_A_TURN = 16
 
-Duty = Callable[[], Coroutine[Any, Any, None]]
+Duty = Callable[[], Coroutine[Any, Any, object]]
 
 _log = logging.getLogger(__name__)
 
@@ -52,6 +53,7 @@ class Housekeeping:
         self._doomed = doomed
         self._outbox = outbox
         self._threads = threads
+        self._warm_indexes = WarmIndexes(config, topics, threads)
         self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[None]] = []
         self._unlinking: dict[Partition, None] = {}
@@ -64,6 +66,8 @@ class Housekeeping:
         self._begin(self.unlink_due, UNLINK_INTERVAL_MS)
         self._begin(self.expire_producers, config.producer_id_expiration_check_interval_ms)
         self._begin(self.write_checkpoints, config.log_flush_offset_checkpoint_interval_ms)
+        if config.index_warm_bytes:
+            self._begin(self._warm_indexes.keep, config.index_warm_interval_ms)
 
     async def stop(self) -> None:
         """Ends all duties; one that is under way is finished first."""

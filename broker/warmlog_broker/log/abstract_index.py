@@ -136,8 +136,18 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         return self._entries * self.entry_bytes
 
     @property
+    def written_bytes(self) -> int:
+        """Of the entries that are in the file already."""
+        return self._written * self.entry_bytes
+
+    @property
     def file_bytes(self) -> int:
         return self._file_bytes
+
+    @property
+    def mapped(self) -> mmap.mmap | None:
+        """The map, if there is one now, for `madvise`. The owner may close it at any time: others must not read it."""
+        return self._map if isinstance(self._map, mmap.mmap) else None
 
     def can_append_offset(self, offset: int) -> bool:
         """Whether `offset` can be put relative to the base offset."""

@@ -39,6 +39,11 @@ class LazyIndex(Generic[Index]):
         """The index if it has been opened, without opening it."""
         return self._index
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed or deleted, for good."""
+        return self._is_closed
+
     def get(self) -> Index:
         """The index, opened (and created) now if it has not been. ClosedFile after `close` and `delete`."""
         index = self._index

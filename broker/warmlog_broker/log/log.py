@@ -27,8 +27,10 @@ from warmlog_broker.log.directory import NEVER_STORED, CleanEnd, LogOffsets, Sto
 from warmlog_broker.log.duplicates import find_duplicate
 from warmlog_broker.log.flush import FlushPlan
 from warmlog_broker.log.leader_epochs import EpochEnd
+from warmlog_broker.log.lazy_index import LazyIndex
 from warmlog_broker.log.loading import LoadedLog, LoadRequest, SegmentFactory, load_log
 from warmlog_broker.log.local_log import LocalLog
+from warmlog_broker.log.offset_index import OffsetIndex
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
 from warmlog_broker.log.open_files import OpenFiles
 from warmlog_broker.log.producer_state import RememberedBatch
@@ -38,6 +40,7 @@ from warmlog_broker.log.rolling import is_overdue, should_roll
 from warmlog_broker.log.segment import LogSegment, TimestampAndOffset
 from warmlog_broker.log.shortage import is_shortage
 from warmlog_broker.log.splitting import Stretch, find_stretches
+from warmlog_broker.log.time_index import TimeIndex
 from warmlog_broker.log.topic_partition import TopicPartition
 from warmlog_broker.log.truncation import LogTruncation
 from warmlog_broker.log.truncation_file import believe
@@ -184,6 +187,12 @@ class Log:
     @property
     def active_segment_bytes(self) -> int:
         return self._local.active.size_bytes
+
+    @property
+    def active_indexes(self) -> tuple[LazyIndex[OffsetIndex], LazyIndex[TimeIndex]]:
+        """Of the active segment: what the warm keeper looks after."""
+        indexes = self._local.active.indexes
+        return indexes.offset, indexes.time
 
     @property
     def failure(self) -> str:
