@@ -26,8 +26,8 @@ from warmlog_broker.log.config import LogConfig
 from warmlog_broker.log.directory import NEVER_STORED, CleanEnd, LogOffsets, StoredState
 from warmlog_broker.log.duplicates import find_duplicate
 from warmlog_broker.log.flush import FlushPlan
-from warmlog_broker.log.leader_epochs import EpochEnd
 from warmlog_broker.log.lazy_index import LazyIndex
+from warmlog_broker.log.leader_epochs import EpochEnd
 from warmlog_broker.log.loading import LoadedLog, LoadRequest, SegmentFactory, load_log
 from warmlog_broker.log.local_log import LocalLog
 from warmlog_broker.log.offset_index import OffsetIndex
