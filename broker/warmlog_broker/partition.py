@@ -10,11 +10,12 @@ from collections import deque
 from collections.abc import Collection
 from typing import Protocol
 
+from warmlog_broker.log.appending import AppendInfo
 from warmlog_broker.log.bounds import ReadBound
 from warmlog_broker.log.config import LogConfig
 from warmlog_broker.log.directory import LogOffsets
 from warmlog_broker.log.flush import FlushPlan
-from warmlog_broker.log.log import AppendInfo, Log
+from warmlog_broker.log.log import Log
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
 from warmlog_broker.log.topic_partition import TopicPartition
 from warmlog_broker.log.validation import check_batch

@@ -44,6 +44,7 @@ class ErrorCode(IntEnum):
     DUPLICATE_SEQUENCE_NUMBER = 46
     INVALID_PRODUCER_EPOCH = 47
     INVALID_TXN_STATE = 48
+    TRANSACTION_COORDINATOR_FENCED = 52
     KAFKA_STORAGE_ERROR = 56
     UNKNOWN_PRODUCER_ID = 59
     FENCED_LEADER_EPOCH = 74
@@ -211,6 +212,12 @@ class InvalidTxnState(ApiError):
     """A batch does not fit the state of its producer's transaction."""
 
     code = ErrorCode.INVALID_TXN_STATE
+
+
+class TransactionCoordinatorFenced(ApiError):
+    """A newer coordinator has ended a transaction of this producer."""
+
+    code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
 
 
 class StorageError(ApiError):

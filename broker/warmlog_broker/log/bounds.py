@@ -45,8 +45,11 @@ class Bounds:
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it, readers that want only committed records may read: no transaction that began below it is open."""
-        unstable = self._producers.first_unstable_offset
+        """Below it, readers that want only committed records may read: no transaction that began below it is open.
+
+        Nor is one that is over by a marker at or above the high watermark. Raising the log start raises it too.
+        """
+        unstable = self._producers.transactions.first_unstable_offset(self.high_watermark.offset)
         if unstable is None:
             return self.high_watermark.offset
         return min(self.high_watermark.offset, max(unstable, self.log_start_offset))

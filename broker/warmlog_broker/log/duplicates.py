@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from warmlog_broker.log.producer_state import ForgottenSequence, ProducerStates, RememberedBatch
 from warmlog_broker.log.segments import LogSegments
+from warmlog_broker.log.transaction_guards import NO_GUARD, VerificationGuard
 from warmlog_protocol.batch.header import BatchHeader
 from warmlog_protocol.errors import CorruptBatch, DuplicateSequence, OutOfOrderSequence
 
@@ -19,7 +20,11 @@ _FIRST_STEP_OFFSETS = 1024
 
 
 def find_duplicate(
-    producers: ProducerStates, header: BatchHeader, segments: LogSegments, log_start_offset: int
+    producers: ProducerStates,
+    header: BatchHeader,
+    segments: LogSegments,
+    log_start_offset: int,
+    guard: VerificationGuard = NO_GUARD,
 ) -> RememberedBatch | None:
     """The batch that `header` repeats; None when it may be appended. Raises what `ProducerStates.check` raises.
 
@@ -27,7 +32,7 @@ def find_duplicate(
     as success. Where it can never have been appended that would lose it, so then it is OutOfOrderSequence.
     """
     try:
-        return producers.check(header)
+        return producers.check(header, guard)
     except ForgottenSequence as error:
         found, is_exhaustive = find_appended(segments, header, error.newest_first_offset, log_start_offset)
         if found is not None:

@@ -10,21 +10,20 @@ whatever else there is stay where they are.
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import randbelow
 from uuid import UUID
 
-from warmlog_broker.log.batch_scan import DamagedLog
 from warmlog_broker.log.checkpoints import pack_partition_metadata, read_epochs, read_partition_metadata, replace_file
 from warmlog_broker.log.config import LogConfig
-from warmlog_broker.log.damage import Damage, find_behind_damage
 from warmlog_broker.log.directory import CleanEnd, StoredState
 from warmlog_broker.log.file_records import PRIVATE_SUFFIX
 from warmlog_broker.log.flush import EPOCHS_NAME
 from warmlog_broker.log.leader_epochs import LeaderEpochs
 from warmlog_broker.log.open_files import OpenFiles
+from warmlog_broker.log.producer_replay import restore_producers, walk_batches
 from warmlog_broker.log.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from warmlog_broker.log.producer_snapshots import ProducerSnapshots
 from warmlog_broker.log.producer_state import ProducerStates
@@ -33,18 +32,14 @@ from warmlog_broker.log.segment import LogSegment, SegmentConfig
 from warmlog_broker.log.segment_files import REBUILT_SUFFIX
 from warmlog_broker.log.segments import LogSegments
 from warmlog_broker.log.truncation_file import Truncation
-from warmlog_protocol.batch import read_batch
-from warmlog_protocol.batch.header import BatchHeader
-from warmlog_protocol.errors import CorruptBatch, InconsistentTopicId, StorageError
+from warmlog_protocol.errors import InconsistentTopicId, StorageError
 
 logger = logging.getLogger(__name__)
 
 METADATA_NAME = "partition.metadata"
 LOG_SUFFIX = ".log"
 INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
-LEFTOVER_SUFFIXES = (".deleted", ".cleaned", PRIVATE_SUFFIX, REBUILT_SUFFIX)
-SNAPSHOTS_KEPT_AT_BASES = 2
-"""Snapshots that are missing at the bases of this many last segments are taken again when the log is replayed."""
+LEFTOVER_SUFFIXES = (".deleted", ".cleaned", ".txnindex.tmp", PRIVATE_SUFFIX, REBUILT_SUFFIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,8 +324,8 @@ def _restore_epochs(loaded: LoadedLog, are_lost: bool, max_epoch: int | None) ->
     if are_lost and loaded.segments.size_bytes:
         logger.warning("%s is collected from the batches", loaded.snapshots.directory / EPOCHS_NAME)
         epochs.clear()
-        batches = _walk(loaded.segments, loaded.log_start_offset, loaded.log_end_offset, loaded.report.damage)
-        for _, header, _ in batches:
+        end_offset, damage = loaded.log_end_offset, loaded.report.damage
+        for _, header, _ in walk_batches(loaded.segments, loaded.log_start_offset, end_offset, damage):
             epochs.learn(header.partition_leader_epoch, header.base_offset, max_epoch)
     epochs.truncate_from_start(loaded.log_start_offset)
     epochs.truncate_from_end(loaded.log_end_offset)
@@ -348,68 +343,3 @@ def _restore_producers(loaded: LoadedLog, now_ms: int) -> None:
         )
         loaded.report.rebuilt.append(reason)
         logger.warning("%s: %s", snapshots.directory, reason)
-
-
-def restore_producers(
-    states: ProducerStates,
-    snapshots: ProducerSnapshots,
-    segments: LogSegments,
-    end_offset: int,
-    *,
-    damage: Sequence[Damage],
-    now_ms: int,
-) -> bool:
-    """Makes `states` what they are at `end_offset`: the newest intact snapshot, and the batches after it.
-
-    Snapshots that do not fit the segments are removed. False when no batch had to be read.
-    """
-    bases = segments.base_offsets
-    snapshots.remove_outside(bases[0], end_offset)
-    snapshots.remove_strays(bases)
-    snapshots.load_newest(states, first_offset=bases[0], at_most=end_offset, now_ms=now_ms)
-    if states.end_offset == end_offset:
-        return False
-    bases_without_snapshot = [base for base in bases[-SNAPSHOTS_KEPT_AT_BASES:] if base > states.end_offset]
-    for segment, header, position in _walk(segments, states.end_offset, end_offset, damage):
-        while bases_without_snapshot and bases_without_snapshot[0] <= header.base_offset:
-            states.end_offset = bases_without_snapshot.pop(0)
-            snapshots.take(states, sync=False)
-        if header.is_control:
-            _replay_marker(states, segment, header, position, now_ms)
-        else:
-            states.replay(header, now_ms)
-    states.end_offset = end_offset
-    return True
-
-
-def _replay_marker(
-    states: ProducerStates, segment: LogSegment, header: BatchHeader, position: int, now_ms: int
-) -> None:
-    """The end of a transaction, in a log that Kafka wrote. Other control batches concern no producer."""
-    batch = read_batch(segment.records.read(position, header.size_bytes))
-    try:
-        control_type = batch.control_type
-        if control_type is not None and control_type.is_end_txn:
-            states.replay_marker(header, batch.end_txn_marker().coordinator_epoch, now_ms)
-    except CorruptBatch as error:
-        logger.warning("%s, position %d: a control batch that says nothing: %s", segment.path, position, error)
-
-
-def _walk(
-    segments: LogSegments, from_offset: int, log_end_offset: int, damage: Sequence[Damage]
-) -> Iterator[tuple[LogSegment, BatchHeader, int]]:
-    """(segment, header, position) of each batch with offsets from `from_offset` on, without what is damaged."""
-    damaged = {(place.path, place.position) for place in damage}
-    for segment in segments.values(from_offset, log_end_offset + 1):
-        end_offset = segment.base_offset
-        position: int | None = 0
-        while position is not None:
-            try:
-                for header, at in segment.records.batches(position):
-                    end_offset = header.next_offset
-                    if header.last_offset >= from_offset and (segment.path, at) not in damaged:
-                        yield segment, header, at
-                position = None
-            except DamagedLog as error:
-                behind = find_behind_damage(segment.records, error.position, end_offset, log_end_offset)
-                position = behind[0] if behind else None

@@ -22,6 +22,7 @@ from warmlog_broker.log.segment import LogSegment
 from warmlog_broker.log.segment_files import KINDS, segment_file_name
 from warmlog_broker.log.shortage import is_shortage
 from warmlog_broker.log.topic_partition import TopicPartition, deleted_directory_name
+from warmlog_broker.log.transaction_recovery import settle_transaction_index
 from warmlog_protocol.errors import StorageError
 
 logger = logging.getLogger(__name__)
@@ -75,6 +76,11 @@ class LocalLog:
         """`offset` with the place of the batch that holds it; message-only when that cannot be found."""
         return self.end if offset == self.log_end_offset else locate(self.segments, offset)
 
+    def settle_transactions(self, segment: LogSegment, now_ms: int = 0) -> None:
+        """To be called before the transaction index of a segment is used; OSError when the disk refuses."""
+        if not segment.transactions.is_settled:
+            settle_transaction_index(segment, self.segments, self.snapshots, damage=self.damage, now_ms=now_ms)
+
     # Failing
 
     def check_online(self) -> None:
@@ -99,6 +105,22 @@ class LocalLog:
         if is_fatal or not is_shortage(error):
             self.fail(reason)
         return StorageError(reason)
+
+    def take_back(self, first_offset: int, error: OSError, now_ms: int) -> StorageError:
+        """The error to raise when what must go with the last batch, at `first_offset`, could not be written.
+
+        The log end has moved behind that batch, so nothing can be written over it (KAFKA-7866). Where the disk is
+        merely full the batch is cut off again, and the log ends as before; otherwise the log is offline.
+        """
+        if is_shortage(error):
+            try:
+                self.active.truncate_to(first_offset, now_ms)
+            except OSError as second_error:
+                error = second_error
+            else:
+                self.log_end_offset = first_offset
+                return self.write_error("append", error)
+        return self.write_error("append", error, is_fatal=True)
 
     # Rolling
 

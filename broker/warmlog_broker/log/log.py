@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from secrets import randbelow
-from typing import NamedTuple, Self
+from typing import Self
 from uuid import UUID
 
+from warmlog_broker.log.appending import AppendInfo, LogAppends
 from warmlog_broker.log.bounds import Bounds, ReadBound
 from warmlog_broker.log.config import LogConfig
 from warmlog_broker.log.directory import NEVER_STORED, CleanEnd, LogOffsets, StoredState
-from warmlog_broker.log.duplicates import find_duplicate
 from warmlog_broker.log.flush import FlushPlan
 from warmlog_broker.log.lazy_index import LazyIndex
 from warmlog_broker.log.leader_epochs import EpochEnd
@@ -33,35 +33,24 @@ from warmlog_broker.log.local_log import LocalLog
 from warmlog_broker.log.offset_index import OffsetIndex
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
 from warmlog_broker.log.open_files import OpenFiles
-from warmlog_broker.log.producer_state import RememberedBatch
-from warmlog_broker.log.reading import FetchData, find_by_timestamp, find_max_timestamp, read_segments
+from warmlog_broker.log.reading import FetchData, aborted_in, find_by_timestamp, find_max_timestamp, read_segments
 from warmlog_broker.log.retention import deletable_segments
-from warmlog_broker.log.rolling import is_overdue, should_roll
+from warmlog_broker.log.rolling import is_overdue
 from warmlog_broker.log.segment import LogSegment, TimestampAndOffset
 from warmlog_broker.log.shortage import is_shortage
 from warmlog_broker.log.splitting import Stretch, find_stretches
 from warmlog_broker.log.time_index import TimeIndex
 from warmlog_broker.log.topic_partition import TopicPartition
+from warmlog_broker.log.transaction_guards import NO_GUARD, VerificationGuard
 from warmlog_broker.log.truncation import LogTruncation
 from warmlog_broker.log.truncation_file import believe
-from warmlog_broker.log.validation import CheckedBatch, check_fits_segment, check_timestamps, stamp
-from warmlog_protocol.batch.header import CRC_START, NO_TIMESTAMP, placement_prefix
-from warmlog_protocol.errors import CorruptBatch, FencedLeaderEpoch, OffsetOutOfRange, PolicyViolation, StorageError
+from warmlog_broker.log.validation import CheckedBatch
+from warmlog_protocol.batch import ControlType, EndTxnMarker
+from warmlog_protocol.batch.header import NO_TIMESTAMP
+from warmlog_protocol.errors import CorruptBatch, OffsetOutOfRange, PolicyViolation, StorageError
 from warmlog_protocol.messages import HIGH_WATERMARK
 
 logger = logging.getLogger(__name__)
-
-_new_tuple = tuple.__new__  # a third of the time that a NamedTuple takes, at each append
-
-
-class AppendInfo(NamedTuple):
-    """Where a batch lies in the log. `append_time_ms` is -1 unless the topic takes the time of appending."""
-
-    first_offset: int
-    last_offset: int
-    append_time_ms: int
-    log_start_offset: int
-    is_duplicate: bool
 
 
 class Log:
@@ -79,7 +68,7 @@ class Log:
         self._local = LocalLog(key, factory, loaded)
         self._bounds = Bounds(self._local, loaded.producers, loaded.log_start_offset)
         self._truncation = LogTruncation(self._local, self._bounds, loaded.epochs, loaded.producers, loaded.truncation)
-        self._last_append_time_ms = NO_TIMESTAMP
+        self._appends = LogAppends(self._local, self._bounds, self.epochs, self.producers)
 
     @classmethod
     def open(
@@ -249,75 +238,45 @@ class Log:
 
     # Appending
 
-    def append_as_leader(self, batch: CheckedBatch, *, leader_epoch: int, now_ms: int) -> AppendInfo:
+    def append_as_leader(
+        self, batch: CheckedBatch, *, leader_epoch: int, now_ms: int, guard: VerificationGuard = NO_GUARD
+    ) -> AppendInfo:
         """Appends a client's batch that `check_batch` has passed. It is not durable on return: see `prepare_flush`.
 
-        A batch that its producer sent before is not appended again: the answer says where it lies. Raises
-        InvalidTimestamp, RecordListTooLarge, OutOfOrderSequence, DuplicateSequence (appended before, too long ago to
-        say where), InvalidProducerEpoch, InvalidTxnState, FencedLeaderEpoch (the log has seen a newer leader), or
-        StorageError. None of them leaves anything behind.
+        A batch that its producer sent before is not appended again: the answer says where it lies. A transactional one
+        needs `guard` (see `start_verification`) unless its transaction is open. Raises InvalidTimestamp,
+        RecordListTooLarge, OutOfOrderSequence, DuplicateSequence (appended before, too long ago to say where),
+        InvalidProducerEpoch, InvalidTxnState, FencedLeaderEpoch (the log has seen a newer leader), or StorageError.
+        None of them leaves anything behind.
         """
-        local = self._local
-        if local.failure:
-            raise local.offline()
-        header, covered = batch
-        config = self.config
-        has_producer = header.producer_id >= 0
-        if has_producer:
-            duplicate = find_duplicate(self.producers, header, local.segments, self._bounds.log_start_offset)
-            if duplicate is not None:
-                return self._original(duplicate)
-        append_time_ms = NO_TIMESTAMP
-        if config.takes_append_time:
-            append_time_ms = self._last_append_time_ms = max(now_ms, self._last_append_time_ms)
-            header, covered = stamp(batch, append_time_ms)
-        else:
-            check_timestamps(header, config, now_ms)
+        return self._appends.append_as_leader(batch, leader_epoch, now_ms, guard)
 
-        first_offset = local.log_end_offset
-        last_offset = first_offset + header.last_offset_delta
-        size_bytes = CRC_START + len(covered)
-        segment = self._segment_for(size_bytes, last_offset, header.max_timestamp_ms, now_ms)
-        if leader_epoch < self.epochs.latest_epoch:
-            raise FencedLeaderEpoch(
-                f"{self.key.directory_name}: {leader_epoch} is older than {self.epochs.latest_epoch}"
-            )
-        prefix = placement_prefix(header, first_offset, leader_epoch)
-        try:
-            position = segment.append(last_offset, header.max_timestamp_ms, last_offset, prefix, covered)
-        except OSError as error:
-            raise local.write_error("append", error) from error
-        local.log_end_offset = last_offset + 1
-        if leader_epoch != self.epochs.latest_epoch:
-            self.epochs.assign(leader_epoch, first_offset)
-        if has_producer:
-            self.producers.update(header, first_offset, now_ms)
-        if config.write_caching:
-            end = (last_offset + 1, segment.base_offset, position + size_bytes)
-            self._bounds.high_watermark = _new_tuple(LogOffsetMetadata, end)
-        log_start_offset = self._bounds.log_start_offset
-        return _new_tuple(AppendInfo, (first_offset, last_offset, append_time_ms, log_start_offset, False))
+    def append_end_transaction(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        control_type: ControlType,
+        coordinator_epoch: int,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> AppendInfo:
+        """Appends the marker with which a coordinator ends a producer's transaction: ControlType.COMMIT or ABORT.
 
-    def _original(self, batch: RememberedBatch) -> AppendInfo:
-        append_time_ms = batch.timestamp_ms if self.config.takes_append_time else NO_TIMESTAMP
-        return AppendInfo(batch.first_offset, batch.last_offset, append_time_ms, self._bounds.log_start_offset, True)
+        It is appended also where the producer has none open, for a coordinator may have to repeat it. Not durable on
+        return. Raises InvalidProducerEpoch, TransactionCoordinatorFenced (a newer coordinator has written a marker),
+        FencedLeaderEpoch or StorageError; none of them leaves anything behind, but for a disk that fails: then the log
+        is offline, and the transaction as it was.
+        """
+        marker = EndTxnMarker(control_type, coordinator_epoch)
+        return self._appends.append_end_transaction(producer_id, producer_epoch, marker, leader_epoch, now_ms)
 
-    def _segment_for(self, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int) -> LogSegment:
-        """The active segment, a new one if the batch must not go into the one that was."""
-        config = self.config
-        check_fits_segment(size_bytes, config)
-        local = self._local
-        if should_roll(
-            local.active,
-            incoming_bytes=size_bytes,
-            incoming_last_offset=last_offset,
-            incoming_max_timestamp_ms=max_timestamp_ms,
-            segment_bytes=config.segment_bytes,
-            segment_ms=config.segment_ms,
-            now_ms=now_ms,
-        ):
-            self.roll(now_ms)
-        return local.active
+    def start_verification(self, producer_id: int, sequence: int, epoch: int, now_ms: int) -> VerificationGuard:
+        """What to append a transactional batch with, once the coordinator has said that its transaction is going on.
+
+        To be called before the coordinator is asked; NO_GUARD when it need not be, because the transaction is open.
+        """
+        return self.producers.start_verification(producer_id, sequence, epoch, now_ms)
 
     # Reading
 
@@ -331,8 +290,9 @@ class Log:
     ) -> FetchData:
         """The batches from the one that holds `start_offset` on, below `bound`, from one segment.
 
-        At most `max_bytes`, or with `min_one_batch` the first batch if it is larger. Raises OffsetOutOfRange, or
-        CorruptBatch, which names file and position, where the log is damaged.
+        At most `max_bytes`, or with `min_one_batch` the first batch if it is larger. With the bound "committed" they
+        come with the aborted transactions that they may belong to: to leave those out is the reader's part. Raises
+        OffsetOutOfRange, or CorruptBatch, which names file and position, where the log is damaged.
         """
         local = self._local
         if local.failure:
@@ -348,7 +308,7 @@ class Log:
         for damage in local.damage:
             if damage.first_offset <= start_offset < damage.next_offset:
                 raise CorruptBatch(str(damage))
-        return read_segments(
+        data = read_segments(
             local.segments,
             start_offset,
             max_bytes,
@@ -356,6 +316,9 @@ class Log:
             min_one_batch=min_one_batch,
             has_dense_offsets=self.config.has_dense_offsets,
         )
+        if bound != "committed" or not data.slices:
+            return data
+        return data._replace(aborted=aborted_in(local.segments, data, local.log_end_offset, local.settle_transactions))
 
     def find_stretches(
         self, start_offset: int, end_offset: int, target_bytes: int

@@ -63,13 +63,10 @@ class ProducerReplay:
         control_type = batch.control_type
         if control_type is None or not control_type.is_end_txn:
             return control_type, None
-        entry = self.states.get(header.producer_id)
-        first_offset = NO_OFFSET if entry is None else entry.transaction_first_offset
-        self.states.replay_marker(header, batch.end_txn_marker().coordinator_epoch, _NO_CLOCK_MS)
-        if control_type is not ControlType.ABORT or first_offset == NO_OFFSET or not self.is_exact:
-            return control_type, None
-        stable = min(self.open_transactions.values(), default=header.next_offset)
-        return control_type, AbortedTxn(header.producer_id, first_offset, header.last_offset, stable)
+        aborted = self.states.aborted_by(header, control_type)
+        self.states.end_transaction(header, batch.end_txn_marker(), _NO_CLOCK_MS)
+        self.states.transactions.forget_completed_below(header.next_offset)
+        return control_type, aborted if self.is_exact else None
 
     def compare(self, path: Path, entries: list[ProducerEntry], log_start_offset: int, report: Report) -> None:
         """Finds where a snapshot, taken at this point of the log, says something else than the log does.

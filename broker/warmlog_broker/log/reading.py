@@ -3,6 +3,7 @@
 These functions know segments and nothing of what a reader may see: `Log` says where it ends.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from warmlog_broker.log.batch_scan import DamagedLog
@@ -10,6 +11,7 @@ from warmlog_broker.log.file_records import FileSlice
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
 from warmlog_broker.log.segment import LogSegment, SegmentRead, TimestampAndOffset
 from warmlog_broker.log.segments import LogSegments
+from warmlog_broker.log.transaction_index import AbortedTxn
 from warmlog_protocol.batch.header import MAGIC_COLUMNS
 from warmlog_protocol.errors import CorruptBatch
 
@@ -23,6 +25,8 @@ class FetchData(NamedTuple):
     """None, or one."""
     size_bytes: int
     is_first_batch_incomplete: bool
+    aborted: tuple[AbortedTxn, ...] = ()
+    """Of a read of committed data: the aborted transactions that may have records in it, in the order of their ends."""
 
 
 def read_segments(
@@ -57,6 +61,34 @@ def read_segments(
             return FetchData(start, [found.slice], found.slice.size_bytes, found.is_first_batch_incomplete)
         segment = segments.higher(segment.base_offset)
     return FetchData(end, [], 0, False)
+
+
+def aborted_in(
+    segments: LogSegments, data: FetchData, log_end_offset: int, settle: Callable[[LogSegment], None]
+) -> tuple[AbortedTxn, ...]:
+    """The aborted transactions with records in the bytes that a read has found, and perhaps a few behind them.
+
+    The marker of one may lie any number of segments later, also above the last stable offset: indexes are looked
+    through until one says that all below the end of the bytes is decided. A segment without an index costs a look into
+    memory; the first time, when `settle` is called for it, into its directory.
+    """
+    base_offset = data.start.segment_base_offset
+    segment = segments.get(base_offset)
+    assert segment is not None
+    upper_bound_offset = segment.fetch_upper_bound_offset(data.start.position, data.size_bytes)
+    if upper_bound_offset is None:
+        following = segments.higher(base_offset)
+        upper_bound_offset = log_end_offset if following is None else following.base_offset
+    aborted: list[AbortedTxn] = []
+    for candidate in segments.values(base_offset, log_end_offset + 1):
+        if not candidate.transactions.is_settled:
+            settle(candidate)
+        if candidate.transactions.entries:
+            found, is_complete = candidate.transactions.collect_aborted(data.start.offset, upper_bound_offset)
+            aborted += found
+            if is_complete:
+                break
+    return tuple(aborted)
 
 
 def _check_gap(

@@ -169,6 +169,7 @@ class LogSegment:
             open_files=open_files,
         )
         transactions = TransactionIndex(path(TRANSACTION_INDEX_KIND), base_offset, open_files)
+        transactions.is_settled = records.is_new
         return cls(
             SegmentFiles(directory, base_offset, suffix, records, indexes, transactions),
             config=config,
@@ -361,6 +362,8 @@ class LogSegment:
     ) -> SegmentRecovery:
         """Checks every batch, rebuilds both indexes, and cuts the log before the first batch that is not valid.
 
+        The transaction index is emptied: what it should hold is told by the log's earlier batches too.
+
         `on_batch(header, position, read_batch)` follows along; `read_batch()` gives the whole batch, header included.
         With `step_over`, damage that it gives a position for is left where it is, and the check goes on there. What is
         cut is first copied to the new file `keep_cut_bytes_in`, if given. Nothing but that copy is synced on return.
@@ -373,6 +376,9 @@ class LogSegment:
             step_over=step_over,
             keep_cut_bytes_in=keep_cut_bytes_in,
         )
+        self.transactions.reset()
+        self.transactions.is_settled = not recovery.has_control_batches
+        self.transactions.is_to_be_rebuilt = recovery.has_control_batches
         self._largest = builder.largest
         self.bytes_since_last_index_entry = builder.bytes_since_last_entry
         self._first_batch_timestamp_ms = _UNKNOWN

@@ -54,6 +54,7 @@ class SegmentIndexes:
         "base_offset",
         "offset",
         "time",
+        "was_rebuilt",
     )
 
     def __init__(
@@ -79,6 +80,8 @@ class SegmentIndexes:
             lambda path: TimeIndex(path, base_offset, open_files=open_files, max_index_bytes=max_bytes),
         )
         self.base_offset = base_offset
+        self.was_rebuilt = False
+        """Whether side files were missing or damaged: others may be too."""
         self._records = records
         self._config = config
         self._max_offset_entries = max_bytes // OffsetIndex.entry_bytes
@@ -177,6 +180,7 @@ class SegmentIndexes:
         """
         logger.warning("%s: rebuilding the indexes from the log: %s", self._records.path, reason)
         had_room = self._has_room
+        self.was_rebuilt = True
         self.reset()
         builder = IndexBuilder(self, self._config.index_interval_bytes)
         position: int | None = 0

@@ -16,7 +16,7 @@ from warmlog_broker.log.batch_scan import DamagedLog, ReadBatch
 from warmlog_broker.log.file_records import FileRecords
 from warmlog_broker.log.open_files import OpenFile
 from warmlog_broker.log.segment_indexes import IndexBuilder, SegmentIndexes
-from warmlog_protocol.batch.header import BatchHeader
+from warmlog_protocol.batch.header import CONTROL_BIT, BatchHeader
 from warmlog_protocol.errors import CorruptBatch, InvalidRecord
 
 OnBatch = Callable[[BatchHeader, int, ReadBatch], None]
@@ -37,6 +37,8 @@ class SegmentRecovery(NamedTuple):
     """Why the log was cut at `valid_bytes`; empty when nothing was cut."""
     kept_in: Path | None
     """Where the cut bytes are; None when they were not to be kept, or were all zeros."""
+    has_control_batches: bool = False
+    """So that the transaction index may need entries."""
 
 
 def check_and_index(
@@ -52,7 +54,7 @@ def check_and_index(
     indexes.reset()
     builder = IndexBuilder(indexes, index_interval_bytes)
     found_bytes = records.size_bytes
-    valid_bytes, reason = walk_valid_batches(
+    valid_bytes, reason, attributes = walk_valid_batches(
         records,
         indexes.base_offset,
         indexes.base_offset + MAX_RELATIVE_OFFSET + 1,
@@ -65,7 +67,7 @@ def check_and_index(
         kept_in = keep_bytes(records.open_file(), valid_bytes, found_bytes, keep_cut_bytes_in)
     cut_bytes = records.truncate_to(valid_bytes)
     builder.finish()
-    return SegmentRecovery(valid_bytes, cut_bytes, reason, kept_in), builder
+    return SegmentRecovery(valid_bytes, cut_bytes, reason, kept_in, attributes & CONTROL_BIT != 0), builder
 
 
 def _indexed_behind(builder: IndexBuilder, position: int | None) -> int | None:
@@ -81,12 +83,14 @@ def walk_valid_batches(
     on_batch: OnBatch,
     index_batch: Callable[[BatchHeader, int], None],
     step_over: StepOver | None = None,
-) -> tuple[int, str]:
-    """Calls both for each batch until the first that is not valid; (bytes that are valid, why the next one is not).
+) -> tuple[int, str, int]:
+    """Calls both for each batch until the first that is not valid.
+
+    Returns how many bytes are valid, why the next ones are not, and all attributes that any batch had.
 
     Offsets must lie in `[first_offset, end_offset)`. With `step_over` the walk may go on behind what is not valid.
     """
-    valid_bytes = 0
+    valid_bytes = attributes = 0
     while True:
         try:
             for header, position, read_batch in records.checked_batches(valid_bytes):
@@ -95,14 +99,15 @@ def walk_valid_batches(
                     raise DamagedLog(records.path, position, reason)
                 on_batch(header, position, read_batch)
                 index_batch(header, position)
+                attributes |= header.attributes
                 valid_bytes = position + header.size_bytes
         except (CorruptBatch, InvalidRecord) as error:
             go_on_at = step_over(error) if step_over is not None and isinstance(error, DamagedLog) else None
             if go_on_at is None:
-                return valid_bytes, str(error)
+                return valid_bytes, str(error), attributes
             valid_bytes = go_on_at
         else:
-            return valid_bytes, ""
+            return valid_bytes, "", attributes
 
 
 def keep_bytes(file: OpenFile, start: int, end: int, copy: Path) -> Path | None:

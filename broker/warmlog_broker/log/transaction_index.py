@@ -35,6 +35,7 @@ from struct import Struct
 from typing import NamedTuple, Self
 
 from warmlog_broker.log.abstract_index import CorruptIndex, InvalidIndexOffset
+from warmlog_broker.log.checkpoints import replace_file
 from warmlog_broker.log.open_files import ClosedFile, OpenFile, OpenFiles
 
 VERSION = 0
@@ -80,6 +81,8 @@ class TransactionIndex:
         "_synced_writes",
         "_writes",
         "base_offset",
+        "is_settled",
+        "is_to_be_rebuilt",
         "is_writable",
         "path",
     )
@@ -89,6 +92,10 @@ class TransactionIndex:
         self.path = path
         self.base_offset = base_offset
         self.is_writable = is_writable
+        self.is_settled = False
+        """Whether it is known to hold what it should: `transaction_recovery` finds that out for one found on disk."""
+        self.is_to_be_rebuilt = False
+        """Whether the log's batches are to be asked what it should hold."""
         self._open_files = open_files
         self._file: OpenFile | None = None
         self._entries = -1  # not known before the file was looked at
@@ -192,8 +199,12 @@ class TransactionIndex:
         self._last = aborted
 
     def truncate_to(self, offset: int) -> None:
-        """Drops the entries of transactions that ended at `offset` or later."""
-        self._keep(self._first_slot_from(offset))
+        """Drops the entries of transactions that ended at `offset` or later. A damaged index is to be rebuilt then."""
+        try:
+            self._keep(self._first_slot_from(offset))
+        except CorruptIndex:
+            self.is_settled = False
+            self.is_to_be_rebuilt = True
 
     def reset(self) -> None:
         """Drops all entries; whatever the file holds."""
@@ -203,10 +214,24 @@ class TransactionIndex:
             self._remove()
 
     def replace(self, aborted: Iterable[AbortedTxn]) -> None:
-        """The index with just these entries."""
-        self.reset()
-        for entry in aborted:
-            self.append(entry)
+        """Makes these its entries, durably, and settles it: after a crash the file holds the old ones or these."""
+        entries = list(aborted)
+        self.close()
+        if entries:
+            replace_file(self.path, b"".join(map(pack_entry, entries)))
+            self._entries, self._has_torn_tail = len(entries), False
+            self._last = entries[-1]
+            self._writes += 1
+            self._synced_writes = self._writes
+        else:
+            self.reset()
+        self.is_settled, self.is_to_be_rebuilt = True, False
+
+    def leave_empty(self) -> None:
+        """Leaves a file without entries, if it can: who finds it makes the index anew."""
+        with suppress(OSError):
+            self._opened(os.O_CREAT)
+        self.is_settled, self.is_to_be_rebuilt = False, True
 
     # Flushing
 

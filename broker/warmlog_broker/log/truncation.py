@@ -27,8 +27,8 @@ from pathlib import Path
 from warmlog_broker.log.bounds import Bounds
 from warmlog_broker.log.directory import LogOffsets
 from warmlog_broker.log.leader_epochs import LeaderEpochs
-from warmlog_broker.log.loading import restore_producers
 from warmlog_broker.log.local_log import LocalLog
+from warmlog_broker.log.producer_replay import restore_producers
 from warmlog_broker.log.producer_state import ProducerStates
 from warmlog_broker.log.truncation_file import Truncation, remove_truncation, write_truncation
 

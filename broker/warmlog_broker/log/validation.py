@@ -50,12 +50,13 @@ class CheckedBatch(NamedTuple):
         return CRC_START + len(self.covered)
 
 
-def check_batch(batch: Buffer, max_message_bytes: int) -> CheckedBatch:
+def check_batch(batch: Buffer, max_message_bytes: int, *, may_be_transactional: bool = False) -> CheckedBatch:
     """Checks what `batch`, one client's whole payload for one partition, says of itself.
 
     Raises MessageTooLarge, CorruptBatch (header, length, CRC, codec), InvalidRecord (more than one batch, counts that
-    do not agree, a control batch, a producer without sequence), InvalidTimestamp (stamped as by a broker) or
-    InvalidTxnState (transactional). The base offset and leader epoch that the client wrote are ignored.
+    do not agree, a control batch, a producer without sequence, a transactional batch without producer),
+    InvalidTimestamp (stamped as by a broker) or InvalidTxnState (transactional, which it may be only if whoever calls
+    has a coordinator to ask about it). The base offset and leader epoch that the client wrote are ignored.
     """
     size_bytes = len(batch)
     if size_bytes > max_message_bytes:
@@ -70,7 +71,7 @@ def check_batch(batch: Buffer, max_message_bytes: int) -> CheckedBatch:
     if header.record_count != header.last_offset_delta + 1:
         raise InvalidRecord(f"{header.record_count} records, but a last offset delta of {header.last_offset_delta}")
     if header.attributes:
-        _check_attributes(header)
+        _check_attributes(header, may_be_transactional)
     if header.producer_id != NO_PRODUCER_ID and not (
         header.producer_id >= 0 and header.producer_epoch >= 0 and header.base_sequence >= 0
     ):
@@ -78,6 +79,11 @@ def check_batch(batch: Buffer, max_message_bytes: int) -> CheckedBatch:
             f"producer {header.producer_id} with epoch {header.producer_epoch} and sequence {header.base_sequence}"
         )
     return CheckedBatch(header, covered)
+
+
+def sealed(batch: bytes) -> CheckedBatch:
+    """A batch that the broker itself has made, as `check_batch` gives it."""
+    return CheckedBatch(read_header(batch), batch[CRC_START:])
 
 
 def _refuse_length(header: BatchHeader, size_bytes: int) -> None:
@@ -88,7 +94,7 @@ def _refuse_length(header: BatchHeader, size_bytes: int) -> None:
     raise CorruptBatch(f"{size_bytes - header.size_bytes} bytes follow a batch of {header.size_bytes} bytes")
 
 
-def _check_attributes(header: BatchHeader) -> None:
+def _check_attributes(header: BatchHeader, may_be_transactional: bool) -> None:
     codec_of(header.attributes)
     if header.attributes & ~_KNOWN_BITS:
         raise InvalidRecord(f"attributes {header.attributes & 0xFFFF:#06x} have bits that mean nothing")
@@ -96,11 +102,14 @@ def _check_attributes(header: BatchHeader) -> None:
         return
     if header.is_control:
         raise InvalidRecord("a control batch, which only brokers write")
-    if header.is_transactional:
-        raise InvalidTxnState(f"producer {header.producer_id} has no transaction open: this broker offers none")
     if header.is_log_append_time:
         raise InvalidTimestamp("a batch marked as stamped by the broker, which only brokers do")
-    raise InvalidRecord("a batch with a delete horizon, which only compaction writes")
+    if header.has_delete_horizon:
+        raise InvalidRecord("a batch with a delete horizon, which only compaction writes")
+    if not may_be_transactional:
+        raise InvalidTxnState(f"producer {header.producer_id} has no transaction open: this broker offers none")
+    if not header.has_producer:
+        raise InvalidRecord("a transactional batch without a producer id")
 
 
 def check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
@@ -133,5 +142,4 @@ def stamp(batch: CheckedBatch, now_ms: int) -> CheckedBatch:
     """The batch with `now_ms` as the time of appending, for topics with message.timestamp.type=LogAppendTime."""
     header = batch.header
     prefix = placement_prefix(header, header.base_offset, header.partition_leader_epoch)
-    stamped = stamp_append_time(prefix + batch.covered, now_ms)
-    return CheckedBatch(read_header(stamped), stamped[CRC_START:])
+    return sealed(stamp_append_time(prefix + batch.covered, now_ms))

@@ -4,13 +4,15 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from warmlog_broker.log.appending import AppendInfo
 from warmlog_broker.log.config import UNLIMITED, LogConfig
 from warmlog_broker.log.directory import NEVER_STORED, CleanEnd, StoredState
-from warmlog_broker.log.log import AppendInfo, Log
+from warmlog_broker.log.log import Log
 from warmlog_broker.log.open_files import OpenFiles
 from warmlog_broker.log.topic_partition import TopicPartition
+from warmlog_broker.log.transaction_guards import NO_GUARD, VerificationGuard
 from warmlog_broker.log.validation import check_batch
-from warmlog_protocol.batch import RecordBatch, encode_batch, iter_batches, to_rows
+from warmlog_protocol.batch import ControlType, RecordBatch, encode_batch, iter_batches, to_rows
 
 MEMORY = Path("/dev/shm")
 QUICK = MEMORY if os.access(MEMORY, os.W_OK) else None
@@ -77,9 +79,29 @@ class LogRoom:
             make_batch(*values, timestamp_ms=timestamp_ms or self.now_ms, producer=producer, rows=rows)
         )
 
-    def append_bytes(self, batch: bytes) -> AppendInfo:
-        checked = check_batch(batch, self.log.config.max_message_bytes)
-        return self.log.append_as_leader(checked, leader_epoch=self.leader_epoch, now_ms=self.now_ms)
+    def append_bytes(self, batch: bytes, guard: VerificationGuard = NO_GUARD) -> AppendInfo:
+        checked = check_batch(batch, self.log.config.max_message_bytes, may_be_transactional=True)
+        return self.log.append_as_leader(checked, leader_epoch=self.leader_epoch, now_ms=self.now_ms, guard=guard)
+
+    def append_in_transaction(
+        self, *values: bytes, producer: tuple[int, int, int], timestamp_ms: int | None = None, rows: bool = False
+    ) -> AppendInfo:
+        """Appends one batch of a transaction, which the coordinator has verified."""
+        producer_id, epoch, sequence = producer
+        guard = self.log.start_verification(producer_id, sequence, epoch, self.now_ms)
+        batch = make_batch(
+            *values, timestamp_ms=timestamp_ms or self.now_ms, producer=producer, rows=rows, is_transactional=True
+        )
+        return self.append_bytes(batch, guard)
+
+    def end_transaction(
+        self, producer_id: int, *, commits: bool, epoch: int = 0, coordinator_epoch: int = 0
+    ) -> AppendInfo:
+        """Appends a marker."""
+        control_type = ControlType.COMMIT if commits else ControlType.ABORT
+        return self.log.append_end_transaction(
+            producer_id, epoch, control_type, coordinator_epoch, leader_epoch=self.leader_epoch, now_ms=self.now_ms
+        )
 
     def flush(self) -> int:
         plan = self.log.prepare_flush()
@@ -113,6 +135,7 @@ def make_batch(
     timestamp_ms: int = START_MS,
     producer: tuple[int, int, int] | None = None,
     rows: bool = False,
+    is_transactional: bool = False,
 ) -> bytes:
     producer_id, epoch, sequence = producer or (-1, -1, -1)
     batch = encode_batch(
@@ -121,6 +144,7 @@ def make_batch(
         producer_id=producer_id,
         producer_epoch=epoch,
         base_sequence=sequence,
+        is_transactional=is_transactional,
     )
     return to_rows(next(iter(iter_batches(batch)))) if rows else batch
 

@@ -241,7 +241,7 @@ def test_a_replayed_log_knows_transactions_as_its_snapshot_does(quick_path: Path
     room.open()
     replayed = {entry.producer_id: entry.batches[-1][:3] for entry in room.log.producers.entries}
     assert replayed == from_snapshot
-    assert room.log.producers.first_unstable_offset is None
+    assert room.log.producers.transactions.first_unstable_offset(room.log.high_watermark) is None
 
 
 def test_an_open_transaction_in_an_adopted_log_bounds_what_is_stable(quick_path: Path) -> None:

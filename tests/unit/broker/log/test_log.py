@@ -14,6 +14,7 @@ from warmlog_broker.log.config import LogConfig
 from warmlog_broker.log.directory import LogOffsets, StoredState
 from warmlog_broker.log.log import Log
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
+from warmlog_broker.log.reading import FetchData
 from warmlog_broker.log.retention import run_deletions
 from warmlog_protocol.errors import (
     ApiError,
@@ -138,13 +139,13 @@ class TestReading:
     def test_the_end_of_the_log_is_empty_and_not_out_of_range(self, room: LogRoom) -> None:
         room.append(b"a")
         data = room.log.read(1, 100, bound="log_end")
-        assert data == (room.log.end_of("log_end"), [], 0, False)
+        assert data == FetchData(room.log.end_of("log_end"), [], 0, False)
 
     def test_above_the_bound_a_read_is_empty_and_says_where_the_offset_lies(self, room: LogRoom) -> None:
         room.append(b"a")
         room.append(b"b")
         data = room.log.read(1, 100)
-        assert data == (LogOffsetMetadata(1, 0, batch_bytes()), [], 0, False)
+        assert data == FetchData(LogOffsetMetadata(1, 0, batch_bytes()), [], 0, False)
 
     def test_limits_of_size_are_kept_but_for_the_first_batch(self, room: LogRoom) -> None:
         size = batch_bytes()

@@ -69,7 +69,7 @@ def test_a_producer_known_by_markers_alone_and_an_open_transaction_come_back() -
     assert first is not None
     assert second is not None
     assert (len(first.batches), first.coordinator_epoch, first.last_timestamp_ms) == (0, 4, 77)
-    assert states.first_unstable_offset == 99
+    assert states.transactions.first_unstable_offset(0) == 99
 
 
 @given(st.data())

@@ -6,8 +6,14 @@ from hypothesis import strategies as st
 
 from unit.broker.log.log_room import make_batch
 from warmlog_broker.log.producer_state import ForgottenSequence, ProducerStates
-from warmlog_protocol.batch import BatchHeader, read_header
-from warmlog_protocol.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequence
+from warmlog_broker.log.transaction_guards import NO_GUARD
+from warmlog_protocol.batch import BatchHeader, ControlType, EndTxnMarker, encode_end_txn_marker, read_header
+from warmlog_protocol.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequence,
+    TransactionCoordinatorFenced,
+)
 
 MAX_SEQUENCE = 2**31 - 1
 TRANSACTIONAL = 1 << 4
@@ -20,17 +26,42 @@ def batch(
     return header._replace(base_offset=offset, attributes=attributes)
 
 
+def marker(*, epoch: int = 0, producer_id: int = 1, offset: int = 0, timestamp_ms: int = 0) -> BatchHeader:
+    """The header of a control batch; what it says is told apart."""
+    batch = encode_end_txn_marker(
+        EndTxnMarker(ControlType.ABORT, 0), timestamp_ms=timestamp_ms, producer_id=producer_id, producer_epoch=epoch
+    )
+    return read_header(batch)._replace(base_offset=offset)
+
+
 class Producers(ProducerStates):
-    """Appends like a log: check, then update at the next offset."""
+    """Appends like a log: check, then update at the next offset. Transactions are verified before."""
 
     def append(self, header: BatchHeader, now_ms: int = 0) -> tuple[int, int] | None:
         """The offsets of the original, for a duplicate."""
-        known = self.check(header)
+        guard = NO_GUARD
+        if header.is_transactional:
+            guard = self.start_verification(header.producer_id, header.base_sequence, header.producer_epoch, now_ms)
+        known = self.check(header, guard)
         if known is not None:
             return known.first_offset, known.last_offset
         self.update(header, self.end_offset, now_ms)
         self.end_offset += header.record_count
         return None
+
+    def end(
+        self,
+        control_type: ControlType,
+        *,
+        producer_id: int = 1,
+        epoch: int = 0,
+        coordinator_epoch: int = 0,
+        now_ms: int = 0,
+    ) -> None:
+        """A marker at the next offset."""
+        header = marker(epoch=epoch, producer_id=producer_id, offset=self.end_offset, timestamp_ms=now_ms)
+        self.end_transaction(header, EndTxnMarker(control_type, coordinator_epoch), now_ms)
+        self.end_offset += 1
 
 
 def test_sequences_must_follow_one_another() -> None:
@@ -143,32 +174,166 @@ def test_replay_ignores_batches_without_producer() -> None:
     assert len(states) == 0
 
 
-def test_an_open_transaction_holds_the_stable_offset_until_its_marker() -> None:
+# Transactions
+
+
+def test_transactional_batches_need_an_open_transaction_or_a_verified_one() -> None:
     states = Producers()
-    states.replay(batch(0, offset=5, attributes=TRANSACTIONAL), 0)
-    states.replay(batch(1, offset=6, attributes=TRANSACTIONAL), 0)
-    states.replay(batch(0, producer_id=2, offset=7, attributes=TRANSACTIONAL), 0)
-    assert states.first_unstable_offset == 5
-    with pytest.raises(InvalidTxnState, match="transaction open since offset 5"):
-        states.check(batch(2))
-    states.replay_marker(batch(0, offset=8), coordinator_epoch=15, now_ms=0)
-    assert states.first_unstable_offset == 7
-    assert states.check(batch(2)) is None
+    with pytest.raises(InvalidTxnState, match="coordinator was not asked"):
+        states.check(batch(0, attributes=TRANSACTIONAL))
+    states.start_verification(1, 0, 0, 0)
+    with pytest.raises(InvalidTxnState):
+        states.check(batch(0, attributes=TRANSACTIONAL))
+    states.append(batch(0, attributes=TRANSACTIONAL))
+    assert states.start_verification(1, 1, 0, 0) is NO_GUARD
+    assert states.check(batch(1, attributes=TRANSACTIONAL)) is None
+    with pytest.raises(InvalidTxnState):
+        states.check(batch(0, epoch=1, attributes=TRANSACTIONAL))
+
+
+def test_without_the_need_for_verification_any_transactional_batch_opens_a_transaction() -> None:
+    states = Producers()
+    states.verifications.is_required = False
+    assert states.check(batch(0, attributes=TRANSACTIONAL)) is None
+
+
+def test_a_duplicate_is_answered_before_anybody_asks_for_its_transaction() -> None:
+    states = Producers()
+    states.append(batch(0, 2, attributes=TRANSACTIONAL))
+    states.end(ControlType.COMMIT)
+    assert states.append(batch(0, 2, attributes=TRANSACTIONAL)) == (0, 1)
+
+
+def test_a_batch_that_overtakes_the_one_being_verified_is_out_of_order() -> None:
+    states = Producers()
+    guard = states.start_verification(1, 3, 0, 0)
+    with pytest.raises(OutOfOrderSequence, match="sequence 4, while 3 waits"):
+        states.check(batch(4, attributes=TRANSACTIONAL), guard)
+    assert states.start_verification(1, 2, 0, 0) is guard
+    with pytest.raises(OutOfOrderSequence, match="sequence 3, while 2 waits"):
+        states.check(batch(3, attributes=TRANSACTIONAL), guard)
+    assert states.check(batch(2, attributes=TRANSACTIONAL), guard) is None
+
+
+def test_an_open_transaction_takes_transactional_batches_only() -> None:  # PM-07
+    states = Producers()
+    states.append(batch(0, attributes=TRANSACTIONAL))
+    with pytest.raises(InvalidTxnState, match="transaction open since offset 0, and the batch is not part"):
+        states.check(batch(1))
+    states.end(ControlType.COMMIT)
+    assert states.check(batch(1)) is None
+
+
+def test_an_open_transaction_holds_the_stable_offset_until_its_marker_is_below_the_high_watermark() -> None:  # PM-17
+    states = Producers(end_offset=99)
+    states.append(batch(0, attributes=TRANSACTIONAL))
+    states.append(batch(0, producer_id=2, attributes=TRANSACTIONAL))
+    unstable = states.transactions.first_unstable_offset
+    assert unstable(99) == unstable(101) == 99
+    states.end(ControlType.COMMIT)
+    assert unstable(101) == 99
+    assert unstable(102) == 100
+    states.end(ControlType.ABORT, producer_id=2)
+    assert unstable(102) == 100
+    assert unstable(103) is None
+
+
+def test_markers_of_older_producers_and_older_coordinators_are_refused() -> None:
+    states = Producers()
+    states.append(batch(0, epoch=3, attributes=TRANSACTIONAL))
+    states.end(ControlType.COMMIT, epoch=3, coordinator_epoch=15)
+    with pytest.raises(InvalidProducerEpoch, match="epoch 2 is fenced by 3"):
+        states.check_marker(marker(epoch=2), 16)
+    with pytest.raises(TransactionCoordinatorFenced, match="coordinator epoch 14 is fenced by 15"):
+        states.check_marker(marker(epoch=3), 14)
+    states.check_marker(marker(epoch=3), 15)
+    states.check_marker(marker(epoch=4), 16)
+    states.check_marker(marker(producer_id=2), 0)
+
+
+def test_a_marker_of_a_lower_coordinator_epoch_is_replayed_as_it_lies() -> None:
+    states = Producers()
+    states.end(ControlType.COMMIT, coordinator_epoch=15)
+    states.end(ControlType.ABORT, coordinator_epoch=14)
     entry = states.get(1)
     assert entry is not None
-    assert entry.coordinator_epoch == 15
-    states.replay_marker(batch(0, producer_id=2, offset=9), coordinator_epoch=15, now_ms=0)
-    assert states.first_unstable_offset is None
+    assert entry.coordinator_epoch == 14
 
 
-def test_after_a_marker_alone_the_epoch_is_known_and_sequences_begin_at_zero() -> None:
+def test_a_marker_as_the_first_record_sets_the_epoch_and_sequences_begin_at_zero() -> None:  # PM-02, PM-13
     states = Producers()
-    states.replay_marker(batch(0, epoch=2, offset=0), coordinator_epoch=1, now_ms=0)
+    assert states.aborted_by(marker(epoch=2), ControlType.ABORT) is None
+    states.end(ControlType.ABORT, epoch=2)
+    entry = states.get(1)
+    assert entry is not None
+    assert (entry.epoch, len(entry.batches)) == (2, 0)
     with pytest.raises(InvalidProducerEpoch):
         states.check(batch(0, epoch=0))
     with pytest.raises(OutOfOrderSequence):
         states.check(batch(17, epoch=2))
     assert states.check(batch(0, epoch=2)) is None
+    assert states.expire(now_ms=199, expiration_ms=200) == 0
+
+
+def test_the_marker_of_a_new_epoch_forgets_the_batches_of_the_old_one() -> None:  # PM-13
+    states = Producers()
+    states.append(batch(0, attributes=TRANSACTIONAL))
+    aborted = states.aborted_by(marker(epoch=1, offset=1), ControlType.ABORT)
+    assert aborted == (1, 0, 1, 2)
+    states.end(ControlType.ABORT, epoch=1)
+    entry = states.get(1)
+    assert entry is not None
+    assert (entry.epoch, len(entry.batches), entry.transaction_first_offset) == (1, 0, -1)
+    assert states.check(batch(0, epoch=1)) is None
+
+
+def test_a_marker_counts_as_news_of_its_producer() -> None:
+    states = Producers()
+    states.append(batch(0, attributes=TRANSACTIONAL), now_ms=0)
+    states.end(ControlType.COMMIT, now_ms=150)
+    assert states.expire(now_ms=349, expiration_ms=200) == 0
+    assert states.expire(now_ms=350, expiration_ms=200) == 1
+
+
+def test_what_is_stable_after_an_abort_is_the_oldest_other_transaction_or_what_follows_the_marker() -> None:  # PM-25
+    states = Producers(end_offset=992342)
+    for producer_id in (1, 2, 3):
+        states.append(batch(0, 25, producer_id=producer_id, attributes=TRANSACTIONAL))
+    for producer_id, stable in ((1, 992367), (3, 992367), (2, 992420)):
+        ending = marker(producer_id=producer_id, offset=states.end_offset)
+        aborted = states.aborted_by(ending, ControlType.ABORT)
+        assert aborted is not None
+        assert aborted.last_stable_offset == stable
+        assert states.aborted_by(ending, ControlType.COMMIT) is None
+        states.end(ControlType.ABORT, producer_id=producer_id)
+    assert states.transactions.first_unstable_offset(states.end_offset) is None
+
+
+def test_a_transaction_that_got_nothing_for_long_is_late() -> None:  # PM-20
+    states = Producers()
+    late_after_ms = 600_000
+    states.append(batch(0, attributes=TRANSACTIONAL), now_ms=1_000)
+    assert not states.has_late_transaction(601_000, late_after_ms)
+    assert states.has_late_transaction(601_001, late_after_ms)
+    entry = states.get(1)
+    assert entry is not None
+    reloaded = ProducerStates()
+    entry.last_timestamp_ms = 1_000
+    reloaded.restore(entry)
+    assert reloaded.has_late_transaction(601_001, late_after_ms)
+    reloaded.clear(0)
+    assert not reloaded.has_late_transaction(10**9, late_after_ms)
+    states.end(ControlType.ABORT)
+    assert not states.has_late_transaction(10**9, late_after_ms)
+
+
+def test_a_producer_whose_verification_never_ends_is_forgotten() -> None:
+    states = Producers()
+    guard = states.start_verification(1, 0, 0, now_ms=0)
+    states.expire(now_ms=199, expiration_ms=200)
+    assert states.start_verification(1, 0, 0, now_ms=199) is guard
+    states.expire(now_ms=200, expiration_ms=200)
+    assert states.start_verification(1, 0, 0, now_ms=200) is not guard
 
 
 def test_producers_expire_by_when_they_were_seen_and_not_by_their_records() -> None:
@@ -182,7 +347,7 @@ def test_producers_expire_by_when_they_were_seen_and_not_by_their_records() -> N
     assert states.max_producer_id == 2
 
 
-def test_producers_with_an_open_transaction_never_expire() -> None:
+def test_producers_with_an_open_transaction_never_expire() -> None:  # PM-19
     states = Producers()
     states.replay(batch(0, attributes=TRANSACTIONAL), 0)
     assert states.expire(now_ms=10**12, expiration_ms=1) == 0

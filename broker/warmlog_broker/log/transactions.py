@@ -1,0 +1,87 @@
+"""The transactions of one log that hold back its last stable offset: pure, and small.
+
+A transaction is open from its producer's first transactional batch to its marker. A completed one still holds the last
+stable offset back until its marker lies below the high watermark: before that, a reader could be told that it is over
+by a marker that is lost in a crash.
+
+So there are two lists. The open ones are in the order of their first offsets, for a new one begins at the end of the
+log. Completed ones leave their list when the high watermark is asked about next; there are never more of them than
+markers between the high watermark and the end of the log.
+"""
+
+from typing import NamedTuple
+
+
+class CompletedTxn(NamedTuple):
+    """A transaction with its marker: both offsets are inclusive."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    """Of the marker."""
+    is_aborted: bool
+
+
+class Transactions:
+    """Open ones, and completed ones whose markers are not below the high watermark."""
+
+    __slots__ = ("_completed", "_open")
+
+    def __init__(self) -> None:
+        self._open: dict[int, int] = {}
+        self._completed: list[CompletedTxn] = []
+
+    def __len__(self) -> int:
+        """How many are open."""
+        return len(self._open)
+
+    def is_open(self, producer_id: int) -> bool:
+        return producer_id in self._open
+
+    def begin(self, producer_id: int, first_offset: int) -> None:
+        """A producer, who has none open, begins one at `first_offset`."""
+        is_last = first_offset > next(reversed(self._open.values()), -1)
+        self._open[producer_id] = first_offset
+        if not is_last:  # out of a snapshot, whose entries are in no order
+            self._open = dict(sorted(self._open.items(), key=lambda item: item[1]))
+
+    def oldest(self) -> tuple[int, int] | None:
+        """Producer id and first offset of the oldest open one; None when none is open."""
+        return next(iter(self._open.items()), None)
+
+    def stable_after(self, completed: CompletedTxn) -> int:
+        """The last stable offset once `completed`, which is open yet, is over and below the high watermark.
+
+        It is the first offset of the oldest other open transaction, or without one what follows the marker.
+        """
+        for producer_id, first_offset in self._open.items():
+            if producer_id != completed.producer_id:
+                return first_offset
+        return completed.last_offset + 1
+
+    def complete(self, completed: CompletedTxn) -> None:
+        """The marker of an open transaction has been appended."""
+        del self._open[completed.producer_id]
+        self._completed.append(completed)
+
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """The first offset that belongs to a transaction that is not over; None when all are.
+
+        Forgets the completed ones whose marker is below `high_watermark`, which only truncation lowers again.
+        """
+        first = next(iter(self._open.values()), None)
+        if self._completed:
+            self.forget_completed_below(high_watermark)
+            for txn in self._completed:
+                if first is None or txn.first_offset < first:
+                    first = txn.first_offset
+        return first
+
+    def forget_completed_below(self, offset: int) -> None:
+        """Their markers lie below `offset`: they hold nothing back."""
+        self._completed = [txn for txn in self._completed if txn.last_offset >= offset]
+
+    def clear(self) -> None:
+        """Forgets all of them."""
+        self._open.clear()
+        self._completed.clear()
