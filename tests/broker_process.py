@@ -44,13 +44,16 @@ class BrokerFailed(Exception):
 
 
 class BrokerProcess:
-    """`python -m warmlog_broker` on `data_dir`; settings have underscores for dots: `flush_ms=5`.
+    """`python -m warmlog_broker` on `data_dir`, or several; settings have underscores for dots: `flush_ms=5`.
 
     A context manager: entering starts it and waits until it listens, leaving kills what still runs.
     """
 
-    def __init__(self, data_dir: Path, *, environment: dict[str, str] | None = None, **settings: object) -> None:
+    def __init__(
+        self, data_dir: Path, *more: Path, environment: dict[str, str] | None = None, **settings: object
+    ) -> None:
         self.data_dir = data_dir
+        self.data_dirs = [data_dir, *more]
         self.settings = {name.replace("_", "."): _as_text(value) for name, value in settings.items()}
         self.environment = environment or {}
         self.host = "127.0.0.1"
@@ -87,7 +90,9 @@ class BrokerProcess:
     @property
     def arguments(self) -> list[str]:
         """The command line. A restart asks for the same port."""
-        command = [sys.executable, "-m", "warmlog_broker", "--data-dir", str(self.data_dir)]
+        command = [sys.executable, "-m", "warmlog_broker"]
+        for path in self.data_dirs:
+            command += ["--data-dir", str(path)]
         command += ["--listen", f"{self.host}:{self.port}"]
         for name, value in self.settings.items():
             command += ["--set", f"{name}={value}"]

@@ -16,9 +16,10 @@ TIMEOUT_S = 30.0
 class BrokerThread:
     """A context manager; settings have underscores for dots, as those of BrokerProcess."""
 
-    def __init__(self, data_dir: Path, **settings: object) -> None:
+    def __init__(self, data_dir: Path, *more: Path, **settings: object) -> None:
         texts = {name.replace("_", "."): str(value) for name, value in settings.items()}
-        self.config = BrokerConfig.from_settings({"data.dir": str(data_dir), "listen": "127.0.0.1:0", **texts})
+        directories = ",".join(map(str, (data_dir, *more)))
+        self.config = BrokerConfig.from_settings({"data.dirs": directories, "listen": "127.0.0.1:0", **texts})
         self.broker: Broker
         self.was_clean = False
         self._loop: asyncio.AbstractEventLoop

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from warmlog_broker import load_settings, serve
@@ -13,7 +14,9 @@ EXIT_MISUSED = 2
 def main(arguments: list[str] | None = None) -> int:
     """Reads the command line and serves; returns the exit code."""
     parser = argparse.ArgumentParser(prog="warmlog_broker", description="A durable log broker.")
-    parser.add_argument("--data-dir", help="the directory that holds everything (data.dir)")
+    parser.add_argument(
+        "--data-dir", action="append", default=[], help="the directory that holds everything; one for each disk"
+    )
     parser.add_argument("--listen", help="HOST:PORT to accept connections at (listen)")
     parser.add_argument("--config", type=Path, help="a TOML file with settings")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="any setting")
@@ -34,8 +37,16 @@ def given_settings(options: argparse.Namespace) -> dict[str, str]:
         if not equals:
             raise InvalidConfig(f"--set {text}: NAME=VALUE expected")
         settings[name.strip()] = value
-    own = {"data.dir": options.data_dir, "listen": options.listen}
-    return settings | {name: value for name, value in own.items() if value is not None}
+    if options.listen is not None:
+        settings["listen"] = options.listen
+    return settings | directory_settings(options.data_dir)
+
+
+def directory_settings(names: Sequence[str]) -> dict[str, str]:
+    """What the data directories named on a command line set."""
+    if len(names) > 1:
+        return {"data.dirs": ",".join(names)}
+    return {"data.dir": names[0]} if names else {}
 
 
 if __name__ == "__main__":

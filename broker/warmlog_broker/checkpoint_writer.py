@@ -6,7 +6,7 @@ would believe it of the new topic.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from concurrent.futures import Executor
 
 from warmlog_broker.log.directory import DataDirectory, LogOffsets
@@ -22,6 +22,8 @@ class CheckpointWriter:
         self._threads = threads
         self._offsets: dict[Partition, LogOffsets] = {}
         self._moved: dict[Partition, None] = {}
+        self._kept = directory.stored_offsets()
+        """What was stored of logs that nobody serves from here: they may be served again one day."""
         self._written: set[TopicPartition] | None = None
         self._writing = asyncio.Lock()
 
@@ -36,20 +38,24 @@ class CheckpointWriter:
             if self._moved:
                 await self._write()
 
-    async def forget(self, keys: Iterable[TopicPartition]) -> None:
+    async def forget(self, keys: Collection[TopicPartition]) -> None:
         """On return the files say nothing of `keys`, of which no partition may exist. OSError when the disk refuses."""
         async with self._writing:
+            for key in keys:
+                self._kept.pop(key, None)
             if any(self._is_written(key) for key in keys):
                 await self._write()
 
     async def _write(self) -> None:
         moved, self._moved = self._moved, {}
         for partition in moved:
-            if partition.is_deleted:
-                self._offsets.pop(partition, None)
-            else:
+            self._kept.pop(partition.key, None)
+            if self._is_here(partition):
                 self._offsets[partition] = self._offsets_of(partition)
-        offsets = {partition.key: known for partition, known in self._offsets.items() if not partition.is_deleted}
+            else:
+                self._offsets.pop(partition, None)
+        offsets = dict(self._kept)
+        offsets |= {partition.key: known for partition, known in self._offsets.items() if self._is_here(partition)}
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(self._threads, self._directory.write_checkpoints, offsets)
@@ -59,6 +65,11 @@ class CheckpointWriter:
         self._written = set(offsets)
         for partition in moved:
             partition.checkpointed(self._offsets.get(partition))
+
+    def _is_here(self, partition: Partition) -> bool:
+        if partition.is_deleted:
+            return False
+        return partition.home is None or partition.home.checkpoints is self
 
     def _is_written(self, key: TopicPartition) -> bool:
         if self._written is not None:

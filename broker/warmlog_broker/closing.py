@@ -16,8 +16,10 @@ from warmlog_protocol.errors import StorageError
 _log = logging.getLogger(__name__)
 
 
-def close_logs(partitions: Sequence[Partition], config: BrokerConfig) -> dict[TopicPartition, CleanEnd]:
-    """Makes every log durable and closes it; returns how those were left that could be closed.
+def close_logs(
+    directory: Path, partitions: Sequence[Partition], config: BrokerConfig
+) -> dict[TopicPartition, CleanEnd]:
+    """Makes every log of a data directory durable and closes it; returns how those were left that could be closed.
 
     Blocks until the disk is done: call it in a thread, when nobody uses the logs any more.
     """
@@ -27,9 +29,11 @@ def close_logs(partitions: Sequence[Partition], config: BrokerConfig) -> dict[To
         ends = {partition.key: end for partition, end in zip(partitions, found, strict=True) if end is not None}
     if is_synced_at_once and ends:
         try:
-            sync_file_system(Path(config.data_dir))
+            sync_file_system(directory)
         except OSError as error:
-            _log.critical("the last flush failed, all logs will be checked at the next start: %s", error)
+            _log.critical(
+                "the last flush of %s failed, its logs will be checked at the next start: %s", directory, error
+            )
             return {}
     return ends
 

@@ -33,6 +33,13 @@ def _integer(
 
 BROKER_SETTINGS: tuple[Setting, ...] = (
     Setting("data.dir", "text", "", "The directory that holds everything; created when it is missing."),
+    Setting(
+        "data.dirs",
+        "text",
+        "",
+        "In place of data.dir: several directories joined by commas, one for each disk. New partitions go where the "
+        "fewest are; the first directory holds metadata.log as well.",
+    ),
     Setting("listen", "text", "127.0.0.1:7400", "HOST:PORT to accept connections at; port 0 takes a free one."),
     _integer(
         "node.id", 1, "", "This broker's number; a data directory keeps the one that it was made with.", minimum=0
@@ -157,6 +164,7 @@ class BrokerConfig:
     """The settings of one broker process. Built directly it checks nothing; users' text is for `from_settings`."""
 
     data_dir: str = _default("data.dir")
+    data_dirs: str = _default("data.dirs")
     listen: str = _default("listen")
     node_id: int = _default("node.id")
     max_connections: int = _default("max.connections")
@@ -217,14 +225,20 @@ class BrokerConfig:
         return LogConfig.from_settings(self.topic_settings)
 
     @property
+    def data_paths(self) -> tuple[Path, ...]:
+        """The data directories, the one with the metadata log first."""
+        if self.data_dir:
+            return (Path(self.data_dir),)
+        return tuple(Path(name.strip()) for name in self.data_dirs.split(",") if name.strip())
+
+    @property
     def address(self) -> tuple[str, int]:
         """Host and port of `listen`."""
         return parse_address(self.listen)
 
     def _check(self) -> None:
         """InvalidConfig where settings do not fit together."""
-        if not self.data_dir:
-            raise InvalidConfig("data.dir is not set: the broker needs a directory to keep its data in")
+        _check_data_paths(self)
         parse_address(self.listen)
         if self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise InvalidConfig(
@@ -236,6 +250,23 @@ class BrokerConfig:
                 f"num.partitions: {self.num_partitions} is not allowed, "
                 f"max.partitions.per.topic is {self.max_partitions_per_topic}"
             )
+
+
+def _check_data_paths(config: BrokerConfig) -> None:
+    """InvalidConfig unless there is one directory at least, and none is given twice or lies within another."""
+    if config.data_dir and config.data_dirs:
+        raise InvalidConfig(
+            f"data.dir ({config.data_dir}) and data.dirs ({config.data_dirs}) are both set: leave one of them out"
+        )
+    if not config.data_paths:
+        raise InvalidConfig("data.dir is not set: the broker needs a directory to keep its data in")
+    resolved = [path.resolve() for path in config.data_paths]
+    for number, path in enumerate(resolved):
+        for other in resolved[:number]:
+            if path == other:
+                raise InvalidConfig(f"data.dirs: {path} is given twice")
+            if path.is_relative_to(other) or other.is_relative_to(path):
+                raise InvalidConfig(f"data.dirs: {path} and {other} lie one within the other")
 
 
 def _parse(setting: Setting, text: str) -> SettingValue:

@@ -11,10 +11,9 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any
 
-from warmlog_broker.checkpoint_writer import CheckpointWriter
 from warmlog_broker.config import BrokerConfig
+from warmlog_broker.data_directories import DataDirectories
 from warmlog_broker.deletion import DoomedDirectories
-from warmlog_broker.flusher import Flusher
 from warmlog_broker.log.retention import run_deletions
 from warmlog_broker.outbox import Outbox
 from warmlog_broker.partition import Partition
@@ -25,6 +24,8 @@ from warmlog_protocol.errors import StorageError
 FIRST_RETENTION_MS = 30_000
 """Retention is first looked at after this, however long its interval is (Kafka's initial delay)."""
 UNLINK_INTERVAL_MS = 500
+LOOK_INTERVAL_MS = 1000
+"""How soon a disk that was taken away is noticed when nobody writes to it."""
 PARTITIONS_A_TURN = 16
 
 Duty = Callable[[], Coroutine[Any, Any, object]]
@@ -40,16 +41,14 @@ class Housekeeping:
         *,
         config: BrokerConfig,
         topics: Topics,
-        flusher: Flusher,
-        checkpoints: CheckpointWriter,
+        directories: DataDirectories,
         doomed: DoomedDirectories,
         outbox: Outbox,
         threads: Executor,
     ) -> None:
         self._config = config
         self._topics = topics
-        self._flusher = flusher
-        self._checkpoints = checkpoints
+        self._directories = directories
         self._doomed = doomed
         self._outbox = outbox
         self._threads = threads
@@ -66,6 +65,7 @@ class Housekeeping:
         self._begin(self.unlink_due, UNLINK_INTERVAL_MS)
         self._begin(self.expire_producers, config.producer_id_expiration_check_interval_ms)
         self._begin(self.write_checkpoints, config.log_flush_offset_checkpoint_interval_ms)
+        self._begin(self.look_at_directories, LOOK_INTERVAL_MS)
         if config.index_warm_bytes:
             self._begin(self._warm_indexes.keep, config.index_warm_interval_ms)
 
@@ -111,10 +111,11 @@ class Housekeeping:
 
     async def write_checkpoints(self) -> None:
         """Writes down what has moved."""
-        try:
-            await self._checkpoints.write()
-        except OSError as error:
-            _log.error("recovery points could not be written down, a restart will check more: %s", error)
+        await self._directories.write_checkpoints()
+
+    async def look_at_directories(self) -> None:
+        """Finds out whether the data directories are still there."""
+        await self._directories.look()
 
     def _keep_retention_of(self, partition: Partition, now_ms: int) -> None:
         if partition.is_offline or partition.is_deleted:
@@ -129,8 +130,8 @@ class Housekeeping:
             return
         if removed or has_rolled:
             self._unlinking[partition] = None
-            self._checkpoints.note([partition])
-            self._flusher.appended(partition, is_waited_for=False)
+            self._directories.note([partition])
+            self._directories.appended(partition, is_waited_for=False)
 
     def _begin(self, duty: Duty, interval_ms: int, *, first_ms: int | None = None) -> None:
         repeated = self._repeat(duty, first_ms or interval_ms, interval_ms)

@@ -20,6 +20,11 @@ kind   entry                 fields
 4      TopicRemoved          topic id: the directories of a deleted topic are gone
 5      ProducerIdsReserved   the next producer id that was not reserved yet
 6      UncleanStart          the leader epoch of every topic rises by one
+10     DirectoryKnown        directory id (16 bytes), path: a data directory that belongs to the cluster
+11     PartitionsPlaced      topic id, directory id, partitions: they lie there, and nowhere else
+12     PartitionMoved        topic id, partition, directory ids it comes from and lies in: where it comes from, what is
+                             left of it is to be removed
+13     DirectoryForgotten    directory id: it was taken from the configuration, and no partition lies there
 =====  ====================  ========================================================================================
 
 An entry holds once the file is flushed; whoever asked for it is answered after that. Entries are appended in groups
@@ -32,7 +37,7 @@ At start the file is rewritten (temporary file, fsync, rename, fsync of the dire
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from struct import Struct as ByteLayout
@@ -92,7 +97,40 @@ class UncleanStart(Entry, frozen=True, tag=6):
     started_ms: int
 
 
-AnyEntry = ClusterCreated | TopicCreated | TopicDeleted | TopicRemoved | ProducerIdsReserved | UncleanStart
+class DirectoryKnown(Entry, frozen=True, tag=10):
+    directory_id: bytes
+    path: str
+
+
+class PartitionsPlaced(Entry, frozen=True, tag=11):
+    topic_id: bytes
+    directory_id: bytes
+    partitions: list[int]
+
+
+class PartitionMoved(Entry, frozen=True, tag=12):
+    topic_id: bytes
+    partition: int
+    from_id: bytes
+    directory_id: bytes
+
+
+class DirectoryForgotten(Entry, frozen=True, tag=13):
+    directory_id: bytes
+
+
+AnyEntry = (
+    ClusterCreated
+    | TopicCreated
+    | TopicDeleted
+    | TopicRemoved
+    | ProducerIdsReserved
+    | UncleanStart
+    | DirectoryKnown
+    | PartitionsPlaced
+    | PartitionMoved
+    | DirectoryForgotten
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(AnyEntry)
@@ -108,6 +146,12 @@ class MetadataState:
     deleted: dict[bytes, TopicDeleted] = field(default_factory=dict)
     """Deleted topics, by id, whose directories may still be there."""
     next_producer_id: int = 0
+    directories: dict[bytes, str] = field(default_factory=dict)
+    """Paths of the data directories by their ids."""
+    places: dict[bytes, dict[int, bytes]] = field(default_factory=dict)
+    """By topic id: the directory of each partition whose directory was made."""
+    leaving: dict[tuple[bytes, int], bytes] = field(default_factory=dict)
+    """Where partitions lay before they moved, as long as something of them may still be there."""
 
     def apply(self, entry: AnyEntry) -> None:
         """Changes the state as `entry` says."""
@@ -119,6 +163,8 @@ class MetadataState:
             case TopicDeleted():
                 if entry.name in self.topics and self.topics[entry.name].topic_id == entry.topic_id:
                     del self.topics[entry.name]
+                self.places.pop(entry.topic_id, None)
+                self.leaving = {key: place for key, place in self.leaving.items() if key[0] != entry.topic_id}
                 self.deleted[entry.topic_id] = entry
             case TopicRemoved():
                 self.deleted.pop(entry.topic_id, None)
@@ -127,6 +173,20 @@ class MetadataState:
             case UncleanStart():
                 for name, topic in self.topics.items():
                     self.topics[name] = msgspec.structs.replace(topic, leader_epoch=topic.leader_epoch + 1)
+            case DirectoryKnown():
+                self.directories[entry.directory_id] = entry.path
+            case DirectoryForgotten():
+                self.directories.pop(entry.directory_id, None)
+            case PartitionsPlaced() | PartitionMoved():
+                self._place(entry)
+
+    def _place(self, entry: PartitionsPlaced | PartitionMoved) -> None:
+        places = self.places.setdefault(entry.topic_id, {})
+        for partition in entry.partitions if isinstance(entry, PartitionsPlaced) else (entry.partition,):
+            places[partition] = entry.directory_id
+            self.leaving.pop((entry.topic_id, partition), None)
+        if isinstance(entry, PartitionMoved):
+            self.leaving[entry.topic_id, entry.partition] = entry.from_id
 
     def entries(self) -> list[AnyEntry]:
         """The fewest entries that add up to this state."""
@@ -135,7 +195,20 @@ class MetadataState:
         entries += self.topics.values()
         if self.next_producer_id:
             entries.append(ProducerIdsReserved(self.next_producer_id))
+        entries += [DirectoryKnown(directory_id, path) for directory_id, path in self.directories.items()]
+        for topic_id, places in self.places.items():
+            entries += placed(topic_id, places)
+        for (topic_id, partition), from_id in self.leaving.items():
+            entries.append(PartitionMoved(topic_id, partition, from_id, self.places[topic_id][partition]))
         return entries
+
+
+def placed(topic_id: bytes, places: Mapping[int, bytes]) -> list[PartitionsPlaced]:
+    """The entries that say where partitions lie: one for each directory."""
+    by_directory: dict[bytes, list[int]] = {}
+    for partition, directory_id in places.items():
+        by_directory.setdefault(directory_id, []).append(partition)
+    return [PartitionsPlaced(topic_id, directory_id, numbers) for directory_id, numbers in by_directory.items()]
 
 
 class Loaded(NamedTuple):

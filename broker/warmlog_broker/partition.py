@@ -8,7 +8,7 @@ StorageError until a restart has read it again.
 import logging
 from collections import deque
 from collections.abc import Collection
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from warmlog_broker.log.appending import AppendInfo
 from warmlog_broker.log.bounds import ReadBound
@@ -29,6 +29,9 @@ from warmlog_protocol.errors import (
     UnknownProducerId,
 )
 from warmlog_protocol.messages import ACKS_ALL, CONSUMER_REPLICA_ID, IsolationLevel
+
+if TYPE_CHECKING:
+    from warmlog_broker.data_directories import ServedDirectory
 
 NO_LEADER_EPOCH = -1
 
@@ -61,12 +64,17 @@ class ReadWaiter(Protocol):
 class Partition:
     """The leader's view of one partition. All methods belong to the event loop's thread."""
 
-    def __init__(self, key: TopicPartition, log: Log | None, config: LogConfig, leader_epoch: int) -> None:
-        """`log` None: it could not be opened, and the partition is offline."""
+    def __init__(
+        self, key: TopicPartition, log: Log | None, config: LogConfig, leader_epoch: int, failure: str = ""
+    ) -> None:
+        """`log` None: it could not be opened (`failure` says why), and the partition is offline."""
         self.key = key
         self.config = config
         self.leader_epoch = leader_epoch
         self.is_deleted = False
+        self.home: ServedDirectory | None = None
+        """The data directory in which it lies; None when that is not known, or not there."""
+        self._failure = failure or "its log could not be opened"
         self._log = log
         self._waiting_appends: deque[tuple[int, AppendWaiter, int]] = deque()
         """End offset, who waits for it to be durable, and under which index; in the order of the offsets."""
@@ -204,9 +212,11 @@ class Partition:
         self.check_failure()
 
     def check_failure(self) -> None:
-        """Fails everybody who waits, if the log has failed."""
+        """Fails everybody who waits, if the log has failed; then its data directory is looked at, too."""
         if self.is_offline and not self.is_deleted:
             self._fail_waiters(self._offline())
+            if self.home is not None:
+                self.home.suspect()
 
     def deleted(self, error: ApiError) -> None:
         """The topic is gone: whoever waits gets `error`."""
@@ -214,7 +224,7 @@ class Partition:
         self._fail_waiters(error)
 
     def _offline(self) -> StorageError:
-        reason = "its log could not be opened" if self._log is None else self._log.failure
+        reason = self._failure if self._log is None else self._log.failure
         return StorageError(
             f"{self.key.directory_name} is offline until a restart of the broker has checked it: {reason}"
         )

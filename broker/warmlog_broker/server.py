@@ -14,34 +14,33 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from warmlog_broker.checkpoint_writer import CheckpointWriter
 from warmlog_broker.closing import close_logs
 from warmlog_broker.config import BrokerConfig, format_address
 from warmlog_broker.connections import Connections
+from warmlog_broker.data_directories import DataDirectories, ServedDirectory
 from warmlog_broker.deletion import DoomedDirectories
 from warmlog_broker.fetch_waits import FetchWaits
 from warmlog_broker.file_limit import RESERVED, raise_file_limit, share_files
-from warmlog_broker.flusher import Flusher
 from warmlog_broker.handlers import bind_handlers
 from warmlog_broker.housekeeping import Housekeeping
 from warmlog_broker.listening import CannotListen, bind
-from warmlog_broker.log.directory import DataDirectory, DirectoryLocked
+from warmlog_broker.log.directory import DirectoryLocked
 from warmlog_broker.log.open_files import OpenFiles
 from warmlog_broker.metadata import Metadata
 from warmlog_broker.notify import READY, STOPPING, ServiceManager, extend_timeout, status
+from warmlog_broker.opening import lock_and_read, refuse_if_locked
 from warmlog_broker.outbox import Outbox
 from warmlog_broker.producer_ids import ProducerIds
 from warmlog_broker.request_memory import RequestMemory
 from warmlog_broker.sending import SendQueue
 from warmlog_broker.services import Services
 from warmlog_broker.session import Session, SessionContext
-from warmlog_broker.startup import LogOpener, Progress, Stored, load_partitions, lock_and_read, refuse_if_locked
+from warmlog_broker.startup import LogOpener, Progress, Stored, load_partitions
 from warmlog_broker.tasks import Tasks
-from warmlog_broker.topics import Topics
+from warmlog_broker.topics import OpenPartition, Topics
 from warmlog_protocol.errors import StorageError
 
 TICK_S = 0.2
@@ -73,6 +72,7 @@ class Broker:
         self._service_manager = service_manager
         self._loop = asyncio.get_running_loop()
         self._disk = ThreadPoolExecutor(DISK_THREADS, "disk")
+        self._trying = ThreadPoolExecutor(len(config.data_paths), "try-directory")
         self._cold_readers = ThreadPoolExecutor(config.cold_read_threads, "cold-read")
         self._outbox = Outbox()
         self._tasks = Tasks()
@@ -80,10 +80,8 @@ class Broker:
         self._listeners: list[asyncio.Server] = []
         self._ticking: asyncio.Task[None] | None = None
         self._is_stopped = False
-        self._directory: DataDirectory
+        self._directories: DataDirectories
         self._metadata: Metadata
-        self._flusher: Flusher
-        self._checkpoints: CheckpointWriter
         self._housekeeping: Housekeeping
         self.topics: Topics
         self.services: Services
@@ -115,12 +113,12 @@ class Broker:
             sockets = self._bind()
             for listener in sockets:
                 undo.callback(listener.close)
-            self._directory, metadata_log = lock_and_read(self.config)
-            undo.callback(self._directory.close)
+            locked, metadata_log = lock_and_read(self.config)
+            undo.callback(locked.close)
             undo.callback(metadata_log.close)
-            opener = LogOpener(self._directory, OpenFiles(self.config.max_open_files))
+            opener = LogOpener(OpenFiles(self.config.max_open_files))
             progress = Progress(self._report_progress)
-            load = partial(load_partitions, self._directory, metadata_log, opener, self.config, progress)
+            load = partial(load_partitions, locked, metadata_log, opener, self.config, progress)
             stored = await self._asking_for_time(self._loop.run_in_executor(self._disk, load))
             self._assemble(stored, opener)
             await self._listen(sockets)
@@ -143,16 +141,20 @@ class Broker:
         await self._tasks.finish(TASKS_TIMEOUT_S)
         await self._housekeeping.stop()
         self._service_manager.tell(status("flushing"))
-        await self._flusher.flush_all()
-        self._flusher.close()
+        await self._directories.flush_all()
         is_clean = await self._close_logs()
-        self._directory.close()
+        self._directories.close()
         self._shut_down_threads()
         return is_clean
 
     def _shut_down_threads(self) -> None:
         self._disk.shutdown()
+        self._trying.shutdown()
         self._cold_readers.shutdown()
+
+    async def wait_for_failure(self) -> None:
+        """Returns when no data directory is left to serve from."""
+        await self._directories.all_have_failed.wait()
 
     def tell_ready(self) -> None:
         """Lets the service manager know that the broker serves."""
@@ -164,40 +166,40 @@ class Broker:
             return bind(*self.config.address)
         except CannotListen:
             try:
-                refuse_if_locked(Path(self.config.data_dir))
+                refuse_if_locked(self.config.data_paths)
             except DirectoryLocked as error:
                 raise error from None
             raise
 
     def _assemble(self, stored: Stored, opener: LogOpener) -> None:
         config = self.config
-        data_dir = Path(config.data_dir)
         self._metadata = Metadata(stored.metadata_log, self._disk)
-        self._checkpoints = CheckpointWriter(self._directory, self._disk)
-        self._flusher = Flusher(
-            data_dir,
-            threads=config.flush_threads,
-            syncfs_files=config.flush_syncfs_files,
-            outbox=self._outbox,
-            on_flushed=self._checkpoints.note,
+        self._directories = DataDirectories(
+            [
+                ServedDirectory(data, config, outbox=self._outbox, threads=self._disk, trying=self._trying)
+                for data in stored.directories.live
+            ],
+            stored.directories.offline,
         )
         doomed = DoomedDirectories(self._disk)
         doomed.add(stored.deleted_paths, 0)
         self.topics = Topics(
             self._metadata,
             config=config,
+            directories=self._directories,
             open_log=opener.create,
-            checkpoints=self._checkpoints,
             threads=self._disk,
             on_deleted=doomed.add,
         )
-        for entry, logs in stored.topics:
-            self.topics.add(entry, logs)
+        for entry, loaded in stored.topics:
+            self.topics.add(
+                entry,
+                [OpenPartition(self._directories.of(each.directory), each.log, each.failure) for each in loaded],
+            )
         self._housekeeping = Housekeeping(
             config=config,
             topics=self.topics,
-            flusher=self._flusher,
-            checkpoints=self._checkpoints,
+            directories=self._directories,
             doomed=doomed,
             outbox=self._outbox,
             threads=self._disk,
@@ -210,8 +212,7 @@ class Broker:
             cluster_id=cluster.cluster_id,
             version=broker_version(),
             topics=self.topics,
-            flusher=self._flusher,
-            checkpoints=self._checkpoints,
+            directories=self._directories,
             fetch_waits=FetchWaits(config.fetch_max_waits, self._outbox),
             producer_ids=ProducerIds(self._metadata, config.producer_id_block_size),
             cold_readers=self._cold_readers,
@@ -249,23 +250,35 @@ class Broker:
         self.services.fetch_waits.finish_all()
         for session in self._connections:
             session.stop()
-        await self._flusher.flush_all()
+        await self._directories.flush_all()
         await self._connections.wait_until_gone(self.config.shutdown_drain_ms / 1000)
         for session in self._connections:
             session.close("the broker stops")
         await self._connections.wait_until_gone(CLOSE_TIMEOUT_S)
 
     async def _close_logs(self) -> bool:
-        """Closes the logs, and writes down how they were left."""
-        partitions = self.topics.partitions
-        ends = await self._loop.run_in_executor(self._disk, close_logs, partitions, self.config)
-        self._checkpoints.note(partitions)
+        """Closes the logs of each directory, and writes down in it how they were left."""
+        closed = await asyncio.gather(*(self._close_directory(directory) for directory in self._directories))
         try:
-            await self._checkpoints.write()
             await self._metadata.close()
-            await self._loop.run_in_executor(self._disk, self._directory.mark_clean, ends)
-        except (OSError, StorageError) as error:
-            _log.error("the next start will check all logs, this stop could not be written down: %s", error)
+        except StorageError as error:
+            _log.error("the metadata log could not be closed: %s", error)
+            return False
+        return all(closed) and self._directories.are_all_live
+
+    async def _close_directory(self, directory: ServedDirectory) -> bool:
+        """Whether all its logs were closed well, and the next start will know it."""
+        await directory.settle()
+        partitions = list(directory.partitions)
+        ends = await self._loop.run_in_executor(self._disk, close_logs, directory.path, partitions, self.config)
+        directory.checkpoints.note(partitions)
+        if not directory.is_live:
+            return False
+        try:
+            await directory.checkpoints.write()
+            await self._loop.run_in_executor(self._disk, directory.data.mark_clean, ends)
+        except OSError as error:
+            _log.error("the next start will check all logs in %s: %s", directory.path, error)
             return False
         return len(ends) == len(partitions)
 

@@ -56,7 +56,13 @@ async def _run(config: BrokerConfig) -> bool:
     _log.info("warmlog: %s", describe(broker))
     _log.info("warmlog: ready, listening on %s", broker.address)
     broker.tell_ready()
-    await told_to_stop.wait()
+    failing = asyncio.ensure_future(broker.wait_for_failure())
+    stopping = asyncio.ensure_future(told_to_stop.wait())
+    await asyncio.wait([failing, stopping], return_when=asyncio.FIRST_COMPLETED)
+    if failing.done():
+        _log.critical("warmlog: every data directory has failed, there is nothing left to serve")
+    for task in (failing, stopping):
+        task.cancel()
     for number in STOP_SIGNALS:
         # The second signal does not wait.
         loop.remove_signal_handler(number)
@@ -73,9 +79,14 @@ def describe(broker: Broker) -> str:
     settings = config.to_settings()
     bounds = ", ".join(f"{setting.name}={settings[setting.name]}" for setting in BROKER_SETTINGS if setting.unit)
     return (
-        f"version {broker_version()}, address {broker.address}, data directory {config.data_dir}, "
+        f"version {broker_version()}, address {broker.address}, {_name_directories(config)}, "
         f"{broker.topics.partition_count} partitions, {describe_durability(config.topic_defaults)}; bounds: {bounds}"
     )
+
+
+def _name_directories(config: BrokerConfig) -> str:
+    names = ", ".join(map(str, config.data_paths))
+    return f"data directory {names}" if len(config.data_paths) == 1 else f"data directories {names}"
 
 
 def describe_durability(defaults: LogConfig) -> str:

@@ -7,10 +7,9 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from warmlog_broker.checkpoint_writer import CheckpointWriter
 from warmlog_broker.config import BrokerConfig
+from warmlog_broker.data_directories import DataDirectories
 from warmlog_broker.fetch_waits import FetchWaits
-from warmlog_broker.flusher import Flusher
 from warmlog_broker.log.file_records import FileSlice
 from warmlog_broker.log.splitting import TimesFound
 from warmlog_broker.outbox import Outbox
@@ -70,8 +69,7 @@ class Services:
     """As it is in force: where the system allows less than was asked for, that is what it says."""
     cluster_id: str
     topics: Topics
-    flusher: Flusher
-    checkpoints: CheckpointWriter
+    directories: DataDirectories
     fetch_waits: FetchWaits
     producer_ids: ProducerIds
     cold_readers: Executor

@@ -1,73 +1,71 @@
-"""From a data directory to topics that can be served.
+"""From data directories to topics that can be served.
 
-In this order: the directory is locked and its marker of a clean stop taken away, the metadata log is read, deletions
-that a crash interrupted are finished, every partition is opened and, after an unclean stop, checked. A partition that
-cannot be opened is offline; it does not keep the others from being served.
+In this order: the directories are locked and their markers of a clean stop taken away, the metadata log is read,
+deletions that a crash interrupted are finished (all that in `opening`), every partition is found (`placement`), opened
+and, after an unclean stop, checked. A partition that cannot be opened is offline; it does not keep the others from
+being served.
 """
 
-import fcntl
 import gc
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from warmlog_broker.config import BrokerConfig
-from warmlog_broker.deletion import rename_deleted
 from warmlog_broker.log.config import LogConfig
-from warmlog_broker.log.directory import FORMAT_NAME, LOCK_NAME, DataDirectory, DataDirectoryError
+from warmlog_broker.log.directory import DataDirectory
 from warmlog_broker.log.log import Log
 from warmlog_broker.log.open_files import OpenFiles
 from warmlog_broker.log.topic_partition import TopicPartition
-from warmlog_broker.metadata_log import (
-    FILE_NAME,
-    AnyEntry,
-    ClusterCreated,
-    MetadataLog,
-    ProducerIdsReserved,
-    TopicCreated,
-    TopicRemoved,
-    UncleanStart,
-)
-from warmlog_protocol.errors import ApiError, StorageError
+from warmlog_broker.metadata_log import MetadataLog, PartitionsPlaced, ProducerIdsReserved, TopicCreated, placed
+from warmlog_broker.opening import DirectorySet, commit, now_ms
+from warmlog_broker.placement import Lost, Place, Places, find_places
+from warmlog_protocol.errors import ApiError
 
 PROGRESS_INTERVAL_S = 1.0
 
 _log = logging.getLogger(__name__)
 
 
-def now_ms() -> int:
-    """The time of day."""
-    return time.time_ns() // 1_000_000
+@dataclass(frozen=True, slots=True)
+class LoadedPartition:
+    """A partition that is served, or offline. `directory` is None where it is not known or not there."""
+
+    directory: DataDirectory | None
+    log: Log | None
+    failure: str = ""
+    """Why there is no log."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a data directory holds, opened."""
+    """What the data directories hold, opened."""
 
-    directory: DataDirectory
+    directories: DirectorySet
     metadata_log: MetadataLog
-    topics: list[tuple[TopicCreated, list[Log | None]]]
+    topics: list[tuple[TopicCreated, list[LoadedPartition]]]
     deleted_paths: list[Path]
     """Directories of deleted topics that are to be removed."""
+    futures: list[tuple[TopicPartition, DataDirectory, Path]]
+    """Partitions that were on their way into a directory."""
 
 
 class LogOpener:
-    """Opens and creates the logs of one data directory."""
+    """Opens and creates logs."""
 
-    def __init__(self, directory: DataDirectory, open_files: OpenFiles) -> None:
-        self._directory = directory
+    def __init__(self, open_files: OpenFiles) -> None:
         self._open_files = open_files
 
-    def create(self, entry: TopicCreated, index: int, config: LogConfig) -> Log:
+    def create(self, directory: DataDirectory, entry: TopicCreated, index: int, config: LogConfig) -> Log:
         """The log of a new topic's partition, empty, and ready to be appended to."""
         key = TopicPartition(entry.name, index)
         log = Log.open(
-            self._directory.partition_path(key),
+            directory.partition_path(key),
             key=key,
             topic_id=UUID(bytes=entry.topic_id),
             config=config,
@@ -77,29 +75,20 @@ class LogOpener:
         log.begin_epoch(entry.leader_epoch)
         return log
 
-    def load(self, entry: TopicCreated, index: int, config: LogConfig) -> Log:
+    def load(self, directory: DataDirectory, entry: TopicCreated, index: int, config: LogConfig) -> Log:
         """The log of a partition that may hold data. On return all that it holds is durable, and may be read.
 
-        StorageError when it cannot be opened, or when its directory has gone although there was data in it.
+        StorageError when it cannot be opened.
         """
         key = TopicPartition(entry.name, index)
-        path = self._directory.partition_path(key)
-        stored = self._directory.stored_state(key)
-        if not path.is_dir():
-            if stored.offsets.recovery_point:
-                raise StorageError(
-                    f"{path} is missing, although it held records up to offset {stored.offsets.recovery_point}: "
-                    f"put it back, or delete the topic"
-                )
-            _log.info("%s is made: the broker stopped before it was", path)
         log = Log.open(
-            path,
+            directory.partition_path(key),
             key=key,
             topic_id=UUID(bytes=entry.topic_id),
             config=config,
             open_files=self._open_files,
             now_ms=now_ms(),
-            stored=stored,
+            stored=directory.stored_state(key),
             max_leader_epoch=entry.leader_epoch,
         )
         log.update_high_watermark(log.log_end_offset)
@@ -123,106 +112,76 @@ class Progress:
             self._report(done, total)
 
 
-def refuse_if_locked(data_dir: Path) -> None:
-    """DirectoryLocked when another broker holds `data_dir`. Changes nothing."""
-    try:
-        with open(data_dir / LOCK_NAME, "rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        DataDirectory.open(data_dir).close()
-    except OSError:
-        return
-
-
-def lock_and_read(config: BrokerConfig) -> tuple[DataDirectory, MetadataLog]:
-    """Locks the data directory and reads its metadata log, which is made when the directory is new.
-
-    Raises DataDirectoryError or StorageError, which say what is wrong and what to do.
-    """
-    path = Path(config.data_dir)
-    was_used = (path / FORMAT_NAME).exists()
-    directory = DataDirectory.open(path)
-    try:
-        if was_used and _is_missing_or_empty(path / FILE_NAME) and directory.partitions():
-            raise DataDirectoryError(
-                f"{path / FILE_NAME} is missing or empty, although the directory was used before: without it nobody "
-                f"knows which topics there are. Restore the file from a backup; nothing was changed"
-            )
-        metadata_log, cut_bytes = MetadataLog.open(path)
-        if cut_bytes:
-            _log.warning("%s: %d bytes of a torn write were cut from its end", metadata_log.path, cut_bytes)
-        try:
-            _begin_metadata(directory, metadata_log, config)
-        except BaseException:
-            metadata_log.close()
-            raise
-    except BaseException:
-        directory.close()
-        raise
-    return directory, metadata_log
-
-
-def _is_missing_or_empty(path: Path) -> bool:
-    return not path.exists() or path.stat().st_size == 0
-
-
-def _begin_metadata(directory: DataDirectory, metadata_log: MetadataLog, config: BrokerConfig) -> None:
-    """Makes a new directory a cluster; notes an unclean start; finishes deletions."""
-    state = metadata_log.state
-    entries: list[AnyEntry] = []
-    if state.cluster is None:
-        entries.append(ClusterCreated(str(uuid4()), config.node_id, now_ms()))
-    elif state.cluster.node_id != config.node_id:
-        raise DataDirectoryError(
-            f"{directory.path} belongs to node {state.cluster.node_id}, but node.id is {config.node_id}"
-        )
-    elif not directory.was_clean:
-        entries.append(UncleanStart(now_ms()))
-    for deleted in state.deleted.values():
-        rename_deleted(directory.path, deleted)
-        entries.append(TopicRemoved(deleted.topic_id))
-    commit(metadata_log, entries)
-
-
-def commit(metadata_log: MetadataLog, entries: Iterable[AnyEntry]) -> None:
-    """Makes `entries` durable at once, while nobody else uses the log."""
-    entries = list(entries)
-    if entries:
-        metadata_log.append(entries)
-        metadata_log.flush()
-        for entry in entries:
-            metadata_log.state.apply(entry)
-
-
 def load_partitions(
-    directory: DataDirectory,
-    metadata_log: MetadataLog,
-    opener: LogOpener,
-    config: BrokerConfig,
-    progress: Progress,
+    directories: DirectorySet, metadata_log: MetadataLog, opener: LogOpener, config: BrokerConfig, progress: Progress
 ) -> Stored:
-    """Opens every partition, in threads."""
+    """Finds and opens every partition, in threads of each directory's own."""
     state = metadata_log.state
-    _warn_of_strangers(directory, state.topics)
+    places = find_places(directories, state)
+    commit(metadata_log, places.changes)
     defaults = config.topic_defaults
-    logs: dict[str, list[Log | None]] = {name: [None] * entry.partitions for name, entry in state.topics.items()}
-    total = sum(map(len, logs.values()))
-    with ThreadPoolExecutor(config.num_recovery_threads, "recovery") as threads, _without_collector():
-        futures = {}
+    loaded: dict[str, list[LoadedPartition]] = {}
+    pools = {
+        directory.path: ThreadPoolExecutor(config.num_recovery_threads, "recovery") for directory in directories.live
+    }
+    waiting: dict[Future[Log], tuple[TopicPartition, DataDirectory]] = {}
+    with _without_collector():
         for name, entry in state.topics.items():
             log_config = LogConfig.from_settings(entry.settings, base=defaults)
+            loaded[name] = []
             for index in range(entry.partitions):
-                futures[threads.submit(opener.load, entry, index, log_config)] = (name, index)
-        for done, future in enumerate(as_completed(futures), 1):
-            name, index = futures[future]
-            try:
-                logs[name][index] = future.result()
-            except ApiError as error:
-                _log.critical("%s-%d IS OFFLINE: %s", name, index, error)
-            progress.note(done, total)
-    _reserve_adopted_producers(metadata_log, logs.values())
-    topics = [(entry, logs[name]) for name, entry in state.topics.items()]
-    return Stored(directory, metadata_log, topics, directory.deleted_partitions())
+                key = TopicPartition(name, index)
+                place = places.by_key[key]
+                loaded[name].append(_not_loaded(key, place))
+                if isinstance(place, Place):
+                    future = pools[place.directory.path].submit(opener.load, place.directory, entry, index, log_config)
+                    waiting[future] = key, place.directory
+        for done, future in enumerate(as_completed(waiting), 1):
+            key, directory = waiting[future]
+            loaded[key.topic][key.partition] = _outcome(key, directory, future)
+            progress.note(done, len(waiting))
+    for pool in pools.values():
+        pool.shutdown()
+    _reserve_adopted_producers(metadata_log, loaded.values())
+    commit(metadata_log, placed_now(places, loaded, state.topics))
+    return Stored(
+        directories,
+        metadata_log,
+        [(entry, loaded[name]) for name, entry in state.topics.items()],
+        [path for directory in directories.live for path in directory.deleted_partitions()],
+        places.futures,
+    )
+
+
+def _not_loaded(key: TopicPartition, place: Place | Lost) -> LoadedPartition:
+    """What a partition is before its log was opened, and stays if there is none."""
+    if isinstance(place, Place):
+        return LoadedPartition(place.directory, None)
+    _log.critical("%s IS OFFLINE: %s", key.directory_name, place.reason)
+    return LoadedPartition(place.directory, None, place.reason)
+
+
+def _outcome(key: TopicPartition, directory: DataDirectory, future: "Future[Log]") -> LoadedPartition:
+    try:
+        return LoadedPartition(directory, future.result())
+    except ApiError as error:
+        _log.critical("%s IS OFFLINE: %s", key.directory_name, error)
+        return LoadedPartition(directory, None, str(error))
+
+
+def placed_now(
+    places: Places, loaded: dict[str, list[LoadedPartition]], topics: dict[str, TopicCreated]
+) -> Iterator[PartitionsPlaced]:
+    """The entries for partitions of which the metadata log did not know, or not rightly, where they lie."""
+    for name, entry in topics.items():
+        found = {
+            index: partition.directory.directory_id.bytes
+            for index, partition in enumerate(loaded[name])
+            if partition.directory is not None
+            and partition.log is not None
+            and places.is_news(TopicPartition(name, index))
+        }
+        yield from placed(entry.topic_id, found)
 
 
 @contextmanager
@@ -237,16 +196,10 @@ def _without_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _warn_of_strangers(directory: DataDirectory, topics: dict[str, TopicCreated]) -> None:
-    for key, path in directory.partitions().items():
-        topic = topics.get(key.topic)
-        if topic is None or key.partition >= topic.partitions:
-            _log.warning("%s belongs to no topic of this broker and is left alone", path)
-
-
-def _reserve_adopted_producers(metadata_log: MetadataLog, logs: Iterable[list[Log | None]]) -> None:
+def _reserve_adopted_producers(metadata_log: MetadataLog, groups: Iterable[list[LoadedPartition]]) -> None:
     """Ids that some log knows are never given out, whoever wrote them."""
-    largest = max((log.producers.max_producer_id for group in logs for log in group if log is not None), default=-1)
+    logs = [partition.log for group in groups for partition in group if partition.log is not None]
+    largest = max((log.producers.max_producer_id for log in logs), default=-1)
     if largest >= metadata_log.state.next_producer_id:
         _log.info("producer ids up to %d are in use by logs from elsewhere", largest)
         commit(metadata_log, [ProducerIdsReserved(largest + 1)])

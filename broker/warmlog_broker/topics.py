@@ -1,10 +1,11 @@
 """Topics and their partitions: finding them, creating and deleting them.
 
 A topic exists from the moment at which the metadata log holds it; its directories are made after that, and a start
-makes those that a crash prevented. Deleting is the same the other way round: first the metadata log, then the
-directories are renamed to Kafka's `-delete` form, then removed after file.delete.delay.ms. What was renamed is removed
-at the next start; what a crash prevented from being renamed is renamed then, told by its topic id. Directories that
-belong to no topic are left alone.
+makes those that a crash prevented. Each partition goes to the data directory that has the fewest; when that one
+refuses, to the next. Where they lie is in the metadata log before anybody may write to them. Deleting is the same the
+other way round: first the metadata log, then the directories are renamed to Kafka's `-delete` form, then removed after
+file.delete.delay.ms. What was renamed is removed at the next start; what a crash prevented from being renamed is
+renamed then, told by its topic id. Directories that belong to no topic are left alone.
 """
 
 import asyncio
@@ -17,14 +18,16 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID, uuid4
 
-from warmlog_broker.checkpoint_writer import CheckpointWriter
 from warmlog_broker.config import BrokerConfig
+from warmlog_broker.data_directories import DataDirectories, ServedDirectory
 from warmlog_broker.deletion import rename_deleted
+from warmlog_broker.log.checkpoints import sync_directory
 from warmlog_broker.log.config import LogConfig
+from warmlog_broker.log.directory import DataDirectory
 from warmlog_broker.log.log import Log
 from warmlog_broker.log.topic_partition import TopicPartition
 from warmlog_broker.metadata import Metadata
-from warmlog_broker.metadata_log import TopicCreated, TopicDeleted
+from warmlog_broker.metadata_log import TopicCreated, TopicDeleted, placed
 from warmlog_broker.partition import Partition
 from warmlog_broker.topic_names import check_topic_name, colliding_topic
 from warmlog_protocol.errors import (
@@ -61,6 +64,14 @@ class Topic:
     @property
     def topic_id(self) -> bytes:
         return self.entry.topic_id
+
+
+class OpenPartition(NamedTuple):
+    """A partition to be served. `directory` is None where it is not known, `log` where it cannot be opened."""
+
+    directory: ServedDirectory | None
+    log: Log | None
+    failure: str = ""
 
 
 class TopicLimits(NamedTuple):
@@ -110,15 +121,14 @@ class Topics:
         metadata: Metadata,
         *,
         config: BrokerConfig,
-        open_log: Callable[[TopicCreated, int, LogConfig], Log],
-        checkpoints: CheckpointWriter,
+        directories: DataDirectories,
+        open_log: Callable[[DataDirectory, TopicCreated, int, LogConfig], Log],
         threads: Executor,
         on_deleted: Callable[[Sequence[Path], int], None],
     ) -> None:
         """`open_log` creates the log of a new topic's partition, in a thread. `on_deleted` is given directories, which
         are to be removed after so many milliseconds."""
-        self._checkpoints = checkpoints
-        self._data_dir = Path(config.data_dir)
+        self._directories = directories
         self._metadata = metadata
         self._defaults = config.topic_defaults
         self._limits = TopicLimits.from_config(config)
@@ -126,6 +136,7 @@ class Topics:
         self._threads = threads
         self._on_deleted = on_deleted
         self._topics: dict[str, Topic] = {}
+        self._loop = asyncio.get_running_loop()
         self._changing = asyncio.Lock()
 
     def __iter__(self) -> Iterator[Topic]:
@@ -176,15 +187,17 @@ class Topics:
         """What is in force for a topic: its own settings over the broker's defaults."""
         return LogConfig.from_settings(entry.settings, base=self._defaults)
 
-    def add(self, entry: TopicCreated, logs: Sequence[Log | None]) -> Topic:
-        """Takes in a topic whose logs are open; None where one could not be opened."""
+    def add(self, entry: TopicCreated, opened: Sequence[OpenPartition]) -> Topic:
+        """Takes in a topic whose logs are open, as far as they can be."""
         config = self.settings_of(entry)
-        partitions = [
-            Partition(TopicPartition(entry.name, index), log, config, _epoch_in_force(entry, log))
-            for index, log in enumerate(logs)
-        ]
+        partitions = []
+        for index, (directory, log, failure) in enumerate(opened):
+            key = TopicPartition(entry.name, index)
+            partition = Partition(key, log, config, _epoch_in_force(entry, log), failure)
+            if directory is not None:
+                directory.admit(partition)
+            partitions.append(partition)
         topic = self._topics[entry.name] = Topic(entry, config, partitions)
-        self._checkpoints.note(partitions)
         return topic
 
     async def create(self, wanted: Sequence[NewTopic], *, validate_only: bool) -> list[TopicCreated | ApiError]:
@@ -211,7 +224,8 @@ class Topics:
             error = UnknownTopicOrPartition(f"topic {name!r} was deleted")
             for partition in topic.partitions:
                 partition.deleted(error)
-            self._checkpoints.note(topic.partitions)
+                if partition.home is not None:
+                    partition.home.dismiss(partition)
             await self._remove(deleted, topic.partitions, topic.config.file_delete_delay_ms)
 
     def _check(self, wanted: Sequence[NewTopic]) -> list[TopicCreated | ApiError]:
@@ -242,46 +256,78 @@ class Topics:
     async def _forget_predecessors(self, entries: Sequence[TopicCreated]) -> None:
         keys = [TopicPartition(entry.name, index) for entry in entries for index in range(entry.partitions)]
         try:
-            await self._checkpoints.forget(keys)
+            await self._directories.forget(keys)
         except OSError as error:
             raise StorageError(f"no topic can be made, checkpoints cannot be written: {error}") from error
 
     def _refuse_existing_directories(self, entry: TopicCreated) -> None:
         """What lies there belongs to nobody we know, and nobody's data is touched."""
         for index in range(entry.partitions):
-            path = self._data_dir / TopicPartition(entry.name, index).directory_name
-            if path.exists():
-                raise InvalidTopic(f"topic {entry.name!r} cannot be made: {path} exists already; move it away first")
+            for directory in self._directories.live:
+                path = directory.data.partition_path(TopicPartition(entry.name, index))
+                if path.exists():
+                    raise InvalidTopic(
+                        f"topic {entry.name!r} cannot be made: {path} exists already; move it away first"
+                    )
 
     async def _make(self, entry: TopicCreated) -> TopicCreated | ApiError:
         """Makes the directories of a topic that is in the metadata log; if that fails, takes it out again."""
         try:
-            logs = await asyncio.get_running_loop().run_in_executor(self._threads, self._open_logs, entry)
+            opened = await asyncio.get_running_loop().run_in_executor(self._threads, self._open_logs, entry)
         except ApiError as error:
             _log.error("topic %r could not be made: %s", entry.name, error)
             deleted = TopicDeleted(entry.topic_id, entry.name, entry.partitions)
             await self._metadata.commit([deleted])
             await self._remove(deleted, [], 0)
             return error
-        self.add(entry, logs)
+        places = {index: directory.data.directory_id.bytes for index, (directory, _) in enumerate(opened)}
+        await self._metadata.commit(placed(entry.topic_id, places))
+        self.add(entry, [OpenPartition(directory, log) for directory, log in opened])
         _log.info("topic %r created with %d partitions", entry.name, entry.partitions)
         return entry
 
-    def _open_logs(self, entry: TopicCreated) -> list[Log]:
+    def _open_logs(self, entry: TopicCreated) -> list[tuple[ServedDirectory, Log]]:
+        """In a thread: makes the logs, each where the fewest partitions are; their directories are durable then."""
         config = self.settings_of(entry)
-        return [self._open_log(entry, index, config) for index in range(entry.partitions)]
+        planned: dict[ServedDirectory, int] = {}
+        opened = []
+        for index in range(entry.partitions):
+            directory, log = self._open_log_somewhere(entry, index, config, planned)
+            planned[directory] = planned.get(directory, 0) + 1
+            opened.append((directory, log))
+        for directory in planned:
+            try:
+                sync_directory(directory.path)
+            except OSError as error:
+                raise StorageError(f"{directory.path} cannot be synced: {error}") from error
+        return opened
+
+    def _open_log_somewhere(
+        self, entry: TopicCreated, index: int, config: LogConfig, planned: dict[ServedDirectory, int]
+    ) -> tuple[ServedDirectory, Log]:
+        """The log in the emptiest directory that takes it; StorageError when none does."""
+        failure: ApiError = StorageError("no data directory is left: all have failed")
+        for directory in self._directories.emptiest_first(planned):
+            try:
+                return directory, self._open_log(directory.data, entry, index, config)
+            except ApiError as error:
+                _log.error("%s-%d could not be made in %s: %s", entry.name, index, directory.path, error)
+                failure = error
+                asyncio.run_coroutine_threadsafe(_suspect(directory), self._loop)
+        raise failure
 
     async def _remove(self, deleted: TopicDeleted, partitions: Sequence[Partition], delay_ms: int) -> None:
         """Renames the directories. What cannot be renamed now is renamed at the next start."""
         try:
             renamed = await asyncio.get_running_loop().run_in_executor(
-                self._threads, _rename_all, self._data_dir, deleted, partitions
+                self._threads, _rename_all, [each.path for each in self._directories.live], deleted, partitions
             )
         except (OSError, StorageError) as error:
             _log.error("topic %r is deleted, but directories of it are still there: %s", deleted.name, error)
             return
         self._on_deleted(renamed, delay_ms)
-        self._metadata.note_removed(deleted.topic_id)
+        if self._directories.are_all_live:
+            self._metadata.note_removed(deleted.topic_id)
         _log.info("topic %r deleted", deleted.name)
 
 
@@ -290,7 +336,13 @@ def _epoch_in_force(entry: TopicCreated, log: Log | None) -> int:
     return entry.leader_epoch if log is None else max(entry.leader_epoch, log.latest_epoch)
 
 
-def _rename_all(data_dir: Path, deleted: TopicDeleted, partitions: Sequence[Partition]) -> list[Path]:
+def _rename_all(paths: Sequence[Path], deleted: TopicDeleted, partitions: Sequence[Partition]) -> list[Path]:
     """In a thread: nobody else uses these logs any more. Closes those that are open; the rest goes by its topic id."""
     renamed = [partition.log.delete() for partition in partitions if not partition.is_offline]
-    return renamed + rename_deleted(data_dir, deleted)
+    for path in paths:
+        renamed += rename_deleted(path, deleted)
+    return renamed
+
+
+async def _suspect(directory: ServedDirectory) -> None:
+    directory.suspect()

@@ -25,7 +25,8 @@ from warmlog_broker.log.log import Log
 from warmlog_broker.log.open_files import OpenFiles
 from warmlog_broker.log.validation import check_batch
 from warmlog_broker.metadata_log import TopicCreated
-from warmlog_broker.startup import LogOpener, Progress, commit, load_partitions, lock_and_read, now_ms
+from warmlog_broker.opening import commit, lock_and_read, now_ms
+from warmlog_broker.startup import LogOpener, Progress, load_partitions
 from warmlog_protocol.batch import encode_batch
 
 VALUE_BYTES = 1000
@@ -46,13 +47,14 @@ class Size(NamedTuple):
 def fill(data_dir: Path, size: Size) -> None:
     """Makes the directory as a broker leaves it that was stopped cleanly."""
     config = BrokerConfig(data_dir=str(data_dir), max_open_files=MAX_OPEN_FILES)
-    directory, metadata_log = lock_and_read(config)
-    opener = LogOpener(directory, OpenFiles(config.max_open_files))
+    directories, metadata_log = lock_and_read(config)
+    directory = directories.first
+    opener = LogOpener(OpenFiles(config.max_open_files))
     topic = TopicCreated("bench", bytes(15) + b"\x01", size.partitions, {})
     commit(metadata_log, [topic])
     ends, offsets = {}, {}
     for index in range(size.partitions):
-        log = opener.create(topic, index, config.topic_defaults)
+        log = opener.create(directory, topic, index, config.topic_defaults)
         _append_segments(log, size.segments)
         end = log.close(now_ms(), sync=False)
         assert end is not None
@@ -104,11 +106,12 @@ def open_logs(data_dir: Path) -> dict[str, float]:
     """Seconds that opening takes within a process that runs already, and closing after it."""
     config = BrokerConfig(data_dir=str(data_dir), max_open_files=MAX_OPEN_FILES)
     before_s = time.perf_counter()
-    directory, metadata_log = lock_and_read(config)
-    opener = LogOpener(directory, OpenFiles(config.max_open_files))
-    stored = load_partitions(directory, metadata_log, opener, config, Progress(lambda done, total: None))
+    directories, metadata_log = lock_and_read(config)
+    directory = directories.first
+    opener = LogOpener(OpenFiles(config.max_open_files))
+    stored = load_partitions(directories, metadata_log, opener, config, Progress(lambda done, total: None))
     opened_s = time.perf_counter()
-    logs = [log for _, group in stored.topics for log in group if log is not None]
+    logs = [each.log for _, group in stored.topics for each in group if each.log is not None]
     ends = {log.key: log.close(now_ms()) for log in logs}
     directory.write_checkpoints({log.key: log.offsets for log in logs})
     directory.mark_clean({key: end for key, end in ends.items() if end is not None})

@@ -15,6 +15,7 @@ from warmlog_protocol.errors import (
     InvalidReplicationFactor,
     InvalidRequest,
     InvalidTopic,
+    StorageError,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
@@ -237,7 +238,7 @@ def test_a_deletion_that_a_crash_interrupted_is_finished_at_start(tmp_path: Path
             assert client.offset_at("t", LATEST_TIMESTAMP) == 0
 
 
-def test_a_creation_that_a_crash_interrupted_is_finished_at_start(tmp_path: Path) -> None:
+def test_a_partition_that_was_lost_after_its_creation_is_not_made_anew_in_silence(tmp_path: Path) -> None:
     from shutil import rmtree
 
     data_dir = tmp_path / "data"
@@ -248,9 +249,13 @@ def test_a_creation_that_a_crash_interrupted_is_finished_at_start(tmp_path: Path
         rmtree(data_dir / "t-1")
         (data_dir / "t-2" / "partition.metadata").unlink()
         broker.start()
+        assert f"t-1 IS OFFLINE: {data_dir / 't-1'} is missing, although it was made" in broker.output
         with WireClient(broker.address) as client:
-            for partition in range(3):
+            for partition in (0, 2):
                 assert client.produce("t", batch_of([b"a"]), partition=partition).base_offset == 0
+            with pytest.raises(StorageError, match="put it back, or delete the topic"):
+                client.produce("t", batch_of([b"a"]), partition=1)
+        assert not (data_dir / "t-1").exists()
 
 
 def test_old_segments_go_and_their_files_are_unlinked(tmp_path: Path) -> None:

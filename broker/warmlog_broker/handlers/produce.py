@@ -130,7 +130,7 @@ def _append(
     must_wait = acks == ACKS_ALL and not partition.is_durable_below(last_offset + 1)
     if must_wait:
         partition.wait_for_flush(last_offset + 1, pending, pending.wait())
-    services.flusher.appended(partition, is_waited_for=must_wait)
+    services.directories.appended(partition, is_waited_for=must_wait)
     if partition.has_eager_readers:
         partition.wake_after_append()
     return ProducedPartition(topic, index, NO_ERROR, "", first_offset, append_time_ms, log_start_offset)

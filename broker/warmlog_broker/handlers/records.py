@@ -45,8 +45,7 @@ async def delete_records(services: Services, asker: Asker, request: Request) -> 
             raised.append(partition)
             results.append(DeletedRecords(wanted.topic, wanted.partition, ErrorCode.NONE, "", low_watermark))
     try:
-        services.checkpoints.note(raised)
-        await services.checkpoints.write()
+        await services.directories.write_down(raised)
     except OSError as error:
         _log.error("log starts could not be written down: %s", error)
         failure = StorageError(f"the log start could not be made durable: {error}")

@@ -3,7 +3,7 @@
 ::
 
     .lock                              held by flock while a broker runs; its content is the holder's pid
-    warmlog.properties                 format.version=1: a newer one is refused
+    warmlog.properties                 format version, cluster id, directory id         (format: `directory_format`)
     .warmlog_cleanshutdown             there only between a clean stop and the next start
     recovery-point-offset-checkpoint   up to where each log is known to be on disk     (format: `checkpoints`)
     log-start-offset-checkpoint        from where each log may be read
@@ -15,7 +15,11 @@ the size of its last segment, which must still be the same. Kafka's marker is ca
 nothing of that kind: it is neither read nor written, so a directory that Kafka stopped cleanly is checked from its
 recovery points on. The marker is deleted, durably, as soon as it has been read: a crash during the start is a crash.
 
-What is not in this list is left alone. In particular a directory that nothing refers to is never removed.
+What is not in this list is left alone. In particular a directory that nothing refers to is never removed, and not
+renamed either (Kafka moves it to `-stray`): it may be somebody's backup, and its name tells whose it was.
+
+A broker may have several data directories, each with all of these files of its own: what one disk loses concerns its
+own partitions only.
 """
 
 import fcntl
@@ -24,38 +28,59 @@ import logging
 import os
 import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from errno import EROFS, ESTALE
 from pathlib import Path
 from typing import NamedTuple, Self
+from uuid import UUID, uuid4
 
-from warmlog_broker.log.checkpoints import make_directories, read_offsets, replace_file, sync_directory, write_offsets
+from warmlog_broker.log.checkpoints import (
+    make_directories,
+    read_offsets,
+    replace_file,
+    sync_directory,
+    write_file,
+    write_offsets,
+)
+from warmlog_broker.log.directory_format import (
+    FORMAT_NAME,
+    DataDirectoryError,
+    DirectoryFormat,
+    ForeignDirectory,
+    UnsupportedFormat,
+    read_format,
+    write_format,
+)
 from warmlog_broker.log.shortage import is_shortage
 from warmlog_broker.log.topic_partition import PartitionDirectoryName, TopicPartition, parse_directory_name
-from warmlog_protocol.errors import StorageError, WarmlogError
+from warmlog_protocol.errors import StorageError
+
+__all__ = [
+    "FORMAT_NAME",
+    "CleanEnd",
+    "DataDirectory",
+    "DataDirectoryError",
+    "DirectoryLocked",
+    "ForeignDirectory",
+    "LogOffsets",
+    "StoredState",
+    "UnsupportedFormat",
+]
 
 logger = logging.getLogger(__name__)
 
 LOCK_NAME = ".lock"
-FORMAT_NAME = "warmlog.properties"
 CLEAN_MARKER_NAME = ".warmlog_cleanshutdown"
 RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
 LOG_STARTS_NAME = "log-start-offset-checkpoint"
 HIGH_WATERMARKS_NAME = "replication-offset-checkpoint"
 
-FORMAT_VERSION = 1
-_FORMAT_KEY = "format.version"
+PROBE_NAME = ".probe"
 _MARKER_VERSION = 0
-
-
-class DataDirectoryError(WarmlogError):
-    """The broker cannot use this data directory; the message says why and what to do."""
 
 
 class DirectoryLocked(DataDirectoryError):
     """Another process uses it."""
-
-
-class UnsupportedFormat(DataDirectoryError):
-    """It was written by a newer warmlog, or its format file says nothing that can be understood."""
 
 
 class LogOffsets(NamedTuple):
@@ -90,7 +115,12 @@ class DataDirectory:
 
     def __init__(self, path: Path, lock_descriptor: int) -> None:
         self.path = path
+        self.directory_id = UUID(int=0)
+        """From `take_over` on."""
+        self.is_new = False
+        """Whether no broker has used it before."""
         self._lock_descriptor = lock_descriptor
+        self._format: DirectoryFormat | None = None
         self._clean_ends: dict[TopicPartition, CleanEnd] | None = None
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
@@ -98,25 +128,80 @@ class DataDirectory:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Creates the directory if need be, locks it, and reads format, checkpoints and clean-shutdown marker.
+        """`lock` and `take_over` in one, for a directory that stands alone."""
+        directory = cls.lock(path)
+        try:
+            directory.take_over(None)
+        except BaseException:
+            directory.close()
+            raise
+        return directory
+
+    @classmethod
+    def lock(cls, path: Path, *, must_exist: bool = False) -> Self:
+        """Creates the directory if need be, locks it and reads its format. Nothing that was there is changed.
 
         Raises DirectoryLocked, UnsupportedFormat or, when it cannot be created or written, DataDirectoryError.
         """
-        try:
-            make_directories(path)
+        with _in_words(path):
+            if not must_exist:
+                make_directories(path)
             directory = cls(path, _lock(path / LOCK_NAME))
             try:
-                directory._check_format()
-                directory._read_state()
+                directory._format = read_format(path)
+                directory.is_new = directory._format is None
             except BaseException:
                 directory.close()
                 raise
-        except OSError as error:
-            raise DataDirectoryError(
-                f"data directory {path} cannot be used: {error.strerror or error} ({error.filename}). It must be a "
-                f"directory that the user running the broker (uid {os.geteuid()}) may write to"
-            ) from error
         return directory
+
+    @property
+    def format(self) -> DirectoryFormat:
+        """What the format file said when the directory was locked."""
+        return self._format or DirectoryFormat()
+
+    def take_over(self, cluster_id: str | None, known_id: UUID | None = None) -> None:
+        """Makes the directory this cluster's (None: as it is), and reads how it was left; the marker is gone then.
+
+        One without an id gets `known_id`, if there is one.
+
+        Raises ForeignDirectory when it is another cluster's, and DataDirectoryError from the disk.
+        """
+        found = self.format
+        if cluster_id is not None and found.cluster_id not in (None, cluster_id):
+            raise ForeignDirectory(
+                f"{self.path} belongs to the cluster {found.cluster_id}, and this broker to the cluster {cluster_id}: "
+                f"is it the right disk? Nothing was changed"
+            )
+        with _in_words(self.path):
+            wanted = DirectoryFormat(cluster_id or found.cluster_id, found.directory_id or known_id or uuid4())
+            if self._format != wanted:
+                write_format(self.path, wanted)
+                self._format = wanted
+            assert wanted.directory_id is not None
+            self.directory_id = wanted.directory_id
+            self._read_state()
+
+    def check(self) -> None:
+        """Passes while the directory is what it was when it was locked; OSError when the disk was taken away, covered
+        by another one, or made read-only. Waits for no disk as a rule."""
+        lock_path = self.path / LOCK_NAME
+        mine, there = os.fstat(self._lock_descriptor), lock_path.stat()
+        if (mine.st_dev, mine.st_ino) != (there.st_dev, there.st_ino):
+            raise OSError(ESTALE, "not the file that this broker has locked: another disk is there", str(lock_path))
+        if os.fstatvfs(self._lock_descriptor).f_flag & os.ST_RDONLY:
+            raise OSError(EROFS, "the file system has become read-only", str(self.path))
+
+    def probe(self) -> None:
+        """As `check`, and writes and syncs a small file too: OSError when the disk does not do it. Full is no error."""
+        self.check()
+        path = self.path / PROBE_NAME
+        try:
+            write_file(path, b"probe\n", sync=True)
+        except OSError as error:
+            if not is_shortage(error):
+                raise
+        path.unlink(missing_ok=True)
 
     @property
     def was_clean(self) -> bool:
@@ -134,6 +219,13 @@ class DataDirectory:
             clean_end = None
         return StoredState(offsets, clean_end)
 
+    def stored_offsets(self) -> dict[TopicPartition, LogOffsets]:
+        """What the checkpoints said of the partitions whose directories are there."""
+        known = self._recovery_points.keys() | self._log_starts.keys() | self._high_watermarks.keys()
+        if not known:
+            return {}
+        return {key: self.stored_state(key).offsets for key in self.partitions() if key in known}
+
     def partition_path(self, key: TopicPartition) -> Path:
         return self.path / key.directory_name
 
@@ -145,12 +237,18 @@ class DataDirectory:
         """The directories of deleted partitions that wait to be removed."""
         return [path for name, path in self._named_directories() if name.mark == "delete"]
 
+    def future_partitions(self) -> dict[TopicPartition, Path]:
+        """The directories of partitions that are on their way into this data directory."""
+        return {name.topic_partition: path for name, path in self._named_directories() if name.mark == "future"}
+
     def write_checkpoints(self, logs: Mapping[TopicPartition, LogOffsets]) -> None:
         """Replaces the three checkpoint files; returns when they are durable.
 
         `logs` must name every log that there is, failed ones included: what it does not name is forgotten, and would be
         checked from its beginning. One thread at a time. Data must be flushed before its recovery point comes here.
+        OSError when the disk refuses, or is another one now.
         """
+        self.check()
         write_offsets(self.path / RECOVERY_POINTS_NAME, {key: log.recovery_point for key, log in logs.items()})
         write_offsets(self.path / LOG_STARTS_NAME, {key: log.log_start_offset for key, log in logs.items()})
         write_offsets(self.path / HIGH_WATERMARKS_NAME, {key: log.high_watermark for key, log in logs.items()})
@@ -158,8 +256,10 @@ class DataDirectory:
     def mark_clean(self, ends: Mapping[TopicPartition, CleanEnd]) -> None:
         """Writes the clean-shutdown marker: the last thing of a clean stop, after `write_checkpoints`.
 
-        `ends` names the logs that were closed without an error; the others are checked at the next start.
+        `ends` names the logs that were closed without an error; the others are checked at the next start. OSError when
+        the disk refuses, or is another one now.
         """
+        self.check()
         logs = {key.directory_name: list(end) for key, end in ends.items()}
         marker = json.dumps({"version": _MARKER_VERSION, "logs": logs})
         replace_file(self.path / CLEAN_MARKER_NAME, marker.encode())
@@ -179,23 +279,6 @@ class DataDirectory:
                 logger.warning("%s is not a partition's directory and is left alone", path)
             else:
                 yield name, path
-
-    def _check_format(self) -> None:
-        path = self.path / FORMAT_NAME
-        try:
-            text = path.read_text("utf-8", errors="replace")
-        except FileNotFoundError:
-            replace_file(path, f"# Written by warmlog.\n{_FORMAT_KEY}={FORMAT_VERSION}\n".encode())
-            return
-        values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
-        version = values.get(_FORMAT_KEY, "").strip()
-        if not version.isdecimal():
-            raise UnsupportedFormat(f"{path}: expected a line {_FORMAT_KEY}={FORMAT_VERSION}, found {text!r}")
-        if int(version) > FORMAT_VERSION:
-            raise UnsupportedFormat(
-                f"{self.path} was written by a newer warmlog: its format version is {version}, this one reads up to "
-                f"{FORMAT_VERSION}. Install the newer version again; nothing was changed ({path})"
-            )
 
     def _read_state(self) -> None:
         self._clean_ends = self._take_clean_marker()
@@ -245,6 +328,18 @@ def _parse_marker(content: bytes) -> dict[TopicPartition, CleanEnd]:
             raise ValueError(f"{directory_name!r} is not the name of a partition's directory")
         ends[name.topic_partition] = CleanEnd(int(end_offset), int(active_segment_bytes))
     return ends
+
+
+@contextmanager
+def _in_words(path: Path) -> Iterator[None]:
+    """Turns what the disk says into something that a user can act upon."""
+    try:
+        yield
+    except OSError as error:
+        raise DataDirectoryError(
+            f"data directory {path} cannot be used: {error.strerror or error} ({error.filename}). It must be a "
+            f"directory that the user running the broker (uid {os.geteuid()}) may write to"
+        ) from error
 
 
 def _write_pid(descriptor: int) -> None:

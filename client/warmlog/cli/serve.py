@@ -24,8 +24,12 @@ def register(app: typer.Typer) -> None:
 @ends_cleanly
 def serve(
     data_dir: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Where everything is kept; made when it is missing.", show_default=False),
+        list[Path] | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where everything is kept; made when it is missing. Repeatable: one for each disk.",
+            show_default=False,
+        ),
     ] = None,
     listen: Annotated[
         str | None,
@@ -47,8 +51,8 @@ def serve(
     the later wins. A topic's setting given to the broker is the default of all topics.
     """
     given = dict(checked("--set", parse_setting, text) for text in settings or ())
-    if data_dir is not None:
-        given["data.dir"] = str(data_dir)
+    if data_dir:
+        given["data.dir" if len(data_dir) == 1 else "data.dirs"] = ",".join(map(str, data_dir))
     if listen is not None:
         given["listen"] = listen
     broker_config = _load(given, config)

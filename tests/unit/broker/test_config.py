@@ -59,6 +59,25 @@ def test_a_broker_without_a_data_directory_is_refused() -> None:
         BrokerConfig.from_settings({})
 
 
+def test_several_data_directories_are_a_list_and_one_is_the_short_form() -> None:
+    assert BrokerConfig.from_settings({"data.dir": "/a,b"}).data_paths == (Path("/a,b"),)
+    assert BrokerConfig.from_settings({"data.dirs": "/a, /b/,"}).data_paths == (Path("/a"), Path("/b"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"data.dir": "/a", "data.dirs": "/a,/b"}, "both set: leave one of them out"),
+        ({"data.dirs": " , "}, "is not set"),
+        ({"data.dirs": "/a,/b/../a"}, "/a is given twice"),
+        ({"data.dirs": "/a,/a/b"}, "/a/b and /a lie one within the other"),
+    ],
+)
+def test_data_directories_that_make_no_sense_are_refused(settings: dict[str, str], words: str) -> None:
+    with pytest.raises(InvalidConfig, match=words):
+        BrokerConfig.from_settings(settings)
+
+
 def test_settings_that_do_not_fit_together_are_refused() -> None:
     with pytest.raises(InvalidConfig, match=r"queued\.max\.request\.bytes"):
         BrokerConfig.from_settings({**DIRECTORY, "queued.max.request.bytes": "70000"})

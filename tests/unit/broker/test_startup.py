@@ -13,15 +13,8 @@ from warmlog_broker.log.log import Log
 from warmlog_broker.log.open_files import OpenFiles
 from warmlog_broker.log.validation import check_batch
 from warmlog_broker.metadata_log import AnyEntry, TopicCreated, TopicDeleted
-from warmlog_broker.startup import (
-    LogOpener,
-    Progress,
-    Stored,
-    commit,
-    load_partitions,
-    lock_and_read,
-    refuse_if_locked,
-)
+from warmlog_broker.opening import commit, lock_and_read, refuse_if_locked
+from warmlog_broker.startup import LogOpener, Progress, Stored, load_partitions
 from wire_client import batch_of
 
 TOPIC = TopicCreated("t", bytes(15) + b"\x07", 2, {})
@@ -44,12 +37,13 @@ class Opened:
 
     def __init__(self, data_dir: Path) -> None:
         config = config_of(data_dir)
-        self.directory, self.metadata_log = lock_and_read(config)
-        opener = LogOpener(self.directory, OpenFiles(64))
+        self.directories, self.metadata_log = lock_and_read(config)
+        self.directory = self.directories.first
+        opener = LogOpener(OpenFiles(64))
         self.progress: list[tuple[int, int]] = []
         progress = Progress(lambda done, total: self.progress.append((done, total)))
         progress._reported_s = 0
-        self.stored: Stored = load_partitions(self.directory, self.metadata_log, opener, config, progress)
+        self.stored: Stored = load_partitions(self.directories, self.metadata_log, opener, config, progress)
 
     def __enter__(self) -> "Opened":
         return self
@@ -60,7 +54,7 @@ class Opened:
 
     @property
     def logs(self) -> list[Log | None]:
-        return [log for _, logs in self.stored.topics for log in logs]
+        return [each.log for _, group in self.stored.topics for each in group]
 
 
 def append(log: Log | None, producer: tuple[int, int] = (-1, -1)) -> None:
@@ -159,16 +153,15 @@ def test_settings_of_a_topic_count_over_those_of_the_broker(tmp_path: Path) -> N
 
 
 def test_a_directory_in_use_is_refused_without_touching_it(tmp_path: Path) -> None:
-    refuse_if_locked(tmp_path / "nowhere")
-    refuse_if_locked(tmp_path)
+    refuse_if_locked([tmp_path / "nowhere", tmp_path])
     with Opened(tmp_path) as opened:
         opened.directory.mark_clean({})
         with pytest.raises(DirectoryLocked, match=r"\.lock"):
-            refuse_if_locked(tmp_path)
+            refuse_if_locked([tmp_path])
         with pytest.raises(DirectoryLocked):
             lock_and_read(config_of(tmp_path))
         assert (tmp_path / CLEAN_MARKER_NAME).exists()
-    refuse_if_locked(tmp_path)
+    refuse_if_locked([tmp_path])
 
 
 def test_the_node_id_of_a_directory_stays(tmp_path: Path) -> None:

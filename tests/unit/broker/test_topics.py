@@ -9,8 +9,8 @@ from uuid import UUID
 import pytest
 
 from unit.broker.conftest import NOW_MS
-from warmlog_broker.checkpoint_writer import CheckpointWriter
 from warmlog_broker.config import BrokerConfig
+from warmlog_broker.data_directories import DataDirectories, ServedDirectory
 from warmlog_broker.log.config import LogConfig
 from warmlog_broker.log.directory import DataDirectory
 from warmlog_broker.log.log import Log
@@ -18,6 +18,7 @@ from warmlog_broker.log.open_files import OpenFiles
 from warmlog_broker.log.topic_partition import TopicPartition
 from warmlog_broker.metadata import Metadata
 from warmlog_broker.metadata_log import MetadataLog, TopicCreated
+from warmlog_broker.outbox import Outbox
 from warmlog_broker.topics import TopicLimits, Topics, check_new_topic
 from warmlog_protocol.errors import (
     ApiError,
@@ -64,33 +65,41 @@ def test_what_cannot_be_a_topic_is_refused(new: NewTopic, error: type[ApiError])
 
 
 class Room:
-    """Topics on a real data directory."""
+    """Topics on real data directories."""
 
-    def __init__(self, data_dir: Path) -> None:
-        self.data_dir = data_dir
-        self.directory = DataDirectory.open(data_dir)
-        self.metadata_log, _ = MetadataLog.open(data_dir)
+    def __init__(self, *paths: Path) -> None:
+        self.data_dir = paths[0]
+        self.metadata_log, _ = MetadataLog.open(_made(self.data_dir))
         self.threads = ThreadPoolExecutor(2)
         self.metadata = Metadata(self.metadata_log, self.threads)
-        self.checkpoints = CheckpointWriter(self.directory, self.threads)
+        config = BrokerConfig(data_dirs=",".join(map(str, paths)), max_partitions_per_topic=30)
+        self.directories = DataDirectories(
+            [
+                ServedDirectory(
+                    DataDirectory.open(path), config, outbox=Outbox(), threads=self.threads, trying=self.threads
+                )
+                for path in paths
+            ]
+        )
         self.doomed: list[Path] = []
         self.open_files = OpenFiles(64)
         self.fails_to_open = False
+        self.broken: list[Path] = []
         self.topics = Topics(
             self.metadata,
-            config=BrokerConfig(data_dir=str(data_dir), max_partitions_per_topic=10),
+            config=config,
+            directories=self.directories,
             open_log=self.open_log,
-            checkpoints=self.checkpoints,
             threads=self.threads,
             on_deleted=lambda paths, delay_ms: self.doomed.extend(paths),
         )
 
-    def open_log(self, entry: TopicCreated, index: int, config: LogConfig) -> Log:
-        if self.fails_to_open and index == 1:
+    def open_log(self, directory: DataDirectory, entry: TopicCreated, index: int, config: LogConfig) -> Log:
+        if directory.path in self.broken or (self.fails_to_open and index == 1):
             raise StorageError("the disk is full")
         key = TopicPartition(entry.name, index)
         return Log.open(
-            self.data_dir / key.directory_name,
+            directory.partition_path(key),
             key=key,
             topic_id=UUID(bytes=entry.topic_id),
             config=config,
@@ -98,18 +107,35 @@ class Room:
             now_ms=NOW_MS,
         )
 
+    async def close(self) -> None:
+        await self.metadata.close()
+        for directory in self.directories:
+            await directory.settle()
+        self.directories.close()
+        self.threads.shutdown()
+
     async def create(self, name: str, partitions: int = 2) -> TopicCreated | ApiError:
         (result,) = await self.topics.create([NewTopic(name, partitions)], validate_only=False)
         return result
+
+
+def _made(path: Path) -> Path:
+    path.mkdir(parents=True)
+    return path
 
 
 @pytest.fixture
 async def room(tmp_path: Path) -> AsyncIterator[Room]:
     made = Room(tmp_path / "data")
     yield made
-    await made.metadata.close()
-    made.directory.close()
-    made.threads.shutdown()
+    await made.close()
+
+
+@pytest.fixture
+async def three_disks(tmp_path: Path) -> AsyncIterator[Room]:
+    made = Room(*(tmp_path / name for name in "abc"))
+    yield made
+    await made.close()
 
 
 async def test_a_topic_that_was_created_is_found_and_on_disk(room: Room) -> None:
@@ -176,12 +202,63 @@ async def test_checkpoints_of_a_deleted_topic_are_gone_before_its_name_is_used_a
     assert plan is not None
     plan.run()
     partition.flushed(plan, NOW_MS)
-    room.checkpoints.note([partition])
-    await room.checkpoints.write()
+    room.directories.note([partition])
+    await room.directories.write_checkpoints()
     path = room.data_dir / "recovery-point-offset-checkpoint"
     assert "t 0 1" in path.read_text()
     await room.topics.delete("t")
     await room.create("t", 1)
     assert "t 0 1" not in path.read_text()
-    await room.checkpoints.write()
+    await room.directories.write_checkpoints()
     assert "t 0 0" in path.read_text()
+
+
+async def test_every_partition_goes_where_the_fewest_are(three_disks: Room) -> None:
+    """LM-08."""
+    for number in range(20):
+        assert isinstance(await three_disks.create(f"t{number}", 1 + number % 3), TopicCreated)
+        counts = [len(list(each.path.glob("t*-*"))) for each in three_disks.directories]
+        assert counts == [len(each.partitions) for each in three_disks.directories]
+        assert max(counts) - min(counts) <= 1
+    await three_disks.topics.delete("t2")
+    await three_disks.create("again", 3)
+    counts = [len(each.partitions) for each in three_disks.directories]
+    assert max(counts) - min(counts) <= 1
+
+
+async def test_a_directory_that_refuses_a_partition_leaves_it_to_the_next(three_disks: Room) -> None:
+    """LM-05."""
+    directories = list(three_disks.directories)
+    three_disks.broken = [directories[0].path, directories[2].path]
+    entry = await three_disks.create("t", 4)
+    assert isinstance(entry, TopicCreated)
+    assert [len(each.partitions) for each in directories] == [0, 4, 0]
+    places = three_disks.metadata.state.places[entry.topic_id]
+    assert places == dict.fromkeys(range(4), directories[1].data.directory_id.bytes)
+    three_disks.broken.append(directories[1].path)
+    assert isinstance(await three_disks.create("u"), StorageError)
+    assert "u" not in three_disks.metadata.state.topics
+
+
+async def test_a_directory_that_failed_gets_no_partition_and_takes_its_own_offline(three_disks: Room) -> None:
+    await three_disks.create("t", 3)
+    first, second, third = three_disks.directories
+    second.fail("the disk is broken")
+    offline = [partition for partition in three_disks.topics.partitions if partition.is_offline]
+    assert offline == list(second.partitions)
+    await three_disks.create("u", 4)
+    assert [len(each.partitions) for each in three_disks.directories] == [3, 1, 3]
+    assert not three_disks.directories.all_have_failed.is_set()
+    first.fail("this one too")
+    third.fail("and this one")
+    assert three_disks.directories.all_have_failed.is_set()
+    assert isinstance(await three_disks.create("v", 1), StorageError)
+
+
+async def test_names_as_long_as_a_topic_may_have_can_be_created_and_deleted(room: Room) -> None:
+    """LM-11."""
+    name = "x" * 249
+    assert isinstance(await room.create(name), TopicCreated)
+    await room.topics.delete(name)
+    assert len(room.doomed) == 2
+    assert all(len(path.name) <= 255 and path.name.endswith("-delete") and path.is_dir() for path in room.doomed)

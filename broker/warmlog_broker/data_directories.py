@@ -1,0 +1,225 @@
+"""The data directories while the broker runs: who serves from which, and what happens when one fails.
+
+Each has a flusher, checkpoints and partitions of its own, so that a slow or broken disk holds up nobody else's. An
+error of the disk first takes offline the one partition that met it. Then the directory is tried: is its lock still
+there, may it be written, does a small file reach the disk? If not, the directory has failed: all its partitions go
+offline until a restart, nothing of it is written any more, and its next start finds no clean-shutdown marker. The same
+is looked at every few seconds, for disks that are unmounted, made read-only, or exchanged, while nobody writes.
+
+When every directory has failed there is nothing left to serve, and the broker stops. When the first one has, which
+holds the metadata log, the partitions of the others are served as before, but no topic can be created or deleted and
+no producer id be reserved until a restart.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+
+from warmlog_broker.checkpoint_writer import CheckpointWriter
+from warmlog_broker.config import BrokerConfig
+from warmlog_broker.flusher import Flusher
+from warmlog_broker.log.directory import DataDirectory
+from warmlog_broker.log.topic_partition import TopicPartition
+from warmlog_broker.opening import OfflineDirectory
+from warmlog_broker.outbox import Outbox
+from warmlog_broker.partition import Partition
+
+_log = logging.getLogger(__name__)
+
+
+class ServedDirectory:
+    """One data directory, its group commit, its checkpoints, and the partitions that lie in it."""
+
+    def __init__(
+        self, data: DataDirectory, config: BrokerConfig, *, outbox: Outbox, threads: Executor, trying: Executor
+    ) -> None:
+        """`threads` write checkpoints. `trying` finds out whether the disk still works: that may hang, so it has a
+        thread of its own."""
+        self.data = data
+        self.partitions: dict[Partition, None] = {}
+        self.failure = ""
+        """Why nothing in it is served any more; empty while it works."""
+        self.checkpoints = CheckpointWriter(data, threads)
+        self.flusher = Flusher(
+            data.path,
+            threads=config.flush_threads,
+            syncfs_files=config.flush_syncfs_files,
+            outbox=outbox,
+            on_flushed=self.checkpoints.note,
+        )
+        self.incoming = 0
+        """Partitions that are being copied into it."""
+        self._trying = trying
+        self._on_failed: Callable[[ServedDirectory], None] = lambda _: None
+        self._trial: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"ServedDirectory({self.path})"
+
+    @property
+    def path(self) -> Path:
+        return self.data.path
+
+    @property
+    def is_live(self) -> bool:
+        return not self.failure
+
+    def admit(self, partition: Partition) -> None:
+        """`partition` lies here from now on."""
+        if partition.home is not None:
+            partition.home.dismiss(partition)
+        partition.home = self
+        self.partitions[partition] = None
+        self.checkpoints.note([partition])
+
+    def dismiss(self, partition: Partition) -> None:
+        """`partition` was deleted, or has moved away."""
+        self.partitions.pop(partition, None)
+        self.checkpoints.note([partition])
+
+    async def write_checkpoints(self) -> bool:
+        """Writes down what has moved; whether that is durable. A disk that refuses is tried, and may have failed."""
+        try:
+            await self.checkpoints.write()
+        except OSError as error:
+            _log.error("recovery points could not be written down, a restart will check more: %s", error)
+            self.suspect()
+            return False
+        return True
+
+    def call_when_failed(self, on_failed: Callable[["ServedDirectory"], None]) -> None:
+        self._on_failed = on_failed
+
+    def suspect(self) -> None:
+        """The disk has refused something: finds out whether the whole directory has failed."""
+        if self.is_live and self._trial is None:
+            self._trial = asyncio.get_running_loop().create_task(self._try(self.data.probe), name=f"try {self.path}")
+
+    async def look(self) -> None:
+        """Finds out whether the directory is still the one that was locked. Writes nothing."""
+        if self.is_live and self._trial is None:
+            await self._try(self.data.check)
+
+    async def settle(self) -> None:
+        """Returns when a trial that is under way is over."""
+        if self._trial is not None:
+            await asyncio.wait([self._trial])
+
+    async def _try(self, attempt: Callable[[], None]) -> None:
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._trying, attempt)
+        except OSError as error:
+            self.fail(str(error))
+        finally:
+            self._trial = None
+
+    def fail(self, reason: str) -> None:
+        """Nothing in it is served or written any more."""
+        if self.failure:
+            return
+        self.failure = reason
+        _log.critical(
+            "DATA DIRECTORY %s IS OFFLINE, and %d partitions with it: %s", self.path, len(self.partitions), reason
+        )
+        for partition in list(self.partitions):
+            partition.take_offline(f"its data directory {self.path} has failed: {reason}")
+        self._on_failed(self)
+
+
+class DataDirectories:
+    """All data directories of one broker."""
+
+    def __init__(self, served: Sequence[ServedDirectory], offline: Sequence[OfflineDirectory] = ()) -> None:
+        self.served = list(served)
+        self.offline = list(offline)
+        """Those that could not be used at the start."""
+        self.all_have_failed = asyncio.Event()
+        for directory in served:
+            directory.call_when_failed(self._one_has_failed)
+
+    def __iter__(self) -> Iterator[ServedDirectory]:
+        return iter(self.served)
+
+    @property
+    def live(self) -> list[ServedDirectory]:
+        return [directory for directory in self.served if directory.is_live]
+
+    @property
+    def are_all_live(self) -> bool:
+        return not self.offline and len(self.live) == len(self.served)
+
+    def get(self, path: Path) -> ServedDirectory | None:
+        """The directory at `path`, however it is written."""
+        wanted = path.resolve()
+        return next((directory for directory in self.served if directory.path.resolve() == wanted), None)
+
+    def of(self, data: DataDirectory | None) -> ServedDirectory | None:
+        """What serves `data`."""
+        return next((directory for directory in self.served if directory.data is data), None)
+
+    def emptiest_first(self, planned: dict[ServedDirectory, int]) -> list[ServedDirectory]:
+        """The live directories; first the one with the fewest partitions, `planned` ones included."""
+        return sorted(
+            self.live,
+            key=lambda directory: len(directory.partitions) + directory.incoming + planned.get(directory, 0),
+        )
+
+    # What partitions need of their directory, as if there was one only.
+
+    def appended(self, partition: Partition, *, is_waited_for: bool) -> None:
+        """Something was appended to `partition`: it is flushed as its directory's Flusher says."""
+        home = partition.home
+        assert home is not None
+        home.flusher.appended(partition, is_waited_for=is_waited_for)
+
+    async def flush_all(self) -> None:
+        """Returns when everything appended until now was flushed, or its partition is offline."""
+        await asyncio.gather(*(directory.flusher.flush_all() for directory in self.served))
+
+    @property
+    def flush_count(self) -> int:
+        return sum(directory.flusher.flush_count for directory in self.served)
+
+    def note(self, partitions: Iterable[Partition]) -> None:
+        """The offsets of `partitions` are to be written down."""
+        for partition in partitions:
+            if partition.home is not None:
+                partition.home.checkpoints.note([partition])
+
+    async def write_checkpoints(self) -> None:
+        """Writes down what has moved. A disk that refuses is tried, and may have failed then."""
+        await asyncio.gather(*(directory.write_checkpoints() for directory in self.live))
+
+    async def write_down(self, partitions: Sequence[Partition]) -> None:
+        """On return the offsets of `partitions` are on disk. OSError when one of their disks refuses."""
+        self.note(partitions)
+        for home in {partition.home for partition in partitions if partition.home is not None}:
+            try:
+                await home.checkpoints.write()
+            except OSError:
+                home.suspect()
+                raise
+
+    async def forget(self, keys: Sequence[TopicPartition]) -> None:
+        """On return no checkpoint says anything of `keys`, of which no partition may exist. OSError from the disk."""
+        for directory in self.live:
+            await directory.checkpoints.forget(keys)
+
+    async def look(self) -> None:
+        """Finds out whether all directories are still there."""
+        for directory in self.live:
+            await directory.look()
+
+    def close(self) -> None:
+        """Ends the flushers' threads, and gives the locks back."""
+        for directory in self.served:
+            directory.flusher.close()
+            directory.data.close()
+
+    def _one_has_failed(self, failed: ServedDirectory) -> None:
+        if failed is self.served[0] and self.live:
+            _log.critical("the metadata log lies in %s: no topic can be changed until a restart", failed.path)
+        if not self.live:
+            self.all_have_failed.set()
