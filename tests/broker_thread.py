@@ -2,15 +2,17 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import uvloop
 
 from warmlog_broker import Broker, BrokerConfig, start_broker
 
 TIMEOUT_S = 30.0
+Result = TypeVar("Result")
 
 
 class BrokerThread:
@@ -44,6 +46,14 @@ class BrokerThread:
     @property
     def address(self) -> str:
         return self.broker.address
+
+    def in_loop(self, function: Callable[[Broker], Result]) -> Result:
+        """What `function` returns for the broker, called in the thread that it runs in."""
+
+        async def call() -> Result:
+            return function(self.broker)
+
+        return asyncio.run_coroutine_threadsafe(call(), self._loop).result(TIMEOUT_S)
 
     def _run(self) -> None:
         try:

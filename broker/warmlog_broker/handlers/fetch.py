@@ -3,6 +3,9 @@
 A fetch is answered at once if `min_bytes` can be read, if anything is wrong with a partition, or if it does not want to
 wait. Otherwise it waits (fetch_waits) and reads anew when it is woken. What is not in the page cache is read by a
 thread before the answer is sent, so that a cold reader never stops the event loop.
+
+A fetch of committed data ends at the last stable offset, and says which aborted transactions may have records in it:
+leaving those out is the client's part.
 """
 
 import logging
@@ -22,7 +25,7 @@ from warmlog_protocol.errors import (
     ErrorCode,
     StorageError,
 )
-from warmlog_protocol.messages import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
+from warmlog_protocol.messages import AbortedTransaction, FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 
 NO_OFFSET = -1
 NO_TOPIC_ID = bytes(16)
@@ -125,6 +128,9 @@ def _read(services: Services, request: FetchPartition, bound: ReadBound, limit_b
             leader_epoch=partition.leader_epoch,
             topic_id=topic.topic_id,
             size_bytes=size_bytes,
+            aborted_transactions=[
+                AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in data.aborted
+            ],
         )
     )
     return size_bytes

@@ -1,0 +1,239 @@
+"""Readers of committed data against real brokers: over transactions that Kafka wrote, and over ones made here."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import cast
+from uuid import uuid4
+
+import pytest
+
+import warmlog
+from broker_process import BrokerProcess
+from broker_thread import BrokerThread
+from transactions import SAMPLE, PrintedRecord, TransactionalProducer, printed_records, serve_sample
+from warmlog_protocol.batch import iter_batches
+from warmlog_protocol.errors import InvalidRecord, InvalidRequest, InvalidTxnState
+from warmlog_protocol.messages import (
+    LATEST_TIMESTAMP,
+    AbortedTransaction,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    IsolationLevel,
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ProducePartition,
+    ProduceRequest,
+)
+from wire_client import WireClient, batch_of
+
+COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
+TOPIC = "transfers"
+
+
+@pytest.fixture(scope="module")
+def kafkas(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker that serves Kafka's partition; the consumer's answers are small, so that they begin anywhere."""
+    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as process:
+        serve_sample(process, TOPIC)
+        yield process
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
+    with BrokerThread(tmp_path_factory.mktemp("broker") / "data") as thread:
+        yield thread
+
+
+@pytest.fixture
+def client(broker: BrokerThread) -> Iterator[WireClient]:
+    with WireClient(broker.address) as wire_client:
+        yield wire_client
+
+
+@pytest.fixture
+def topic(client: WireClient) -> str:
+    name = f"t{uuid4().hex}"
+    client.create_topic(name, segment_bytes="1048576", index_interval_bytes="100")
+    return name
+
+
+async def consumed(address: str, topic: str, isolation: str, start: int = 0, **options: int) -> list[PrintedRecord]:
+    """All that a consumer delivers from an offset to the end."""
+    async with warmlog.Consumer(address, topics=[topic], isolation=isolation, start="earliest", **options) as consumer:
+        consumer.seek(topic, 0, start)
+        return [
+            PrintedRecord(
+                record.offset,
+                record.timestamp_ms,
+                (record.key or b"").decode(),
+                None if record.value is None else record.value.decode(),
+            )
+            async for record in consumer.records(until="latest")
+        ]
+
+
+def fetch(client: WireClient, topic: str, offset: int, isolation: int, max_bytes: int = 1 << 20) -> FetchedPartition:
+    wanted = FetchPartition(topic, 0, offset, max_bytes)
+    response, _ = client.receive(client.send(FetchRequest(0, 1, max_bytes, [wanted], isolation)))
+    return cast("FetchResponse", response).partitions[0]
+
+
+def latest(client: WireClient, topic: str, isolation: int) -> int:
+    request = ListOffsetsRequest([ListOffsetsPartition(topic, 0, LATEST_TIMESTAMP)], isolation)
+    return cast("ListOffsetsResponse", client.call(request)).partitions[0].offset
+
+
+# What Kafka wrote
+
+
+async def test_all_records_that_kafka_wrote_are_read_uncommitted(kafkas: BrokerProcess) -> None:
+    records = await consumed(kafkas.address, TOPIC, "read_uncommitted")
+    assert records == printed_records(committed_only=False)
+    assert len(records) == 300
+
+
+async def test_only_committed_records_that_kafka_wrote_are_read_committed(kafkas: BrokerProcess) -> None:
+    expected = printed_records(committed_only=True)
+    assert await consumed(kafkas.address, TOPIC, "read_committed") == expected
+    assert 200 < len(expected) < 230
+
+
+@pytest.mark.parametrize("start", range(0, 375, 17))
+@pytest.mark.parametrize("fetch_bytes", [1, 700])
+async def test_a_committed_reader_may_begin_in_the_middle_of_any_transaction(
+    kafkas: BrokerProcess, start: int, fetch_bytes: int
+) -> None:
+    expected = [record for record in printed_records(committed_only=True) if record.offset >= start]
+    records = await consumed(kafkas.address, TOPIC, "read_committed", start, partition_max_bytes=fetch_bytes)
+    assert records == expected
+
+
+async def test_arrow_batches_hold_committed_records_only(kafkas: BrokerProcess) -> None:
+    async with warmlog.Consumer(
+        kafkas.address, topics=[TOPIC], isolation="read_committed", start="earliest"
+    ) as consumer:
+        batches = [batch async for batch in consumer.arrow(until="latest")]
+    rows = [
+        PrintedRecord(row["offset"], int(row["timestamp"].timestamp() * 1000 + 0.5), row["key"].decode(), row["value"])
+        for batch in batches
+        for row in batch.to_pylist()
+    ]
+    found = [row._replace(value=None if row.value is None else cast("bytes", row.value).decode()) for row in rows]
+    assert found == printed_records(committed_only=True)
+
+
+def test_the_broker_lists_the_aborted_transactions_that_kafkas_index_has(kafkas: BrokerProcess) -> None:
+    dump = (SAMPLE / "00000000000000000000.txnindex.dump").read_text().splitlines()[1:]
+    expected = [AbortedTransaction(int(line.split()[3]), int(line.split()[5])) for line in dump]
+    with WireClient(kafkas.address) as client:
+        result = fetch(client, TOPIC, 0, COMMITTED)
+        assert list(result.aborted_transactions) == expected
+        assert result.last_stable_offset == result.high_watermark == 375
+        assert fetch(client, TOPIC, 0, UNCOMMITTED).aborted_transactions == []
+        assert latest(client, TOPIC, COMMITTED) == latest(client, TOPIC, UNCOMMITTED) == 375
+
+
+# What is written here
+
+
+def test_a_fetch_of_committed_data_ends_at_the_last_stable_offset(
+    broker: BrokerThread, client: WireClient, topic: str
+) -> None:
+    producer, other = TransactionalProducer(broker, topic, 1), TransactionalProducer(broker, topic, 2)
+    client.produce(topic, batch_of([b"plain"]))
+    producer.send(b"a", b"b")
+    other.send(b"x")
+    assert (latest(client, topic, COMMITTED), latest(client, topic, UNCOMMITTED)) == (1, 4)
+    result = fetch(client, topic, 0, COMMITTED)
+    assert (result.last_stable_offset, result.high_watermark) == (1, 4)
+    assert result.size_bytes == fetch(client, topic, 0, UNCOMMITTED, max_bytes=1).size_bytes
+    assert fetch(client, topic, 1, COMMITTED).size_bytes == 0
+    producer.commit()
+    assert latest(client, topic, COMMITTED) == 3
+    other.abort()
+    result = fetch(client, topic, 0, COMMITTED)
+    assert result.last_stable_offset == result.high_watermark == 6
+    assert result.aborted_transactions == [AbortedTransaction(2, 3)]
+
+
+def test_who_waits_for_committed_data_is_woken_by_the_marker_and_not_before(
+    broker: BrokerThread, client: WireClient, topic: str
+) -> None:
+    producer = TransactionalProducer(broker, topic, 1)
+    wanted = [FetchPartition(topic, 0, 0, 1 << 20)]
+    waiting = client.send(FetchRequest(20_000, 1, 1 << 20, wanted, COMMITTED))
+    producer.send(b"a", b"b")
+    client.socket.settimeout(0.3)
+    with pytest.raises(TimeoutError):
+        client.receive(waiting)
+    client.socket.settimeout(20)
+    producer.commit()
+    _, payload = client.receive(waiting)
+    assert [batch.record_count for batch in iter_batches(payload)] == [2, 1]
+
+
+@pytest.mark.parametrize("fetch_bytes", [1, 1 << 20])
+@pytest.mark.parametrize("rows", [False, True])
+async def test_committed_readers_get_what_was_committed_from_wherever_they_begin(
+    broker: BrokerThread, topic: str, fetch_bytes: int, rows: bool
+) -> None:
+    one, two = TransactionalProducer(broker, topic, 1), TransactionalProducer(broker, topic, 2)
+    committed: list[str] = []
+    for number in range(12):  # more than a segment holds; 1 aborts every other one, 2 every third
+        for producer, aborts in ((one, number % 2 == 0), (two, number % 3 == 0)):
+            values = [b"%d/%d/%d/" % (producer.producer_id, number, n) + b"." * 20_000 for n in range(3)]
+            for value in values:
+                producer.send(value, rows=rows)
+            if not aborts:
+                committed += [value.decode() for value in values]
+        for producer, aborts in ((one, number % 2 == 0), (two, number % 3 == 0)):
+            _ = producer.abort() if aborts else producer.commit()
+    whole = await consumed(broker.address, topic, "read_committed", partition_max_bytes=fetch_bytes)
+    assert [record.value for record in whole] == committed
+    for start in range(0, 96, 5):
+        found = await consumed(broker.address, topic, "read_committed", start, partition_max_bytes=fetch_bytes)
+        assert found == [record for record in whole if record.offset >= start]
+
+
+async def test_a_consumer_that_follows_gets_a_transaction_when_it_is_committed(
+    broker: BrokerThread, topic: str
+) -> None:
+    async with warmlog.Consumer(
+        broker.address, topics=[topic], isolation="read_committed", start="earliest"
+    ) as consumer:
+        records = consumer.records()
+        producer = TransactionalProducer(broker, topic, 1)
+        await asyncio.to_thread(producer.send, b"aborted")
+        await asyncio.to_thread(producer.abort)
+        await asyncio.to_thread(producer.send, b"committed")
+        coming = asyncio.ensure_future(anext(records))
+        await asyncio.sleep(0.2)
+        assert not coming.done()
+        await asyncio.to_thread(producer.commit)
+        assert (await asyncio.wait_for(coming, 20)).value == b"committed"
+
+
+# What clients must not write
+
+
+def test_batches_of_transactions_are_refused_where_no_coordinator_is(client: WireClient, topic: str) -> None:
+    batch = batch_of([b"a"], producer=client.producer_id(), base_sequence=0)
+    transactional = with_attributes(batch, 1 << 4)
+    with pytest.raises(InvalidTxnState, match="no transaction open: this broker offers none"):
+        client.produce(topic, transactional)
+    with pytest.raises(InvalidRecord, match="control batch"):
+        client.produce(topic, with_attributes(batch, 3 << 4))
+    request = ProduceRequest(-1, 1000, [ProducePartition(topic, 0, len(batch))], transactional_id="t")
+    with pytest.raises(InvalidRequest, match="offers no transactions"):
+        client.call(request, batch)
+    assert client.produce(topic, batch).base_offset == 0
+
+
+def with_attributes(batch: bytes, attributes: int) -> bytes:
+    """The batch with other attributes, and the CRC that belongs to them."""
+    from warmlog_protocol.batch import HEADER_BYTES, read_header, seal_batch
+
+    return seal_batch(read_header(batch)._replace(attributes=attributes), batch[HEADER_BYTES:])
