@@ -1,4 +1,4 @@
-"""The log against a list: whatever is appended, flushed, lost, reopened or given up, both hold the same records."""
+"""The log against a list: whatever is appended, flushed, lost, cut or reopened, both hold the same records."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from unit.broker.log.log_room import QUICK, TINY, LogRoom, read_values
 from warmlog_broker.log.config import UNLIMITED, LogConfig
+from warmlog_broker.log.directory import StoredState
 from warmlog_broker.log.flush import FlushPlan
 from warmlog_broker.log.retention import run_deletions
 from warmlog_protocol.errors import OffsetOutOfRange
@@ -23,7 +24,11 @@ CONFIGS = [
 
 
 class LogMachine(RuleBasedStateMachine):
-    """`records` is what the log must hold from offset 0 on; `batches` are the batches' first and next offsets."""
+    """`records` is what the log must hold from offset 0 on; `boundaries` are where batches begin and end.
+
+    `flushed` is the recovery point, `committed` the high watermark. `checkpoint` is what the data directory's files
+    say of the log, which may be from long ago; a crash finds them as they are.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,15 +36,17 @@ class LogMachine(RuleBasedStateMachine):
         self.records: list[bytes] = []
         self.boundaries: list[int] = [0]
         self.times_ms: list[int] = []
+        self.epochs: list[int] = []
         self.sent: list[tuple[int, int]] = []
         self.start = 0
-        self.flushed = 0
+        self.flushed = self.committed = 0
         self.plan: FlushPlan | None = None
         self.number = 0
 
     @initialize(config=st.sampled_from(CONFIGS))
     def open(self, config: LogConfig) -> None:
         self.room = LogRoom(Path(self.temporary.name), config)
+        self.checkpoint = self.room.log.offsets
 
     def teardown(self) -> None:
         self.temporary.cleanup()
@@ -52,6 +59,15 @@ class LogMachine(RuleBasedStateMachine):
         self.records.extend(values)
         self.boundaries.append(len(self.records))
         self.times_ms.extend([self.room.now_ms] * len(values))
+        self.epochs.extend([self.room.leader_epoch] * len(values))
+
+    def cut(self, end: int) -> None:
+        """What lies at `end` and after it was never there."""
+        self.records = self.records[:end]
+        self.times_ms = self.times_ms[:end]
+        self.epochs = self.epochs[:end]
+        self.boundaries = [offset for offset in self.boundaries if offset <= end]
+        self.sent = [(offset, count) for offset, count in self.sent if offset < end]
 
     @rule(count=st.integers(1, 4), rows=st.booleans())
     def append(self, count: int, rows: bool) -> None:
@@ -88,23 +104,24 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.plan = None
+        self.finish_flush()
         self.room.flush()
-        self.flushed = len(self.records)
+        self.flushed = self.committed = len(self.records)
 
     @rule()
     def begin_flush(self) -> None:
         if self.plan is None:
             self.plan = self.room.log.prepare_flush()
 
-    @precondition(lambda self: self.plan is not None)
     @rule()
     def finish_flush(self) -> None:
         plan, self.plan = self.plan, None
-        assert plan is not None
+        if plan is None:
+            return
         plan.run()
-        self.flushed = max(self.flushed, self.room.log.mark_flushed(plan, self.room.now_ms))
-        self.room.log.update_high_watermark(self.flushed)
+        before, self.flushed = self.flushed, self.room.log.mark_flushed(plan, self.room.now_ms)
+        assert before <= self.flushed <= len(self.records)
+        self.committed = max(self.committed, self.room.log.update_high_watermark(self.flushed))
 
     @rule()
     def roll(self) -> None:
@@ -112,25 +129,73 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        self.plan = None
+        self.finish_flush()
         self.room.restart()
-        self.flushed = len(self.records)
+        self.checkpoint = self.room.log.offsets
+        self.flushed = self.committed = len(self.records)
         assert self.room.log.recovery_report.is_uneventful
         assert self.room.log.recovery_report.was_clean
+
+    @rule()
+    def write_checkpoint(self) -> None:
+        self.checkpoint = self.room.log.offsets
+        self.room.log.checkpointed(self.checkpoint)
+
+    @rule()
+    def another_leader(self) -> None:
+        self.room.leader_epoch += 1
+
+    @rule()
+    def crash(self) -> None:
+        """All files are as they were left."""
+        self.crashed(len(self.records))
+
+    def crashed(self, end: int) -> None:
+        self.plan = None
+        self.room.stored = StoredState(self.checkpoint, None)
+        log = self.room.open()
+        assert log.recovery_report.damage == []
+        self.cut(end)
+        self.flushed = self.committed = end
+        assert log.log_start_offset <= self.start
+        self.start = log.log_start_offset
+
+    @rule(part=st.floats(0, 1.2))
+    def truncate(self, part: float) -> None:
+        """To some offset between the start and a little behind the end; the batch that holds it goes as a whole."""
+        log = self.room.log
+        offset = int(part * (len(self.records) + 1))
+        first = log._local.segments.base_offsets[0]
+        is_cut = log.truncate_to(offset, self.room.now_ms)
+        assert is_cut == (offset < len(self.records))
+        if is_cut:
+            self.truncated(offset if offset < first else max(b for b in self.boundaries if b <= offset))
+
+    def truncated(self, end: int) -> None:
+        self.cut(end)
+        self.boundaries.append(end)
+        self.start = min(self.start, end)
+        self.flushed = end
+        self.committed = min(self.committed, end)
+
+    @rule(offset=st.integers(0, 200))
+    def begin_anew(self, offset: int) -> None:
+        self.room.log.truncate_fully_and_start_at(offset, self.room.now_ms)
+        self.cut(offset)
+        missing = offset - len(self.records)
+        self.records.extend([b"never there"] * missing)
+        self.times_ms.extend([-1] * missing)
+        self.epochs.extend([-1] * missing)
+        self.boundaries, self.sent = [offset], []
+        self.start = self.flushed = self.committed = offset
 
     @rule(keep=st.floats(0, 1), tail=st.sampled_from([b"", b"\0" * 50, b"torn", b"\xff" * 70]))
     def crash_and_lose_what_was_not_flushed(self, keep: float, tail: bytes) -> None:
         """Batches from some point above the recovery point on are gone; the last file may end with garbage."""
-        self.plan = None
         survivors = [offset for offset in self.boundaries if offset >= self.flushed]
         end = survivors[min(int(keep * len(survivors)), len(survivors) - 1)]
         self.lose_from(end, tail)
-        self.room.crash()
-        self.records = self.records[:end]
-        self.times_ms = self.times_ms[:end]
-        self.boundaries = [offset for offset in self.boundaries if offset <= end]
-        self.sent = [(offset, count) for offset, count in self.sent if offset < end]
-        self.flushed = end
+        self.crashed(end)
 
     def lose_from(self, end: int, tail: bytes) -> None:
         log = self.room.log
@@ -151,6 +216,14 @@ class LogMachine(RuleBasedStateMachine):
         if self.room.log.raise_log_start_offset(offset):
             self.start = offset
         self.room.log.delete_old_segments(self.room.now_ms)
+
+    @rule(part=st.floats(0, 1))
+    def delete_records(self, part: float) -> None:
+        """Not durable before the checkpoint is written, as it is before anybody is told."""
+        offset = int(part * self.room.log.high_watermark)
+        self.start = max(self.start, offset)
+        assert self.room.log.delete_records(offset) == self.start
+        self.write_checkpoint()
 
     @rule(retention_ms=st.integers(0, 6000))
     def retain_by_time(self, retention_ms: int) -> None:
@@ -176,7 +249,7 @@ class LogMachine(RuleBasedStateMachine):
         offset = data.draw(st.integers(self.start, len(self.records)))
         assert read_values(self.room.log, offset) == self.records[offset:]
         committed = read_values(self.room.log, offset, bound="high_watermark")
-        assert committed == self.records[offset : self.flushed]
+        assert committed == self.records[offset : self.committed]
 
     @precondition(lambda self: self.start)
     @rule()
@@ -203,8 +276,11 @@ class LogMachine(RuleBasedStateMachine):
         assert log.log_end_offset == len(self.records)
         assert log.log_start_offset == self.start
         assert log.recovery_point == self.flushed
+        assert log.high_watermark == max(self.committed, self.start)
         assert self.start <= log.high_watermark <= len(self.records)
+        for offset in range(self.start, len(self.records)):
+            assert log.epochs.epoch_at(offset) == self.epochs[offset]
 
 
-LogMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+LogMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestLogAgainstAList = LogMachine.TestCase
