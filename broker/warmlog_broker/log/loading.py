@@ -319,14 +319,23 @@ def _go_on_cutting(
 
 
 def _restore_epochs(loaded: LoadedLog, are_lost: bool, max_epoch: int | None) -> None:
-    """Fits the epochs to what the log holds now; collects them from all batches when their file gave nothing."""
+    """Fits the epochs to what the log holds now, and collects from the batches those that their file does not know.
+
+    That is all of them when the file gave nothing; or the first ones, when the log start had been raised without being
+    checkpointed, and is now where it was before.
+    """
     epochs = loaded.epochs
-    if are_lost and loaded.segments.size_bytes:
+    known = () if are_lost else epochs.entries
+    start_offset, end_offset = loaded.log_start_offset, known[0].start_offset if known else loaded.log_end_offset
+    if (are_lost or known) and start_offset < end_offset:
         logger.warning("%s is collected from the batches", loaded.snapshots.directory / EPOCHS_NAME)
         epochs.clear()
-        end_offset, damage = loaded.log_end_offset, loaded.report.damage
-        for _, header, _ in walk_batches(loaded.segments, loaded.log_start_offset, end_offset, damage):
+        for _, header, _ in walk_batches(loaded.segments, start_offset, loaded.log_end_offset, loaded.report.damage):
+            if header.base_offset >= end_offset:
+                break
             epochs.learn(header.partition_leader_epoch, header.base_offset, max_epoch)
+        for entry in known:
+            epochs.learn(*entry, max_epoch)
     epochs.truncate_from_start(loaded.log_start_offset)
     epochs.truncate_from_end(loaded.log_end_offset)
 
