@@ -183,6 +183,16 @@ class Topics:
             raise UnknownTopicOrPartition(f"topic {name!r} has no partition {index}, it has {len(partitions)}")
         return partitions[index]
 
+    def placed_in(self, directory_id: bytes) -> list[TopicPartition]:
+        """The partitions that the metadata log places in that data directory, in order."""
+        places = self._metadata.state.places
+        return sorted(
+            TopicPartition(topic.name, partition)
+            for topic in self
+            for partition, place in places.get(topic.topic_id, {}).items()
+            if place == directory_id
+        )
+
     def settings_of(self, entry: TopicCreated) -> LogConfig:
         """What is in force for a topic: its own settings over the broker's defaults."""
         return LogConfig.from_settings(entry.settings, base=self._defaults)

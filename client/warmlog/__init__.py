@@ -61,6 +61,7 @@ from warmlog.errors import (
     WarmlogError,
     error_from_code,
 )
+from warmlog.log_dirs import LogDirDescription, LogDirReplica
 from warmlog.offset_lookup import OffsetAt
 from warmlog.placed import Placed, PlacedMany
 from warmlog.producer import Producer
@@ -93,6 +94,8 @@ __all__ = [
     "InvalidTopic",
     "InvalidTxnState",
     "LocalProtocolError",
+    "LogDirDescription",
+    "LogDirReplica",
     "MessageTooLarge",
     "NotLeaderOrFollower",
     "OffsetAt",

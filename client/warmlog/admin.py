@@ -7,10 +7,12 @@ from types import TracebackType
 from typing import Self
 from uuid import UUID
 
+from warmlog import log_dirs
 from warmlog.broker_link import BrokerLink
 from warmlog.cluster import Cluster, Topic
 from warmlog.errors import ApiError, ClientClosed, UnknownTopicOrPartition, error_from_code
 from warmlog.leaders import TopicPartition, ask_leaders
+from warmlog.log_dirs import LogDirDescription
 from warmlog.offset_lookup import OffsetAt, list_offsets
 from warmlog.options import connection_options
 from warmlog.times import asked_timestamp
@@ -155,6 +157,12 @@ class Admin:
     async def describe_broker(self) -> dict[str, ConfigValue]:
         """The broker's settings by name."""
         return (await self._configs([]))[_BROKER_ITSELF]
+
+    # --- data directories -------------------------------------------------------------------------------------------
+
+    async def describe_log_dirs(self, topics: Sequence[str] | None = None) -> list[LogDirDescription]:
+        """The broker's data directories and what lies in them, of all topics or of these."""
+        return await log_dirs.describe_log_dirs(self._open(), topics)
 
     # --- offsets ----------------------------------------------------------------------------------------------------
 

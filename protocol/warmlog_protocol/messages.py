@@ -49,6 +49,7 @@ class ApiKey(IntEnum):
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_CONFIGS = 32
+    DESCRIBE_LOG_DIRS = 35
     FIND_SPLITS = 1000
 
 
@@ -510,6 +511,47 @@ class FindSplitsResponse(Message, frozen=True):
     partitions: list[FoundSplits]
 
 
+# --- DescribeLogDirs ------------------------------------------------------------------------------------------------
+
+
+class DescribeLogDirsRequest(Message, frozen=True):
+    """Ask where the partitions of the named topics lie; None asks for all."""
+
+    topics: list[str] | None = None
+
+
+class LogDirPartition(Message, frozen=True):
+    """A partition in a data directory, or a copy on its way into it (`is_future`).
+
+    `size_bytes` is that of its .log files. `offset_lag` is how far a copy is behind its original, 0 for an original,
+    and -1 for one that is offline.
+    """
+
+    topic: str
+    partition: int
+    size_bytes: int
+    offset_lag: int
+    is_future: bool = False
+
+
+class LogDir(Message, frozen=True):
+    """A data directory. Sizes are those of its file system, -1 when it does not answer; usable is what is free."""
+
+    error_code: int
+    error_message: str
+    path: str
+    partitions: list[LogDirPartition]
+    total_bytes: int = -1
+    usable_bytes: int = -1
+
+
+class DescribeLogDirsResponse(Message, frozen=True):
+    """Every data directory of the broker, in the order of its configuration."""
+
+    directories: list[LogDir]
+    node_id: int
+
+
 # --- errors ---------------------------------------------------------------------------------------------------------
 
 
@@ -544,6 +586,7 @@ APIS: dict[int, Api] = {
         Api(ApiKey.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse),
         Api(ApiKey.DELETE_RECORDS, DeleteRecordsRequest, DeleteRecordsResponse),
         Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+        Api(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest, DescribeLogDirsResponse),
         Api(ApiKey.FIND_SPLITS, FindSplitsRequest, FindSplitsResponse),
     )
 }

@@ -1,0 +1,77 @@
+"""`warmlog log dirs`: which data directories a broker has, and what lies in them.
+
+`--json` prints the one line of JSON that Kafka's kafka-log-dirs prints, without the two lines of text before it::
+
+    {"version":1,"brokers":[{"broker":1,"logDirs":[{"logDir":"/a","error":null,"partitions":[
+        {"partition":"flights-0","size":4096,"offsetLag":0,"isFuture":false}]}]}]}
+"""
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from warmlog.cli.exits import ends_cleanly
+from warmlog.cli.options import DEFAULT_BROKER, AsJson, Broker, run_client
+from warmlog.cli.output import Cell, json_line, table
+
+if TYPE_CHECKING:
+    from warmlog import LogDirDescription
+
+HEADINGS = ("directory", "error", "total bytes", "usable bytes", "partition", "size", "offset lag", "future")
+
+
+@ends_cleanly
+def dirs(
+    topic: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TOPIC", help="Only the partitions of these topics.", show_default=False),
+    ] = None,
+    broker: Broker = DEFAULT_BROKER,
+    as_json: AsJson = False,
+) -> None:
+    """Show the broker's data directories, what lies in them, and what is on its way from one to another."""
+
+    async def run() -> "list[LogDirDescription]":
+        from warmlog import Admin
+
+        async with Admin(broker) as admin:
+            return await admin.describe_log_dirs(topic or None)
+
+    found = run_client(run)
+    if as_json:
+        json_line(document(found))
+    else:
+        table(HEADINGS, [row for directory in found for row in _rows(directory)])
+
+
+def document(directories: "list[LogDirDescription]") -> dict[str, object]:
+    """What Kafka prints for the same."""
+    brokers = [
+        {"broker": broker, "logDirs": [_log_dir(each) for each in group]}
+        for broker, group in groupby(directories, key=lambda each: each.broker)
+    ]
+    return {"version": 1, "brokers": brokers}
+
+
+def _log_dir(directory: "LogDirDescription") -> dict[str, object]:
+    partitions = [
+        {
+            "partition": f"{each.topic}-{each.partition}",
+            "size": each.size_bytes,
+            "offsetLag": each.offset_lag,
+            "isFuture": each.is_future,
+        }
+        for each in directory.replicas
+    ]
+    return {"logDir": directory.path, "error": directory.error, "partitions": partitions}
+
+
+def _rows(directory: "LogDirDescription") -> list[tuple[Cell, ...]]:
+    """A row for each partition, or one for a directory without any."""
+    own = (directory.path, directory.error or "", directory.total_bytes, directory.usable_bytes)
+    rows: list[tuple[Cell, ...]] = [
+        (*own, f"{each.topic}-{each.partition}", each.size_bytes, each.offset_lag, "yes" if each.is_future else "no")
+        for each in directory.replicas
+    ]
+    return rows or [(*own, "", "", "", "")]
