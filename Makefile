@@ -24,6 +24,7 @@ help:
 	@echo 'make fmt        format the code'
 	@echo 'make bench      measure; writes build/bench.json (BENCH_ARGS=--quick for a first look)'
 	@echo 'make bench-start  measure starts and stops with 10,000 segments; writes build/bench-start.json'
+	@echo 'make bench-storage  measure the storage engine; writes build/bench-storage.json (BENCH_ARGS as above)'
 	@echo 'make dev        only set up .venv'
 	@echo 'make clean      remove what the other targets made, except .venv'
 
@@ -63,6 +64,9 @@ bench: dev
 
 bench-start: dev
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.start $(BENCH_ARGS)
+
+bench-storage: dev
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.storage $(BENCH_ARGS)
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log

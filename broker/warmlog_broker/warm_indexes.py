@@ -33,7 +33,7 @@ class WarmIndexes:
                 await asyncio.sleep(0)
         targets.sort(key=lambda target: target.index is None)
         loop = asyncio.get_running_loop()
-        done = await loop.run_in_executor(self._threads, keep_warm, targets, self._warm_bytes, self._max_bytes)
+        done = await loop.run_in_executor(self._threads, keep_warm, targets, self._max_bytes)
         self._tell(done)
         return done
 

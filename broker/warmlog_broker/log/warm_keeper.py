@@ -54,15 +54,19 @@ class WarmTarget:
     """The end of one index file that is to be kept warm."""
 
     path: Path
-    range: WarmRange | None
-    """None for an index that is not open: it is what the file's size says."""
-    index: AbstractIndex[Any] | None
+    warm_bytes: int
+    """How much of its end."""
+    index: AbstractIndex[Any] | None = None
+    """None when it is not open."""
+    index_bytes: int | None = None
+    """Of its entries; None when it is not open: then they fill the file."""
 
 
 def warm_targets(indexes: Iterable[LazyIndex[Any]], warm_bytes: int) -> list[WarmTarget]:
     """What to keep warm of these indexes, the open ones first. Opens nothing, and leaves out what was closed.
 
-    Entries that wait in memory are written, so that a file is not behind for longer than the keeper's interval.
+    Entries that wait in memory are written, so that a file is not behind for longer than the keeper's interval. One
+    entry more than `warm_bytes` is kept: the search also reads the one before the warm section.
     """
     open_ones, others = [], []
     for lazy in indexes:
@@ -70,14 +74,14 @@ def warm_targets(indexes: Iterable[LazyIndex[Any]], warm_bytes: int) -> list[War
         if lazy.is_closed or (index is not None and index.is_closed):
             continue
         if index is None:
-            others.append(WarmTarget(lazy.path, None, None))
+            others.append(WarmTarget(lazy.path, warm_bytes + lazy.entry_bytes))
             continue
         try:
             index.write_out()
         except OSError as error:
             logger.debug("%s: entries stay in memory: %s", index.path, error)
         if index.written_bytes:
-            open_ones.append(WarmTarget(index.path, warm_range(index.written_bytes, warm_bytes), index))
+            open_ones.append(WarmTarget(index.path, warm_bytes + index.entry_bytes, index, index.written_bytes))
     return open_ones + others
 
 
@@ -91,26 +95,27 @@ class WarmPass(NamedTuple):
     """Index files for which `max_bytes` was not enough."""
 
 
-def keep_warm(targets: Sequence[WarmTarget], warm_bytes: int, max_bytes: int) -> WarmPass:
+def keep_warm(targets: Sequence[WarmTarget], max_bytes: int) -> WarmPass:
     """Reads the end of each target, in their order, until `max_bytes` are kept. For any thread; raises nothing."""
     kept = kept_bytes = 0
     for number, target in enumerate(targets):
-        if kept_bytes + min(warm_bytes, PAGE_BYTES) > max_bytes:
+        if kept_bytes + target.warm_bytes > max_bytes:
             return WarmPass(kept, kept_bytes, len(targets) - number)
-        size_bytes = _keep(target, warm_bytes)
+        size_bytes = _keep(target)
         kept += size_bytes > 0
         kept_bytes += size_bytes
     return WarmPass(kept, kept_bytes, 0)
 
 
-def _keep(target: WarmTarget, warm_bytes: int) -> int:
+def _keep(target: WarmTarget) -> int:
     """How many bytes of the target are in memory now."""
     try:
         file = os.open(target.path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return 0  # not created yet, or renamed or removed meanwhile
     try:
-        position, size_bytes = target.range or warm_range(os.fstat(file).st_size, warm_bytes)
+        index_bytes = os.fstat(file).st_size if target.index_bytes is None else target.index_bytes
+        position, size_bytes = warm_range(index_bytes, target.warm_bytes)
         read_bytes = len(os.pread(file, size_bytes, position))
     except OSError as error:
         logger.warning("%s cannot be kept in memory: %s", target.path, error)

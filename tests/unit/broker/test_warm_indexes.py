@@ -82,11 +82,11 @@ async def test_indexes_of_partitions_that_are_online_are_read_open_or_not(logs: 
 async def test_a_budget_that_is_too_small_is_told_once(
     logs: list[Log], keeper: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    warm = keeper(index_warm_max_bytes=4096)
+    warm = keeper(index_warm_max_bytes=12_288)
     with caplog.at_level(logging.WARNING):
         assert (await warm.keep()).left_out == 3
         assert (await warm.keep()).left_out == 3
-    assert caplog.text.count("index.warm.max.bytes = 4096 is enough for 1") == 1
+    assert caplog.text.count("index.warm.max.bytes = 12288 is enough for 1") == 1
 
 
 async def test_logs_are_appended_to_while_they_are_kept_warm(logs: list[Log], keeper: Any) -> None:

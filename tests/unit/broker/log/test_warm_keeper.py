@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from page_cache import evict, resident_pages
 from unit.broker.log.index_files import new_index, write_file
 from unit.broker.log.log_files import no_file_grows_beyond
+from warmlog_broker.log.index_search import warm_cold_search
 from warmlog_broker.log.lazy_index import LazyIndex
 from warmlog_broker.log.offset_index import OffsetIndex
 from warmlog_broker.log.open_files import OpenFiles
@@ -41,7 +42,7 @@ def lazy(path: Path, open_files: OpenFiles | None = None) -> LazyIndex[OffsetInd
 
 
 def warm_pages() -> set[int]:
-    position, size_bytes = warm_range(ENTRIES * 8, WARM)
+    position, size_bytes = warm_range(ENTRIES * 8, WARM + 8)
     return set(range(position // 4096, (position + size_bytes) // 4096))
 
 
@@ -63,7 +64,7 @@ def test_open_indexes_come_first_and_closed_ones_not_at_all(tmp_path: Path) -> N
     lazies[2].close()
     lazies[3].get().close_handles()
     targets = warm_targets(lazies, WARM)
-    assert [(target.path.name, target.range) for target in targets] == [("1", WarmRange(0, 4096)), ("0", None)]
+    assert [(target.path.name, target.index_bytes) for target in targets] == [("1", 8), ("0", None)]
     lazies[1].close()
 
 
@@ -78,12 +79,23 @@ def test_entries_that_wait_in_memory_are_written_and_a_full_disk_leaves_them_the
     one.close()
 
 
+@pytest.mark.parametrize("entry_bytes", [8, 12])
+def test_what_is_kept_is_all_that_a_lookup_at_the_end_reads(entry_bytes: int) -> None:
+    warm_entries = WARM // entry_bytes
+    for entries in [*range(1, 40), *range(5000, 5000 + 4096 // entry_bytes + 2)]:
+        slots: list[int] = []
+        warm_cold_search(lambda slot, slots=slots: slots.append(slot) or slot, entries, warm_entries, entries)  # type: ignore[misc]
+        position, size_bytes = warm_range(entries * entry_bytes, WARM + entry_bytes)
+        assert position <= min(slots) * entry_bytes
+        assert (max(slots) + 1) * entry_bytes <= position + size_bytes <= position + 16_384
+
+
 # Keeping it
 
 
 def test_an_index_that_is_not_open_is_read_without_being_opened(path: Path) -> None:
     one = lazy(path)
-    done = keep_warm(warm_targets([one], WARM), WARM, 1 << 20)
+    done = keep_warm(warm_targets([one], WARM), 1 << 20)
     assert (done.kept, done.left_out) == (1, 0)
     assert warm_pages() <= resident_pages(path)
     assert one.loaded is None
@@ -96,7 +108,7 @@ def test_an_open_index_is_read_and_its_pages_are_mapped(path: Path) -> None:
     index.lookup(1000)
     mapped = index.mapped
     assert mapped is not None
-    done = keep_warm(warm_targets([one], WARM), WARM, 1 << 20)
+    done = keep_warm(warm_targets([one], WARM), 1 << 20)
     assert done.kept == 1
     assert warm_pages() <= resident_pages(path)
     smaps = Path("/proc/self/smaps").read_text()
@@ -109,7 +121,7 @@ def test_an_index_that_has_let_go_of_its_map_gets_no_new_one(path: Path) -> None
     one = lazy(path)
     one.get().lookup(1000)
     one.get().let_go()
-    assert keep_warm(warm_targets([one], WARM), WARM, 1 << 20).kept == 1
+    assert keep_warm(warm_targets([one], WARM), 1 << 20).kept == 1
     assert one.get().mapped is None
     assert str(path) not in Path("/proc/self/maps").read_text()
     one.close()
@@ -136,7 +148,7 @@ def test_what_happens_to_an_index_after_it_was_chosen_does_no_harm(
     happen(one)
     assert one.loaded is not None
     before = one.loaded.mapped
-    keep_warm(targets, WARM, 1 << 20)
+    keep_warm(targets, 1 << 20)
     assert one.loaded.mapped is before
     one.close()
 
@@ -159,16 +171,17 @@ def test_the_budget_bounds_what_is_kept(tmp_path: Path) -> None:
     for one in lazies:
         write_file(one.path, OffsetIndex, [(slot, slot) for slot in range(1, 5000)])
     targets = warm_targets(lazies, WARM)
-    whole = keep_warm(targets, WARM, 1 << 30)
+    whole = keep_warm(targets, 1 << 30)
     assert (whole.kept, whole.left_out) == (5, 0)
     a_file = whole.kept_bytes // 5
-    assert keep_warm(targets, WARM, 2 * a_file) == WarmPass(2, 2 * a_file, 3)
-    assert keep_warm(targets, WARM, 0) == WarmPass(0, 0, 5)
+    assert keep_warm(targets, 2 * a_file) == WarmPass(2, 2 * a_file, 3)
+    assert keep_warm(targets, 0) == WarmPass(0, 0, 5)
 
 
 CUTS_UNDER_THE_KEEPER = """
 import sys, threading
 from pathlib import Path
+from warmlog_broker.log.index_search import warm_cold_search
 from warmlog_broker.log.lazy_index import LazyIndex
 from warmlog_broker.log.offset_index import OffsetIndex
 from warmlog_broker.log.open_files import OpenFiles
@@ -183,7 +196,7 @@ targets, is_done, rounds = [], False, 0
 def keep():
     global rounds
     while not is_done:
-        keep_warm(list(targets), 1 << 20, 1 << 30)
+        keep_warm(list(targets), 1 << 30)
         rounds += 1
 
 threads = [threading.Thread(target=keep) for _ in range(3)]
@@ -204,7 +217,7 @@ for turn in range(60):
     index.lookup(1)
     index.truncate()
 lazy.close()
-keep_warm(list(targets), 1 << 20, 1 << 30)
+keep_warm(list(targets), 1 << 30)
 is_done = True
 for thread in threads:
     thread.join()

@@ -1,0 +1,1 @@
+"""Measures the storage engine, without a broker around it: `make bench-storage`."""
