@@ -13,7 +13,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self
 
-from warmlog_broker.log.config import MAX_INT32, TOPIC_SETTINGS, LogConfig, Setting, SettingValue
+from warmlog_broker.log.config import MAX_INT32, TOPIC_SETTINGS, UNLIMITED, LogConfig, Setting, SettingValue
 from warmlog_broker.log.index_search import WARM_BYTES
 from warmlog_protocol.errors import InvalidConfig
 
@@ -145,6 +145,34 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         "ms",
         "How often old segments are looked for, and idle ones rolled that segment.ms has closed.",
     ),
+    # compaction
+    _integer(
+        "log.cleaner.threads",
+        1,
+        "threads",
+        "Threads that compact topics with cleanup.policy=compact; 0: none is compacted.",
+        minimum=0,
+        maximum=64,
+    ),
+    _integer(
+        "log.cleaner.dedupe.buffer.size",
+        128 * MIB,
+        "bytes",
+        "Memory for the keys of one pass, over all threads; a key takes 208 bytes. What does not fit takes another.",
+        minimum=MIB,
+        maximum=2**40,
+    ),
+    _integer(
+        "log.cleaner.io.max.bytes.per.second",
+        UNLIMITED,
+        "bytes/s",
+        "How fast compaction may read and write, over all threads.",
+        minimum=UNLIMITED,
+        maximum=2**40,
+    ),
+    _integer(
+        "log.cleaner.backoff.ms", 15 * SECOND_MS, "ms", "How long compaction rests when no log needs it.", minimum=1
+    ),
     # stop
     _integer(
         "shutdown.drain.ms", 10 * SECOND_MS, "ms", "How long a stop waits for requests that are under way.", minimum=0
@@ -197,6 +225,10 @@ class BrokerConfig:
     producer_id_expiration_ms: int = _default("producer.id.expiration.ms")
     producer_id_expiration_check_interval_ms: int = _default("producer.id.expiration.check.interval.ms")
     log_retention_check_interval_ms: int = _default("log.retention.check.interval.ms")
+    log_cleaner_threads: int = _default("log.cleaner.threads")
+    log_cleaner_dedupe_buffer_size: int = _default("log.cleaner.dedupe.buffer.size")
+    log_cleaner_io_max_bytes_per_second: int = _default("log.cleaner.io.max.bytes.per.second")
+    log_cleaner_backoff_ms: int = _default("log.cleaner.backoff.ms")
     shutdown_drain_ms: int = _default("shutdown.drain.ms")
     topic_settings: Mapping[str, str] = field(default_factory=dict)
     """Topic settings that were given to the broker, as users write them."""
@@ -245,6 +277,8 @@ class BrokerConfig:
                 f"queued.max.request.bytes: {self.queued_max_request_bytes} is not allowed, "
                 f"one frame may take socket.request.max.bytes = {self.socket_request_max_bytes}"
             )
+        if self.log_cleaner_io_max_bytes_per_second == 0:
+            raise InvalidConfig("log.cleaner.io.max.bytes.per.second: 0 is not allowed, -1 stands for no limit")
         if self.num_partitions > self.max_partitions_per_topic:
             raise InvalidConfig(
                 f"num.partitions: {self.num_partitions} is not allowed, "

@@ -86,6 +86,12 @@ class Housekeeping:
                 await asyncio.sleep(0)
         self._outbox.send()
 
+    def segments_changed(self, partition: Partition) -> None:
+        """`partition` has other segments than before: new names are to be flushed, old files to be unlinked."""
+        self._unlinking[partition] = None
+        self._directories.note([partition])
+        self._directories.appended(partition, is_waited_for=False)
+
     async def unlink_due(self) -> None:
         """Unlinks files of removed segments and directories of deleted partitions whose time has come."""
         now_ms = time.time_ns() // 1_000_000
@@ -129,9 +135,7 @@ class Housekeeping:
             partition.check_failure()
             return
         if removed or has_rolled:
-            self._unlinking[partition] = None
-            self._directories.note([partition])
-            self._directories.appended(partition, is_waited_for=False)
+            self.segments_changed(partition)
 
     def _begin(self, duty: Duty, interval_ms: int, *, first_ms: int | None = None) -> None:
         repeated = self._repeat(duty, first_ms or interval_ms, interval_ms)

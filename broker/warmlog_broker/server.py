@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Self
 
 from warmlog_broker.closing import close_logs
+from warmlog_broker.compactor import Compactor
 from warmlog_broker.config import BrokerConfig, format_address
 from warmlog_broker.connections import Connections
 from warmlog_broker.data_directories import DataDirectories, ServedDirectory
@@ -83,6 +84,7 @@ class Broker:
         self._directories: DataDirectories
         self._metadata: Metadata
         self._housekeeping: Housekeeping
+        self._compactor: Compactor
         self.topics: Topics
         self.services: Services
 
@@ -124,6 +126,7 @@ class Broker:
             await self._listen(sockets)
             undo.pop_all()
         self._housekeeping.start()
+        self._compactor.start()
         self._ticking = self._loop.create_task(self._tick(), name="tick")
 
     async def stop(self) -> bool:
@@ -139,6 +142,7 @@ class Broker:
             self._ticking.cancel()
             await asyncio.wait([self._ticking])
         await self._tasks.finish(TASKS_TIMEOUT_S)
+        await self._compactor.stop()
         await self._housekeeping.stop()
         self._service_manager.tell(status("flushing"))
         await self._directories.flush_all()
@@ -204,6 +208,7 @@ class Broker:
             outbox=self._outbox,
             threads=self._disk,
         )
+        self._compactor = Compactor(config=config, topics=self.topics, on_replaced=self._housekeeping.segments_changed)
         cluster = stored.metadata_log.state.cluster
         assert cluster is not None
         self.services = Services(

@@ -56,7 +56,14 @@ class LogAppends:
         header = batch.header
         has_producer = header.producer_id >= 0
         if has_producer:
-            duplicate = find_duplicate(self._producers, header, local.segments, self._bounds.log_start_offset, guard)
+            duplicate = find_duplicate(
+                self._producers,
+                header,
+                local.segments,
+                self._bounds.log_start_offset,
+                guard,
+                may_have_gaps=local.may_have_gaps,
+            )
             if duplicate is not None:
                 return self._original(duplicate)
         append_time_ms = NO_TIMESTAMP
@@ -145,7 +152,7 @@ class LogAppends:
             incoming_last_offset=last_offset,
             incoming_max_timestamp_ms=max_timestamp_ms,
             segment_bytes=config.segment_bytes,
-            segment_ms=config.segment_ms,
+            segment_ms=config.roll_ms,
             now_ms=now_ms,
         ):
             local.roll(now_ms, 0, self._producers)

@@ -10,6 +10,7 @@ The high watermark and the flushed offset, which is the recovery point, never go
 are kept with their place in the files, which bounds a read without a search.
 """
 
+from collections.abc import Collection
 from typing import Literal
 
 from warmlog_broker.log.local_log import LocalLog
@@ -35,6 +36,7 @@ class Bounds:
         """All below it is on disk."""
         self.high_watermark = LogOffsetMetadata(log_start_offset)
         """Below it, consumers may read. See `located_high_watermark` for its place."""
+        local.on_replaced = self._forget_places
 
     @property
     def located_high_watermark(self) -> LogOffsetMetadata:
@@ -112,3 +114,10 @@ class Bounds:
         """A new segment has begun: where the high watermark is the log end offset, its place is there."""
         if self.high_watermark.offset >= self._local.log_end_offset:
             self.high_watermark = self._local.end
+
+    def _forget_places(self, base_offsets: Collection[int]) -> None:
+        """Other segments are in the place of these: an offset that was found in one of them is to be found again."""
+        if self.high_watermark.segment_base_offset in base_offsets:
+            self.high_watermark = LogOffsetMetadata(self.high_watermark.offset)
+        if self.flushed.segment_base_offset in base_offsets:
+            self.flushed = LogOffsetMetadata(self.flushed.offset)

@@ -20,18 +20,19 @@ MAX_INT64 = 2**63 - 1
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
 
-SettingValue = int | bool | str
+SettingValue = int | float | bool | str
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _BOOLEANS = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of the table. Integers have bounds (inclusive), texts have choices."""
+    """One row of the table. Integers and numbers have bounds (inclusive), texts and lists have choices."""
 
     name: str
-    kind: Literal["integer", "boolean", "text"]
+    kind: Literal["integer", "number", "boolean", "text", "list"]
     default: SettingValue
     sentence: str
     unit: str = ""
@@ -49,8 +50,12 @@ class Setting:
         """What values may be, in words."""
         if self.kind == "boolean":
             return "true or false"
+        if self.kind == "list":
+            return f"one or more of {', '.join(self.choices)}, separated by commas"
         if self.choices:
             return " or ".join(self.choices)
+        if self.kind == "number":
+            return f"a number from {self.minimum} to {self.maximum}"
         unlimited = " (-1: no limit)" if self.minimum == UNLIMITED else ""
         return f"a whole number from {self.minimum} to {self.maximum}{unlimited}"
 
@@ -62,6 +67,11 @@ class Setting:
             value = _BOOLEANS.get(text.lower())
         elif self.kind == "text":
             value = text if text in self.choices else None
+        elif self.kind == "list":
+            items = {item.strip() for item in text.split(",")}
+            value = ",".join(sorted(items)) if items <= set(self.choices) else None
+        elif self.kind == "number":
+            value = float(text) if _NUMBER.fullmatch(text) and self.minimum <= float(text) <= self.maximum else None
         elif _INTEGER.fullmatch(text) and self.minimum <= int(text) <= self.maximum:
             value = int(text)
         if value is None:
@@ -70,16 +80,27 @@ class Setting:
 
     def format(self, value: SettingValue) -> str:
         """`value` as users write it; the inverse of `parse`."""
+        if self.kind == "number":
+            return f"{value:g}"
         return str(value).lower() if self.kind == "boolean" else str(value)
 
 
 TOPIC_SETTINGS: tuple[Setting, ...] = (
     Setting(
         "cleanup.policy",
-        "text",
+        "list",
         "delete",
-        "What happens to old segments: delete removes them by retention.ms and retention.bytes.",
-        choices=("delete",),
+        "What happens to old segments: delete removes them by retention.ms and retention.bytes, compact keeps the last "
+        "value of each key, compact,delete does both.",
+        choices=("delete", "compact"),
+    ),
+    Setting(
+        "delete.retention.ms",
+        "integer",
+        86_400_000,
+        "How long compaction keeps the deletion of a key (a record without a value) from the first pass that meets it: "
+        "a reader must get through the log within this time.",
+        unit="ms",
     ),
     Setting(
         "file.delete.delay.ms",
@@ -113,6 +134,14 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         maximum=MAX_INT32,
     ),
     Setting(
+        "max.compaction.lag.ms",
+        "integer",
+        MAX_INT64,
+        "Records are compacted no later than this after they came, whatever min.cleanable.dirty.ratio says.",
+        unit="ms",
+        minimum=1,
+    ),
+    Setting(
         "max.message.bytes",
         "integer",
         1_048_588,
@@ -141,6 +170,21 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         CREATE_TIME,
         "Whose clock stamps the records: CreateTime the producer's, LogAppendTime the broker's.",
         choices=(CREATE_TIME, LOG_APPEND_TIME),
+    ),
+    Setting(
+        "min.cleanable.dirty.ratio",
+        "number",
+        0.5,
+        "A log is compacted once more than this share of its closed segments has not been compacted yet.",
+        minimum=0,
+        maximum=1,
+    ),
+    Setting(
+        "min.compaction.lag.ms",
+        "integer",
+        0,
+        "Records are left as they are for at least this long.",
+        unit="ms",
     ),
     Setting(
         "preallocate",
@@ -229,14 +273,18 @@ class LogConfig:
     `from_settings`."""
 
     cleanup_policy: str = _default("cleanup.policy")
+    delete_retention_ms: int = _default("delete.retention.ms")
     file_delete_delay_ms: int = _default("file.delete.delay.ms")
     flush_messages: int = _default("flush.messages")
     flush_ms: int = _default("flush.ms")
     index_interval_bytes: int = _default("index.interval.bytes")
+    max_compaction_lag_ms: int = _default("max.compaction.lag.ms")
     max_message_bytes: int = _default("max.message.bytes")
     message_timestamp_after_max_ms: int = _default("message.timestamp.after.max.ms")
     message_timestamp_before_max_ms: int = _default("message.timestamp.before.max.ms")
     message_timestamp_type: str = _default("message.timestamp.type")
+    min_cleanable_dirty_ratio: float = _default("min.cleanable.dirty.ratio")
+    min_compaction_lag_ms: int = _default("min.compaction.lag.ms")
     preallocate: bool = _default("preallocate")
     retention_bytes: int = _default("retention.bytes")
     retention_ms: int = _default("retention.ms")
@@ -250,16 +298,37 @@ class LogConfig:
     def from_settings(cls, settings: Mapping[str, str], *, base: "LogConfig | None" = None) -> "LogConfig":
         """`base` (or the defaults) with users' `settings` put over it; InvalidConfig for the first bad one."""
         values = {setting_named(name).attribute: _BY_NAME[name].parse(text) for name, text in settings.items()}
-        return replace(base or cls(), **values)  # type: ignore[arg-type]
+        config = replace(base or cls(), **values)  # type: ignore[arg-type]
+        if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+            raise InvalidConfig(
+                f"min.compaction.lag.ms: {config.min_compaction_lag_ms} is not allowed, "
+                f"max.compaction.lag.ms is {config.max_compaction_lag_ms}"
+            )
+        return config
 
     def to_settings(self) -> dict[str, str]:
         """Every setting by its name, as users write it; `from_settings` takes it back."""
         return {setting.name: setting.format(getattr(self, setting.attribute)) for setting in TOPIC_SETTINGS}
 
     @property
+    def is_compacted(self) -> bool:
+        """Whether of each key the last value is kept."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        """Whether old segments go by time and size."""
+        return "delete" in self.cleanup_policy
+
+    @property
     def has_dense_offsets(self) -> bool:
         """Whether each batch begins where the one before it ended: not so once a topic has been compacted."""
-        return "compact" not in self.cleanup_policy
+        return not self.is_compacted
+
+    @property
+    def roll_ms(self) -> int:
+        """After how long a segment is closed. What is to be compacted must be in a closed one by then."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
 
     @property
     def takes_append_time(self) -> bool:

@@ -8,6 +8,7 @@
     recovery-point-offset-checkpoint   up to where each log is known to be on disk     (format: `checkpoints`)
     log-start-offset-checkpoint        from where each log may be read
     replication-offset-checkpoint      each log's high watermark
+    cleaner-offset-checkpoint          up to where each log has been compacted
     flights-0/ flights-1/ …            a directory for each partition                  (names: `topic_partition`)
 
 The clean-shutdown marker is JSON, `{"version": 0, "logs": {"flights-0": [14000, 256702]}}`: each log's end offset and
@@ -74,6 +75,7 @@ CLEAN_MARKER_NAME = ".warmlog_cleanshutdown"
 RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
 LOG_STARTS_NAME = "log-start-offset-checkpoint"
 HIGH_WATERMARKS_NAME = "replication-offset-checkpoint"
+CLEANER_OFFSETS_NAME = "cleaner-offset-checkpoint"
 
 PROBE_NAME = ".probe"
 _MARKER_VERSION = 0
@@ -89,6 +91,8 @@ class LogOffsets(NamedTuple):
     recovery_point: int
     log_start_offset: int
     high_watermark: int
+    first_dirty_offset: int = 0
+    """Up to where it has been compacted, whatever its cleanup.policy says now; 0 for one that never was."""
 
 
 class CleanEnd(NamedTuple):
@@ -125,6 +129,7 @@ class DataDirectory:
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
+        self._cleaner_offsets: dict[TopicPartition, int] = {}
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -211,7 +216,10 @@ class DataDirectory:
     def stored_state(self, key: TopicPartition) -> StoredState:
         """What the checkpoints and the marker, as they were when the directory was opened, say of one log."""
         offsets = LogOffsets(
-            self._recovery_points.get(key, 0), self._log_starts.get(key, 0), self._high_watermarks.get(key, 0)
+            self._recovery_points.get(key, 0),
+            self._log_starts.get(key, 0),
+            self._high_watermarks.get(key, 0),
+            self._cleaner_offsets.get(key, 0),
         )
         clean_end = (self._clean_ends or {}).get(key)
         if clean_end is not None and clean_end.end_offset != offsets.recovery_point:
@@ -242,7 +250,7 @@ class DataDirectory:
         return {name.topic_partition: path for name, path in self._named_directories() if name.mark == "future"}
 
     def write_checkpoints(self, logs: Mapping[TopicPartition, LogOffsets]) -> None:
-        """Replaces the three checkpoint files; returns when they are durable.
+        """Replaces the checkpoint files; returns when they are durable.
 
         `logs` must name every log that there is, failed ones included: what it does not name is forgotten, and would be
         checked from its beginning. One thread at a time. Data must be flushed before its recovery point comes here.
@@ -252,6 +260,10 @@ class DataDirectory:
         write_offsets(self.path / RECOVERY_POINTS_NAME, {key: log.recovery_point for key, log in logs.items()})
         write_offsets(self.path / LOG_STARTS_NAME, {key: log.log_start_offset for key, log in logs.items()})
         write_offsets(self.path / HIGH_WATERMARKS_NAME, {key: log.high_watermark for key, log in logs.items()})
+        cleaned = {key: log.first_dirty_offset for key, log in logs.items() if log.first_dirty_offset}
+        if cleaned != self._cleaner_offsets:
+            write_offsets(self.path / CLEANER_OFFSETS_NAME, cleaned)
+            self._cleaner_offsets = cleaned
 
     def mark_clean(self, ends: Mapping[TopicPartition, CleanEnd]) -> None:
         """Writes the clean-shutdown marker: the last thing of a clean stop, after `write_checkpoints`.
@@ -285,6 +297,7 @@ class DataDirectory:
         self._recovery_points = self._read_checkpoint(RECOVERY_POINTS_NAME, "every log is checked from its beginning")
         self._log_starts = self._read_checkpoint(LOG_STARTS_NAME, "logs begin with their first segment")
         self._high_watermarks = self._read_checkpoint(HIGH_WATERMARKS_NAME, "high watermarks begin at the log start")
+        self._cleaner_offsets = self._read_checkpoint(CLEANER_OFFSETS_NAME, "compaction begins at the log starts")
 
     def _read_checkpoint(self, name: str, consequence: str) -> dict[TopicPartition, int]:
         try:

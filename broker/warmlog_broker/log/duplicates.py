@@ -25,11 +25,14 @@ def find_duplicate(
     segments: LogSegments,
     log_start_offset: int,
     guard: VerificationGuard = NO_GUARD,
+    *,
+    may_have_gaps: bool = False,
 ) -> RememberedBatch | None:
     """The batch that `header` repeats; None when it may be appended. Raises what `ProducerStates.check` raises.
 
-    When the log does not hold a forgotten batch, retention may have removed it: DuplicateSequence, which producers take
-    as success. Where it can never have been appended that would lose it, so then it is OutOfOrderSequence.
+    When the log does not hold a forgotten batch, retention, or compaction where there may be gaps, may have removed it:
+    DuplicateSequence, which producers take as success. Where it can never have been appended that would lose it, so
+    then it is OutOfOrderSequence.
     """
     try:
         return producers.check(header, guard)
@@ -39,7 +42,8 @@ def find_duplicate(
             return RememberedBatch(
                 found.last_sequence, found.last_offset, found.last_offset_delta, found.max_timestamp_ms
             )
-        was_never_here = is_exhaustive and (error.is_new_to_producer or log_start_offset == 0)
+        holds_everything = log_start_offset == 0 and not may_have_gaps
+        was_never_here = is_exhaustive and (error.is_new_to_producer or holds_everything)
         raise (OutOfOrderSequence if was_never_here else DuplicateSequence)(str(error)) from None
 
 

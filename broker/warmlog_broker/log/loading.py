@@ -4,8 +4,9 @@ After a clean stop nothing is scanned and no index is opened: the log end offset
 left, the last file must still have the size that it had then, and the producer state comes from the snapshot at the end
 offset. Otherwise the log is checked from the recovery point on (`recovery`).
 
-Leftovers: files ending in `.deleted` and `.cleaned` are unlinked; indexes without a log file as well; `.swap` files and
-whatever else there is stay where they are.
+Leftovers: what retention and compaction have left half done is finished or undone first (`replacement`), indexes
+without a log file are unlinked, whatever else there is stays where it is. A segment whose offsets are too far apart for
+its indexes, which old versions of Kafka could write, is split (`overflow`).
 """
 
 import logging
@@ -23,11 +24,13 @@ from warmlog_broker.log.file_records import PRIVATE_SUFFIX
 from warmlog_broker.log.flush import EPOCHS_NAME
 from warmlog_broker.log.leader_epochs import LeaderEpochs
 from warmlog_broker.log.open_files import OpenFiles
+from warmlog_broker.log.overflow import split_overflowed
 from warmlog_broker.log.producer_replay import restore_producers, walk_batches
 from warmlog_broker.log.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from warmlog_broker.log.producer_snapshots import ProducerSnapshots
 from warmlog_broker.log.producer_state import ProducerStates
 from warmlog_broker.log.recovery import RecoveryReport, RecoveryRules, recover_segments, set_aside
+from warmlog_broker.log.replacement import CLEANED_SUFFIX, finish_swaps
 from warmlog_broker.log.segment import LogSegment, SegmentConfig
 from warmlog_broker.log.segment_files import REBUILT_SUFFIX
 from warmlog_broker.log.segments import LogSegments
@@ -39,7 +42,7 @@ logger = logging.getLogger(__name__)
 METADATA_NAME = "partition.metadata"
 LOG_SUFFIX = ".log"
 INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
-LEFTOVER_SUFFIXES = (".deleted", ".cleaned", ".txnindex.tmp", PRIVATE_SUFFIX, REBUILT_SUFFIX)
+LEFTOVER_SUFFIXES = (".txnindex.tmp", PRIVATE_SUFFIX, REBUILT_SUFFIX)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class SegmentFactory:
     random_below: Callable[[int], int] = randbelow
     """A random number below the one given: what is taken off segment.ms."""
 
-    def open(self, base_offset: int, now_ms: int) -> LogSegment:
+    def open(self, base_offset: int, now_ms: int, suffix: str = "") -> LogSegment:
         """The segment with this base offset, created when it is not there."""
         config = self.config
         jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
@@ -62,11 +65,12 @@ class SegmentFactory:
             config=SegmentConfig(
                 index_interval_bytes=config.index_interval_bytes,
                 max_index_bytes=config.segment_index_bytes,
-                preallocate_bytes=config.segment_bytes if config.preallocate else 0,
+                preallocate_bytes=config.segment_bytes if config.preallocate and not suffix else 0,
             ),
             open_files=self.open_files,
             now_ms=now_ms,
             roll_jitter_ms=self.random_below(jitter_ms) if jitter_ms else 0,
+            suffix=suffix,
         )
 
 
@@ -89,6 +93,9 @@ class LoadRequest:
     def open_segment(self, base_offset: int) -> LogSegment:
         return self.factory.open(base_offset, self.now_ms)
 
+    def open_cleaned_segment(self, base_offset: int) -> LogSegment:
+        return self.factory.open(base_offset, self.now_ms, suffix=CLEANED_SUFFIX)
+
 
 @dataclass(slots=True)
 class LoadedLog:
@@ -103,6 +110,7 @@ class LoadedLog:
     report: RecoveryReport
     topic_id: UUID | None
     is_new_directory: bool
+    first_dirty_offset: int = 0
     unsynced_segments: list[LogSegment] = field(default_factory=list)
     """Segments, the active one apart, that recovery has changed: the first flush syncs them."""
     truncation: Truncation | None = None
@@ -124,9 +132,10 @@ def load_log(request: LoadRequest) -> LoadedLog:
     is_new_directory = _make_directory(request.directory)
     topic_id = settle_topic_id(request.directory, request.topic_id)
     stored, log_start_offset = request.stored, request.stored.offsets.log_start_offset
-    listing = _list_directory(request.directory)
+    listing = _list_directory(request.directory, request.factory.open_files)
     report = RecoveryReport(was_clean=stored.clean_end is not None)
     segments = [request.open_segment(base_offset) for base_offset in listing.base_offsets]
+    segments = split_overflowed(segments, request.open_cleaned_segment, report)
     epochs, are_epochs_lost = _read_epochs(request, report)
     cutting = request.truncation if request.truncation is not None and not request.truncation.is_done else None
     if cutting is not None:
@@ -157,6 +166,7 @@ def load_log(request: LoadRequest) -> LoadedLog:
         report=report,
         topic_id=topic_id,
         is_new_directory=is_new_directory,
+        first_dirty_offset=stored.offsets.first_dirty_offset,
         unsynced_segments=[segment for segment in unsynced if segment is not segments[-1]],
         truncation=request.truncation,
     )
@@ -177,7 +187,7 @@ def _make_directory(directory: Path) -> bool:
 def _first_offset(stored: StoredState, is_new_directory: bool, report: RecoveryReport) -> int:
     """Where a log without a single segment begins: never below what was given out and flushed."""
     report.was_clean = True
-    recovery_point, log_start_offset, _ = stored.offsets
+    recovery_point, log_start_offset = stored.offsets.recovery_point, stored.offsets.log_start_offset
     if is_new_directory or recovery_point <= log_start_offset:
         return log_start_offset
     report.rebuilt.append(f"no log file is left: the log goes on at its recovery point {recovery_point}")
@@ -213,12 +223,13 @@ def _in_order(segments: list[LogSegment]) -> LogSegments:
     return ordered
 
 
-def _list_directory(directory: Path) -> _Listing:
-    """Sorts the files, and unlinks the leftovers."""
+def _list_directory(directory: Path, open_files: OpenFiles) -> _Listing:
+    """Sorts the files, and sees to the leftovers."""
     listing = _Listing()
     indexes = []
-    with os.scandir(directory) as entries:
-        names = [entry.name for entry in entries if entry.is_file()]
+    names = _file_names(directory)
+    if finish_swaps(directory, names, open_files):
+        names = _file_names(directory)
     for name in names:
         stem, suffix = name[:20], name[20:]
         if name.endswith(LEFTOVER_SUFFIXES):
@@ -238,6 +249,11 @@ def _list_directory(directory: Path) -> _Listing:
             logger.warning("%s belongs to no log file and is removed", directory / name)
             (directory / name).unlink()
     return listing
+
+
+def _file_names(directory: Path) -> list[str]:
+    with os.scandir(directory) as entries:
+        return [entry.name for entry in entries if entry.is_file()]
 
 
 def _read_epochs(request: LoadRequest, report: RecoveryReport) -> tuple[LeaderEpochs, bool]:
@@ -283,7 +299,7 @@ def _recover(
     first = max((n for n, segment in enumerate(segments) if segment.base_offset <= recovery_point), default=0)
     rules = RecoveryRules(
         recovery_point,
-        has_dense_offsets=request.factory.config.has_dense_offsets,
+        has_dense_offsets=request.factory.config.has_dense_offsets and not request.stored.offsets.first_dirty_offset,
         max_leader_epoch=request.max_leader_epoch,
     )
     epochs.truncate_from_end(max(recovery_point, segments[first].base_offset))

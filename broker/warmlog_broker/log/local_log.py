@@ -8,7 +8,8 @@ restart has checked what the disk holds. A disk that is merely full is no such f
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from warmlog_broker.log.checkpoints import sync_directory
@@ -17,6 +18,7 @@ from warmlog_broker.log.loading import LoadedLog, SegmentFactory
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
 from warmlog_broker.log.producer_state import ProducerStates
 from warmlog_broker.log.reading import locate
+from warmlog_broker.log.replacement import Replacement
 from warmlog_broker.log.retention import DELETED_SUFFIX, DueDeletions
 from warmlog_broker.log.segment import LogSegment
 from warmlog_broker.log.segment_files import KINDS, segment_file_name
@@ -40,6 +42,9 @@ class LocalLog:
         "failure",
         "key",
         "log_end_offset",
+        "may_have_gaps",
+        "on_replaced",
+        "replacement",
         "segments",
         "snapshots",
         "truncations",
@@ -64,6 +69,12 @@ class LocalLog:
         """How often the log was cut: a flush plan from before a cut says nothing of the log after it."""
         self.failure = ""
         """Why the log is offline, or closed, or deleted; empty while it is not."""
+        self.may_have_gaps = loaded.first_dirty_offset > 0 or factory.config.is_compacted
+        """Whether a batch that the log does not hold may have been compacted away."""
+        self.replacement: Replacement | None = None
+        """New segments that are on their way in; see `settle`."""
+        self.on_replaced: Callable[[Collection[int]], None] = _nobody_cares
+        """Called with the base offsets of segments in whose place others are now."""
         self._deletions = DueDeletions()
 
     @property
@@ -98,6 +109,8 @@ class LocalLog:
             self.failure = reason
             logger.error("%s is offline until a restart has checked it: %s", self.key.directory_name, reason)
             self.segments.close_handles()
+            if self.replacement is not None:
+                self.replacement.close_handles()
 
     def write_error(self, what: str, error: OSError, *, is_fatal: bool = False) -> StorageError:
         """The error to raise when the disk refused. Unless it is merely full, the log is offline from now on."""
@@ -173,6 +186,7 @@ class LocalLog:
 
     def give_up(self, segments: Iterable[LogSegment], now_ms: int, reason: str) -> None:
         """Takes `segments`, none of them the active one, out of the log; StorageError when the disk refuses."""
+        self.settle()
         try:
             for segment in segments:
                 self.segments.remove(segment.base_offset)
@@ -180,7 +194,48 @@ class LocalLog:
         except OSError as error:
             raise self.write_error(reason, error) from error
 
-    def retire(self, segment: LogSegment, now_ms: int) -> None:
+    def begin_replacement(self, new: Sequence[LogSegment], old: Sequence[LogSegment], now_ms: int) -> Replacement:
+        """Announces `new`, flushed `.cleaned` segments, in the place of `old`, closed ones; see `replacement`."""
+        self.check_online()
+        self.settle()
+        if self.active in old:
+            raise ValueError(f"{self.active} is appended to and cannot be replaced")
+
+        def retire(segment: LogSegment, keeps_snapshot: bool) -> None:
+            # Before the new names are durable nothing of the old may be unlinked, however short the delay is.
+            self._deletions.add(now_ms, [partial(_sync_if_there, self.directory)])
+            self.retire(segment, now_ms, keeps_snapshot=keeps_snapshot)
+
+        try:
+            self.replacement = Replacement(self.segments, new, old, directory=self.directory, retire=retire)
+        except OSError as error:
+            raise self.write_error("a replacement", error) from error
+        return self.replacement
+
+    def advance(self, replacement: Replacement) -> bool:
+        """Takes the next step of `replacement`; True once all are taken. StorageError when the disk refuses."""
+        self.check_online()
+        try:
+            is_done = replacement.advance()
+        except OSError as error:
+            raise self.write_error("a replacement", error, is_fatal=True) from error
+        self.unsynced.add_directory(self.directory)
+        self.on_replaced(replacement.old_base_offsets)
+        if is_done and self.replacement is replacement:
+            self.replacement = None
+        return is_done
+
+    def settle(self) -> None:
+        """Completes a replacement that is under way, before the segments are changed in another way."""
+        replacement = self.replacement
+        while replacement is not None and self.replacement is replacement:
+            try:
+                replacement.sync()
+            except OSError as error:
+                raise self.write_error("a replacement", error, is_fatal=True) from error
+            self.advance(replacement)
+
+    def retire(self, segment: LogSegment, now_ms: int, *, keeps_snapshot: bool = False) -> None:
         """Renames a segment's files, and its producer snapshot, and has them unlinked after `file.delete.delay.ms`.
 
         A disk may be too full for another name; then they are unlinked now.
@@ -189,12 +244,15 @@ class LocalLog:
         due_ms = now_ms + self.factory.config.file_delete_delay_ms
         try:
             segment.change_suffix("", DELETED_SUFFIX)
-            snapshot = self.snapshots.mark_deleted(segment.base_offset, DELETED_SUFFIX)
+            snapshot = None
+            if not keeps_snapshot:
+                snapshot = self.snapshots.mark_deleted(segment.base_offset, DELETED_SUFFIX)
         except OSError as error:
             if not is_shortage(error):
                 raise
             segment.delete()
-            self.snapshots.remove(segment.base_offset)
+            if not keeps_snapshot:
+                self.snapshots.remove(segment.base_offset)
             return
         self._deletions.add(due_ms, [segment.delete])
         if snapshot is not None:
@@ -214,8 +272,23 @@ class LocalLog:
     def delete(self) -> Path:
         """Closes all files and renames the directory, durably, so that it is found no more; returns the new path."""
         self.segments.close_handles()
+        if self.replacement is not None:
+            self.replacement.close_handles()
         self.failure = "deleted"
         target = self.directory.with_name(deleted_directory_name(self.key))
         self.directory.rename(target)
         sync_directory(target.parent)
         return target
+
+
+def _nobody_cares(_base_offsets: Collection[int]) -> None:
+    pass
+
+
+def _sync_if_there(directory: Path) -> None:
+    """Syncs a directory that may have been renamed or removed meanwhile."""
+    try:
+        sync_directory(directory)
+    except FileNotFoundError:
+        if directory.exists():
+            raise

@@ -14,7 +14,7 @@ of it remains, and the next may succeed.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from secrets import randbelow
@@ -23,6 +23,7 @@ from uuid import UUID
 
 from warmlog_broker.log.appending import AppendInfo, LogAppends
 from warmlog_broker.log.bounds import Bounds, ReadBound
+from warmlog_broker.log.compaction import Compaction
 from warmlog_broker.log.config import LogConfig
 from warmlog_broker.log.directory import NEVER_STORED, CleanEnd, LogOffsets, StoredState
 from warmlog_broker.log.flush import FlushPlan
@@ -69,6 +70,7 @@ class Log:
         self._bounds = Bounds(self._local, loaded.producers, loaded.log_start_offset)
         self._truncation = LogTruncation(self._local, self._bounds, loaded.epochs, loaded.producers, loaded.truncation)
         self._appends = LogAppends(self._local, self._bounds, self.epochs, self.producers)
+        self.compaction = Compaction(self._local, self._bounds, loaded.producers, loaded.first_dirty_offset)
 
     @classmethod
     def open(
@@ -158,7 +160,9 @@ class Log:
     @property
     def offsets(self) -> LogOffsets:
         """What the data directory's checkpoints keep of this log; a failed one has it too."""
-        return LogOffsets(self.recovery_point, self.log_start_offset, self.high_watermark)
+        return LogOffsets(
+            self.recovery_point, self.log_start_offset, self.high_watermark, self.compaction.first_dirty_offset
+        )
 
     @property
     def latest_epoch(self) -> int:
@@ -314,7 +318,7 @@ class Log:
             max_bytes,
             end,
             min_one_batch=min_one_batch,
-            has_dense_offsets=self.config.has_dense_offsets,
+            has_dense_offsets=self.config.has_dense_offsets and start_offset >= self.compaction.compacted_below,
         )
         if bound != "committed" or not data.slices:
             return data
@@ -364,7 +368,7 @@ class Log:
 
     def maybe_roll_by_time(self, now_ms: int) -> bool:
         """Rolls an active segment that has data and has been active for longer than `segment.ms` by the clock."""
-        if not is_overdue(self._local.active, segment_ms=self.config.segment_ms, now_ms=now_ms):
+        if not is_overdue(self._local.active, segment_ms=self.config.roll_ms, now_ms=now_ms):
             return False
         self.roll(now_ms)
         return True
@@ -398,6 +402,7 @@ class Log:
 
     def fail(self, reason: str) -> None:
         """Takes the log offline: everything after raises StorageError with the first reason. Files stay as they are."""
+        self.compaction.stop()
         self._local.fail(reason)
 
     # Truncation
@@ -409,6 +414,7 @@ class Log:
         segment the log begins anew at `offset`. CorruptBatch where damage hides the place, and nothing has changed;
         StorageError when the disk refuses, and the log is offline. See `truncation`.
         """
+        self.compaction.truncated(offset)
         return self._truncation.truncate_to(offset, now_ms)
 
     def truncate_fully_and_start_at(self, offset: int, now_ms: int, log_start_offset: int | None = None) -> None:
@@ -416,6 +422,7 @@ class Log:
 
         `log_start_offset`, if given, is where the log may be read from once it holds that: within the batch to come.
         """
+        self.compaction.truncated(offset)
         self._truncation.start_anew_at(offset, now_ms, log_start_offset)
 
     def checkpointed(self, offsets: LogOffsets) -> None:
@@ -431,6 +438,7 @@ class Log:
         """
         local = self._local
         local.check_online()
+        local.settle()
         segments = list(local.segments)
         deletable = deletable_segments(
             segments,
@@ -461,10 +469,19 @@ class Log:
         """When `take_due_deletions` has something to give; None when nothing waits."""
         return self._local.next_deletion_ms
 
+    def replace_segments(self, new: Sequence[LogSegment], old: Sequence[LogSegment], now_ms: int) -> None:
+        """Puts `new`, flushed segments whose files end in `.cleaned`, in the place of `old`; see `replacement`.
+
+        All of it here and now, with three syncs of the directory. StorageError when the disk refuses.
+        """
+        self._local.begin_replacement(new, old, now_ms)
+        self._local.settle()
+
     # The rest
 
     def update_config(self, config: LogConfig) -> None:
         """Takes over changed settings. What belongs to a segment's files holds from the next segment on."""
+        self.compaction.update_config(config)
         self.config = config
         self._local.factory = replace(self._local.factory, config=config)
 
@@ -481,6 +498,8 @@ class Log:
         local = self._local
         if local.failure:
             return None
+        self.compaction.stop()
+        local.settle()
         end = CleanEnd(local.log_end_offset, local.active.size_bytes)
         if local.log_end_offset not in local.snapshots:
             local.take_snapshot(self.producers, sync=sync)
@@ -500,4 +519,5 @@ class Log:
 
         Whoever keeps house removes that directory after `file.delete.delay.ms`. Slices in other hands stay readable.
         """
+        self.compaction.stop()
         return self._local.delete()

@@ -2,7 +2,8 @@
 
 Segments go from the oldest on, for one of three reasons, each looked at in turn and from where the one before it
 stopped: all their records lie below the log start offset; without them the log still holds `retention.bytes`; their
-newest record is older than `retention.ms`. Only what lies below the high watermark goes, and never the empty active
+newest record is older than `retention.ms`. The first holds whatever the `cleanup.policy` (KAFKA-7400), the other two
+where that says delete. Only what lies below the high watermark goes, and never the empty active
 segment. Files are renamed to end in `.deleted` at once and unlinked after `file.delete.delay.ms`, so that a reader
 that has found them is not disturbed; what a crash leaves is unlinked at the next start.
 """
@@ -52,7 +53,7 @@ def deletable_segments(
             break
         reasons.append("log start")
 
-    if config.retention_bytes != UNLIMITED:
+    if config.deletes and config.retention_bytes != UNLIMITED:
         excess_bytes = sum(segment.size_bytes for segment in segments[len(reasons) :]) - config.retention_bytes
         for segment in candidates[len(reasons) :]:
             excess_bytes -= segment.size_bytes
@@ -60,7 +61,7 @@ def deletable_segments(
                 break
             reasons.append("retention.bytes")
 
-    if config.retention_ms != UNLIMITED:
+    if config.deletes and config.retention_ms != UNLIMITED:
         for segment in candidates[len(reasons) :]:
             if now_ms - segment.largest_timestamp_ms <= config.retention_ms:
                 break

@@ -40,8 +40,13 @@ class Truncation(NamedTuple):
 
     def capped(self, stored: StoredState) -> StoredState:
         """What may be believed of `stored`, which may be from before the truncation."""
-        recovery_point, _, high_watermark = stored.offsets
-        offsets = LogOffsets(min(recovery_point, self.offset), self.log_start_offset, min(high_watermark, self.offset))
+        before = stored.offsets
+        offsets = LogOffsets(
+            min(before.recovery_point, self.offset),
+            self.log_start_offset,
+            min(before.high_watermark, self.offset),
+            min(before.first_dirty_offset, self.offset),
+        )
         return StoredState(offsets, None)
 
 

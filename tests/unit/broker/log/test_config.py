@@ -44,7 +44,11 @@ def test_settings_override_the_base_and_leave_the_rest() -> None:
         ("retention.ms", "-2"),
         ("write.caching", "yes"),
         ("message.timestamp.type", "createtime"),
-        ("cleanup.policy", "compact"),
+        ("cleanup.policy", "compact,remove"),
+        ("cleanup.policy", ""),
+        ("min.cleanable.dirty.ratio", "1.1"),
+        ("min.cleanable.dirty.ratio", "-0.5"),
+        ("min.cleanable.dirty.ratio", "nan"),
         ("flush.messages", "0"),
     ],
 )
@@ -69,11 +73,16 @@ def any_text_for(setting: Setting) -> st.SearchStrategy[str]:
         return st.sampled_from(["true", "false"])
     if setting.choices:
         return st.sampled_from(setting.choices)
+    if setting.kind == "number":
+        return st.integers(100 * setting.minimum, 100 * setting.maximum).map(lambda percent: f"{percent / 100:g}")
     return st.integers(setting.minimum, setting.maximum).map(str)
 
 
 @given(st.fixed_dictionaries({setting.name: any_text_for(setting) for setting in TOPIC_SETTINGS}))
 def test_what_is_allowed_comes_back_as_it_was_written(settings: dict[str, str]) -> None:
+    settings["max.compaction.lag.ms"] = max(
+        settings["min.compaction.lag.ms"], settings["max.compaction.lag.ms"], key=int
+    )
     assert LogConfig.from_settings(settings).to_settings() == settings
 
 
@@ -82,3 +91,37 @@ def test_the_documentation_has_every_setting_once() -> None:
     for setting in TOPIC_SETTINGS:
         assert text.count(f"| `{setting.name}` |") == 1
         assert setting.sentence.endswith((".", ")."))
+
+
+@pytest.mark.parametrize(
+    ("given", "is_compacted", "deletes", "written"),
+    [
+        ("delete", False, True, "delete"),
+        ("compact", True, False, "compact"),
+        ("compact,delete", True, True, "compact,delete"),
+        (" delete , compact ", True, True, "compact,delete"),
+        ("delete,delete", False, True, "delete"),
+    ],
+)
+def test_the_cleanup_policy_is_a_list_in_any_order(given: str, is_compacted: bool, deletes: bool, written: str) -> None:
+    config = LogConfig.from_settings({"cleanup.policy": given})
+    assert (config.is_compacted, config.deletes, config.has_dense_offsets) == (is_compacted, deletes, not is_compacted)
+    assert config.to_settings()["cleanup.policy"] == written
+
+
+def test_the_least_lag_must_not_be_longer_than_the_longest() -> None:
+    LogConfig.from_settings({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"})
+    with pytest.raises(InvalidConfig, match=r"min\.compaction\.lag\.ms: 6 is not allowed, max.compaction.lag.ms is 5"):
+        LogConfig.from_settings({"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"})
+
+
+def test_a_ratio_is_a_number_and_reads_back() -> None:
+    config = LogConfig.from_settings({"min.cleanable.dirty.ratio": "0.25"})
+    assert config.min_cleanable_dirty_ratio == 0.25
+    assert LogConfig.from_settings(config.to_settings()) == config
+
+
+def test_compacted_topics_close_their_segments_within_the_longest_lag() -> None:
+    settings = {"segment.ms": "1000", "max.compaction.lag.ms": "50"}
+    assert LogConfig.from_settings(settings).roll_ms == 1000
+    assert LogConfig.from_settings({**settings, "cleanup.policy": "compact"}).roll_ms == 50

@@ -198,3 +198,15 @@ def test_only_the_directory_of_a_deleted_partition_can_be_removed(tmp_path: Path
 def test_the_marker_says_how_each_log_was_left(tmp_path: Path) -> None:
     stop_cleanly(tmp_path, LogOffsets(10, 0, 10), CleanEnd(10, 700))
     assert json.loads((tmp_path / CLEAN_MARKER_NAME).read_bytes()) == {"version": 0, "logs": {"flights-0": [10, 700]}}
+
+
+def test_the_end_of_the_last_compaction_is_kept_in_kafkas_file_for_those_that_had_one(tmp_path: Path) -> None:
+    directory = DataDirectory.open(tmp_path)
+    other = TopicPartition("other", 3)
+    directory.write_checkpoints({KEY: LogOffsets(10, 2, 9, 7), other: LogOffsets(5, 0, 5)})
+    directory.close()
+    assert (tmp_path / "cleaner-offset-checkpoint").read_text() == f"0\n1\n{KEY.topic} {KEY.partition} 7\n"
+    directory = DataDirectory.open(tmp_path)
+    assert directory.stored_state(KEY).offsets.first_dirty_offset == 7
+    assert directory.stored_state(other).offsets.first_dirty_offset == 0
+    directory.close()

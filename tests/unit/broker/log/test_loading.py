@@ -165,12 +165,12 @@ def test_the_start_offset_survives_and_lost_data_below_it_sets_the_log_anew(room
 def test_foreign_files_and_directories_are_left_alone(room: LogRoom) -> None:
     room.close()
     room.path("notes.txt").write_text("mine")
-    room.path("00000000000000000007.log.swap").write_text("later")
+    room.path("notes.swap").write_text("mine too")
     room.path("00000000000000000099.index").write_text("belongs to nothing")
     room.path("sub").mkdir()
     room.open()
     assert room.path("notes.txt").read_text() == "mine"
-    assert room.path("00000000000000000007.log.swap").exists()
+    assert room.path("notes.swap").exists()
     assert not room.path("00000000000000000099.index").exists()
     assert room.path("sub").is_dir()
     check_whole(room)
