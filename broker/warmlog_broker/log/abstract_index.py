@@ -276,11 +276,8 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         keys.append(key)
         self._entries += 1
 
-    def _relative(self, offset: int) -> int:
-        relative = offset - self.base_offset
-        if not 0 <= relative <= MAX_RELATIVE_OFFSET:
-            raise IndexOffsetOverflow(f"{self.path}: offset {offset} cannot be put relative to {self.base_offset}")
-        return relative
+    def _refuse_offset(self, offset: int) -> NoReturn:
+        raise IndexOffsetOverflow(f"{self.path}: offset {offset} cannot be put relative to {self.base_offset}")
 
     def _refuse_entry(self) -> NoReturn:
         self._check_writable()

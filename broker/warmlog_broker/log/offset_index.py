@@ -16,7 +16,13 @@ damage: see `sanity_check`. Wrong positions are noticed by the segment, which fi
 from struct import Struct
 from typing import ClassVar, NamedTuple
 
-from warmlog_broker.log.abstract_index import AbstractIndex, CorruptIndex, Field, InvalidIndexOffset
+from warmlog_broker.log.abstract_index import (
+    MAX_RELATIVE_OFFSET,
+    AbstractIndex,
+    CorruptIndex,
+    Field,
+    InvalidIndexOffset,
+)
 from warmlog_broker.log.index_search import WARM_BYTES
 
 _ENTRY = Struct(">ii")
@@ -56,7 +62,9 @@ class OffsetIndex(AbstractIndex[OffsetPosition]):
             self._refuse_entry()
         if offset <= self._last_offset and self._entries:
             raise InvalidIndexOffset(f"{self.path}: offset {offset} does not follow {self._last_offset}")
-        relative = self._relative(offset)
+        relative = offset - self.base_offset
+        if not 0 <= relative <= MAX_RELATIVE_OFFSET:
+            self._refuse_offset(offset)
         self._add(_ENTRY.pack(relative, position), relative)
         self._last_offset = offset
 

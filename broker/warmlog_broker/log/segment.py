@@ -238,9 +238,9 @@ class LogSegment:
 
     def first_batch_timestamp_ms(self) -> int | None:
         """The first batch's max timestamp, -1 if it has none or is damaged; None for an empty segment. Read once."""
-        if self.size_bytes == 0:
-            return None
         if self._first_batch_timestamp_ms == _UNKNOWN:
+            if self.size_bytes == 0:
+                return None
             self._first_batch_timestamp_ms = self._read_first_batch_timestamp()
         return self._first_batch_timestamp_ms
 

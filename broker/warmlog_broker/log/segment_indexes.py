@@ -44,6 +44,7 @@ class SegmentIndexes:
 
     __slots__ = (
         "_config",
+        "_entries_left",
         "_has_room",
         "_is_new",
         "_max_offset_entries",
@@ -90,6 +91,8 @@ class SegmentIndexes:
         self._offset_index: OffsetIndex | None = None  # once they are verified
         self._time_index: TimeIndex | None = None
         self._has_room = False
+        self._entries_left = 0
+        """Each index has room for as many entries, or more; 0 when that is not known."""
 
     @property
     def has_room(self) -> bool:
@@ -110,14 +113,16 @@ class SegmentIndexes:
 
     def are_full(self) -> bool:
         """Whether the segment must be rolled because an index has no room for another entry. Opens nothing."""
-        if self._is_new:
+        if self._entries_left > 0 or self._is_new:
             return False
         offset_index, time_index = self._offset_index, self._time_index
         if offset_index is None or time_index is None:
             entries, time_entries = self.offset.count_entries(), self.time.count_entries()
-        else:
-            entries, time_entries = offset_index.entries, time_index.entries
-        return entries >= self._max_offset_entries or time_entries >= self._max_time_entries
+            return entries >= self._max_offset_entries or time_entries >= self._max_time_entries
+        self._entries_left = min(
+            self._max_offset_entries - offset_index.entries, self._max_time_entries - time_index.entries
+        )
+        return self._entries_left <= 0
 
     def make_room(self) -> None:
         """Opens, verifies and extends both indexes of a segment that is going to be appended to."""
@@ -139,9 +144,10 @@ class SegmentIndexes:
         offset_index, time_index = self._offset_index, self._time_index
         assert offset_index is not None
         assert time_index is not None
-        if offset_index.is_full or time_index.is_full:
+        if self._entries_left <= 0 and (offset_index.is_full or time_index.is_full):
             _extend(offset_index)
             _extend(time_index)
+        self._entries_left -= 1
         offset_index.append(last_offset, position)
         time_index.maybe_append(largest.timestamp_ms, largest.offset)
 
@@ -218,6 +224,7 @@ class SegmentIndexes:
         self._offset_index.reset()
         self._time_index.reset()
         self._is_new = False
+        self._entries_left = 0
         self._has_room = True
 
     def _verified_offset_index(self) -> OffsetIndex:

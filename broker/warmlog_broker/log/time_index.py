@@ -16,7 +16,13 @@ index is full one entry early. Missing: any other entry, and the file (it is reb
 from struct import Struct
 from typing import ClassVar, NamedTuple
 
-from warmlog_broker.log.abstract_index import AbstractIndex, CorruptIndex, Field, InvalidIndexOffset
+from warmlog_broker.log.abstract_index import (
+    MAX_RELATIVE_OFFSET,
+    AbstractIndex,
+    CorruptIndex,
+    Field,
+    InvalidIndexOffset,
+)
 from warmlog_broker.log.index_search import WARM_BYTES
 
 _ENTRY = Struct(">qi")
@@ -68,7 +74,10 @@ class TimeIndex(AbstractIndex[TimestampOffset]):
         if timestamp_ms > last_timestamp_ms:
             if self._entries >= self._max_entries:
                 self._refuse_entry()
-            self._add(_ENTRY.pack(timestamp_ms, self._relative(offset)), timestamp_ms)
+            relative = offset - self.base_offset
+            if not 0 <= relative <= MAX_RELATIVE_OFFSET:
+                self._refuse_offset(offset)
+            self._add(_ENTRY.pack(timestamp_ms, relative), timestamp_ms)
             self._last = _new_tuple(TimestampOffset, (timestamp_ms, offset))
 
     def lookup(self, timestamp_ms: int) -> TimestampOffset:
