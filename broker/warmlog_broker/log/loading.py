@@ -22,6 +22,7 @@ from warmlog_broker.log.config import LogConfig
 from warmlog_broker.log.directory import CleanEnd, StoredState
 from warmlog_broker.log.file_records import PRIVATE_SUFFIX
 from warmlog_broker.log.flush import EPOCHS_NAME
+from warmlog_broker.log.gaps import has_gaps
 from warmlog_broker.log.leader_epochs import LeaderEpochs
 from warmlog_broker.log.open_files import OpenFiles
 from warmlog_broker.log.overflow import split_overflowed
@@ -113,6 +114,8 @@ class LoadedLog:
     first_dirty_offset: int = 0
     unsynced_segments: list[LogSegment] = field(default_factory=list)
     """Segments, the active one apart, that recovery has changed: the first flush syncs them."""
+    has_gaps: bool = False
+    """See `gaps`."""
     truncation: Truncation | None = None
 
 
@@ -169,6 +172,7 @@ def load_log(request: LoadRequest) -> LoadedLog:
         first_dirty_offset=stored.offsets.first_dirty_offset,
         unsynced_segments=[segment for segment in unsynced if segment is not segments[-1]],
         truncation=request.truncation,
+        has_gaps=has_gaps(request.directory),
     )
     _restore_epochs(loaded, are_epochs_lost, request.max_leader_epoch)
     _restore_producers(loaded, request.now_ms)
@@ -299,7 +303,9 @@ def _recover(
     first = max((n for n, segment in enumerate(segments) if segment.base_offset <= recovery_point), default=0)
     rules = RecoveryRules(
         recovery_point,
-        has_dense_offsets=request.factory.config.has_dense_offsets and not request.stored.offsets.first_dirty_offset,
+        has_dense_offsets=request.factory.config.has_dense_offsets
+        and not request.stored.offsets.first_dirty_offset
+        and not has_gaps(request.directory),
         max_leader_epoch=request.max_leader_epoch,
     )
     epochs.truncate_from_end(max(recovery_point, segments[first].base_offset))

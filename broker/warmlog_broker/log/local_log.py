@@ -40,6 +40,7 @@ class LocalLog:
         "directory",
         "factory",
         "failure",
+        "has_gaps",
         "key",
         "log_end_offset",
         "may_have_gaps",
@@ -65,6 +66,8 @@ class LocalLog:
             self.unsynced.add_directory(self.directory.parent)
         self.damage = tuple(loaded.report.damage)
         """What was found below the recovery point: reads there are refused."""
+        self.has_gaps = loaded.has_gaps
+        """Whether batches need not follow one another: see `gaps`."""
         self.truncations = 0
         """How often the log was cut: a flush plan from before a cut says nothing of the log after it."""
         self.failure = ""
@@ -153,7 +156,7 @@ class LocalLog:
             if is_replaced:
                 self.retire(old, now_ms)
             else:
-                self.take_snapshot(producers, sync=False)
+                self.take_snapshot(producers, sync=False, offset=base_offset)
                 old.on_become_inactive()
                 self._remove_leftovers(base_offset)
             new = self.factory.open(base_offset, now_ms)
@@ -166,9 +169,12 @@ class LocalLog:
         self.log_end_offset = base_offset
         return new
 
-    def take_snapshot(self, producers: ProducerStates, *, sync: bool) -> None:
-        """Writes the producer state at the log end offset; without `sync` the next flush makes it durable."""
-        producers.end_offset = self.log_end_offset
+    def take_snapshot(self, producers: ProducerStates, *, sync: bool, offset: int | None = None) -> None:
+        """Writes the producer state at the log end, from where there is nothing up to `offset`, if that is given.
+
+        Without `sync` the next flush makes it durable.
+        """
+        producers.end_offset = self.log_end_offset if offset is None else offset
         path = self.snapshots.take(producers, sync=sync)
         self.unsynced.add_directory(self.directory)
         if not sync:

@@ -27,6 +27,7 @@ from warmlog_broker.log.compaction import Compaction
 from warmlog_broker.log.config import LogConfig
 from warmlog_broker.log.directory import NEVER_STORED, CleanEnd, LogOffsets, StoredState
 from warmlog_broker.log.flush import FlushPlan
+from warmlog_broker.log.follower import FollowerAppends
 from warmlog_broker.log.lazy_index import LazyIndex
 from warmlog_broker.log.leader_epochs import EpochEnd
 from warmlog_broker.log.loading import LoadedLog, LoadRequest, SegmentFactory, load_log
@@ -47,7 +48,7 @@ from warmlog_broker.log.truncation import LogTruncation
 from warmlog_broker.log.truncation_file import believe
 from warmlog_broker.log.validation import CheckedBatch
 from warmlog_protocol.batch import ControlType, EndTxnMarker
-from warmlog_protocol.batch.header import NO_TIMESTAMP
+from warmlog_protocol.batch.header import NO_TIMESTAMP, Buffer
 from warmlog_protocol.errors import CorruptBatch, OffsetOutOfRange, PolicyViolation, StorageError
 from warmlog_protocol.messages import HIGH_WATERMARK
 
@@ -71,6 +72,7 @@ class Log:
         self._truncation = LogTruncation(self._local, self._bounds, loaded.epochs, loaded.producers, loaded.truncation)
         self._appends = LogAppends(self._local, self._bounds, self.epochs, self.producers)
         self.compaction = Compaction(self._local, self._bounds, loaded.producers, loaded.first_dirty_offset)
+        self._follower = FollowerAppends(self._local, self._bounds, loaded.epochs, loaded.producers)
 
     @classmethod
     def open(
@@ -255,6 +257,16 @@ class Log:
         """
         return self._appends.append_as_leader(batch, leader_epoch, now_ms, guard)
 
+    def append_as_follower(self, batches: Buffer, *, now_ms: int) -> AppendInfo:
+        """Appends what another log holds, as it lies there: whole batches with their offsets and leader epochs.
+
+        A piece of a batch at the end is left out. Not durable on return; the high watermark stays. Raises CorruptBatch,
+        OffsetsOutOfOrder (within the buffer), UnexpectedAppendOffset (below the log end) or FencedLeaderEpoch, and
+        nothing was appended; or StorageError, and then batches may have been appended: the log end says which. See
+        `follower`.
+        """
+        return self._follower.append(batches, now_ms)
+
     def append_end_transaction(
         self,
         producer_id: int,
@@ -318,7 +330,9 @@ class Log:
             max_bytes,
             end,
             min_one_batch=min_one_batch,
-            has_dense_offsets=self.config.has_dense_offsets and start_offset >= self.compaction.compacted_below,
+            has_dense_offsets=self.config.has_dense_offsets
+            and not local.has_gaps
+            and start_offset >= self.compaction.compacted_below,
         )
         if bound != "committed" or not data.slices:
             return data

@@ -16,12 +16,12 @@ def should_roll(
 ) -> bool:
     """Whether a batch like that needs a new segment.
 
-    It does when this one would grow too large, is too old (an empty one never is), has a full index, or when the
-    batch's offset is too far from the base offset.
+    It does when this one would grow too large, is too old, has a full index, or when the batch's offset is too far from
+    the base offset. An empty one is never too large or too old: another would be no better.
     """
     size_bytes = segment.records.size_bytes
     return (
-        size_bytes > segment_bytes - incoming_bytes
+        size_bytes > max(segment_bytes - incoming_bytes, 0)
         or not 0 <= incoming_last_offset - segment.base_offset <= MAX_RELATIVE_OFFSET
         or segment.indexes.are_full()
         or (

@@ -122,14 +122,14 @@ def test_a_segment_rolls_when_the_batch_would_make_it_too_large(tmp_path: Path) 
     assert rolls(segment, incoming_bytes=left + 1)
 
 
-def test_an_empty_segment_rolls_for_no_time_but_for_offsets_too_far_away(tmp_path: Path) -> None:
+def test_an_empty_segment_rolls_for_no_time_or_size_but_for_offsets_too_far_away(tmp_path: Path) -> None:
     segment = open_segment(tmp_path)
     assert not rolls(segment, now_ms=HOUR_MS + 1)
     assert not rolls(segment, now_ms=HOUR_MS + 1, incoming_max_timestamp_ms=10**13)
     assert not rolls(segment, incoming_last_offset=2**31 - 1)
     assert rolls(segment, incoming_last_offset=2**31)
     assert rolls(segment, incoming_last_offset=-1)
-    assert rolls(segment, incoming_bytes=10_001)
+    assert not rolls(segment, incoming_bytes=10_001)
 
 
 def test_records_with_timestamps_roll_by_their_timestamps_and_never_by_the_clock(tmp_path: Path) -> None:
