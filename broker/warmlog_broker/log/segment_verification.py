@@ -2,7 +2,8 @@
 
 **Beside a running broker** files grow, are cut to size, renamed and removed. So that none of this is taken for damage:
 
-* Indexes are copied before the size of the log is taken: an entry is written after its batch, so the batch is there.
+* Indexes are read into memory before the size of the log is taken: an entry is written after its batch, so that is
+  there.
 * The newest segment may end with a batch that is being written, and with the zeros of a preallocation. Where its log
   goes on with something that is no batch, it is looked at again, a few times with a pause: it is a finding only if it
   stays the same. A batch that was torn by a crash stays the same.
@@ -22,7 +23,6 @@ from warmlog_broker.log.batch_scan import DamagedLog, ReadBatch
 from warmlog_broker.log.damage import find_behind_damage
 from warmlog_broker.log.file_records import FileRecords
 from warmlog_broker.log.findings import Report
-from warmlog_broker.log.index_copies import offset_index_copy, time_index_copy
 from warmlog_broker.log.index_verification import OffsetIndexCheck, TimeIndexCheck, TransactionIndexCheck
 from warmlog_broker.log.leader_epochs import NO_EPOCH, LeaderEpochs
 from warmlog_broker.log.offset_index import OffsetIndex
@@ -125,16 +125,16 @@ class SegmentVerification:
         return FileRecords.open_read_only(self.path(LOG_KIND), OpenFiles())
 
     def _open_indexes(self, stack: ExitStack) -> tuple[OffsetIndex | None, TimeIndex | None]:
-        """Copies of both; None for one that is missing or cannot be an index."""
-        offset_path, time_path = self.path(OFFSET_INDEX_KIND), self.path(TIME_INDEX_KIND)
+        """Both, as they are now; None for one that is missing or cannot be an index."""
         return (
-            self._sane(lambda: stack.enter_context(offset_index_copy(offset_path, self.base_offset)), offset_path),
-            self._sane(lambda: stack.enter_context(time_index_copy(time_path, self.base_offset)), time_path),
+            self._open_index(OffsetIndex, self.path(OFFSET_INDEX_KIND), stack),
+            self._open_index(TimeIndex, self.path(TIME_INDEX_KIND), stack),
         )
 
-    def _sane(self, open_index: Callable[[], Index], path: Path) -> Index | None:
+    def _open_index(self, index_class: type[Index], path: Path, stack: ExitStack) -> Index | None:
         try:
-            index = open_index()
+            index = index_class(path, self.base_offset, open_files=OpenFiles(), is_writable=False)
+            stack.enter_context(index)
             if not (self.is_newest and index.is_padded):
                 index.sanity_check()
         except FileNotFoundError:

@@ -2,7 +2,7 @@
 
 import typer
 
-from warmlog.cli import log_dirs, log_rebuild, log_verify
+from warmlog.cli import log_adopt, log_dirs, log_rebuild, log_verify
 from warmlog.cli.dump import command as dump
 
 
@@ -13,4 +13,5 @@ def register(app: typer.Typer) -> None:
     family.command("dirs")(log_dirs.dirs)
     family.command("verify")(log_verify.verify)
     family.command("rebuild-index")(log_rebuild.rebuild_index)
+    family.command("adopt")(log_adopt.adopt)
     app.add_typer(family, name="log")

@@ -1,7 +1,5 @@
 """`warmlog log verify`: check the files of data directories, batch by batch, without changing one."""
 
-import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,13 +7,13 @@ import typer
 
 from warmlog.cli.exits import FAILED, ends_cleanly
 from warmlog.cli.options import AsJson
-from warmlog.cli.output import json_line, line, remark
+from warmlog.cli.output import json_line, line, note
+from warmlog.cli.status import Status
 
 if TYPE_CHECKING:
     from warmlog_broker.log.findings import Report
 
 MB = 1_000_000
-PROGRESS_INTERVAL_S = 1.0
 
 
 @ends_cleanly
@@ -43,11 +41,13 @@ def verify(
         if kind_of(path) is None:
             raise typer.BadParameter(f"{path} is neither a data directory nor a partition's", param_hint="DIR")
     report = Report()
-    progress = _Progress(shows_status=sys.stderr.isatty())
-    report.on_progress = progress.tell
-    for path in directory:
-        verify_directory(path, report)
-    progress.clear()
+    status = Status()
+    report.on_progress = lambda report: status.tell(_summary(report)) if status.is_due else None
+    try:
+        for path in directory:
+            verify_directory(path, report)
+    finally:
+        status.clear()
     if as_json:
         json_line(_document(report))
     else:
@@ -56,41 +56,13 @@ def verify(
         raise typer.Exit(FAILED)
 
 
-class _Progress:
-    """Tells how far a verification has come: rewrites a line on a terminal, and prints one now and then elsewhere."""
-
-    def __init__(self, *, shows_status: bool) -> None:
-        self._shows_status = shows_status
-        self._told_at = time.monotonic()
-        self._has_status = False
-
-    def tell(self, report: "Report") -> None:
-        now = time.monotonic()
-        if now - self._told_at < PROGRESS_INTERVAL_S:
-            return
-        self._told_at = now
-        text = f"warmlog: {_summary(report)}"
-        if self._shows_status:
-            self._has_status = True
-            sys.stderr.write(f"\r\x1b[K{text}")
-            sys.stderr.flush()
-        else:
-            remark(text)
-
-    def clear(self) -> None:
-        """Takes the status line away."""
-        if self._has_status:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-
-
 def _print(report: "Report") -> None:
     for finding in report.findings:
         line(str(finding))
     for path, count in sorted(report.suppressed.items()):
         line(f"{path}: and {count} more")
-    for note in report.notes:
-        remark(f"warmlog: {note}")
+    for text in report.notes:
+        note(text)
     line(_summary(report))
 
 

@@ -15,10 +15,9 @@ from warmlog.cli.dump.segment_file import (
     open_segment_file,
 )
 from warmlog_broker.log.file_records import FileRecords
-from warmlog_broker.log.index_copies import offset_index_copy, time_index_copy
-from warmlog_broker.log.offset_index import OffsetPosition
+from warmlog_broker.log.offset_index import OffsetIndex, OffsetPosition
 from warmlog_broker.log.open_files import OpenFiles
-from warmlog_broker.log.time_index import NO_TIMESTAMP, TimestampOffset
+from warmlog_broker.log.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
 from warmlog_broker.log.transaction_index import VERSION, TransactionIndex
 from warmlog_protocol.errors import CorruptBatch
 
@@ -26,7 +25,7 @@ from warmlog_protocol.errors import CorruptBatch
 def dump_offset_index(path: Path, findings: Findings, *, is_check_only: bool, max_message_bytes: int) -> Iterator[str]:
     """The entries; those that do not lead to the batch that they name are noted."""
     with ExitStack() as stack:
-        index = stack.enter_context(offset_index_copy(path, base_offset_of(path)))
+        index = stack.enter_context(_offset_index(path))
         if not index.entries:
             yield f"{path} is empty."
             return
@@ -41,12 +40,10 @@ def dump_offset_index(path: Path, findings: Findings, *, is_check_only: bool, ma
 def dump_time_index(path: Path, findings: Findings, *, is_check_only: bool) -> Iterator[str]:
     """The entries; those that do not name a batch, or not its largest timestamp, or not in order, are noted."""
     with ExitStack() as stack:
-        time_index = stack.enter_context(time_index_copy(path, base_offset_of(path)))
+        time_index = stack.enter_context(_time_index(path))
         log = _open_log(path, stack, findings)
         index_path = path.with_suffix(INDEX_SUFFIX)
-        index = (
-            stack.enter_context(offset_index_copy(index_path, time_index.base_offset)) if index_path.exists() else None
-        )
+        index = stack.enter_context(_offset_index(index_path)) if index_path.exists() else None
         previous_ms = NO_TIMESTAMP
         for entry in time_index:
             if log is not None:
@@ -70,7 +67,7 @@ def dump_transaction_index(path: Path) -> Iterator[str]:
 def check_sanity(path: Path) -> Iterator[str]:
     """The index's own check alone, the one that decides at a start whether it is rebuilt. Raises CorruptIndex."""
     is_offset_index = path.suffix == INDEX_SUFFIX
-    with (offset_index_copy if is_offset_index else time_index_copy)(path, base_offset_of(path)) as index:
+    with _offset_index(path) if is_offset_index else _time_index(path) as index:
         if is_offset_index and not index.entries:
             yield f"{path} is empty."
             return
@@ -120,3 +117,11 @@ def _open_log(path: Path, stack: ExitStack, findings: Findings) -> FileRecords |
     except FileNotFoundError:
         findings.remark(path, f"{log_path.name} is not beside it, so its entries were not checked")
         return None
+
+
+def _offset_index(path: Path) -> OffsetIndex:
+    return OffsetIndex(path, base_offset_of(path), open_files=OpenFiles(), is_writable=False)
+
+
+def _time_index(path: Path) -> TimeIndex:
+    return TimeIndex(path, base_offset_of(path), open_files=OpenFiles(), is_writable=False)

@@ -1,0 +1,134 @@
+"""What Kafka wrote, taken over and served: every record as Kafka's own tool prints it, through crashes and appends."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import warmlog
+from broker_process import BrokerProcess
+from kafka_sample import PARTITIONS, SAMPLE, Dumped, copy_sample, dumped_records
+from warmlog_protocol.batch import iter_batches
+
+TRANSFERS = SAMPLE / "transfers-0" / "print-data-log.dump"
+FLIGHTS_TAIL = SAMPLE / "flights-0" / "print-data-log-head.dump"
+FIRST_FLIGHT = 5468
+
+
+def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "warmlog", "log", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def checksums(directory: Path) -> dict[str, str]:
+    files = sorted(path for path in directory.rglob("*") if path.is_file())
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+@pytest.fixture(scope="module", params=["--link", None], ids=["linked", "copied"])
+def adopted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker that serves what was taken over. Kafka's directory is as it was when all tests are through."""
+    root = tmp_path_factory.mktemp("adoption")
+    kafka = copy_sample(root / "kafka")
+    before = checksums(kafka)
+    options = [request.param] if request.param else []
+    done = run("adopt", kafka, "--data-dir", root / "data", *options)
+    assert done.returncode == 0, done.stderr
+    assert "flights-0: offsets 5468 to 14000" in done.stdout
+    assert ("1 files linked" in done.stdout) == bool(options)
+    assert run("verify", root / "data").returncode == 0
+    with BrokerProcess(root / "data") as broker:
+        yield broker
+    assert checksums(kafka) == before
+
+
+async def read(broker: BrokerProcess, topic: str, isolation: str = "read_uncommitted") -> list[Dumped]:
+    async with warmlog.Consumer(broker.address, topics=[topic], start="earliest", isolation=isolation) as consumer:
+        return [
+            Dumped(each.offset, each.timestamp_ms, each.key, each.value, tuple(name for name, _ in each.headers))
+            async for each in consumer.records(until="latest")
+        ]
+
+
+def flights_in_files() -> list[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]:
+    """All records of the sample's log files, decoded one batch at a time."""
+    found = []
+    for path in sorted((SAMPLE / "flights-0").glob("*.log")):
+        for batch in iter_batches(path.read_bytes()):
+            found += list(zip(batch.offsets(), batch.keys(), batch.values(), batch.headers(), strict=True))
+    return found
+
+
+async def test_all_records_are_those_that_kafkas_tool_prints(adopted: BrokerProcess) -> None:
+    assert await read(adopted, "transfers") == dumped_records(TRANSFERS)
+    flights = await read(adopted, "flights")
+    assert [flight.offset for flight in flights] == list(range(FIRST_FLIGHT, 14_000))
+    tail = dumped_records(FLIGHTS_TAIL)
+    assert len(tail) > 10
+    assert flights[tail[0].offset - FIRST_FLIGHT :][: len(tail)] == tail
+
+
+async def test_arrow_and_headers_are_the_same(adopted: BrokerProcess) -> None:
+    pytest.importorskip("pyarrow")
+    rows: list[dict[str, object]] = []
+    async with warmlog.Consumer(adopted.address, topics=["flights"], start="earliest") as consumer:
+        async for batch in consumer.arrow(until=14_000):
+            rows += batch.to_pylist()
+    expected = flights_in_files()
+    assert [(row["offset"], row["key"], row["value"]) for row in rows] == [record[:3] for record in expected]
+    async with warmlog.Consumer(adopted.address, topics=["flights"], start="earliest") as consumer:
+        headers = [record.headers async for record in consumer.records(until=14_000)]
+    assert [list(each) for each in headers] == [record[3] for record in expected]
+    assert sum(map(bool, headers)) > 2_000
+
+
+async def test_times_are_found_and_offsets_are_told(adopted: BrokerProcess) -> None:
+    tail = dumped_records(FLIGHTS_TAIL)
+    async with warmlog.Admin(adopted.address) as admin:
+        assert (await admin.list_offsets("flights", at="earliest"))[0].offset == FIRST_FLIGHT
+        found = (await admin.list_offsets("flights", at=tail[0].timestamp_ms))[0]
+        assert found.timestamp_ms >= tail[0].timestamp_ms
+        assert found.offset <= tail[0].offset
+        description = await admin.describe_topic("flights")
+        assert description.configs["retention.ms"].value == "-1"
+        assert description.partitions[0].leader_epoch == 1  # Kafka's was 0
+        assert str(description.topic_id) == "11fa3d95-8211-4f71-a626-b9ac9313eb5d"
+
+
+async def test_it_goes_on_with_new_records_and_survives_kill_9(adopted: BrokerProcess) -> None:
+    before = {topic: await read(adopted, topic) for topic in ("flights", "transfers")}
+    async with warmlog.Producer(adopted.address) as producer:
+        for topic, records in before.items():
+            placed = await producer.send_many(topic, [b"%d" % n for n in range(500)], partition=0)
+            assert placed.count == 500
+            assert records[-1].offset < 14_000
+    adopted.kill()
+    adopted.start()
+    for topic, records in before.items():
+        again = await read(adopted, topic)
+        assert again[: len(records)] == records
+        assert [record.value for record in again[len(records) :]] == [b"%d" % n for n in range(500)]
+    adopted.restart()
+    done = run("verify", "--json", adopted.data_dir)
+    assert json.loads(done.stdout)["findings"] == []
+    assert [record.offset for record in await read(adopted, "transfers")][-1] == 375 + 499
+
+
+async def test_a_verification_beside_the_running_broker_finds_nothing(adopted: BrokerProcess) -> None:
+    async with warmlog.Producer(adopted.address) as producer:
+        for _ in range(3):
+            await producer.send_many("transfers", [b"x" * 100] * 2_000, partition=0)
+            done = run("verify", adopted.data_dir)
+            assert done.returncode == 0, done.stdout
+    assert {path.name for path in adopted.data_dir.iterdir() if path.is_dir()} == set(PARTITIONS)
+
+
+async def test_deleting_the_topics_leaves_kafkas_files_alone(adopted: BrokerProcess) -> None:
+    async with warmlog.Admin(adopted.address) as admin:
+        await admin.delete_topic("flights")
+        await admin.delete_topic("transfers")
+        assert await admin.list_topics() == []
