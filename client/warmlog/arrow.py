@@ -4,7 +4,9 @@ What comes out are the columns of Spark's Kafka connector, whichever are asked f
 
 =============  ===============================  ========================================================================
 key, value     binary (int32 offsets)           nulls kept; the data buffer is the batch's own where one batch alone
-                                                makes the Arrow batch and is not compressed, else it is copied once
+                                                makes the Arrow batch and is not compressed, else it is copied once;
+                                                string, of the same buffers, when asked for: what is no UTF-8 is
+                                                replaced by U+FFFD
 topic          string                           the same for all records: built once, then sliced
 partition      int32                            the same
 offset         int64
@@ -19,7 +21,7 @@ Types and layout are those that Spark takes without conversion: nothing is dicti
 This module needs numpy and pyarrow (`pip install 'warmlog[arrow]'`); nothing that `import warmlog` loads imports it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 try:
     import numpy as np
@@ -37,9 +39,12 @@ from warmlog.arrow_columns import (
     offsets_array,
     repeated_string,
     stretch_of,
+    text_array,
+    times_ms,
     timestamp_types_array,
     timestamps_array,
 )
+from warmlog.arrow_times import ALL_TIMES, TimeBounds
 from warmlog_protocol.batch import RecordBatch
 
 COLUMN_TYPES = {
@@ -65,9 +70,9 @@ MAX_ROWS = 128 * 1024
 _ROW_BYTES = 16  # what a record weighs beside its key and value: an offset and a timestamp
 
 
-def arrow_schema(columns: Sequence[str] = KAFKA_COLUMNS) -> pa.Schema:
-    """The schema of Arrow batches with these columns."""
-    return pa.schema([(name, COLUMN_TYPES[name]) for name in columns])
+def arrow_schema(columns: Sequence[str] = KAFKA_COLUMNS, as_text: Collection[str] = ()) -> pa.Schema:
+    """The schema of Arrow batches with these columns; those in `as_text`, key or value, are strings."""
+    return pa.schema([(name, pa.string() if name in as_text else COLUMN_TYPES[name]) for name in columns])
 
 
 def columns_to_arrow(
@@ -89,16 +94,31 @@ def columns_to_arrow(
 
 
 class ArrowMerger:
-    """Stored batches of one partition in, Arrow batches of 1 to 4 MiB out, in the same order."""
+    """Stored batches of one partition in, Arrow batches of 1 to 4 MiB out, in the same order.
 
-    def __init__(self, topic: str, partition: int, columns: Sequence[str] = KAFKA_COLUMNS) -> None:
-        self._builder = _Builder(topic, partition, columns)
+    Records whose timestamp is not within `times` are left out.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        columns: Sequence[str] = KAFKA_COLUMNS,
+        *,
+        as_text: Collection[str] = (),
+        times: TimeBounds = ALL_TIMES,
+    ) -> None:
+        self._builder = _Builder(topic, partition, columns, as_text)
+        self._times = None if times.are_open else times
         self._pending: list[Stretch] = []
         self._rows = 0
         self._bytes = 0
+        self._is_on_border = False  # of the times: pending records may have to be left out
 
     def add(self, batch: RecordBatch, from_offset: int = 0, until_offset: int = MAX_OFFSET) -> Iterator[pa.RecordBatch]:
         """Take in the records of `batch` in `[from_offset, until_offset)`; yields what is complete. Raises as above."""
+        if self._times is not None and self._times.exclude(batch.header):
+            return
         whole = stretch_of(batch, from_offset, until_offset)
         for stretch in _cut(whole) if whole is not None else ():
             size_bytes = self._builder.weigh(stretch)
@@ -107,14 +127,23 @@ class ArrowMerger:
             self._pending.append(stretch)
             self._rows += stretch.count
             self._bytes += size_bytes
+            if self._times is not None and not self._times.include(batch.header):
+                self._is_on_border = True
             if self._bytes >= MERGE_BYTES:
                 yield from self.flush()
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """Yields the rest, if there is any."""
-        if self._pending:
-            pending, self._pending, self._rows, self._bytes = self._pending, [], 0, 0
-            yield self._builder.build(pending)
+        if not self._pending:
+            return
+        pending, self._pending, self._rows, self._bytes = self._pending, [], 0, 0
+        is_on_border, self._is_on_border = self._is_on_border, False
+        built = self._builder.build(pending)
+        if is_on_border:
+            assert self._times is not None
+            built = built.filter(pa.array(self._times.mask(times_ms(pending))))
+        if built.num_rows:
+            yield built
 
 
 def _cut(stretch: Stretch) -> Iterator[Stretch]:
@@ -131,10 +160,11 @@ def _cut(stretch: Stretch) -> Iterator[Stretch]:
 class _Builder:
     """Makes Arrow batches of one partition with the columns that were asked for."""
 
-    def __init__(self, topic: str, partition: int, columns: Sequence[str]) -> None:
+    def __init__(self, topic: str, partition: int, columns: Sequence[str], as_text: Collection[str] = ()) -> None:
         self._topic = topic.encode()
         self._partition = partition
-        self._schema = arrow_schema(columns)
+        self._schema = arrow_schema(columns, as_text)
+        self._as_text = frozenset(as_text)
         self._names = tuple(columns)
         self._constants: dict[str, pa.Array] = {}
 
@@ -149,6 +179,10 @@ class _Builder:
         """One Arrow batch of all `stretches`."""
         count = sum(stretch.count for stretch in stretches)
         arrays = [self._column(name, stretches, count) for name in self._names]
+        arrays = [
+            text_array(array) if name in self._as_text else array
+            for name, array in zip(self._names, arrays, strict=True)
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _column(self, name: str, stretches: Sequence[Stretch], count: int) -> pa.Array:

@@ -88,6 +88,18 @@ def binary_array(
     return pa.Array.from_buffers(pa.binary(), len(lengths), buffers, null_count=null_count)
 
 
+def text_array(array: pa.Array) -> pa.Array:
+    """Keys or values as strings, of the same buffers where all of them are UTF-8, which is checked.
+
+    Elsewhere each wrong sequence of bytes becomes U+FFFD, as Spark shows it; that makes a Python object of each record.
+    """
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = [None if item is None else item.decode(errors="replace") for item in array.to_pylist()]
+        return pa.array(texts, pa.string())
+
+
 def offsets_array(stretches: Sequence[Stretch]) -> pa.Array:
     """Offsets in the log."""
     offsets = np.empty(_count(stretches), np.int64)
@@ -103,17 +115,23 @@ def offsets_array(stretches: Sequence[Stretch]) -> pa.Array:
 
 def timestamps_array(stretches: Sequence[Stretch]) -> pa.Array:
     """Microseconds. A delta may have 64 bits, but the decoder has checked that base and delta together have 63."""
+    times = times_ms(stretches)
+    for start, end, stretch in _rows(stretches):
+        base_ms = stretch.columns.base_timestamp_ms
+        if base_ms < -_MAX_TIMESTAMP_MS or base_ms + _bound(stretch.columns.timestamp_deltas_ms) > _MAX_TIMESTAMP_MS:
+            _check_timestamps(stretch, times[start:end])
+    times *= 1000
+    return pa.Array.from_buffers(TIMESTAMP_TYPE, len(times), [None, pa.py_buffer(times)], null_count=0)
+
+
+def times_ms(stretches: Sequence[Stretch]) -> Any:
+    """Timestamps as an int64 array of milliseconds."""
     times = np.empty(_count(stretches), np.int64)
     for start, end, stretch in _rows(stretches):
-        deltas = stretch.columns.timestamp_deltas_ms
-        base_ms = stretch.columns.base_timestamp_ms
         part = times[start:end]
-        part[:] = _integers(deltas, stretch.start, stretch.stop)
-        part += base_ms
-        if base_ms < -_MAX_TIMESTAMP_MS or base_ms + _bound(deltas) > _MAX_TIMESTAMP_MS:
-            _check_timestamps(stretch, part)
-        part *= 1000
-    return pa.Array.from_buffers(TIMESTAMP_TYPE, len(times), [None, pa.py_buffer(times)], null_count=0)
+        part[:] = _integers(stretch.columns.timestamp_deltas_ms, stretch.start, stretch.stop)
+        part += stretch.columns.base_timestamp_ms
+    return times
 
 
 def _check_timestamps(stretch: Stretch, times_ms: Any) -> None:

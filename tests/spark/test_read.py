@@ -239,7 +239,7 @@ def test_a_topic_deleted_after_planning_is_named_with_its_range(
     with pytest.raises(PythonException) as caught:
         frame.count()  # reads what the first count() planned
     assert "fleeting-0 offsets 0 to 3, stopped at 0, broker" in str(caught.value)
-    assert "the topic was deleted, or made anew, after this load() was planned: load() again" in str(caught.value)
+    assert "the topic was deleted, or made anew, after these ranges were planned: load() again" in str(caught.value)
 
 
 def test_registering_a_format_that_was_found_already_does_no_harm(

@@ -11,7 +11,9 @@ from warmlog.errors import OffsetOutOfRange
 from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import OffsetRange, PartitionState
 from warmlog.ranges.points import EARLIEST, LATEST, Point, PointKind
-from warmlog.ranges.range_reader import ReadSettings, read_ranges
+from warmlog.ranges.projection import Projection
+from warmlog.ranges.range_reader import read_ranges
+from warmlog.ranges.read_settings import ReadSettings
 from warmlog.ranges.resolve import Bounds, resolve_ranges
 
 SEGMENT_BYTES = 1024 * 1024
@@ -42,7 +44,7 @@ def test_a_broker_killed_and_started_again_while_it_is_read_costs_no_record(tmp_
         fill_long_topic(broker)
         planned = whole_of(discover_one(broker))
         values: list[int] = []
-        reading = read_ranges([planned], ("value",), ReadSettings(fetch_bytes=500_000, in_flight=2))
+        reading = read_ranges([planned], Projection(("value",)), ReadSettings(fetch_bytes=500_000, in_flight=2))
         for number, batch in enumerate(reading):
             values += map(int, batch.column(0).to_pylist())
             if number == at_batch:
@@ -59,7 +61,7 @@ def test_what_retention_removed_is_an_error_that_names_the_range(tmp_path: Path)
             time.sleep(0.05)
         planned = whole_of(state)
         with pytest.raises(OffsetOutOfRange) as caught:
-            list(read_ranges([planned._replace(start=0)], ("value",)))
+            list(read_ranges([planned._replace(start=0)], Projection(("value",))))
         with pytest.raises(OffsetOutOfRange, match=f"long-0 offsets 0 to 40000: gone before {state.earliest}"):
             resolve_ranges([state], Bounds({("long", 0): Point(PointKind.OFFSET, 0)}, LATEST))
     assert f"long-0 offsets 0 to 40000, stopped at 0, broker {broker.address}: " in str(caught.value)

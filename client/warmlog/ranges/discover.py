@@ -1,17 +1,33 @@
 """What the broker has of the topics that are to be read: asked once, when a plan is made."""
 
 import difflib
+import logging
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from warmlog.blocking import BlockingCluster
-from warmlog.errors import BrokerUnavailable, UnknownTopicOrPartition
+from warmlog.errors import ApiError, BrokerUnavailable, UnknownTopicOrPartition, UnsupportedVersion, error_from_code
 from warmlog.options import ConnectionOptions
-from warmlog.ranges.offset_range import PartitionState, TopicPartition
-from warmlog_protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, TopicMetadata
+from warmlog.ranges.offset_range import OffsetRange, PartitionState, TopicPartition
+from warmlog_protocol.messages import (
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    FindSplitsPartition,
+    FindSplitsRequest,
+    FindSplitsResponse,
+    FoundSplit,
+    FoundSplits,
+    TopicMetadata,
+)
 
 T = TypeVar("T")
+
+SPLITS_TIMEOUT_MS = 60_000
+"""A range of many segments has as many indexes to look into."""
+
+_log = logging.getLogger("warmlog.ranges")
 
 
 class Discovery:
@@ -77,11 +93,58 @@ class Discovery:
         found = self._ask(lambda: self._cluster.list_offsets(dict(times)))
         return {place: listed.offset for place, listed in found.items()}
 
+    def splits(
+        self, ranges: Sequence[OffsetRange], target_bytes: int, *, max_scan_ms: int = 0
+    ) -> list[list[FoundSplit]]:
+        """For each range where it can be cut between batches, about every `target_bytes`; see FindSplits.
+
+        Raises the error of the first range that has one. A broker that is too old to know says nothing of any.
+        """
+        found: dict[OffsetRange, list[FoundSplit]] = {planned: [] for planned in ranges}
+        by_leader: dict[str, list[OffsetRange]] = {}
+        for planned in ranges:
+            if planned.span:
+                by_leader.setdefault(planned.leader, []).append(planned)
+        for own in by_leader.values():
+            request = FindSplitsRequest([_to_split(planned) for planned in own], target_bytes, max_scan_ms)
+            try:
+                answers = self._ask(lambda own=own, request=request: self._call_leader(own[0], request))  # type: ignore[misc]
+            except UnsupportedVersion:
+                continue
+            for planned, answer in zip(own, answers, strict=True):
+                if answer.error_code:
+                    raise error_from_code(answer.error_code, f"{planned}: {answer.error_message}")
+                found[planned] = answer.splits
+        return [found[planned] for planned in ranges]
+
+    def _call_leader(self, planned: OffsetRange, request: FindSplitsRequest) -> list[FoundSplits]:
+        leader = self._cluster.leader(planned.topic, planned.partition)
+        timeout_ms = request.max_scan_ms + SPLITS_TIMEOUT_MS
+        return leader.call(request, FindSplitsResponse, timeout_ms=timeout_ms).partitions
+
     def _ask(self, question: Callable[[], T]) -> T:
         try:
             return question()
         except BrokerUnavailable as error:
             raise BrokerUnavailable(f"{error}; is the broker running at {', '.join(self._bootstrap)}?") from error
+
+
+def retrying(question: Callable[[], T], *, retries: int, interval_ms: int) -> T:
+    """What `question` returns; asked again so many times, so long after each failure that may pass."""
+    for _ in range(retries):
+        try:
+            return question()
+        except (BrokerUnavailable, ApiError) as error:
+            is_passing = isinstance(error, BrokerUnavailable) or error.retriable
+            if not is_passing or isinstance(error, UnknownTopicOrPartition):
+                raise
+            _log.warning("asked again in %d ms: %s", interval_ms, error)
+        time.sleep(interval_ms / 1000)
+    return question()
+
+
+def _to_split(planned: OffsetRange) -> FindSplitsPartition:
+    return FindSplitsPartition(planned.topic, planned.partition, planned.start, planned.end, planned.topic_id or None)
 
 
 def _unknown_topic(topics: Sequence[str], existing: Sequence[str]) -> UnknownTopicOrPartition:

@@ -1,17 +1,19 @@
-"""What a Spark task does: reads its ranges over one connection each and yields them as Arrow record batches.
+"""Reads ranges and yields them as Arrow record batches: what a Spark task does, and Consumer.to_arrow.
 
 Several fetches are in flight (see fetch_window). A lost connection is opened again and reading goes on at the first
-offset that was not read; only when nothing has moved for `deadline_s` does the task fail, for Spark to run it again.
+offset that was not read; only when nothing has moved for `deadline_s` is it given up, for Spark to run the task again.
+What is gone, because retention took it or the topic was deleted or made anew, is an error, or skipped with a warning.
 Errors are one line, as it reaches the user through Spark: which partition, offsets and broker, and what to do.
 """
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from warmlog.address import parse_address
 from warmlog.arrow import ArrowMerger
+from warmlog.arrow_times import TimeBounds
 from warmlog.blocking import BlockingConnection
 from warmlog.errors import (
     ApiError,
@@ -25,8 +27,11 @@ from warmlog.errors import (
     error_from_code,
 )
 from warmlog.options import ConnectionOptions
-from warmlog.ranges.fetch_window import FETCH_BYTES, IN_FLIGHT, Fetch, FetchWindow
+from warmlog.ranges.fetch_window import Fetch, FetchWindow
 from warmlog.ranges.offset_range import OffsetRange
+from warmlog.ranges.projection import Projection
+from warmlog.ranges.read_settings import ReadSettings
+from warmlog.ranges.resolve import REMOVED, Loss
 from warmlog_protocol.batch import RecordBatch, check_crc, iter_batches
 from warmlog_protocol.connection import Answer
 from warmlog_protocol.messages import (
@@ -41,40 +46,82 @@ from warmlog_protocol.messages import (
 )
 
 _TOPIC_IS_GONE = (UnknownTopicId, InconsistentTopicId, UnknownTopicOrPartition)
+_MADE_ANEW = "the topic was deleted, or made anew, after these ranges were planned"
 _REMEDIES: dict[type[WarmlogError], str] = {
-    **dict.fromkeys(_TOPIC_IS_GONE, "the topic was deleted, or made anew, after this load() was planned: load() again"),
+    **dict.fromkeys(_TOPIC_IS_GONE, f"{_MADE_ANEW}: load() again"),
     CorruptBatch: "other offsets can be read: leave these out with startingOffsets and endingOffsets",
 }
 
-
-@dataclass(frozen=True)
-class ReadSettings:
-    """How a task reads."""
-
-    fetch_bytes: int = FETCH_BYTES
-    in_flight: int = IN_FLIGHT
-    max_wait_ms: int = 500
-    deadline_s: float = 120.0
-    """As the poll timeout of Spark's Kafka connector (spark.network.timeout)."""
-    connection: ConnectionOptions = ConnectionOptions(client_name="warmlog-spark")  # noqa: RUF009 - frozen
+_log = logging.getLogger("warmlog.ranges")
 
 
 def read_ranges(
-    ranges: Sequence[OffsetRange], columns: Sequence[str], settings: ReadSettings | None = None
+    ranges: Sequence[OffsetRange], projection: Projection, settings: ReadSettings | None = None
 ) -> Iterator[Any]:
-    """The records of `ranges`, in order, as pyarrow record batches with `columns`."""
-    for planned in ranges:
-        yield from _RangeReader(planned, columns, settings or ReadSettings()).read()
+    """The records of `ranges`, in order, as pyarrow record batches with the columns of `projection`."""
+    settings = settings or ReadSettings()
+    batches = _read_all(ranges, projection, settings)
+    return batches if settings.limit is None else _first_rows(batches, settings.limit)
+
+
+def _read_all(ranges: Sequence[OffsetRange], projection: Projection, settings: ReadSettings) -> Iterator[Any]:
+    with _Link(settings.connection) as link:
+        for planned in ranges:
+            yield from _RangeReader(planned, projection, settings, link).read()
+
+
+def _first_rows(batches: Iterator[Any], limit: int) -> Iterator[Any]:
+    for batch in batches:
+        yield batch.slice(0, limit)
+        limit -= batch.num_rows
+        if limit <= 0:
+            return
+
+
+class _Link:
+    """The connection of one task: kept from range to range while they have the same leader and nothing is under way."""
+
+    def __init__(self, options: ConnectionOptions) -> None:
+        self._options = options
+        self._leader = ""
+        self._connection: BlockingConnection | None = None
+
+    def __enter__(self) -> "_Link":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.drop()
+
+    def to(self, leader: str) -> BlockingConnection:
+        """An open connection to the broker at `leader`, new unless the last one can be used."""
+        if self._connection is None or not self._connection.is_open or self._leader != leader:
+            self.drop()
+            self._connection = BlockingConnection(*parse_address(leader), self._options)
+            self._leader = leader
+        return self._connection
+
+    def drop(self) -> None:
+        """Close the connection, and with it all that is under way."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
 
 class _RangeReader:
-    def __init__(self, planned: OffsetRange, columns: Sequence[str], settings: ReadSettings) -> None:
+    def __init__(self, planned: OffsetRange, projection: Projection, settings: ReadSettings, link: _Link) -> None:
         self._range = planned
         self._settings = settings
+        self._link = link
         self._window = FetchWindow(
             planned.start, planned.end, in_flight=settings.in_flight, fetch_bytes=settings.fetch_bytes
         )
-        self._merger = ArrowMerger(planned.topic, planned.partition, columns)
+        self._merger = ArrowMerger(
+            planned.topic,
+            planned.partition,
+            projection.names,
+            as_text=projection.as_text,
+            times=TimeBounds(planned.from_ms, planned.until_ms),
+        )
 
     def read(self) -> Iterator[Any]:
         failed_at, failing_since, attempts = -1, 0.0, 0
@@ -82,6 +129,9 @@ class _RangeReader:
             try:
                 yield from self._read_connected()
             except (BrokerUnavailable, ApiError) as error:
+                self._link.drop()
+                if self._skip_lost(error):
+                    continue
                 if not _is_worth_retrying(error):
                     raise self._in_words(error) from error
                 if failed_at != self._window.position:
@@ -91,17 +141,19 @@ class _RangeReader:
         yield from self._merger.flush()
 
     def _read_connected(self) -> Iterator[Any]:
-        """Reads to the end of the range, or until something fails."""
+        """Reads to the end of the range, or until something fails. Answers that are not needed any more are dropped."""
         window = self._window
         window.restart()
         correlation_ids: dict[int, int] = {}
-        with BlockingConnection(*parse_address(self._range.leader), self._settings.connection) as connection:
-            while not window.is_done:
-                for fetch in window.to_send():
-                    correlation_ids[fetch.start] = connection.request(self._request(fetch))
-                fetch = window.next_due()
-                answer = connection.wait(correlation_ids.pop(fetch.start))
-                yield from self._take(connection, fetch, answer)
+        connection = self._link.to(self._range.leader)
+        while not window.is_done:
+            for fetch in window.to_send():
+                correlation_ids[fetch.start] = connection.request(self._request(fetch))
+            fetch = window.next_due()
+            answer = connection.wait(correlation_ids.pop(fetch.start))
+            yield from self._take(connection, fetch, answer)
+        if correlation_ids:
+            self._link.drop()
 
     def _request(self, fetch: Fetch) -> FetchRequest:
         planned = self._range
@@ -124,7 +176,8 @@ class _RangeReader:
         for batch in iter_batches(answer.payload, verify_crc=False):
             batches.append(batch)
             if batch.next_offset > window.position:
-                check_crc(batch.header, batch.buffer)
+                if self._settings.verifies_crc:
+                    check_crc(batch.header, batch.buffer)
                 yield from self._merger.add(batch, window.position, window.end)
                 window.advance(batch.next_offset)
             if window.is_done:
@@ -134,21 +187,53 @@ class _RangeReader:
             raise BrokerUnavailable(f"it sent nothing; its high watermark is {fetched.high_watermark}")
 
     def _fetch_error(self, connection: BlockingConnection, fetched: FetchedPartition) -> ApiError:
-        if fetched.error_code == OffsetOutOfRange.code:
-            log_start_offset = self._log_start_offset(connection)
-            if log_start_offset > self._window.position:
-                gone_before = min(log_start_offset, self._window.end)
-                return OffsetOutOfRange(
-                    f"offsets {self._window.position} to {gone_before - 1} are gone, the log starts at "
-                    f"{log_start_offset} now: retention or DeleteRecords removed them after this load() was planned; "
-                    "load() again, or start later with startingOffsets"
-                )
-        return error_from_code(fetched.error_code, fetched.error_message)
+        error = error_from_code(fetched.error_code, fetched.error_message)
+        if not isinstance(error, OffsetOutOfRange):
+            return error
+        return _OutOfLog(str(error), self._log_start_offset(connection))
 
     def _log_start_offset(self, connection: BlockingConnection) -> int:
         """Where the log starts now; -1 when the broker does not say."""
         earliest = ListOffsetsPartition(self._range.topic, self._range.partition, EARLIEST_TIMESTAMP)
         return connection.call(ListOffsetsRequest([earliest]), ListOffsetsResponse).partitions[0].offset
+
+    # --- what is gone ---------------------------------------------------------------------------------------------
+
+    def _skip_lost(self, error: WarmlogError) -> bool:
+        """Whether `error` says that offsets are gone; then they are skipped with a warning, where that is allowed.
+
+        Raises the error with the range in words where it is not.
+        """
+        window, planned = self._window, self._range
+        lost: Loss | None = None
+        if isinstance(error, _TOPIC_IS_GONE):
+            lost = Loss(*planned.place, window.position, planned.end, f"{_MADE_ANEW} ({error})")
+        elif isinstance(error, _OutOfLog):
+            lost = self._lost_in_log(error)
+        if lost is None:
+            return False
+        if self._settings.fails_on_data_loss:
+            raise self._loss_error(error, lost) from error
+        _log.warning("%s; skipped", lost)
+        window.advance(lost.end)
+        return True
+
+    def _lost_in_log(self, error: "_OutOfLog") -> Loss:
+        window, planned = self._window, self._range
+        start = error.log_start_offset
+        if start > window.position:
+            reason = f"gone, the log starts at {start} now: {REMOVED} after these ranges were planned"
+            return Loss(*planned.place, window.position, min(start, planned.end), reason)
+        return Loss(*planned.place, window.position, planned.end, f"not there any more: {error}")
+
+    def _loss_error(self, error: WarmlogError, lost: Loss) -> WarmlogError:
+        allow = f", or {self._settings.loss_remedy}" if self._settings.loss_remedy else ""
+        if isinstance(error, _TOPIC_IS_GONE):
+            return self._in_words(error, f"{_REMEDIES[type(error)]}{allow}")
+        found = OffsetOutOfRange(f"offsets {lost.start} to {lost.end - 1} are {lost.reason}")
+        return self._in_words(found, f"load() again, or start later with startingOffsets{allow}")
+
+    # --- trying again ---------------------------------------------------------------------------------------------
 
     def _back_off(self, error: WarmlogError, failing_since: float, attempts: int) -> None:
         """Sleeps before the next attempt, longer each time; raises `error` in words when time is up."""
@@ -163,6 +248,14 @@ class _RangeReader:
         remedy = remedy or _REMEDIES.get(type(error), "")
         line = f"{self._range}, stopped at {self._window.position}, broker {self._range.leader}: {error}"
         return type(error)(f"{line}; {remedy}" if remedy else line)
+
+
+class _OutOfLog(OffsetOutOfRange):
+    """An offset below `log_start_offset`, or above the log's end."""
+
+    def __init__(self, message: str, log_start_offset: int) -> None:
+        super().__init__(message)
+        self.log_start_offset = log_start_offset
 
 
 def _is_worth_retrying(error: BrokerUnavailable | ApiError) -> bool:

@@ -59,13 +59,22 @@ class Given:
         """A whole number of at least 1."""
         return self.parsed(name, _positive)
 
-    def size_bytes(self, name: str) -> int | None:
-        """`1048576`, `1m` or `1 MiB`."""
-        return self.parsed(name, _size_bytes)
+    def count(self, name: str) -> int:
+        """A whole number of at least 0, of an option that has a default."""
+        return self._required(name, _whole)
 
-    def duration_ms(self, name: str) -> int | None:
-        """`200` or `200ms`, `15m`."""
-        return self.parsed(name, parse_duration_ms)
+    def size_bytes(self, name: str) -> int:
+        """`1048576`, `1m` or `1 MiB`, of an option that has a default."""
+        return self._required(name, parse_size_bytes)
+
+    def duration_ms(self, name: str) -> int:
+        """`200` or `200ms`, `15m`, of an option that has a default."""
+        return self._required(name, parse_duration_ms)
+
+    def _required(self, name: str, parse: Callable[[str], T]) -> T:
+        value = self.parsed(name, parse)
+        assert value is not None, name
+        return value
 
     def one_of(self, name: str, choices: tuple[str, ...]) -> str:
         """One of `choices`, which are in lower case."""
@@ -75,9 +84,7 @@ class Given:
                 raise ValueError(f"{' or '.join(choices)} is expected")
             return text.strip().lower()
 
-        chosen = self.parsed(name, parse)
-        assert chosen is not None
-        return chosen
+        return self._required(name, parse)
 
     def names(self, name: str) -> tuple[str, ...]:
         """What is separated by commas, each once; empty when it was not given."""
@@ -152,7 +159,14 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _size_bytes(text: str) -> int:
+def _whole(text: str) -> int:
+    if not text.strip().isdecimal():
+        raise ValueError("a whole number of at least 0 is expected")
+    return int(text)
+
+
+def parse_size_bytes(text: str) -> int:
+    """Bytes of `1048576`, `256m` or `4 MiB`; ValueError says what is expected."""
     found = _SIZE.fullmatch(text.strip().lower())
     if found is None or int(found[1]) < 1:
         raise ValueError("a size of at least 1 byte like 1048576, 256m or 4 MiB is expected")

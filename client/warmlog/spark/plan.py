@@ -15,9 +15,10 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from warmlog.ranges.offset_range import OffsetRange
+from warmlog.ranges.splits import Piece, SizedRange
 
 TASK_BYTES = 256 * 1024 * 1024
 TASK_RECORDS = 2_000_000
@@ -44,29 +45,6 @@ class PlanLimits:
         return self.max_records or TASK_RECORDS
 
 
-class Piece(NamedTuple):
-    """Stored batches one after another, up to the offset `end`: ranges may be cut there."""
-
-    end: int
-    size_bytes: int
-
-
-class SizedRange(NamedTuple):
-    """A range and the pieces that it consists of. The last one ends where the range does."""
-
-    range: OffsetRange
-    pieces: tuple[Piece, ...]
-
-    @classmethod
-    def of_unknown_size(cls, planned: OffsetRange) -> Self:
-        """A range of which only the offsets are known."""
-        return cls(planned, (Piece(planned.end, 0),))
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(piece.size_bytes for piece in self.pieces)
-
-
 class _Part(NamedTuple):
     """What one task reads of a range, and how much of a whole task that is."""
 
@@ -89,7 +67,7 @@ def plan_tasks(ranges: Sequence[SizedRange], limits: PlanLimits = PlanLimits()) 
 
 def _counts(ranges: Sequence[SizedRange], limits: PlanLimits) -> list[int]:
     """Into how many pieces to cut each range: by its size, and more where `min_partitions` asks for it."""
-    counts = [min(sized.range.span, max(1, math.ceil(_load(sized, limits)))) for sized in ranges]
+    counts = [_count(sized, limits) for sized in ranges]
     missing = (limits.min_partitions or 0) - sum(counts)
     shares = [(-_load(ranges[i], limits) / count, i) for i, count in enumerate(counts) if count < ranges[i].range.span]
     heapq.heapify(shares)
@@ -100,6 +78,12 @@ def _counts(ranges: Sequence[SizedRange], limits: PlanLimits) -> list[int]:
         if counts[i] < ranges[i].range.span:
             heapq.heappush(shares, (-_load(ranges[i], limits) / counts[i], i))
     return counts
+
+
+def _count(sized: SizedRange, limits: PlanLimits) -> int:
+    """Into how many pieces to cut a range for its size: by bytes no more than there are borders for."""
+    by_bytes = min(math.ceil(sized.size_bytes / limits.max_bytes), len(sized.pieces))
+    return min(sized.range.span, max(1, by_bytes, math.ceil(sized.range.span / limits.target_records)))
 
 
 def _load(sized: SizedRange, limits: PlanLimits) -> float:

@@ -1,25 +1,54 @@
 """From options to tasks: asks the broker once what there is, and pins the ranges of one load()."""
 
 import logging
+from collections.abc import Sequence
 
 from warmlog.errors import UnknownTopicOrPartition
-from warmlog.ranges.discover import Discovery
-from warmlog.ranges.offset_range import PartitionState
+from warmlog.ranges.discover import Discovery, retrying
+from warmlog.ranges.offset_range import OffsetRange, PartitionState
 from warmlog.ranges.resolve import Resolved, resolve_ranges, starting_times
-from warmlog.spark.plan import SizedRange, Task, plan_tasks
+from warmlog.ranges.splits import SizedRange, sized_ranges
+from warmlog.spark.plan import PlanLimits, Task, plan_tasks
 from warmlog.spark.read_options import ReadOptions, TopicChoice
 
 _log = logging.getLogger("warmlog.spark")
 
 
+PIECES_A_TASK = 16
+"""Ranges are cut where the broker says that batches end, about so often as a task is long."""
+FINE_PIECE_BYTES = 1024 * 1024
+"""Where the user wants many tasks."""
+MAX_SCAN_MS = 10_000
+"""How long the broker may read headers to find what lies outside the times that are asked for."""
+
+
 def plan_batch(options: ReadOptions) -> list[Task]:
     """The tasks of a batch. Warns of what is lost, where the options allow that."""
+    retries = options.retries
+    return retrying(lambda: _plan(options), retries=retries.count, interval_ms=retries.interval_ms)
+
+
+def _plan(options: ReadOptions) -> list[Task]:
     with Discovery(options.bootstrap) as discovery:
         states = chosen_states(discovery, options.topics)
         resolved = _resolve(discovery, states, options)
+        sized = size_ranges(discovery, resolved.ranges, options.limits)
     for loss in resolved.losses:
         _log.warning("%s; skipped, as failOnDataLoss is false", loss)
-    return plan_tasks([SizedRange.of_unknown_size(planned) for planned in resolved.ranges], options.limits)
+    if options.reading.limit is not None:
+        whole = tuple(each.range for each in sized if each.range.span)
+        return [whole] if whole else []
+    return plan_tasks(sized, options.limits)
+
+
+def size_ranges(discovery: Discovery, ranges: Sequence[OffsetRange], limits: PlanLimits) -> list[SizedRange]:
+    """The ranges with the borders of their batches, without what is known to lie outside their times."""
+    piece_bytes = limits.max_bytes // PIECES_A_TASK
+    if limits.min_partitions is not None:
+        piece_bytes = min(piece_bytes, FINE_PIECE_BYTES)
+    has_end_time = any(planned.until_ms is not None for planned in ranges)
+    splits = discovery.splits(ranges, max(piece_bytes, 1), max_scan_ms=MAX_SCAN_MS if has_end_time else 0)
+    return [sized for planned, found in zip(ranges, splits, strict=True) for sized in sized_ranges(planned, found)]
 
 
 def chosen_states(discovery: Discovery, choice: TopicChoice) -> list[PartitionState]:

@@ -11,12 +11,17 @@ from functools import partial
 
 from warmlog.ranges.offset_range import TopicPartition
 from warmlog.ranges.points import EARLIEST, LATEST, Point, PointKind, Points, offset_point, parse_offset, parse_time_ms
+from warmlog.ranges.projection import Projection
+from warmlog.ranges.read_settings import ReadSettings
 from warmlog.ranges.resolve import Bounds
 from warmlog.spark.offsets_json import parse_assignment, parse_by_partition, parse_offsets
 from warmlog.spark.option_table import Use
 from warmlog.spark.options import Given, missing, take_options
 from warmlog.spark.plan import PlanLimits
+from warmlog.spark.schema import default_projection, parse_columns
 from warmlog_protocol.errors import InvalidConfig
+
+LOSS_REMEDY = "set failOnDataLoss to false"
 
 _CHOICES = ("assign", "subscribe", "subscribePattern")
 _NUMBERS = re.compile(r"(\d+)(?:\s*-\s*(\d+))?")
@@ -47,6 +52,14 @@ class TopicChoice:
 
 
 @dataclass(frozen=True)
+class Retries:
+    """Of planning."""
+
+    count: int = 3
+    interval_ms: int = 1000
+
+
+@dataclass(frozen=True)
 class ReadOptions:
     """The options of one batch, checked."""
 
@@ -54,7 +67,8 @@ class ReadOptions:
     topics: TopicChoice
     bounds: Bounds
     limits: PlanLimits = PlanLimits()  # noqa: RUF009 - frozen
-    include_headers: bool = False
+    reading: ReadSettings = ReadSettings()  # noqa: RUF009 - frozen
+    retries: Retries = Retries()
 
 
 def parse_read_options(given: Mapping[str, str], now_ms: int) -> ReadOptions:
@@ -71,11 +85,12 @@ def parse_read_options(given: Mapping[str, str], now_ms: int) -> ReadOptions:
             ending=_checked("end", options, _ending_points(options, now_ms), refused=EARLIEST),
             fails_on_data_loss=options.boolean("failOnDataLoss"),
             fails_on_missing_time=options.one_of("startingOffsetsByTimestampStrategy", ("error", "latest")) == "error",
-            loss_remedy="set failOnDataLoss to false",
+            loss_remedy=LOSS_REMEDY,
             missing_time_remedy="set startingOffsetsByTimestampStrategy to latest",
         ),
         limits=plan_limits(options),
-        include_headers=options.boolean("includeHeaders"),
+        reading=read_settings(options),
+        retries=Retries(options.count("fetchOffset.numRetries"), options.duration_ms("fetchOffset.retryIntervalMs")),
     )
 
 
@@ -100,10 +115,35 @@ def topic_choice(options: Given) -> TopicChoice:
     )
 
 
+def projection_of(options: Given) -> Projection:
+    """The columns of a load() without a schema."""
+    chosen = options.parsed("columns", parse_columns)
+    if chosen is None:
+        return default_projection(include_headers=options.boolean("includeHeaders"))
+    if "includeHeaders" in options:
+        raise InvalidConfig("option columns says whether there are headers: leave out the option includeHeaders")
+    return chosen
+
+
 def plan_limits(options: Given) -> PlanLimits:
     """How tasks are cut."""
     return PlanLimits(
-        min_partitions=options.number("minPartitions"), max_records=options.number("maxRecordsPerPartition")
+        max_bytes=options.size_bytes("maxBytesPerPartition"),
+        max_records=options.number("maxRecordsPerPartition"),
+        min_partitions=options.number("minPartitions"),
+    )
+
+
+def read_settings(options: Given) -> ReadSettings:
+    """How tasks read."""
+    return ReadSettings(
+        fetch_bytes=options.size_bytes("fetch.maxBytes"),
+        in_flight=options.number("fetch.inFlight") or 1,
+        deadline_s=options.duration_ms("fetch.timeoutMs") / 1000,
+        verifies_crc=options.boolean("verifyChecksums"),
+        fails_on_data_loss=options.boolean("failOnDataLoss"),
+        loss_remedy=LOSS_REMEDY,
+        limit=options.number("limit"),
     )
 
 

@@ -1,12 +1,17 @@
 """The columns of `spark.read.format("warmlog")`: those of Spark's Kafka connector, in its order and types.
 
-A schema that the user gives, `.schema("value binary, offset bigint")`, is a choice among them in any order; only what
-it names is built and sent to the JVM. Spark does not check it, so it is checked here.
+A schema that the user gives, `.schema("value binary, offset bigint")` or `.option("columns", "value string, offset")`,
+is a choice among them in any order; only what it names is built and sent to the JVM. Keys and values can be had as
+strings, which costs no copy. Spark does not check a schema, so it is checked here.
+
+On Sail, which runs the same class, a schema is Arrow's.
 """
 
 import difflib
+from collections.abc import Sequence
 from typing import Any
 
+from warmlog.ranges.projection import KAFKA_COLUMNS, Projection
 from warmlog_protocol.errors import InvalidConfig
 
 COLUMN_TYPES = {
@@ -20,30 +25,78 @@ COLUMN_TYPES = {
     "headers": "array<struct<key:string,value:binary>>",
 }
 """Name and type, as Spark writes it, of every column. `headers` comes only when asked for."""
+TEXT_COLUMNS = ("key", "value")
+"""These may be `string` as well."""
+
+_ARROW_NAMES = {
+    "large_binary": "binary",
+    "binary_view": "binary",
+    "large_string": "string",
+    "string_view": "string",
+    "int32": "int",
+    "int64": "bigint",
+}
 
 
-def default_schema(*, include_headers: bool) -> str:
-    """The schema of a load() without one, as DDL."""
-    names = [name for name in COLUMN_TYPES if name != "headers" or include_headers]
-    return ", ".join(f"{name} {COLUMN_TYPES[name]}" for name in names)
+def parse_columns(text: str) -> Projection:
+    """What the option `columns` chooses: names separated by commas, each with its type behind it or without.
+
+    ValueError says what is wrong.
+    """
+    found = []
+    for item in text.split(","):
+        name, _, kind = " ".join(item.split()).partition(" ")
+        found.append((name, kind.lower() or COLUMN_TYPES.get(name, "")))
+    try:
+        return _checked(found)
+    except InvalidConfig as error:
+        raise ValueError(str(error)) from None
 
 
-def chosen_columns(schema: Any) -> tuple[str, ...]:
-    """The names of the columns in `schema` (a StructType), in its order. InvalidConfig for one that does not exist."""
-    if not schema.fields:
-        raise InvalidConfig(f"the schema has no columns: choose among {', '.join(COLUMN_TYPES)}")
+def default_projection(*, include_headers: bool) -> Projection:
+    """The columns of a load() without a schema."""
+    return Projection((*KAFKA_COLUMNS, "headers") if include_headers else KAFKA_COLUMNS)
+
+
+def schema_of(projection: Projection) -> str:
+    """The columns as Spark's DDL."""
+    return ", ".join(
+        f"{name} {'string' if name in projection.as_text else COLUMN_TYPES[name]}" for name in projection.names
+    )
+
+
+def chosen_columns(schema: Any) -> Projection:
+    """The columns in `schema` (Spark's or Arrow's), in its order. InvalidConfig for one that does not exist."""
+    if not hasattr(schema, "fields"):
+        return _checked([(field.name, _type_of_arrow(field.type)) for field in schema])
     for field in schema.fields:
-        if field.name not in COLUMN_TYPES:
-            raise InvalidConfig(_unknown(field.name))
-        found = field.dataType.simpleString()
-        if found != COLUMN_TYPES[field.name]:
-            raise InvalidConfig(f"column {field.name} is {COLUMN_TYPES[field.name]}, the schema says {found}")
-        if not field.nullable:
+        if field.name in COLUMN_TYPES and not field.nullable:
             raise InvalidConfig(f"column {field.name} may be null as Spark sees it: leave out NOT NULL")
-    names = tuple(field.name for field in schema.fields)
+    return _checked([(field.name, field.dataType.simpleString()) for field in schema.fields])
+
+
+def _checked(columns: Sequence[tuple[str, str]]) -> Projection:
+    """The projection of these names and types."""
+    if not columns:
+        raise InvalidConfig(f"the schema has no columns: choose among {', '.join(COLUMN_TYPES)}")
+    for name, kind in columns:
+        if name not in COLUMN_TYPES:
+            raise InvalidConfig(_unknown(name))
+        if kind != COLUMN_TYPES[name] and not (kind == "string" and name in TEXT_COLUMNS):
+            either = " or string" if name in TEXT_COLUMNS else ""
+            raise InvalidConfig(f"column {name} is {COLUMN_TYPES[name]}{either}, the schema says {kind}")
+    names = tuple(name for name, _ in columns)
     if len(set(names)) != len(names):
         raise InvalidConfig(f"the schema names a column twice: {', '.join(names)}")
-    return names
+    return Projection(names, frozenset(name for name, kind in columns if kind == "string" and name in TEXT_COLUMNS))
+
+
+def _type_of_arrow(kind: Any) -> str:
+    """Spark's name of an Arrow type, of those that matter here."""
+    text = str(kind)
+    if text.startswith("timestamp["):
+        return "timestamp"
+    return COLUMN_TYPES["headers"] if text.startswith(("list<", "large_list<")) else _ARROW_NAMES.get(text, text)
 
 
 def _unknown(name: str) -> str:

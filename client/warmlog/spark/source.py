@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from warmlog.ranges.offset_range import OffsetRange
+from warmlog.ranges.projection import Projection
 from warmlog.spark.option_table import Use
 from warmlog.spark.options import take_options
-from warmlog.spark.read_options import ReadOptions, parse_read_options
-from warmlog.spark.schema import chosen_columns, default_schema
+from warmlog.spark.read_options import ReadOptions, parse_read_options, projection_of
+from warmlog.spark.schema import chosen_columns, schema_of
 from warmlog.spark.write_options import parse_write_options
+from warmlog_protocol.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -37,7 +39,7 @@ class WarmlogDataSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> str:
         """The columns of a load() without a schema; InvalidConfig for options that cannot be used."""
-        return default_schema(include_headers=take_options(self.options, Use.READ).boolean("includeHeaders"))
+        return schema_of(projection_of(take_options(self.options, Use.READ)))
 
     def writer(self, schema: Any, overwrite: bool) -> "WarmlogWriter":
         """A writer of the columns in `schema`; asks the broker for the topic, so that a wrong name fails at once."""
@@ -53,7 +55,11 @@ class WarmlogDataSource(DataSource):  # type: ignore[misc]
 
     def reader(self, schema: Any) -> "WarmlogReader":
         """A reader of the columns in `schema`; InvalidConfig for options or columns that cannot be used."""
-        return WarmlogReader(parse_read_options(self.options, time.time_ns() // 1_000_000), chosen_columns(schema))
+        options = take_options(self.options, Use.READ)
+        projection = chosen_columns(schema)
+        if "columns" in options and projection != projection_of(options):
+            raise InvalidConfig("the columns are given twice, by .schema(…) and by the option columns")
+        return WarmlogReader(parse_read_options(self.options, time.time_ns() // 1_000_000), projection)
 
 
 class RangesPartition(InputPartition):  # type: ignore[misc]
@@ -66,9 +72,9 @@ class RangesPartition(InputPartition):  # type: ignore[misc]
 class WarmlogReader(DataSourceReader):  # type: ignore[misc]
     """Plans and reads one load(). Spark copies it to the tasks before it plans: the plan travels in the partitions."""
 
-    def __init__(self, options: ReadOptions, columns: Sequence[str]) -> None:
+    def __init__(self, options: ReadOptions, projection: Projection) -> None:
         self._options = options
-        self._columns = tuple(columns)
+        self._projection = projection
 
     def partitions(self) -> list[RangesPartition]:
         """One partition for each task; asks the broker once what there is."""
@@ -80,4 +86,4 @@ class WarmlogReader(DataSourceReader):  # type: ignore[misc]
         """The records of `partition` in the order of their offsets. Reading it again gives the same, or an error."""
         from warmlog.ranges.range_reader import read_ranges  # numpy and pyarrow: only where records are read
 
-        return read_ranges(partition.value or (), self._columns)
+        return read_ranges(partition.value or (), self._projection, self._options.reading)

@@ -1,16 +1,17 @@
 """A task's reader against a broker that misbehaves: what it gets over, and what it says of the rest."""
 
 import time
+from dataclasses import replace
 
 import pytest
 
 from unit.ranges.fake_broker import TOPIC_ID, Answer, FakeBroker, Step
-from warmlog.arrow import KAFKA_COLUMNS
 from warmlog.errors import (
     ApiError,
     BrokerUnavailable,
     CorruptBatch,
     InconsistentTopicId,
+    InvalidTimestamp,
     NotLeaderOrFollower,
     OffsetOutOfRange,
     StorageError,
@@ -19,9 +20,12 @@ from warmlog.errors import (
 )
 from warmlog.options import ConnectionOptions
 from warmlog.ranges.offset_range import OffsetRange
-from warmlog.ranges.range_reader import ReadSettings, read_ranges
+from warmlog.ranges.projection import Projection
+from warmlog.ranges.range_reader import read_ranges
+from warmlog.ranges.read_settings import ReadSettings
 from warmlog_protocol.batch import encode_batch, read_batch, to_rows
 from warmlog_protocol.compression import Codec
+from warmlog_protocol.crc import crc32c
 from warmlog_protocol.messages import FetchPartition
 
 QUICK = ReadSettings(
@@ -45,7 +49,7 @@ def read_offsets(broker: FakeBroker, *bounds: tuple[int, int], settings: ReadSet
     """The offsets read, of which values and column must agree."""
     ranges = [OffsetRange("t", 2, start, end, broker.address, TOPIC_ID) for start, end in bounds]
     offsets: list[int] = []
-    for batch in read_ranges(ranges, ("offset", "value"), settings):
+    for batch in read_ranges(ranges, Projection(("offset", "value")), settings):
         offsets += batch.column("offset").to_pylist()
         assert [int(value) for value in batch.column("value").to_pylist()] == batch.column("offset").to_pylist()
     return offsets
@@ -82,7 +86,7 @@ def test_several_ranges_are_read_one_after_another() -> None:
 
 
 def test_no_ranges_give_no_records_and_ask_nobody() -> None:
-    assert list(read_ranges([], KAFKA_COLUMNS)) == []
+    assert list(read_ranges([], Projection())) == []
 
 
 def test_offsets_that_compaction_removed_are_passed_over() -> None:
@@ -153,10 +157,58 @@ def test_records_that_retention_removed_while_spark_was_reading_are_an_error_wit
     assert broker.connections == 1
 
 
+def test_what_is_gone_is_skipped_with_a_warning_where_that_is_allowed(caplog: pytest.LogCaptureFixture) -> None:
+    lenient = replace(QUICK, fails_on_data_loss=False)
+
+    def trimmed(wanted: FetchPartition, answer: Answer) -> Answer | ApiError:
+        return OffsetOutOfRange("too old") if wanted.fetch_offset < 700 else answer
+
+    with FakeBroker(log_of(1_000), [honest, honest, *[trimmed] * 1_000]) as broker:
+        broker.log_start_offset = 700
+        offsets = read_offsets(broker, (5, 995), settings=lenient)
+    assert offsets[-295:] == list(range(700, 995))
+    assert offsets[:-295] == list(range(5, offsets[-296] + 1))
+    (warning,) = caplog.messages
+    assert warning.startswith(f"t-2 offsets {offsets[-296] + 1} to 700: gone, the log starts at 700 now: retention")
+    assert warning.endswith("; skipped")
+
+
+@pytest.mark.parametrize("error", [UnknownTopicId("gone"), OffsetOutOfRange("offset 9 is after the end, 3")])
+def test_the_rest_of_a_range_whose_topic_is_gone_is_skipped_with_a_warning_where_that_is_allowed(
+    error: ApiError, caplog: pytest.LogCaptureFixture
+) -> None:
+    with FakeBroker(log_of(1_000), [honest, failing(error)]) as broker:
+        bounds = ((5, 995), (10, 20))
+        offsets = read_offsets(broker, *bounds, settings=replace(QUICK, fails_on_data_loss=False))
+    assert offsets == [*range(5, offsets[-11] + 1), *range(10, 20)]
+    assert str(error) in caplog.messages[0]
+    assert f"t-2 offsets {offsets[-11] + 1} to 995" in caplog.messages[0]
+
+
+def test_the_error_says_how_data_loss_is_allowed() -> None:
+    with FakeBroker(log_of(100), [failing(UnknownTopicId("gone"))]) as broker:
+        settings = replace(QUICK, loss_remedy="set failOnDataLoss to false")
+        with pytest.raises(UnknownTopicId, match=r"planned: load.. again, or set failOnDataLoss to false"):
+            read_offsets(broker, (0, 100), settings=settings)
+
+
+@pytest.mark.parametrize("limit", [1, 10, 77, 99, 100, 150])
+def test_a_limit_ends_reading_after_so_many_records(limit: int) -> None:
+    with FakeBroker(log_of(1_000)) as broker:
+        offsets = read_offsets(broker, (0, 50), (500, 550), settings=replace(QUICK, limit=limit))
+    assert offsets == [*range(50), *range(500, 550)][:limit]
+
+
+def test_ranges_of_one_leader_share_a_connection() -> None:
+    with FakeBroker(log_of(1_000)) as broker:
+        assert read_offsets(broker, (0, 10), (500, 510), (90, 95)) == [*range(10), *range(500, 510), *range(90, 95)]
+        assert broker.connections == 1
+
+
 def test_an_offset_after_the_end_of_the_log_is_an_error() -> None:
     with FakeBroker(log_of(10), [failing(OffsetOutOfRange("offset 5 is after the end, 3"))]) as broker:
         message = fail_reading(broker, OffsetOutOfRange)
-    assert message.endswith("offset 5 is after the end, 3")
+    assert "offsets 5 to 994 are not there any more: offset 5 is after the end, 3; load() again" in message
 
 
 @pytest.mark.parametrize("error", [UnknownTopicId, InconsistentTopicId, UnknownTopicOrPartition])
@@ -164,7 +216,7 @@ def test_a_topic_that_was_deleted_or_made_anew_is_an_error_at_once(error: type[A
     with FakeBroker(log_of(1_000), [honest, *[failing(error("gone"))] * 9]) as broker:
         message = fail_reading(broker, error)
         assert broker.connections == 1
-    assert "gone; the topic was deleted, or made anew, after this load() was planned: load() again" in message
+    assert "gone; the topic was deleted, or made anew, after these ranges were planned: load() again" in message
 
 
 def test_a_failed_disk_is_waited_for_and_then_named() -> None:
@@ -185,10 +237,35 @@ def test_a_wrong_crc_is_an_error_with_partition_and_offset() -> None:
     assert "other offsets can be read" in message
 
 
+def test_checksums_are_not_looked_at_where_they_are_not_wanted() -> None:
+    batches = [encode_batch([b"%099d" % n], timestamps_ms=0, base_offset=n) for n in range(3)]
+    batches[1] = batches[1][:17] + b"\0\0\0\0" + batches[1][21:]
+    with FakeBroker(batches) as broker:
+        fail_reading(broker, CorruptBatch, (0, 3))
+        assert read_offsets(broker, (0, 3), settings=replace(QUICK, verifies_crc=False)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("verifies_crc", [True, False])
+def test_a_body_whose_lengths_are_wrong_never_becomes_an_arrow_batch(verifies_crc: bool) -> None:
+    honest_batch = encode_batch([b"%099d" % n for n in range(10)], timestamps_ms=0)
+    for position in (*range(61, 75), 80, 90):
+        batch = bytearray(honest_batch)
+        batch[position] ^= 0x41
+        batch[17:21] = crc32c(bytes(batch[21:])).to_bytes(4, "big")
+        with FakeBroker([bytes(batch)]) as broker:
+            try:
+                settings = replace(QUICK, verifies_crc=verifies_crc)
+                ranges = [OffsetRange("t", 2, 0, 10, broker.address, TOPIC_ID)]
+                for made in read_ranges(ranges, Projection(("value", "offset", "timestamp")), settings):
+                    made.validate(full=True)
+            except (CorruptBatch, InvalidTimestamp):
+                pass
+
+
 def test_a_reader_that_is_stopped_early_closes_its_connection() -> None:
     with FakeBroker(log_of(1_000, per_batch=200)) as broker:
         ranges = [OffsetRange("t", 2, 0, 1_000, broker.address, TOPIC_ID)] * 2
-        reading = read_ranges(ranges, ("value",), QUICK)
+        reading = read_ranges(ranges, Projection(("value",)), QUICK)
         assert next(reading).num_rows == 1_000
         reading.close()  # type: ignore[attr-defined]
         broker._threads[1].join(5)

@@ -6,11 +6,13 @@ import pytest
 
 from warmlog.errors import InvalidConfig
 from warmlog.ranges.points import EARLIEST, LATEST, Point, PointKind
+from warmlog.ranges.projection import Projection
+from warmlog.ranges.read_settings import ReadSettings
 from warmlog.ranges.resolve import Bounds
 from warmlog.spark.option_table import OPTIONS, Use, describe_options
 from warmlog.spark.options import Given, take_options
 from warmlog.spark.plan import PlanLimits
-from warmlog.spark.read_options import ReadOptions, TopicChoice, parse_read_options
+from warmlog.spark.read_options import ReadOptions, Retries, TopicChoice, parse_read_options, projection_of
 
 BASE = {"bootstrap.servers": "b:1", "subscribe": "t"}
 NOW_MS = 1_700_000_000_000
@@ -32,7 +34,9 @@ def test_defaults_are_those_of_a_batch_of_sparks_kafka_connector() -> None:
     assert options.bounds.fails_on_data_loss
     assert options.bounds.fails_on_missing_time
     assert options.limits == PlanLimits()
-    assert not options.include_headers
+    assert options.reading == ReadSettings(loss_remedy="set failOnDataLoss to false")
+    assert options.retries == Retries(3, 1000)
+    assert projection_of(take_options(BASE, Use.BATCH)) == Projection()
 
 
 def test_options_are_known_in_any_case() -> None:
@@ -45,6 +49,14 @@ def test_options_are_known_in_any_case() -> None:
         "MAXrecordsPerPartition": "9",
         "INCLUDEHEADERS": "True",
         "failondataloss": "FALSE",
+        "maxbytesperpartition": "64m",
+        "limit": "5",
+        "FETCH.maxbytes": "1m",
+        "fetch.inflight": "8",
+        "kafkaConsumer.pollTimeoutMs": "5000",
+        "fetchOffset.numRetries": "0",
+        "fetchOffset.retryIntervalMs": "10ms",
+        "verifyChecksums": "false",
     }
     options = parse_read_options(given, NOW_MS)
     assert options == ReadOptions(
@@ -57,9 +69,19 @@ def test_options_are_known_in_any_case() -> None:
             loss_remedy="set failOnDataLoss to false",
             missing_time_remedy="set startingOffsetsByTimestampStrategy to latest",
         ),
-        PlanLimits(min_partitions=7, max_records=9),
-        include_headers=True,
+        PlanLimits(min_partitions=7, max_records=9, max_bytes=64 << 20),
+        ReadSettings(
+            fetch_bytes=1 << 20,
+            in_flight=8,
+            deadline_s=5.0,
+            verifies_crc=False,
+            fails_on_data_loss=False,
+            loss_remedy="set failOnDataLoss to false",
+            limit=5,
+        ),
+        Retries(0, 10),
     )
+    assert projection_of(take_options(given, Use.BATCH)).names[-1] == "headers"
 
 
 @pytest.mark.parametrize("side", ["starting", "ending"])
@@ -125,7 +147,7 @@ def test_kafkas_name_for_the_broker_is_an_alias() -> None:
     ("given", "message"),
     [
         ({"startingOfsets": "earliest"}, "format warmlog has no option startingOfsets: did you mean startingOffsets?"),
-        ({"colour": "t"}, "no option colour: there are bootstrap.servers, subscribe, subscribePattern, "),
+        ({"xyzzy": "t"}, "no option xyzzy: there are bootstrap.servers, subscribe, subscribePattern, "),
         ({"kafka.bootstrap.server": "b"}, "did you mean kafka.bootstrap.servers?"),
         ({"kafka.max.poll.records": "9"}, "it does not use Kafka's client, leave its settings out"),
         ({"kafka.group.id": "g"}, "format warmlog reads without a consumer group: leave out kafka.group.id"),
@@ -138,7 +160,7 @@ def test_kafkas_name_for_the_broker_is_an_alias() -> None:
         ({"bootstrap.servers": "b:x"}, "option bootstrap.servers: address 'b:x' is not HOST:PORT"),
         ({"minPartitions": "0"}, "option minPartitions is '0': a whole number of at least 1 is expected"),
         ({"minPartitions": "many"}, "option minPartitions is 'many': a whole number"),
-        ({"includeHeaders": "yes"}, "option includeHeaders is 'yes': true or false is expected"),
+        ({"failOnDataLoss": "yes"}, "option failOnDataLoss is 'yes': true or false is expected"),
         ({"startingOffsetsByTimestampStrategy": "first"}, "is 'first': error or latest is expected"),
         ({"startingOffsets": "latest"}, "option startingOffsets cannot be latest: a batch cannot start at the latest"),
         ({"endingOffsets": "earliest"}, "option endingOffsets cannot be earliest: a batch cannot end at"),
@@ -155,6 +177,9 @@ def test_kafkas_name_for_the_broker_is_an_alias() -> None:
         ({"startingTimestamp": "yesterday"}, "milliseconds since 1970, a time like 2026-11-20T08:00:00Z or -10m is"),
         ({"startingTimestamp": "-100"}, "milliseconds since 1970, a time like 2026-11-20T08:00:00Z or -10m is"),
         ({"endingOffsetsByTimestamp": '{"t": {"0": 1.5}}'}, "t-0 has 1.5: a time is expected"),
+        ({"fetchOffset.numRetries": "-1"}, "is '-1': a whole number of at least 0 is expected"),
+        ({"fetch.timeoutMs": "2 weeks"}, "a number with one of the units ms, s, m, h or d is expected"),
+        ({"maxBytesPerPartition": "lots"}, "a size of at least 1 byte like 1048576, 256m or 4 MiB is expected"),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_one_line(given: dict[str, str], message: str) -> None:
@@ -202,13 +227,13 @@ def test_an_option_of_a_batch_is_refused_where_it_is_not_for(caplog: pytest.LogC
     ("text", "size_bytes"), [("1", 1), ("64k", 65_536), ("4 MiB", 4 << 20), ("1g", 1 << 30), ("10B", 10)]
 )
 def test_sizes_have_units(text: str, size_bytes: int) -> None:
-    assert Given({"minPartitions": text}).size_bytes("minPartitions") == size_bytes
+    assert Given({"fetch.maxBytes": text}).size_bytes("fetch.maxBytes") == size_bytes
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "m", "1.5m", "4 apples"])
 def test_sizes_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(InvalidConfig, match="a size of at least 1 byte like 1048576, 256m or 4 MiB is expected"):
-        Given({"minPartitions": text}).size_bytes("minPartitions")
+        Given({"fetch.maxBytes": text}).size_bytes("fetch.maxBytes")
 
 
 def test_the_description_names_every_option() -> None:

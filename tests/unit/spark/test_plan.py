@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from warmlog.ranges.offset_range import OffsetRange
-from warmlog.spark.plan import MERGED_SHARE, TASK_RECORDS, Piece, PlanLimits, SizedRange, Task, plan_tasks
+from warmlog.ranges.splits import Piece, SizedRange
+from warmlog.spark.plan import MERGED_SHARE, TASK_RECORDS, PlanLimits, Task, plan_tasks
 
 MIB = 1024 * 1024
 

@@ -17,7 +17,9 @@ from pyspark.sql.types import (
 from warmlog.arrow import COLUMN_TYPES as ARROW_TYPES
 from warmlog.arrow import arrow_schema
 from warmlog.errors import InvalidConfig
-from warmlog.spark.schema import COLUMN_TYPES, chosen_columns, default_schema
+from warmlog.ranges.projection import KAFKA_COLUMNS, Projection
+from warmlog.spark.schema import COLUMN_TYPES, chosen_columns, default_projection, parse_columns
+from warmlog.spark.schema import schema_of as ddl_of
 
 SPARK_TYPES: dict[str, DataType] = {
     "key": BinaryType(),
@@ -36,10 +38,10 @@ def schema_of(*names: str) -> StructType:
 
 
 def test_the_columns_are_kafkas_in_kafkas_order() -> None:
-    assert default_schema(include_headers=False) == (
+    assert ddl_of(default_projection(include_headers=False)) == (
         "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
     )
-    assert default_schema(include_headers=True).endswith(", headers array<struct<key:string,value:binary>>")
+    assert ddl_of(default_projection(include_headers=True)).endswith(", headers array<struct<key:string,value:binary>>")
 
 
 def test_what_the_reader_yields_is_what_spark_expects() -> None:
@@ -50,8 +52,35 @@ def test_what_the_reader_yields_is_what_spark_expects() -> None:
 
 
 def test_any_choice_in_any_order_is_taken() -> None:
-    assert chosen_columns(schema_of("offset", "value")) == ("offset", "value")
-    assert chosen_columns(schema_of("headers")) == ("headers",)
+    assert chosen_columns(schema_of("offset", "value")) == Projection(("offset", "value"))
+    assert chosen_columns(schema_of("headers")) == Projection(("headers",))
+
+
+def test_keys_and_values_may_be_strings() -> None:
+    schema = StructType([StructField("value", StringType()), StructField("key", BinaryType())])
+    assert chosen_columns(schema) == Projection(("value", "key"), frozenset({"value"}))
+    expected = to_arrow_schema(schema, timezone="UTC")
+    assert arrow_schema(("value", "key"), {"value"}).equals(expected)
+    assert ddl_of(chosen_columns(schema)) == "value string, key binary"
+
+
+def test_a_schema_of_arrow_is_taken_as_well() -> None:
+    names = (*KAFKA_COLUMNS, "headers")
+    assert chosen_columns(arrow_schema(names, {"key"})) == Projection(names, frozenset({"key"}))
+
+
+def test_columns_are_named_with_their_types_or_without() -> None:
+    assert parse_columns(" value  STRING,offset, timestamp timestamp ") == Projection(
+        ("value", "offset", "timestamp"), frozenset({"value"})
+    )
+    for text, message in {
+        "value strng": "column value is binary or string, the schema says strng",
+        "ofset": "format warmlog has no column ofset: did you mean offset?",
+        "": "format warmlog has no column : there are key",
+        "key,key": "names a column twice",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            parse_columns(text)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +89,8 @@ def test_any_choice_in_any_order_is_taken() -> None:
         (StructType([StructField("valeu", BinaryType())]), "format warmlog has no column valeu: did you mean value?"),
         (StructType([StructField("Value", BinaryType())]), "no column Value: did you mean value?"),
         (StructType([StructField("colour", BinaryType())]), "no column colour: there are key, value, topic"),
-        (StructType([StructField("value", StringType())]), "column value is binary, the schema says string"),
+        (StructType([StructField("value", LongType())]), "column value is binary or string, the schema says bigint"),
+        (StructType([StructField("topic", BinaryType())]), "column topic is string, the schema says binary"),
         (StructType([StructField("partition", LongType())]), "column partition is int, the schema says bigint"),
         (
             StructType([StructField("key", BinaryType(), nullable=False)]),

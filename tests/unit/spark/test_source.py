@@ -4,11 +4,14 @@ import pickle
 import subprocess
 import sys
 
+import pytest
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import BinaryType, StructField, StructType
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
 import pyspark_warmlog
+from warmlog.errors import InvalidConfig
 from warmlog.ranges.offset_range import OffsetRange
+from warmlog.ranges.projection import Projection
 from warmlog.spark.read_options import parse_read_options
 from warmlog.spark.source import RangesPartition, WarmlogDataSource, WarmlogReader
 
@@ -29,11 +32,21 @@ def test_headers_are_a_column_only_when_asked_for() -> None:
     assert "headers" in WarmlogDataSource({**OPTIONS, "includeHeaders": "true"}).schema()
 
 
+def test_columns_are_an_option_or_a_schema_but_not_two_of_them() -> None:
+    source = WarmlogDataSource({**OPTIONS, "columns": "value string, offset"})
+    assert source.schema() == "value string, offset bigint"
+    source.reader(StructType([StructField("value", StringType()), StructField("offset", LongType())]))
+    with pytest.raises(InvalidConfig, match="the columns are given twice"):
+        source.reader(StructType([StructField("value", BinaryType())]))
+    with pytest.raises(InvalidConfig, match="leave out the option includeHeaders"):
+        WarmlogDataSource({**OPTIONS, "columns": "value", "includeHeaders": "true"}).schema()
+
+
 def test_reader_and_partitions_travel_to_the_tasks_by_pickle() -> None:
     reader = WarmlogDataSource(OPTIONS).reader(StructType([StructField("value", BinaryType())]))
     assert vars(pickle.loads(pickle.dumps(reader))) == {
         "_options": parse_read_options(OPTIONS, 0),
-        "_columns": ("value",),
+        "_projection": Projection(("value",)),
     }
     ranges = [OffsetRange("t", 0, 5, 10, "b:1", b"id")]
     partition = pickle.loads(pickle.dumps(RangesPartition(ranges)))

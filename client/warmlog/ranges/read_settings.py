@@ -1,0 +1,25 @@
+"""How ranges are read."""
+
+from dataclasses import dataclass
+
+from warmlog.options import ConnectionOptions
+from warmlog.ranges.fetch_window import FETCH_BYTES, IN_FLIGHT
+
+
+@dataclass(frozen=True)
+class ReadSettings:
+    """Of one task, or of one reader without Spark."""
+
+    fetch_bytes: int = FETCH_BYTES
+    in_flight: int = IN_FLIGHT
+    max_wait_ms: int = 500
+    deadline_s: float = 120.0
+    """How long nothing may come; as the poll timeout of Spark's Kafka connector (spark.network.timeout)."""
+    verifies_crc: bool = True
+    fails_on_data_loss: bool = True
+    """Whether offsets that are gone are an error; otherwise they are skipped with a warning."""
+    loss_remedy: str = ""
+    """How the user allows data loss, for the error: `set … to false`."""
+    limit: int | None = None
+    """Of how many records, over all ranges, reading ends."""
+    connection: ConnectionOptions = ConnectionOptions(client_name="warmlog-spark")  # noqa: RUF009 - frozen
