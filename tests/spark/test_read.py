@@ -197,6 +197,84 @@ def test_two_scans_of_one_load_do_not_disturb_each_other(
     assert frame.count() == len(plain)
 
 
+def test_values_are_strings_where_the_schema_says_so(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics
+) -> None:
+    values = [b"plain", "größe".encode(), b"", None, b"broken \xff\xfe"]
+    topics.create("texts")
+    topics.fill("texts", 0, [Record(b"k", value) for value in values])
+    topics.fill("texts", 0, [Record(b"k", b"more")], codec=Codec.ZSTD)
+    frame = load(spark, broker, "texts", columns="value string, key, offset")
+    assert frame.schema.simpleString() == "struct<value:string,key:binary,offset:bigint>"
+    expected = ["plain", "größe", "", None, "broken \ufffd\ufffd", "more"]
+    assert [row.value for row in frame.orderBy("offset").collect()] == expected
+    assert load(spark, broker, "texts", schema="key string").distinct().collect() == [Row(key="k")]
+
+
+def test_times_are_exact_for_each_record_whatever_their_order(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics
+) -> None:
+    topics.create("times", partitions=2, segment_bytes="16384")
+    random = Random(3)
+    stored: list[Stored] = []
+    for number in range(60):
+        around_ms = 1_700_000_000_000 + 1_000 * number
+        records = [Record(None, b"x" * 20, around_ms + random.randrange(-4_000, 4_000)) for _ in range(50)]
+        stored += topics.fill("times", number % 2, records, codec=Codec(number % 5), as_rows=number % 7 == 0)
+    for start, end in ((1_700_000_010_000, 1_700_000_020_000), (1_700_000_058_000, 1_700_000_058_001)):
+        frame = load(spark, broker, "times", startingTimestamp=str(start), endingTimestamp=str(end))
+        found = [(row.partition, row.offset) for row in frame.collect()]
+        assert sorted(found) == sorted((r.partition, r.offset) for r in stored if start <= r.timestamp_ms < end)
+    frame = load(spark, broker, "times", endingTimestamp="2023-11-14T22:13:30Z", columns="offset, value")
+    assert frame.count() == sum(record.timestamp_ms < 1_700_000_010_000 for record in stored)
+    frame = load(spark, broker, "times", endingTimestamp="-1s")
+    assert frame.count() == len(stored)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"startingOffsets": "-10"}, [(0, 4_990, 5_000), (1, 990, 1_000)]),
+        ({"startingOffsets": "-10", "endingOffsets": "-5"}, [(0, 4_990, 4_995), (1, 990, 995)]),
+        ({"partitions": "1"}, [(1, 0, 1_000)]),
+        ({"limit": "7"}, [(0, 0, 7)]),
+        ({"limit": "5500"}, [(0, 0, 5_000), (1, 0, 500)]),
+        ({"subscribe": "", "assign": '{"plain": [1]}'}, [(1, 0, 1_000)]),
+        ({"subscribe": "", "subscribePattern": "pl.i?n", "partitions": "1"}, [(1, 0, 1_000)]),
+        ({"maxRecordsPerPartition": "900"}, [(0, 0, 5_000), (1, 0, 1_000)]),
+        ({"maxBytesPerPartition": "8k"}, [(0, 0, 5_000), (1, 0, 1_000)]),
+    ],
+)
+def test_options_choose_what_is_read(
+    spark: SparkSession,
+    broker: BrokerProcess,
+    plain: list[Stored],
+    options: dict[str, str],
+    expected: list[tuple[int, int, int]],
+) -> None:
+    given = {name: value for name, value in options.items() if name != "subscribe"}
+    reader = spark.read.format("warmlog").option("bootstrap.servers", broker.address).options(**given)
+    frame = (reader if "subscribe" in options else reader.option("subscribe", "plain")).load()
+    found = sorted((row.partition, row.offset) for row in frame.select("partition", "offset").collect())
+    assert found == [(partition, offset) for partition, start, end in expected for offset in range(start, end)]
+    if "maxRecordsPerPartition" in options:
+        counts = frame.rdd.mapPartitions(lambda rows: [sum(1 for _ in rows)]).collect()
+        assert max(counts) <= 900
+        assert len(counts) == 8
+    if "maxBytesPerPartition" in options:
+        assert frame.rdd.getNumPartitions() > 3
+
+
+def test_take_stops_early_and_leaves_the_broker_and_the_session_whole(
+    spark: SparkSession, broker: BrokerProcess, plain: list[Stored]
+) -> None:
+    frame = load(spark, broker, "plain", minPartitions="4")
+    assert len(frame.take(5)) == 5
+    assert frame.limit(10).count() == 10
+    assert frame.count() == len(plain)
+    assert "Traceback" not in broker.output
+
+
 @pytest.mark.parametrize(
     ("options", "schema", "message"),
     [
@@ -209,8 +287,14 @@ def test_two_scans_of_one_load_do_not_disturb_each_other(
         ({"subscribe": "plian"}, None, "topic plian does not exist; did you mean plain?"),
         ({"startingOffsets": '{"plain": {"0": 1}}'}, None, "option startingOffsets leaves out plain-1"),
         ({"endingOffsets": '{"plain": {"0": 6000, "1": 1}}'}, None, "plain-0 offsets 0 to 6000: not there yet (broker"),
-        ({"bootstrap.servers": "127.0.0.1:1"}, None, "is the broker running at 127.0.0.1:1?"),
-        ({}, "value string", "column value is binary, the schema says string"),
+        (
+            {"bootstrap.servers": "127.0.0.1:1", "fetchOffset.numRetries": "1", "fetchOffset.retryIntervalMs": "10"},
+            None,
+            "is the broker running at 127.0.0.1:1?",
+        ),
+        ({"partitions": "0-2"}, None, "topic plain has the partitions 0 to 1, not 2"),
+        ({"startingTimestamp": "2099-01-01"}, None, "no record at or after 4070908800000 ms, where it is to start"),
+        ({}, "value bigint", "column value is binary or string, the schema says bigint"),
         ({}, "valeu binary", "format warmlog has no column valeu: did you mean value?"),
         ({}, "value binary not null", "column value may be null as Spark sees it: leave out NOT NULL"),
     ],
@@ -240,6 +324,24 @@ def test_a_topic_deleted_after_planning_is_named_with_its_range(
         frame.count()  # reads what the first count() planned
     assert "fleeting-0 offsets 0 to 3, stopped at 0, broker" in str(caught.value)
     assert "the topic was deleted, or made anew, after these ranges were planned: load() again" in str(caught.value)
+
+
+def test_a_topic_made_anew_is_skipped_where_data_loss_is_allowed(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics
+) -> None:
+    topics.create("renewed")
+    topics.fill("renewed", 0, [Record(None, b"a")] * 3)
+    frame = load(spark, broker, "renewed", failOnDataLoss="false")
+    strict = load(spark, broker, "renewed")
+    assert frame.count() == strict.count() == 3
+    topics.delete("renewed")
+    topics.create("renewed")
+    topics.fill("renewed", 0, [Record(None, b"b")] * 9)
+    assert frame.count() == 0
+    with pytest.raises(PythonException, match="or set failOnDataLoss to false"):
+        strict.count()
+    gone = load(spark, broker, "renewed", startingOffsets='{"renewed": {"0": 20}}', failOnDataLoss="false")
+    assert gone.count() == 0
 
 
 def test_registering_a_format_that_was_found_already_does_no_harm(

@@ -23,15 +23,11 @@ class WriteOptions:
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
     """The options of a write. InvalidConfig says in one line what is wrong with the first that cannot be used."""
     options = take_options(given, Use.WRITE)
-    batch_bytes = options.size_bytes("batch.size")
-    delivery_timeout_ms = options.duration_ms("delivery.timeout.ms")
-    assert batch_bytes is not None
-    assert delivery_timeout_ms is not None
     return WriteOptions(
         bootstrap=options.addresses("bootstrap.servers"),
         topic=options.text("topic"),
         include_headers="includeHeaders" not in options or options.boolean("includeHeaders"),
         codec=Codec.from_name(options.one_of("compression.type", tuple(codec.label for codec in Codec))),
-        batch_bytes=batch_bytes,
-        delivery_timeout_ms=delivery_timeout_ms,
+        batch_bytes=options.size_bytes("batch.size"),
+        delivery_timeout_ms=options.duration_ms("delivery.timeout.ms"),
     )
