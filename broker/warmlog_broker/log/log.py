@@ -32,15 +32,16 @@ from warmlog_broker.log.lazy_index import LazyIndex
 from warmlog_broker.log.leader_epochs import EpochEnd
 from warmlog_broker.log.loading import LoadedLog, LoadRequest, SegmentFactory, load_log
 from warmlog_broker.log.local_log import LocalLog
+from warmlog_broker.log.log_reads import LogReads
 from warmlog_broker.log.offset_index import OffsetIndex
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
 from warmlog_broker.log.open_files import OpenFiles
-from warmlog_broker.log.reading import FetchData, aborted_in, find_by_timestamp, find_max_timestamp, read_segments
-from warmlog_broker.log.retention import deletable_segments
+from warmlog_broker.log.reading import FetchData, find_by_timestamp, find_max_timestamp
+from warmlog_broker.log.retention_run import give_up_old_segments
 from warmlog_broker.log.rolling import is_overdue
 from warmlog_broker.log.segment import LogSegment, TimestampAndOffset
 from warmlog_broker.log.shortage import is_shortage
-from warmlog_broker.log.splitting import Stretch, find_stretches
+from warmlog_broker.log.splitting import Stretch
 from warmlog_broker.log.time_index import TimeIndex
 from warmlog_broker.log.topic_partition import TopicPartition
 from warmlog_broker.log.transaction_guards import NO_GUARD, VerificationGuard
@@ -49,7 +50,7 @@ from warmlog_broker.log.truncation_file import believe
 from warmlog_broker.log.validation import CheckedBatch
 from warmlog_protocol.batch import ControlType, EndTxnMarker
 from warmlog_protocol.batch.header import NO_TIMESTAMP, Buffer
-from warmlog_protocol.errors import CorruptBatch, OffsetOutOfRange, PolicyViolation, StorageError
+from warmlog_protocol.errors import OffsetOutOfRange, PolicyViolation, StorageError
 from warmlog_protocol.messages import HIGH_WATERMARK
 
 logger = logging.getLogger(__name__)
@@ -72,6 +73,7 @@ class Log:
         self._truncation = LogTruncation(self._local, self._bounds, loaded.epochs, loaded.producers, loaded.truncation)
         self._appends = LogAppends(self._local, self._bounds, self.epochs, self.producers)
         self.compaction = Compaction(self._local, self._bounds, loaded.producers, loaded.first_dirty_offset)
+        self._reads = LogReads(self._local, self._bounds, self.compaction)
         self._follower = FollowerAppends(self._local, self._bounds, loaded.epochs, loaded.producers)
 
     @classmethod
@@ -310,44 +312,13 @@ class Log:
         come with the aborted transactions that they may belong to: to leave those out is the reader's part. Raises
         OffsetOutOfRange, or CorruptBatch, which names file and position, where the log is damaged.
         """
-        local = self._local
-        if local.failure:
-            raise local.offline()
-        if not self._bounds.log_start_offset <= start_offset <= local.log_end_offset:
-            raise OffsetOutOfRange(
-                f"{self.key.directory_name}: offset {start_offset} is not between {self.log_start_offset} and "
-                f"{self.log_end_offset}"
-            )
-        end = self._bounds.end_of(bound)
-        if start_offset >= end.offset:
-            return FetchData(end if start_offset == end.offset else local.locate(start_offset), [], 0, False)
-        for damage in local.damage:
-            if damage.first_offset <= start_offset < damage.next_offset:
-                raise CorruptBatch(str(damage))
-        data = read_segments(
-            local.segments,
-            start_offset,
-            max_bytes,
-            end,
-            min_one_batch=min_one_batch,
-            has_dense_offsets=self.config.has_dense_offsets
-            and not local.has_gaps
-            and start_offset >= self.compaction.compacted_below,
-        )
-        if bound != "committed" or not data.slices:
-            return data
-        return data._replace(aborted=aborted_in(local.segments, data, local.log_end_offset, local.settle_transactions))
+        return self._reads.read(start_offset, max_bytes, bound, min_one_batch)
 
     def find_stretches(
         self, start_offset: int, end_offset: int, target_bytes: int
     ) -> Iterator[tuple[list[Stretch], int]]:
         """Where `[start_offset, end_offset)` can be cut, as far as it may be read: see `splitting`."""
-        self._local.check_online()
-        end = self._bounds.end_of("high_watermark")
-        if end_offset < end.offset:
-            end = LogOffsetMetadata(end_offset)
-        start_offset = min(max(start_offset, self.log_start_offset), end.offset)
-        return find_stretches(self._local.segments, start_offset, end, target_bytes)
+        return self._reads.find_stretches(start_offset, end_offset, target_bytes)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
         """The first record with this timestamp or a later one; None when there is none."""
@@ -450,29 +421,7 @@ class Log:
 
         Their files are renamed now, and to be unlinked (`take_due_deletions`) after `file.delete.delay.ms`.
         """
-        local = self._local
-        local.check_online()
-        local.settle()
-        segments = list(local.segments)
-        deletable = deletable_segments(
-            segments,
-            log_start_offset=self.log_start_offset,
-            log_end_offset=self.log_end_offset,
-            high_watermark=self.high_watermark,
-            config=self.config,
-            now_ms=now_ms,
-        )
-        if not deletable:
-            return 0
-        if len(deletable) == len(segments):
-            self.roll(now_ms)
-        kept = local.segments.higher(deletable[-1][0].base_offset)
-        assert kept is not None
-        self.raise_log_start_offset(kept.base_offset)
-        for segment, reason in deletable:
-            logger.info("%s: segment %d goes (%s)", self.key.directory_name, segment.base_offset, reason)
-        local.give_up([segment for segment, _ in deletable], now_ms, "retention")
-        return len(deletable)
+        return give_up_old_segments(self._local, self._bounds, self.epochs, self.producers, now_ms)
 
     def take_due_deletions(self, now_ms: int) -> list[Callable[[], None]]:
         """The unlinking that is due, for `run_deletions` in any thread."""
