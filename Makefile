@@ -11,13 +11,14 @@ BIN := .venv/bin
 # Only what runs Spark asks for Java, and only when it runs.
 WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
 
-.PHONY: help dev demo test test-slow chaos fuzz check fmt bench bench-start clean
+.PHONY: help dev demo test test-slow test-kafka chaos fuzz check fmt bench bench-start clean
 .NOTPARALLEL:
 
 help:
 	@echo 'make demo       run the main job on real data, from produce to Spark'
 	@echo 'make test       run the tests                    (PYTEST_ARGS=... passed to pytest)'
 	@echo 'make test-slow  run the long ones: 200 kills of a broker under load'
+	@echo 'make test-kafka run the tests in which Apache Kafka reads our files; fetches its jars by Maven'
 	@echo 'make chaos      N faults by chance against a busy broker, from SEED on (N=200 SEED=1 KINDS=kill,power,...)'
 	@echo 'make fuzz       FRAMES mutated frames against a broker (FRAMES=1000000 SEED=1)'
 	@echo 'make check      ruff, mypy --strict, import rules'
@@ -41,6 +42,9 @@ test: dev
 test-slow: dev
 	@tools/fuse
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
+
+test-kafka: dev
+	@KAFKA_JARS="$$(tools/kafka-jars)" && export KAFKA_JARS && $(BIN)/python -m pytest -m slow tests/kafka $(PYTEST_ARGS)
 
 chaos: dev
 	@tools/fuse
