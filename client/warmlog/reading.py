@@ -1,17 +1,23 @@
-"""The iterators of a consumer: by batch, by record, by Arrow batch.
+"""The iterators of a consumer: by batch, by record, by Arrow batch; and reading all at once.
 
 They share the consumer's positions, so one may go on where another was left, also in the middle of a batch. The end
 that was asked for last counts for all of them.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
 
 from warmlog.batch import Batch, Record
-from warmlog.errors import WarmlogError
-from warmlog.positions import Points
+from warmlog.consumer_options import ConsumerOptions
+from warmlog.errors import NotLeaderOrFollower, WarmlogError
+from warmlog.offset_lookup import TopicPartition
+from warmlog.options import ConnectionOptions
+from warmlog.positions import Points, resolve
+from warmlog.ranges.offset_range import OffsetRange
 from warmlog.subscription import Subscription
+from warmlog_protocol.messages import IsolationLevel
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -99,3 +105,43 @@ class ArrowIterator(AsyncIterator["pa.RecordBatch"]):
         except WarmlogError as error:
             self._error = error
         self._made += merger.flush()
+
+
+async def read_table(
+    subscription: Subscription,
+    until: Points,
+    columns: Sequence[str] | None,
+    options: ConsumerOptions,
+    connection: ConnectionOptions,
+) -> "pa.Table":
+    """Everything from the positions up to `until` as one table; moves the positions behind it."""
+    import pyarrow as pa
+
+    from warmlog.arrow import KAFKA_COLUMNS, arrow_schema
+    from warmlog.ranges.projection import Projection
+    from warmlog.ranges.range_reader import read_ranges
+    from warmlog.ranges.read_settings import ReadSettings
+
+    ends = await resolve(subscription.cluster, until, subscription.readers, options.isolation)
+    ranges = [_range_of(subscription, place, end) for place, end in ends.items() if end > subscription.position(place)]
+    names = KAFKA_COLUMNS if columns is None else tuple(columns)
+    settings = ReadSettings(
+        max_wait_ms=options.max_wait_ms,
+        deadline_s=options.unavailable_timeout_ms / 1000,
+        verifies_crc=options.verify_crc,
+        isolation=IsolationLevel(options.isolation),
+        connection=connection,
+    )
+    batches = await asyncio.to_thread(lambda: list(read_ranges(ranges, Projection(names), settings)))
+    for planned in ranges:
+        subscription.seek_now(planned.place, planned.end)
+    return pa.Table.from_batches(batches, arrow_schema(names))
+
+
+def _range_of(subscription: Subscription, place: TopicPartition, end: int) -> OffsetRange:
+    link = subscription.cluster.leader(*place)
+    if link is None:
+        raise NotLeaderOrFollower(f"{place[0]}-{place[1]} has no leader now")
+    return OffsetRange(
+        *place, subscription.position(place), end, str(link.address), subscription.readers[place].topic_id
+    )

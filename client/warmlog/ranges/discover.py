@@ -19,6 +19,7 @@ from warmlog_protocol.messages import (
     FindSplitsResponse,
     FoundSplit,
     FoundSplits,
+    IsolationLevel,
     TopicMetadata,
 )
 
@@ -36,8 +37,16 @@ class Discovery:
     Raises UnknownTopicOrPartition with the nearest name of a topic, BrokerUnavailable when no broker answers.
     """
 
-    def __init__(self, bootstrap: Sequence[str], options: ConnectionOptions | None = None) -> None:
+    def __init__(
+        self,
+        bootstrap: Sequence[str],
+        options: ConnectionOptions | None = None,
+        *,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> None:
+        """`isolation` says what the latest offset is."""
         self._bootstrap = bootstrap
+        self._isolation = isolation
         self._cluster = BlockingCluster(bootstrap, options or ConnectionOptions(client_name="warmlog-spark"))
 
     def __enter__(self) -> "Discovery":
@@ -90,7 +99,7 @@ class Discovery:
         """The first offset at or after a time in milliseconds, for each partition; -1 where no record is so young."""
         if not times:
             return {}
-        found = self._ask(lambda: self._cluster.list_offsets(dict(times)))
+        found = self._ask(lambda: self._cluster.list_offsets(dict(times), isolation=self._isolation))
         return {place: listed.offset for place, listed in found.items()}
 
     def splits(

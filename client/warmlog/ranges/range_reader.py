@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from warmlog.aborted import AbortedRanges
 from warmlog.address import parse_address
 from warmlog.arrow import ArrowMerger
 from warmlog.arrow_times import TimeBounds
@@ -40,6 +41,7 @@ from warmlog_protocol.messages import (
     FetchPartition,
     FetchRequest,
     FetchResponse,
+    IsolationLevel,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
@@ -160,7 +162,8 @@ class _RangeReader:
         wanted = FetchPartition(
             planned.topic, planned.partition, fetch.start, fetch.max_bytes, topic_id=planned.topic_id or None
         )
-        return FetchRequest(self._settings.max_wait_ms, min_bytes=1, max_bytes=fetch.max_bytes, partitions=[wanted])
+        settings = self._settings
+        return FetchRequest(settings.max_wait_ms, 1, fetch.max_bytes, [wanted], isolation=settings.isolation)
 
     def _take(self, connection: BlockingConnection, fetch: Fetch, answer: Answer) -> Iterator[Any]:
         """Arrow batches of what is new in `answer`; moves the window."""
@@ -173,18 +176,27 @@ class _RangeReader:
                 return  # it may concern only what was read meanwhile: the next fetch starts at the position
             raise self._fetch_error(connection, fetched)
         batches: list[RecordBatch] = []
+        aborted = self._aborted(fetched)
         for batch in iter_batches(answer.payload, verify_crc=False):
             batches.append(batch)
+            is_hidden = aborted is not None and aborted.hides(batch)
             if batch.next_offset > window.position:
                 if self._settings.verifies_crc:
                     check_crc(batch.header, batch.buffer)
-                yield from self._merger.add(batch, window.position, window.end)
+                if not is_hidden:
+                    yield from self._merger.add(batch, window.position, window.end)
                 window.advance(batch.next_offset)
             if window.is_done:
                 break  # what follows may be damaged: it was not asked for
         window.learn(batches)
         if window.position == before == fetch.start:
             raise BrokerUnavailable(f"it sent nothing; its high watermark is {fetched.high_watermark}")
+
+    def _aborted(self, fetched: FetchedPartition) -> AbortedRanges | None:
+        """What is to be hidden of one answer; None where everything is read."""
+        if self._settings.isolation is not IsolationLevel.READ_COMMITTED:
+            return None
+        return AbortedRanges(fetched.aborted_transactions)
 
     def _fetch_error(self, connection: BlockingConnection, fetched: FetchedPartition) -> ApiError:
         error = error_from_code(fetched.error_code, fetched.error_message)

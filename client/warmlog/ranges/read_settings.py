@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from warmlog.options import ConnectionOptions
 from warmlog.ranges.fetch_window import FETCH_BYTES, IN_FLIGHT
+from warmlog_protocol.messages import IsolationLevel
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,8 @@ class ReadSettings:
     """Whether offsets that are gone are an error; otherwise they are skipped with a warning."""
     loss_remedy: str = ""
     """How the user allows data loss, for the error: `set … to false`."""
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    """Whether records of transactions that were aborted, or are open, are left out."""
     limit: int | None = None
     """Of how many records, over all ranges, reading ends."""
     connection: ConnectionOptions = ConnectionOptions(client_name="warmlog-spark")  # noqa: RUF009 - frozen

@@ -142,6 +142,14 @@ OPTIONS: dict[str, Option] = {
             "whether the CRC of every batch is checked; how it is built is checked in any case",
         ),
         Option(
+            "isolation.level",
+            "read_uncommitted or read_committed",
+            "read_uncommitted",
+            Use.READ,
+            "read_committed leaves out records of transactions that were aborted or are open",
+            aliases=("kafka.isolation.level",),
+        ),
+        Option(
             "includeHeaders",
             "boolean",
             "false",

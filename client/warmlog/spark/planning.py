@@ -29,7 +29,7 @@ def plan_batch(options: ReadOptions) -> list[Task]:
 
 
 def _plan(options: ReadOptions) -> list[Task]:
-    with Discovery(options.bootstrap) as discovery:
+    with Discovery(options.bootstrap, isolation=options.reading.isolation) as discovery:
         states = chosen_states(discovery, options.topics)
         resolved = _resolve(discovery, states, options)
         sized = size_ranges(discovery, resolved.ranges, options.limits)

@@ -20,9 +20,11 @@ from warmlog.spark.options import Given, missing, take_options
 from warmlog.spark.plan import PlanLimits
 from warmlog.spark.schema import default_projection, parse_columns
 from warmlog_protocol.errors import InvalidConfig
+from warmlog_protocol.messages import IsolationLevel
 
 LOSS_REMEDY = "set failOnDataLoss to false"
 
+_ISOLATION = ("read_uncommitted", "read_committed")
 _CHOICES = ("assign", "subscribe", "subscribePattern")
 _NUMBERS = re.compile(r"(\d+)(?:\s*-\s*(\d+))?")
 
@@ -143,6 +145,7 @@ def read_settings(options: Given) -> ReadSettings:
         verifies_crc=options.boolean("verifyChecksums"),
         fails_on_data_loss=options.boolean("failOnDataLoss"),
         loss_remedy=LOSS_REMEDY,
+        isolation=IsolationLevel[options.one_of("isolation.level", _ISOLATION).upper()],
         limit=options.number("limit"),
     )
 

@@ -4,6 +4,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as replace_fields
 
 from unit.ranges.fake_broker import TOPIC_ID, Answer, FakeBroker, Step
 from warmlog.errors import (
@@ -23,10 +24,17 @@ from warmlog.ranges.offset_range import OffsetRange
 from warmlog.ranges.projection import Projection
 from warmlog.ranges.range_reader import read_ranges
 from warmlog.ranges.read_settings import ReadSettings
-from warmlog_protocol.batch import encode_batch, read_batch, to_rows
+from warmlog_protocol.batch import (
+    ControlType,
+    EndTxnMarker,
+    encode_batch,
+    encode_end_txn_marker,
+    read_batch,
+    to_rows,
+)
 from warmlog_protocol.compression import Codec
 from warmlog_protocol.crc import crc32c
-from warmlog_protocol.messages import FetchPartition
+from warmlog_protocol.messages import AbortedTransaction, FetchPartition, IsolationLevel
 
 QUICK = ReadSettings(
     fetch_bytes=4_000,
@@ -203,6 +211,30 @@ def test_ranges_of_one_leader_share_a_connection() -> None:
     with FakeBroker(log_of(1_000)) as broker:
         assert read_offsets(broker, (0, 10), (500, 510), (90, 95)) == [*range(10), *range(500, 510), *range(90, 95)]
         assert broker.connections == 1
+
+
+def test_only_committed_records_are_read_where_the_others_are_not_wanted() -> None:
+    def transaction(producer_id: int, base: int, control_type: ControlType) -> list[bytes]:
+        values = [b"%099d" % offset for offset in range(base, base + 5)]
+        records = encode_batch(
+            values, timestamps_ms=0, base_offset=base, producer_id=producer_id, producer_epoch=0, is_transactional=True
+        )
+        marker = EndTxnMarker(control_type, 0)
+        end = encode_end_txn_marker(
+            marker, timestamp_ms=0, producer_id=producer_id, producer_epoch=0, base_offset=base + 5
+        )
+        return [records, end]
+
+    def with_aborted(_: FetchPartition, answer: Answer) -> Answer:
+        return replace_fields(answer[0], aborted_transactions=[AbortedTransaction(7, 0)]), answer[1]
+
+    log = [*transaction(7, 0, ControlType.ABORT), *transaction(8, 6, ControlType.COMMIT)]
+    committed = replace(QUICK, isolation=IsolationLevel.READ_COMMITTED)
+    for bounds, expected in (((0, 12), [*range(6, 11)]), ((2, 8), [6, 7]), ((3, 5), [])):
+        with FakeBroker(log, [with_aborted] * 9) as broker:
+            assert read_offsets(broker, bounds, settings=committed) == expected
+    with FakeBroker(log) as broker:
+        assert read_offsets(broker, (0, 12)) == [*range(5), *range(6, 11)]
 
 
 def test_an_offset_after_the_end_of_the_log_is_an_error() -> None:

@@ -13,6 +13,7 @@ from warmlog.spark.option_table import OPTIONS, Use, describe_options
 from warmlog.spark.options import Given, take_options
 from warmlog.spark.plan import PlanLimits
 from warmlog.spark.read_options import ReadOptions, Retries, TopicChoice, parse_read_options, projection_of
+from warmlog_protocol.messages import IsolationLevel
 
 BASE = {"bootstrap.servers": "b:1", "subscribe": "t"}
 NOW_MS = 1_700_000_000_000
@@ -57,6 +58,7 @@ def test_options_are_known_in_any_case() -> None:
         "fetchOffset.numRetries": "0",
         "fetchOffset.retryIntervalMs": "10ms",
         "verifyChecksums": "false",
+        "kafka.isolation.level": "read_committed",
     }
     options = parse_read_options(given, NOW_MS)
     assert options == ReadOptions(
@@ -78,6 +80,7 @@ def test_options_are_known_in_any_case() -> None:
             fails_on_data_loss=False,
             loss_remedy="set failOnDataLoss to false",
             limit=5,
+            isolation=IsolationLevel.READ_COMMITTED,
         ),
         Retries(0, 10),
     )

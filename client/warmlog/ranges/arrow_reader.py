@@ -1,0 +1,89 @@
+"""Ranges as Arrow without Spark and without an event loop: a `pyarrow.RecordBatchReader` over topics.
+
+::
+
+    from warmlog.ranges.arrow_reader import arrow_reader
+
+    with arrow_reader("127.0.0.1:7400", ["flights"], start="-1000", columns=["value", "offset"]) as reader:
+        table = reader.read_all()
+
+DuckDB, Polars, DataFusion and whatever else takes Arrow's stream interface can read from it too, batch by batch.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+import pyarrow as pa
+
+from warmlog.address import parse_addresses
+from warmlog.arrow import arrow_schema
+from warmlog.ranges.discover import Discovery
+from warmlog.ranges.offset_range import OffsetRange, TopicPartition
+from warmlog.ranges.points import Point, PointKind, Points, parse_offset
+from warmlog.ranges.projection import KAFKA_COLUMNS, Projection
+from warmlog.ranges.range_reader import read_ranges
+from warmlog.ranges.read_settings import ReadSettings
+from warmlog.ranges.resolve import Bounds, resolve_ranges, starting_times
+from warmlog.ranges.splits import sized_ranges
+from warmlog.times import milliseconds_of
+
+Where = str | int | datetime | Mapping[TopicPartition, int]
+"""earliest, latest or a tail like "-100"; an offset; a time, exact for each record; or an offset for each partition."""
+
+_SPLIT_BYTES = 16 * 1024 * 1024
+_MAX_SCAN_MS = 10_000
+
+
+def arrow_reader(
+    bootstrap: str | Sequence[str],
+    topics: Sequence[str],
+    *,
+    start: Where = "earliest",
+    end: Where = "latest",
+    columns: Sequence[str] = KAFKA_COLUMNS,
+    as_text: Collection[str] = (),
+    settings: ReadSettings | None = None,
+) -> pa.RecordBatchReader:
+    """The records of `topics` in `[start, end)`, partition after partition, in Arrow batches of some MiB.
+
+    What there is to read is asked and pinned now; it is read as the reader is. Columns in `as_text`, key or value, are
+    strings. Raises UnknownTopicOrPartition, OffsetOutOfRange, BrokerUnavailable, here and while it is read.
+    """
+    settings = settings or ReadSettings(connection=replace(ReadSettings().connection, client_name="warmlog-arrow"))
+    schema = arrow_schema(columns, as_text)
+    bounds = Bounds(
+        _points(start),
+        _points(end),
+        "start",
+        "end",
+        fails_on_data_loss=settings.fails_on_data_loss,
+        fails_on_missing_time=False,
+    )
+    ranges = _plan(bootstrap, topics, bounds, settings)
+    batches = read_ranges(ranges, Projection(tuple(columns), frozenset(as_text)), settings)
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _plan(
+    bootstrap: str | Sequence[str], topics: Sequence[str], bounds: Bounds, settings: ReadSettings
+) -> list[OffsetRange]:
+    addresses = [str(address) for address in parse_addresses(bootstrap)]
+    with Discovery(addresses, settings.connection, isolation=settings.isolation) as discovery:
+        states = discovery.states(discovery.topics(topics))
+        times = starting_times(bounds.starting, states)
+        ranges, _ = resolve_ranges(states, bounds, discovery.offsets(times))
+        if all(planned.until_ms is None for planned in ranges):
+            return ranges
+        splits = discovery.splits(ranges, _SPLIT_BYTES, max_scan_ms=_MAX_SCAN_MS)
+    return [
+        sized.range for planned, found in zip(ranges, splits, strict=True) for sized in sized_ranges(planned, found)
+    ]
+
+
+def _points(where: Where) -> Points:
+    if isinstance(where, Mapping):
+        return {place: Point(PointKind.OFFSET, offset) for place, offset in where.items()}
+    if isinstance(where, datetime):
+        return Point(PointKind.TIME, milliseconds_of(where))
+    return Point(PointKind.OFFSET, where) if isinstance(where, int) else parse_offset(where)

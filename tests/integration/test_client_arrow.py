@@ -1,0 +1,77 @@
+"""Ranges as Arrow without Spark, from a real broker."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+
+import warmlog
+from broker_process import BrokerProcess
+from warmlog.ranges.arrow_reader import arrow_reader
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+START_MS = int(START.timestamp() * 1000)
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path_factory.mktemp("broker")) as process:
+        yield process
+
+
+@pytest.fixture
+async def topic(broker: BrokerProcess) -> str:
+    """Two partitions of 3,000 records in small segments; record i was sent i minutes after START."""
+    name = f"t{uuid4().hex}"
+    async with warmlog.Admin(broker.address) as admin:
+        configs = {"segment.bytes": "20000", "index.interval.bytes": "1000", "retention.ms": "-1"}
+        await admin.create_topic(name, partitions=2, configs=configs)
+    async with warmlog.Producer(broker.address, batch_bytes=2000) as producer:
+        for partition in range(2):
+            values = [b"%d" % i for i in range(3_000)]
+            times = [START_MS + i * 60_000 for i in range(3_000)]
+            await producer.send_many(name, values, timestamps_ms=times, partition=partition)
+    return name
+
+
+async def test_a_consumer_reads_a_table_and_goes_on_behind_it(broker: BrokerProcess, topic: str) -> None:
+    async with warmlog.Consumer(broker.address, topics=[topic]) as consumer:
+        consumer.seek(topic, 1, 1_000)
+        table = await consumer.to_arrow(2_000, columns=["partition", "offset", "value"])
+        rows = [(row["partition"], row["offset"], int(row["value"])) for row in table.to_pylist()]
+        assert rows == [(0, i, i) for i in range(2_000)] + [(1, i, i) for i in range(1_000, 2_000)]
+        assert [consumer.position(topic, partition) for partition in (0, 1)] == [2_000, 2_000]
+        rest = await consumer.to_arrow()
+        assert rest.num_rows == 2_000
+        assert rest.column_names == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+        assert (await consumer.to_arrow()).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "offsets"),
+    [
+        ("earliest", "latest", range(3_000)),
+        ("-10", "latest", range(2_990, 3_000)),
+        (5, 7, range(5, 7)),
+        (START + timedelta(minutes=10), START + timedelta(minutes=20), range(10, 20)),
+        ("earliest", START + timedelta(minutes=3), range(3)),
+    ],
+)
+async def test_a_record_batch_reader_gives_a_range(
+    broker: BrokerProcess, topic: str, start: str | int | datetime, end: str | int | datetime, offsets: range
+) -> None:
+    columns = ["offset", "value"]
+    with arrow_reader(broker.address, [topic], start=start, end=end, columns=columns, as_text=["value"]) as reader:
+        rows = [(row["offset"], row["value"]) for batch in reader for row in batch.to_pylist()]
+    assert rows == [(offset, str(offset)) for offset in offsets] * 2
+
+
+async def test_errors_come_out_of_the_reader_as_they_are(broker: BrokerProcess, topic: str) -> None:
+    with pytest.raises(warmlog.OffsetOutOfRange, match="not there yet"):
+        arrow_reader(broker.address, [topic], start=5_000, end=6_000)
+    reader = arrow_reader(broker.address, [topic])
+    async with warmlog.Admin(broker.address) as admin:
+        await admin.delete_topic(topic)
+    with pytest.raises(warmlog.UnknownTopicId, match="the topic was deleted, or made anew"):
+        reader.read_all()
