@@ -41,9 +41,12 @@ def read_segments(
     """The batches from the one that holds `start_offset` on, or the first after it, below `end`, from one segment.
 
     At most `max_bytes`, or with `min_one_batch` the first batch if it is larger. Nothing, at `end`, when there is none;
-    nothing as well when the place of `end` is not known. DamagedLog for a batch that cannot be the next one.
+    nothing, where the batch begins, when the place of `end` is not known or lies in an earlier segment. DamagedLog for
+    a batch that cannot be the next one.
     """
     segment = segments.floor(start_offset)
+    if segment is not None and segment.base_offset > end.segment_base_offset:
+        return FetchData(locate(segments, start_offset), [], 0, False)
     while segment is not None and segment.base_offset <= end.segment_base_offset:
         is_last = segment.base_offset == end.segment_base_offset
         found = segment.read(
