@@ -183,7 +183,7 @@ class Fetcher:
                 self._refuse(reader, error_from_code(part.error_code, part.error_message))
             else:
                 reader.failing_since = None
-                reader.add(data, part.high_watermark, part.aborted_transactions)
+                reader.add(data, part.high_watermark, part.aborted_transactions, is_dense=part.has_dense_offsets)
 
     def _refuse_all(self, asked: Asked, error: WarmlogError) -> None:
         for reader, generation in asked:

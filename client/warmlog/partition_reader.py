@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from warmlog.aborted import AbortedRanges
 from warmlog.batch import Batch, unreadable
 from warmlog.errors import CorruptBatch, WarmlogError
-from warmlog_protocol.batch import HEADER_BYTES, BatchHeader, RecordBatch, check_crc, read_header
+from warmlog_protocol.batch import HEADER_BYTES, MAGIC_COLUMNS, BatchHeader, RecordBatch, check_crc, read_header
 from warmlog_protocol.messages import AbortedTransaction
 
 NO_LIMIT = (1 << 63) - 1
@@ -103,12 +103,22 @@ class PartitionReader:
         self._chunks.clear()
         self.buffered_bytes = 0
 
-    def add(self, payload: memoryview, high_watermark: int, aborted: Sequence[AbortedTransaction]) -> None:
-        """Keep what a Fetch brought from `fetch_offset` on. A batch that is cut off at the end is fetched again."""
+    def add(
+        self,
+        payload: memoryview,
+        high_watermark: int,
+        aborted: Sequence[AbortedTransaction],
+        *,
+        is_dense: bool = False,
+    ) -> None:
+        """Keep what a Fetch brought from `fetch_offset` on. A batch that is cut off at the end is fetched again.
+
+        `is_dense`: a gap between offsets is damage (FetchedPartition.has_dense_offsets).
+        """
         self.high_watermark = high_watermark
         end = 0
         try:
-            for header in whole_headers(payload, high_watermark):
+            for header in whole_headers(payload, high_watermark, self.fetch_offset, is_dense=is_dense):
                 end += header.size_bytes
                 self.fetch_offset = max(self.fetch_offset, header.next_offset)
         except CorruptBatch as error:
@@ -120,7 +130,8 @@ class PartitionReader:
     def take(self) -> Batch | None:
         """The next batch that the user is to see; None when nothing more is here, or `until` is reached.
 
-        Moves `position` behind it. A batch that cannot be read raises UnreadableBatch, and is behind `position` too.
+        Moves `position` behind it. A batch that cannot be read raises UnreadableBatch, and is behind `position` too;
+        where nothing says how far it reaches, it is the `error` instead, and `fetch_offset` is where it begins.
         """
         while self._chunks and not self.is_at_end:
             chunk = self._chunks[0]
@@ -130,6 +141,8 @@ class PartitionReader:
                 self.position = self.until
                 break
             record_batch = self._read(chunk, header)
+            if record_batch is None:
+                return None
             self._taken = (chunk, start)
             if header.next_offset <= self.until:
                 self._advance(chunk, header.size_bytes)
@@ -152,13 +165,17 @@ class PartitionReader:
         self.position = offset
         self._taken = None
 
-    def _read(self, chunk: Chunk, header: BatchHeader) -> RecordBatch:
+    def _read(self, chunk: Chunk, header: BatchHeader) -> RecordBatch | None:
         view = chunk.view[chunk.cursor : chunk.cursor + header.size_bytes]
         record_batch = RecordBatch(header, view, self._max_decompressed_bytes)
         if self._verify_crc:
             try:
                 check_crc(header, view)
             except CorruptBatch as error:
+                if not _is_followed(chunk.view, chunk.cursor, header):
+                    self.seek(max(self.position, header.base_offset))
+                    self.error = error
+                    return None
                 self._advance(chunk, header.size_bytes)
                 self.position = max(self.position, header.next_offset)
                 raise unreadable(self.topic, self.partition, record_batch, error) from error
@@ -187,22 +204,59 @@ class PartitionReader:
         return None if is_trimmed and not len(batch) else batch
 
 
-def whole_headers(payload: memoryview, high_watermark: int) -> Iterator[BatchHeader]:
+def _is_followed(view: memoryview, cursor: int, header: BatchHeader) -> bool:
+    """Whether the batch behind `header`, which lies at `cursor`, begins with the offset that `header` leads to.
+
+    A damaged batch may say anything of where it ends.
+    """
+    behind = cursor + header.size_bytes
+    return behind < len(view) and read_header(view, behind).base_offset == header.next_offset
+
+
+def whole_headers(
+    payload: memoryview, high_watermark: int, fetch_offset: int, *, is_dense: bool
+) -> Iterator[BatchHeader]:
     """The headers of the batches that are all there. CorruptBatch at one that cannot be where it is.
 
     A header is not verified before its batch is read, and what follows is fetched before that: an offset that makes no
-    sense must not lead there.
+    sense must not lead there. The first batch holds `fetch_offset`, and each further one begins where the one before it
+    ended; only where offsets are not dense there may be gaps. A batch behind a gap is not believed when the next one
+    contradicts it.
     """
-    position, last_offset = 0, -1
+    position, expected = 0, fetch_offset
+    held: BatchHeader | None = None  # a batch behind a gap, until the next one bears it out
     while len(payload) - position >= HEADER_BYTES:
-        header = read_header(payload, position)
-        if header.base_offset <= last_offset or header.next_offset > high_watermark:
+        header = _header_or_none(payload, position)
+        is_after = header is not None and (position == 0 or header.base_offset >= expected)
+        if held is not None and (is_after or header is None):
+            yield held
+        if header is None:
+            read_header(payload, position)
+            return
+        is_gap = header.base_offset > expected
+        if not is_after or header.next_offset > high_watermark or (is_gap and is_dense and _is_columns(header)):
             raise CorruptBatch(
-                f"a batch of offsets {header.base_offset} to {header.last_offset}, between offset {last_offset} and "
-                f"the high watermark {high_watermark}"
+                f"a batch of offsets {header.base_offset} to {header.last_offset}, where {expected} was expected and "
+                f"the high watermark is {high_watermark}"
             )
         position += header.size_bytes
-        last_offset = header.last_offset
         if position > len(payload):
             return
-        yield header
+        held = header if is_gap else None
+        if held is None:
+            yield header
+        expected = header.next_offset
+    if held is not None:
+        yield held
+
+
+def _is_columns(header: BatchHeader) -> bool:
+    """Whether warmlog made it: what Kafka wrote may have been compacted there."""
+    return header.magic == MAGIC_COLUMNS
+
+
+def _header_or_none(payload: memoryview, position: int) -> BatchHeader | None:
+    try:
+        return read_header(payload, position)
+    except CorruptBatch:
+        return None

@@ -224,7 +224,8 @@ class Subscription:
         if part.error_code:
             return False
         try:
-            return any(header.next_offset > offset for header in whole_headers(answer.payload, part.high_watermark))
+            headers = whole_headers(answer.payload, part.high_watermark, offset, is_dense=part.has_dense_offsets)
+            return any(header.next_offset > offset for header in headers)
         except CorruptBatch:
             return False
 

@@ -318,7 +318,11 @@ class AbortedTransaction(Message, frozen=True):
 
 
 class FetchedPartition(Message, frozen=True):
-    """`size_bytes` of batches in the payload; the first may begin below the fetch offset, the last may be cut off."""
+    """`size_bytes` of batches in the payload; the first may begin below the fetch offset, the last may be cut off.
+
+    `has_dense_offsets`: each batch of columns begins where the one before it ended, so that a gap is damage. No CRC
+    covers a batch's base offset.
+    """
 
     topic: str
     partition: int
@@ -331,6 +335,7 @@ class FetchedPartition(Message, frozen=True):
     topic_id: bytes
     size_bytes: int
     aborted_transactions: list[AbortedTransaction] = []
+    has_dense_offsets: bool = False
 
 
 class FetchResponse(Message, frozen=True):

@@ -131,6 +131,7 @@ def _read(services: Services, request: FetchPartition, bound: ReadBound, limit_b
             aborted_transactions=[
                 AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in data.aborted
             ],
+            has_dense_offsets=log.config.has_dense_offsets,
         )
     )
     return size_bytes

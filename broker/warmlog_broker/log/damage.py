@@ -2,12 +2,18 @@
 
 Headers form a chain: each says where the next one begins. Where one is damaged, the chain may be picked up again: right
 behind it, if its length can be believed, or at the next bytes that are an intact batch, header and CRC.
+
+Where two headers contradict each other, the second may be as it was written: the first claims more offsets than it
+has. Then its CRC tells.
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+from warmlog_broker.log.batch_scan import DamagedLog
 from warmlog_broker.log.file_records import FileRecords
 from warmlog_protocol.batch.header import HEADER_BYTES, BatchHeader, check_crc, read_header
 from warmlog_protocol.errors import CorruptBatch
@@ -37,6 +43,69 @@ class Damage:
             f"{self.path}: offsets {self.first_offset} to {self.next_offset - 1} are damaged, "
             f"positions {self.position} to {self.end_position}: {self.reason}"
         )
+
+
+class Step(NamedTuple):
+    """A batch of the chain, whose claims the batch behind it bears out."""
+
+    header: BatchHeader
+    position: int
+    damage: DamagedLog | None
+    """What lies between it and the batch before it; None for nothing."""
+
+
+def walk_around_damage(records: FileRecords, start: int, low_offset: int, max_offset: int) -> Iterator[Step]:
+    """The batches from position `start` on, without what is damaged.
+
+    Their offsets lie in `[low_offset, max_offset]` and rise. The last one is not borne out by any other.
+    """
+    before: Step | None = None
+    damage: DamagedLog | None = None
+    while True:
+        try:
+            for header, position in records.batches(start):
+                if header.base_offset < low_offset or header.last_offset > max_offset:
+                    raise DamagedLog(records.path, position, f"base offset {header.base_offset} cannot be there")
+                if before is not None:
+                    yield before
+                    low_offset = before.header.next_offset
+                before, damage = Step(header, position, damage), None
+        except DamagedLog as error:
+            damage = error
+            if before is not None and _is_contradicted(records, before, low_offset, error.position):
+                damage = DamagedLog(records.path, before.position, "the batch behind it gives it the lie")
+            elif before is not None:
+                yield before
+                low_offset = before.header.next_offset
+            before = None
+            behind = find_behind_damage(records, damage.position, low_offset, max_offset)
+            if behind is None or behind[0] >= records.size_bytes:
+                return
+            start, low_offset = behind
+        else:
+            if before is not None:
+                yield before
+            return
+
+
+def _is_contradicted(records: FileRecords, step: Step, low_offset: int, next_position: int) -> bool:
+    """Whether the batch of `step`, and not the one at `next_position`, is damaged, as they do not fit together.
+
+    A damaged base offset, which no CRC covers, shows where the next batch has the offset that was expected.
+    """
+    if not is_intact(records, step.header, step.position):
+        return True
+    following = _intact_header_at(records, next_position)
+    return following is not None and low_offset < step.header.base_offset and low_offset <= following.base_offset
+
+
+def is_intact(records: FileRecords, header: BatchHeader, position: int) -> bool:
+    """Whether the batch at `position` has the CRC that its header says. Reads all of it."""
+    try:
+        check_crc(header, records.read(position, header.size_bytes))
+    except CorruptBatch:
+        return False
+    return True
 
 
 def find_behind_damage(
@@ -106,8 +175,4 @@ def _intact_header_at(records: FileRecords, position: int) -> BatchHeader | None
     header = _header_at(records, position)
     if header is None or position + header.size_bytes > records.size_bytes:
         return None
-    try:
-        check_crc(header, records.read(position, header.size_bytes))
-    except CorruptBatch:
-        return None
-    return header
+    return header if is_intact(records, header, position) else None

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from warmlog_broker.log.abstract_index import MAX_RELATIVE_OFFSET, CorruptIndex
 from warmlog_broker.log.batch_scan import DamagedLog
-from warmlog_broker.log.damage import find_behind_damage
+from warmlog_broker.log.damage import walk_around_damage
 from warmlog_broker.log.file_records import FileRecords
 from warmlog_broker.log.lazy_index import LazyIndex
 from warmlog_broker.log.offset_index import OffsetIndex
@@ -189,30 +189,18 @@ class SegmentIndexes:
         self.was_rebuilt = True
         self.reset()
         builder = IndexBuilder(self, self._config.index_interval_bytes)
-        position: int | None = 0
-        while position is not None and position < self._records.size_bytes:
-            position = self._index_from(position, builder)
+        for step in walk_around_damage(self._records, 0, self.base_offset, self.base_offset + MAX_RELATIVE_OFFSET):
+            if step.damage is not None:
+                logger.error("no index entries for damage: %s", step.damage)
+                builder.must_index_next_batch()
+            header = step.header
+            builder.add(header.last_offset, header.max_timestamp_ms, step.position, header.size_bytes)
         builder.finish()
         for index in (self.offset.get(), self.time.get()):
             os.fdatasync(index.open_file().fd)
             index.mark_synced(index.writes)
         if had_room:
             self.make_room()
-
-    def _index_from(self, start: int, builder: "IndexBuilder") -> int | None:
-        """Indexes the chain of batches from `start` on; the position where it goes on behind damage, if it does."""
-        records, max_offset = self._records, self.base_offset + MAX_RELATIVE_OFFSET
-        try:
-            for header, position in records.batches(start):
-                if header.base_offset < builder.next_offset or header.last_offset > max_offset:
-                    raise DamagedLog(records.path, position, f"base offset {header.base_offset} cannot be there")
-                builder.add(header.last_offset, header.max_timestamp_ms, position, header.size_bytes)
-        except DamagedLog as error:
-            logger.error("no index entries for damage: %s", error)
-            builder.must_index_next_batch()
-            behind = find_behind_damage(records, error.position, builder.next_offset, max_offset)
-            return None if behind is None else behind[0]
-        return None
 
     def loaded(self) -> list[OffsetIndex | TimeIndex]:
         """The indexes that have been opened."""

@@ -8,12 +8,16 @@ has the indexes rebuilt from the log.
 
 from typing import NamedTuple
 
+from warmlog_broker.log.abstract_index import MAX_RELATIVE_OFFSET
 from warmlog_broker.log.batch_scan import BatchPosition, DamagedLog
+from warmlog_broker.log.damage import is_intact, walk_around_damage
 from warmlog_broker.log.file_records import FileRecords
 from warmlog_broker.log.offset_index import OffsetIndex, OffsetPosition
 from warmlog_broker.log.segment_indexes import SegmentIndexes
 from warmlog_broker.log.time_index import NO_TIMESTAMP, TimestampOffset
 from warmlog_protocol.batch import RecordBatch, read_batch
+
+_OFFSET_BYTES = 8
 
 
 class TimestampAndOffset(NamedTuple):
@@ -37,24 +41,22 @@ class SegmentLookup:
     def find_batch(self, offset: int) -> BatchPosition | None:
         """The first batch whose last offset is `offset` or greater; None when all lie below.
 
-        DamagedLog when there should be a batch on the way from the index entry before it, and is none.
+        Damage on the way is gone around; DamagedLog when `offset` lies in it.
         """
         index = self._indexes.for_offsets()
-        if index is None:
-            return self._records.search_for_offset(offset)
-        entry = index.lookup(offset)
+        entry = OffsetPosition(self._base_offset, 0) if index is None else index.lookup(offset)
         position = entry.position
         try:
             found = self._records.search_for_offset(offset, position)
-        except DamagedLog as error:
-            if error.position != position or position == 0:
-                raise
-            return self._find_without(entry, index, offset)
+        except DamagedLog:
+            return self._find_around(entry, index, offset)
         if found is None:
-            is_wrong = offset <= index.last_offset and index.entries > 0
+            is_wrong = index is not None and offset <= index.last_offset and index.entries > 0
         else:
             is_wrong = found.position == position > 0 and found.last_offset > entry.offset
-        return self._find_without(entry, index, offset) if is_wrong else found
+        if is_wrong or (found is not None and not self._is_borne_out(found, offset)):
+            return self._find_around(entry, index, offset)
+        return found
 
     def next_offset(self) -> int:
         """The last offset + 1; the base offset of an empty segment."""
@@ -102,24 +104,55 @@ class SegmentLookup:
             return largest  # what lies behind damage keeps its time for itself
         return largest
 
-    def _find_without(self, entry: OffsetPosition, index: OffsetIndex, offset: int) -> BatchPosition | None:
-        """Finds `offset` without `entry`, at whose position its batch is not.
+    def _is_borne_out(self, found: BatchPosition, offset: int) -> bool:
+        """Whether a batch has the offsets that it claims: the next one begins behind them.
 
-        Either the log is damaged there, which a walk from the entry before it meets at the same place; or the entry
-        is wrong.
+        Where none follows, its CRC has to be right, unless it begins with the `offset` that is looked for. No CRC
+        covers base offsets, and readers get batches unverified, so this is asked at each lookup.
         """
-        previous = index.lookup(entry.offset - 1)
-        start = previous.position if 0 <= previous.position < entry.position else 0
-        found = None
+        records = self._records
+        behind = found.position + found.size_bytes
+        if behind + _OFFSET_BYTES <= records.size_bytes:
+            return int.from_bytes(records.read(behind, _OFFSET_BYTES), "big") > found.last_offset
+        if found.base_offset == offset:
+            return True
         try:
-            found = self._records.search_for_offset(offset, start)
-        except DamagedLog as error:
-            if start == 0 or error.position == entry.position:
-                raise
-        if start and (found is None or (found.position == start and found.last_offset > previous.offset)):
-            found = self._records.search_for_offset(offset)
-        self._indexes.rebuild(f"{index.path} has {entry}, and another batch, or none, lies there")
+            header, _ = next(records.batches(found.position))
+        except DamagedLog:
+            return False
+        return is_intact(records, header, found.position)
+
+    def _find_around(self, entry: OffsetPosition, index: OffsetIndex | None, offset: int) -> BatchPosition | None:
+        """Finds `offset` where log or `entry` cannot be believed; DamagedLog when it lies in what is damaged.
+
+        Walks from the entry before it, or from the beginning, and has an index made anew that was wrong or does not
+        lead behind the damage.
+        """
+        previous = OffsetPosition(self._base_offset, 0) if index is None else index.lookup(entry.offset - 1)
+        starts = [previous.position, 0] if 0 < previous.position < entry.position else [0]
+        for start in starts:
+            damage, found = self._walk_to(offset, start)
+            if found is not None or start == 0:
+                break
+        if index is not None and (damage is None or (found is not None and found.base_offset <= offset)):
+            self._indexes.rebuild(f"{index.path} has {entry}, from which offset {offset} cannot be reached")
+        if damage is not None and (found is None or found.base_offset > offset):
+            raise damage
         return found
+
+    def _walk_to(self, offset: int, start: int) -> tuple[DamagedLog | None, BatchPosition | None]:
+        """The last damage from `start` up to `offset`, and the batch that holds it, or the first after it."""
+        damage: DamagedLog | None = None
+        max_offset = self._base_offset + MAX_RELATIVE_OFFSET
+        position = start
+        for step in walk_around_damage(self._records, start, self._base_offset, max_offset):
+            damage = step.damage or damage
+            header, position = step.header, step.position + step.header.size_bytes
+            if header.last_offset >= offset:
+                return damage, BatchPosition(header.base_offset, header.last_offset, step.position, header.size_bytes)
+        if position < self._records.size_bytes:
+            damage = DamagedLog(self._records.path, position, "nothing intact follows")
+        return damage, None
 
     def _position_before(self, offset: int) -> int:
         """A batch boundary at or before the batch that holds `offset`, and not far from it."""

@@ -158,6 +158,36 @@ def test_a_header_that_makes_no_sense_stops_the_fetch_there(field: str) -> None:
     assert reader.fetch_offset == 3
 
 
+def test_a_damaged_batch_that_hides_where_it_ends_is_an_error_for_whoever_can_look_behind_it() -> None:
+    lying = bytearray(batch_at(3, 2))
+    lying[25] ^= 1  # the last offset delta: the CRC is wrong now, and the batch seems to reach to offset 260
+    reader = reader_at(0)
+    add(reader, batch_at(0, 3), bytes(lying), batch_at(5, 1))
+    assert take_all(reader) == [0, 1, 2]
+    assert isinstance(reader.error, warmlog.CorruptBatch)
+    assert reader.position == reader.fetch_offset == 3
+    reader = reader_at(3)
+    add(reader, bytes(lying))
+    assert take_all(reader) == []
+    assert reader.fetch_offset == 3
+
+
+@pytest.mark.parametrize("is_dense", [True, False])
+def test_a_gap_is_damage_only_where_offsets_are_dense(is_dense: bool) -> None:
+    reader = reader_at(0)
+    reader.add(memoryview(batch_at(0, 3) + batch_at(7, 2)), HIGH_WATERMARK, (), is_dense=is_dense)
+    assert take_all(reader) == ([0, 1, 2] if is_dense else [0, 1, 2, 7, 8])
+    assert (reader.error is not None) == is_dense
+
+
+def test_a_batch_behind_a_gap_is_not_believed_when_the_next_one_contradicts_it() -> None:
+    reader = reader_at(0)
+    add(reader, batch_at(0, 3), batch_at(9, 2), batch_at(5, 1))
+    assert take_all(reader) == [0, 1, 2]
+    assert isinstance(reader.error, warmlog.CorruptBatch)
+    assert reader.fetch_offset == 3
+
+
 def test_control_batches_and_empty_ones_are_hidden_but_their_offsets_count() -> None:
     marker = encode_end_txn_marker(
         EndTxnMarker(ControlType.COMMIT, 0), timestamp_ms=1, producer_id=1, producer_epoch=0, base_offset=3

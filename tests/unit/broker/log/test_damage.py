@@ -6,7 +6,7 @@ import pytest
 
 from unit.broker.log.log_room import make_batch
 from warmlog_broker.log import damage
-from warmlog_broker.log.damage import Damage, find_behind_damage
+from warmlog_broker.log.damage import Damage, find_behind_damage, walk_around_damage
 from warmlog_broker.log.file_records import FileRecords
 from warmlog_broker.log.open_files import OpenFiles
 from warmlog_protocol.batch import placement_prefix, read_header
@@ -78,3 +78,33 @@ def test_the_search_has_an_end(quick_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_damage_says_what_cannot_be_read(tmp_path: Path) -> None:
     text = str(Damage(tmp_path / "x.log", 91, 182, 3, 5, "CRC 1 expected, 2 found"))
     assert text == f"{tmp_path / 'x.log'}: offsets 3 to 4 are damaged, positions 91 to 182: CRC 1 expected, 2 found"
+
+
+def offsets_around_damage(records: FileRecords, *, low: int = 0) -> tuple[list[int], int]:
+    """The base offsets that a walk finds, and in front of how many of them there is damage."""
+    steps = list(walk_around_damage(records, 0, low, 1000))
+    return [step.header.base_offset for step in steps], sum(step.damage is not None for step in steps)
+
+
+def test_a_walk_leaves_out_what_is_damaged_and_says_where(quick_path: Path) -> None:
+    records = records_of(quick_path, batch_at(0), broken(1, 16), batch_at(2), batch_at(3), b"\xff" * 200, batch_at(9))
+    assert offsets_around_damage(records) == ([0, 2, 3, 9], 2)
+
+
+def test_a_batch_that_claims_the_offsets_of_the_next_one_is_left_out(quick_path: Path) -> None:
+    records = records_of(quick_path, batch_at(0), broken(1, 26), batch_at(2), batch_at(3))
+    assert offsets_around_damage(records) == ([0, 2, 3], 1)
+
+
+def test_an_intact_batch_with_another_base_offset_is_left_out_where_the_next_one_contradicts_it(
+    quick_path: Path,
+) -> None:
+    records = records_of(quick_path, batch_at(0), batch_at(7), batch_at(2), batch_at(3))
+    assert offsets_around_damage(records) == ([0, 2, 3], 1)
+    records = records_of(quick_path, batch_at(4), batch_at(0), batch_at(6))
+    assert offsets_around_damage(records, low=4) == ([4, 6], 1)
+
+
+def test_gaps_that_nothing_contradicts_are_no_damage(quick_path: Path) -> None:
+    records = records_of(quick_path, batch_at(0), batch_at(7), batch_at(12))
+    assert offsets_around_damage(records) == ([0, 7, 12], 0)
