@@ -18,7 +18,7 @@ from warmlog_broker.log.flush import FlushPlan
 from warmlog_broker.log.log import Log
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
 from warmlog_broker.log.topic_partition import TopicPartition
-from warmlog_broker.log.validation import check_batch
+from warmlog_broker.log.validation import CheckedBatch, check_batch
 from warmlog_protocol.batch.header import Buffer
 from warmlog_protocol.errors import (
     ApiError,
@@ -119,10 +119,15 @@ class Partition:
         Raises what `check_batch` and `Log.append_as_leader` raise. A disk that is full can be tried again; after any
         other failure of the disk the partition is offline. `next_producer_id` is the first that was never given out.
         """
+        if self.is_offline:
+            raise self._offline()
+        return self.append_checked(check_batch(batch, self.config.max_message_bytes), acks, now_ms, next_producer_id)
+
+    def append_checked(self, checked: CheckedBatch, acks: int, now_ms: int, next_producer_id: int) -> AppendInfo:
+        """As `append`, with a batch that `check_batch` has passed."""
         log = self._log
         if log is None or log.failure:
             raise self._offline()
-        checked = check_batch(batch, self.config.max_message_bytes)
         producer_id = checked.header.producer_id
         if producer_id >= 0:
             if acks != ACKS_ALL:

@@ -50,6 +50,8 @@ CLOSE_TIMEOUT_S = 5.0
 TASKS_TIMEOUT_S = 5.0
 EXTENSION_INTERVAL_S = 10.0
 """A third of what `extend_timeout` asks for."""
+PREPARING_THREADS = 2
+"""For batches whose records are looked at: one in the interpreter, and one in a codec, which runs beside it."""
 DISK_THREADS = 4
 """For what is done one at a time: metadata, checkpoints, making and removing directories."""
 
@@ -75,6 +77,7 @@ class Broker:
         self._disk = ThreadPoolExecutor(DISK_THREADS, "disk")
         self._trying = ThreadPoolExecutor(len(config.data_paths), "try-directory")
         self._cold_readers = ThreadPoolExecutor(config.cold_read_threads, "cold-read")
+        self._preparers = ThreadPoolExecutor(PREPARING_THREADS, "prepare")
         self._outbox = Outbox()
         self._tasks = Tasks()
         self._connections = Connections(config.max_connections, config.max_connections_per_ip)
@@ -155,6 +158,7 @@ class Broker:
         self._disk.shutdown()
         self._trying.shutdown()
         self._cold_readers.shutdown()
+        self._preparers.shutdown()
 
     async def wait_for_failure(self) -> None:
         """Returns when no data directory is left to serve from."""
@@ -221,6 +225,7 @@ class Broker:
             fetch_waits=FetchWaits(config.fetch_max_waits, self._outbox),
             producer_ids=ProducerIds(self._metadata, config.producer_id_block_size),
             cold_readers=self._cold_readers,
+            preparers=self._preparers,
             outbox=self._outbox,
             tasks=self._tasks,
         )

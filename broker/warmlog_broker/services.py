@@ -73,6 +73,8 @@ class Services:
     fetch_waits: FetchWaits
     producer_ids: ProducerIds
     cold_readers: Executor
+    preparers: Executor
+    """For batches whose records the broker looks at."""
     outbox: Outbox
     tasks: Tasks
     version: str

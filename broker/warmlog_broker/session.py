@@ -26,7 +26,7 @@ from warmlog_broker.services import Expiring
 from warmlog_broker.tasks import Tasks
 from warmlog_protocol.connection import Request, ServerConnection
 from warmlog_protocol.errors import ApiError, RemoteProtocolError, UnknownServerError
-from warmlog_protocol.messages import Message
+from warmlog_protocol.messages import ApiKey, Message
 
 SMALL_BUFFER_BYTES = 8 * 1024
 """The receive buffer of a new connection, and of one that idles: thousands of those must cost little."""
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 _discarded = bytearray(64 * 1024)
 
 
-Handler = Callable[["Session", Request], Message | Coroutine[Any, Any, Message] | None]
+Handler = Callable[["Session", Request], Message | Coroutine[Any, Any, Message | None] | None]
 """Returns the answer; or a coroutine that returns it; or None when it sees to the answer itself."""
 
 
@@ -271,12 +271,14 @@ class Session(asyncio.BufferedProtocol):
             if isinstance(result, Message):
                 self.answer(request.correlation_id, result)
             else:
-                self._is_alone = not request.api.is_pipelined
+                self._is_alone = not request.api.is_pipelined or request.api.key is ApiKey.PRODUCE
                 self._context.tasks.start(self._finish(request, result))
 
-    async def _finish(self, request: Request, result: Coroutine[Any, Any, Message]) -> None:
+    async def _finish(self, request: Request, result: Coroutine[Any, Any, Message | None]) -> None:
         try:
-            self.answer(request.correlation_id, await result)
+            message = await result
+            if message is not None:
+                self.answer(request.correlation_id, message)
         except ApiError as error:
             self.refuse(request.correlation_id, error)
         except Exception:

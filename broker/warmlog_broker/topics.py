@@ -159,6 +159,10 @@ class Topics:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
         return topic
 
+    def find(self, name: str) -> Topic | None:
+        """The topic called `name`, if there is one."""
+        return self._topics.get(name)
+
     def identified(self, name: str, topic_id: bytes | None) -> Topic:
         """The topic by its name and, if the asker knows it, its id.
 

@@ -6,9 +6,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from broker_process import BrokerProcess
 from warmlog import Consumer, Producer
 from warmlog_protocol.batch import encode_batch, iter_batches
+from warmlog_protocol.compression import Codec
+from warmlog_protocol.errors import InvalidRecord
 from wire_client import WireClient
 
 KEYS = 50
@@ -111,3 +115,51 @@ async def test_a_consumer_steps_over_the_gaps(tmp_path: Path) -> None:
             found = [(record.offset, record.key, record.value) async for record in consumer.records(until="latest")]
         assert found == expected
         assert state_of(found) == state
+
+
+def test_a_record_without_a_key_is_refused_by_name_and_the_rest_goes_on(tmp_path: Path) -> None:
+    with start(tmp_path) as broker, WireClient(broker.address) as client:
+        client.create_topic("state", cleanup_policy="compact")
+        with pytest.raises(InvalidRecord, match=r"at index 1$"):
+            client.produce("state", encode_batch([b"a", b"b"], keys=[b"k", None], timestamps_ms=1_700_000_000_000))
+        assert client.produce("state", keyed(0)).base_offset == 0
+
+
+def keyed(number: int, producer: tuple[int, int] = (-1, -1), sequence: int = -1) -> bytes:
+    return encode_batch(
+        [b"%d" % number],
+        keys=[b"k"],
+        timestamps_ms=1_700_000_000_000,
+        producer_id=producer[0],
+        producer_epoch=producer[1],
+        base_sequence=sequence,
+    )
+
+
+@pytest.mark.parametrize("settings", [{"cleanup_policy": "compact"}, {"compression_type": "zstd"}])
+def test_pipelined_batches_keep_their_order_though_they_are_looked_at_in_threads(
+    tmp_path: Path, settings: dict[str, str]
+) -> None:
+    with start(tmp_path) as broker, WireClient(broker.address) as client:
+        client.create_topic("state", **settings)
+        client.create_topic("plain")
+        producer = client.producer_id()
+        sent = []
+        for number in range(100):
+            sent.append(client.send_produce("state", keyed(number, producer, number)))
+            sent.append(client.send_produce("plain", keyed(number, producer, number)))
+        places = [client.produced(correlation_id).base_offset for correlation_id in sent]
+        assert places[0::2] == places[1::2] == list(range(100))
+        assert [value for _, _, value in records_of(client, "state")] == [b"%d" % number for number in range(100)]
+        assert client.produce("state", keyed(99, producer, 99)).base_offset == 99
+
+
+def test_batches_are_packed_again_by_the_topics_codec(tmp_path: Path) -> None:
+    with start(tmp_path) as broker, WireClient(broker.address) as client:
+        client.create_topic("packed", compression_type="lz4")
+        sent = encode_batch([b"warm" * 1000] * 10, timestamps_ms=1_700_000_000_000, codec=Codec.GZIP)
+        client.produce("packed", sent)
+        _, payload = client.fetch("packed", 0)
+        (batch,) = iter_batches(payload)
+        assert batch.header.codec is Codec.LZ4
+        assert batch.values() == [b"warm" * 1000] * 10

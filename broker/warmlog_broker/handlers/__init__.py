@@ -20,8 +20,8 @@ from warmlog_broker.services import Asker, Services
 from warmlog_protocol.connection import Request
 from warmlog_protocol.messages import APIS, ApiKey, Message
 
-Handler = Callable[[Services, Asker, Request], Message | Coroutine[Any, Any, Message] | None]
-BoundHandler = Callable[[Asker, Request], Message | Coroutine[Any, Any, Message] | None]
+Handler = Callable[[Services, Asker, Request], Message | Coroutine[Any, Any, Message | None] | None]
+BoundHandler = Callable[[Asker, Request], Message | Coroutine[Any, Any, Message | None] | None]
 
 HANDLERS: dict[int, Handler] = {
     ApiKey.HANDSHAKE: handshake,
@@ -38,7 +38,8 @@ HANDLERS: dict[int, Handler] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch,
     ApiKey.FIND_SPLITS: find_splits,
 }
-"""Who answers which API. A handler returns the answer, a coroutine that returns it, or None when it does it itself."""
+"""Who answers which API. A handler returns the answer, a coroutine that returns it, or None when it does it itself; so
+may the coroutine. While a Produce is a coroutine, its connection's next request waits: batches keep their order."""
 
 assert HANDLERS.keys() == APIS.keys()
 

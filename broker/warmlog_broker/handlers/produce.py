@@ -4,9 +4,18 @@ Appending happens here and now, in the order in which requests come; the payload
 the answer waits until every batch is below its partition's high watermark, also for a batch that was appended before
 (then until the original is). With acks=1 it is given at once. With acks=0 there is none, and since nobody would hear of
 an error, an error closes the connection, as in Kafka.
+
+Where the broker looks at the records (`log/preparation`), it does so in a thread, with a copy of the payload. The
+connection's next request waits until the batches are appended, so that their order stays.
 """
 
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
 from warmlog_broker.handlers.failures import own_failure
+from warmlog_broker.log.config import LogConfig
+from warmlog_broker.log.preparation import prepare_batch
+from warmlog_broker.log.validation import CheckedBatch, check_batch
 from warmlog_broker.services import Asker, Services
 from warmlog_protocol.connection import Request
 from warmlog_protocol.errors import ApiError, InvalidRequest, InvalidRequiredAcks, RequestTimedOut
@@ -74,25 +83,81 @@ class PendingProduce:
         self._asker.answer(self._correlation_id, ProduceResponse(self.results))
 
 
-def produce(services: Services, asker: Asker, request: Request) -> None:
-    """Appends every batch of the request, and sees to the answer."""
+Batch = memoryview | CheckedBatch | ApiError
+"""As it came; or, where the records had to be looked at, as it goes into the log, or why it does not."""
+
+
+def produce(services: Services, asker: Asker, request: Request) -> Coroutine[Any, Any, None] | None:
+    """Appends every batch of the request, and sees to the answer; in a coroutine if records have to be looked at."""
     message = request.message
     assert isinstance(message, ProduceRequest)
     payload = request.payload
     _check(message, len(payload))
     pending = PendingProduce(asker, request.correlation_id, message.timeout_ms)
-    results = pending.results
+    configs = [_config_to_decode_by(services, wanted) for wanted in message.partitions]
+    if any(configs):
+        return _prepare_and_append(
+            services, asker, message, _cut(message, memoryview(bytes(payload))), configs, pending
+        )
+    _append_all(services, asker, message, _cut(message, payload), pending)
+    return None
+
+
+def _config_to_decode_by(services: Services, wanted: ProducePartition) -> LogConfig | None:
+    """The topic's settings, if they ask for its batches to be decoded."""
+    topic = services.topics.find(wanted.topic)
+    return topic.config if topic is not None and topic.config.must_decode else None
+
+
+def _cut(message: ProduceRequest, payload: memoryview) -> list[Batch]:
+    """The payload's batches, one for each partition."""
+    batches: list[Batch] = []
     position = 0
-    now_ms = services.now_ms()
     for wanted in message.partitions:
-        end = position + wanted.size_bytes
+        batches.append(payload[position : position + wanted.size_bytes])
+        position += wanted.size_bytes
+    return batches
+
+
+async def _prepare_and_append(
+    services: Services,
+    asker: Asker,
+    message: ProduceRequest,
+    batches: list[Batch],
+    configs: Sequence[LogConfig | None],
+    pending: PendingProduce,
+) -> None:
+    prepared = await services.loop.run_in_executor(services.preparers, _prepare_all, batches, configs)
+    _append_all(services, asker, message, prepared, pending)
+
+
+def _prepare_all(batches: Sequence[Batch], configs: Sequence[LogConfig | None]) -> list[Batch]:
+    """In a thread: looks at those for which there is a config; the others stay as they came."""
+    prepared: list[Batch] = []
+    for batch, config in zip(batches, configs, strict=True):
+        if config is None or not isinstance(batch, memoryview):
+            prepared.append(batch)
+            continue
         try:
-            results.append(_append(services, wanted, payload[position:end], message.acks, now_ms, pending))
+            prepared.append(prepare_batch(check_batch(batch, config.max_message_bytes), config))
+        except ApiError as error:
+            prepared.append(error)
+    return prepared
+
+
+def _append_all(
+    services: Services, asker: Asker, message: ProduceRequest, batches: Sequence[Batch], pending: PendingProduce
+) -> None:
+    """Appends the batches here and now, and sees to the answer."""
+    results = pending.results
+    now_ms = services.now_ms()
+    for wanted, batch in zip(message.partitions, batches, strict=True):
+        try:
+            results.append(_append(services, wanted, batch, message.acks, now_ms, pending))
         except ApiError as error:
             results.append(_failed(wanted, error))
         except Exception:
             results.append(_failed(wanted, own_failure(f"Produce to {wanted.topic!r} {wanted.partition}")))
-        position = end
     if message.acks != ACKS_NONE:
         pending.begin(services.loop.time())
     else:
@@ -117,15 +182,21 @@ def _check(message: ProduceRequest, payload_bytes: int) -> None:
 
 
 def _append(
-    services: Services, wanted: ProducePartition, batch: memoryview, acks: int, now_ms: int, pending: PendingProduce
+    services: Services, wanted: ProducePartition, batch: Batch, acks: int, now_ms: int, pending: PendingProduce
 ) -> ProducedPartition:
     """Appends one batch, and with acks=all lets `pending` wait for its flush."""
     if not ACKS_ALL <= acks <= ACKS_LEADER:
         raise InvalidRequiredAcks(f"acks {acks}, it must be -1 (all), 1 or 0")
     topic, index = wanted.topic, wanted.partition
     partition = services.topics.partition(topic, index)
-    first_offset, last_offset, append_time_ms, log_start_offset, _ = partition.append(
-        batch, acks, now_ms, services.producer_ids.next_id
+    if isinstance(batch, ApiError):
+        raise batch
+    append = partition.append if isinstance(batch, memoryview) else partition.append_checked
+    first_offset, last_offset, append_time_ms, log_start_offset, _ = append(
+        batch,  # type: ignore[arg-type]
+        acks,
+        now_ms,
+        services.producer_ids.next_id,
     )
     must_wait = acks == ACKS_ALL and not partition.is_durable_below(last_offset + 1)
     if must_wait:

@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any, Literal
 
+from warmlog_protocol.compression import Codec
 from warmlog_protocol.errors import InvalidConfig
 
 UNLIMITED = -1
 MAX_INT32 = 2**31 - 1
 MAX_INT64 = 2**63 - 1
 
+PRODUCER = "producer"
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
 
@@ -93,6 +95,13 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         "What happens to old segments: delete removes them by retention.ms and retention.bytes, compact keeps the last "
         "value of each key, compact,delete does both.",
         choices=("delete", "compact"),
+    ),
+    Setting(
+        "compression.type",
+        "text",
+        PRODUCER,
+        "How batches are compressed in the log: producer leaves them as they came, anything else packs them again.",
+        choices=(PRODUCER, "uncompressed", "gzip", "snappy", "lz4", "zstd"),
     ),
     Setting(
         "delete.retention.ms",
@@ -273,6 +282,7 @@ class LogConfig:
     `from_settings`."""
 
     cleanup_policy: str = _default("cleanup.policy")
+    compression_type: str = _default("compression.type")
     delete_retention_ms: int = _default("delete.retention.ms")
     file_delete_delay_ms: int = _default("file.delete.delay.ms")
     flush_messages: int = _default("flush.messages")
@@ -329,6 +339,18 @@ class LogConfig:
     def roll_ms(self) -> int:
         """After how long a segment is closed. What is to be compacted must be in a closed one by then."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
+
+    @property
+    def codec(self) -> Codec | None:
+        """How batches are packed in the log; None to leave them as they come."""
+        if self.compression_type == PRODUCER:
+            return None
+        return Codec.NONE if self.compression_type == "uncompressed" else Codec.from_name(self.compression_type)
+
+    @property
+    def must_decode(self) -> bool:
+        """Whether the records of a batch have to be looked at before it is appended."""
+        return self.is_compacted or self.compression_type != PRODUCER
 
     @property
     def takes_append_time(self) -> bool:

@@ -46,6 +46,7 @@ def test_settings_override_the_base_and_leave_the_rest() -> None:
         ("message.timestamp.type", "createtime"),
         ("cleanup.policy", "compact,remove"),
         ("cleanup.policy", ""),
+        ("compression.type", "none"),
         ("min.cleanable.dirty.ratio", "1.1"),
         ("min.cleanable.dirty.ratio", "-0.5"),
         ("min.cleanable.dirty.ratio", "nan"),
