@@ -49,7 +49,16 @@ class Candidate(NamedTuple):
 class Compactor:
     """Compacts one broker's logs. `on_replaced` is told of partitions that have other files now."""
 
-    def __init__(self, *, config: BrokerConfig, topics: Topics, on_replaced: Callable[[Partition], None]) -> None:
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        topics: Topics,
+        on_replaced: Callable[[Partition], None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """`now_ms` is the time by which deletions are forgotten (`trusted_clock`)."""
+        self._now_ms = now_ms
         self._config = config
         self._topics = topics
         self._on_replaced = on_replaced
@@ -100,7 +109,7 @@ class Compactor:
     async def _choose(self) -> Candidate | None:
         """The most urgent of the logs that are due and not being compacted."""
         chosen: Candidate | None = None
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = self._now_ms()
         for number, each in enumerate(self._topics.partitions, 1):
             if each.config.is_compacted and each not in self._under_way and each not in self._given_up:
                 found = self._look_at(each, now_ms)
@@ -131,7 +140,7 @@ class Compactor:
         threads = config.log_cleaner_threads
         rate = config.log_cleaner_io_max_bytes_per_second
         pace = CleaningPace(rate if rate == UNLIMITED else max(1, rate // max(1, threads)))
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = self._now_ms()
         memory_bytes = config.log_cleaner_dedupe_buffer_size // max(1, threads)
         self._under_way[partition] = pace
         cleaned_below = None

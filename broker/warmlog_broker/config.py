@@ -145,6 +145,13 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         "ms",
         "How often old segments are looked for, and idle ones rolled that segment.ms has closed.",
     ),
+    _integer(
+        "log.retention.clock.settle.ms",
+        HOUR_MS,
+        "ms",
+        "How long a clock that has jumped ahead must go on before anything is given up by it; 0: believed at once.",
+        minimum=0,
+    ),
     # compaction
     _integer(
         "log.cleaner.threads",
@@ -225,6 +232,7 @@ class BrokerConfig:
     producer_id_expiration_ms: int = _default("producer.id.expiration.ms")
     producer_id_expiration_check_interval_ms: int = _default("producer.id.expiration.check.interval.ms")
     log_retention_check_interval_ms: int = _default("log.retention.check.interval.ms")
+    log_retention_clock_settle_ms: int = _default("log.retention.clock.settle.ms")
     log_cleaner_threads: int = _default("log.cleaner.threads")
     log_cleaner_dedupe_buffer_size: int = _default("log.cleaner.dedupe.buffer.size")
     log_cleaner_io_max_bytes_per_second: int = _default("log.cleaner.io.max.bytes.per.second")

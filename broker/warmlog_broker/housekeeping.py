@@ -45,7 +45,10 @@ class Housekeeping:
         doomed: DoomedDirectories,
         outbox: Outbox,
         threads: Executor,
+        now_ms: Callable[[], int],
     ) -> None:
+        """`now_ms` is the time by which data and producers are given up (`trusted_clock`)."""
+        self._now_ms = now_ms
         self._config = config
         self._topics = topics
         self._directories = directories
@@ -79,7 +82,7 @@ class Housekeeping:
 
     async def keep_retention(self) -> None:
         """Gives up old segments, and rolls those that segment.ms has closed although nobody appends."""
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = self._now_ms()
         for number, partition in enumerate(self._topics.partitions, 1):
             self._keep_retention_of(partition, now_ms)
             if number % PARTITIONS_A_TURN == 0:
@@ -108,7 +111,7 @@ class Housekeeping:
 
     async def expire_producers(self) -> None:
         """Forgets idempotent producers that have not written for long."""
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = self._now_ms()
         for number, partition in enumerate(self._topics.partitions, 1):
             if not partition.is_offline:
                 partition.log.expire_producers(now_ms, self._config.producer_id_expiration_ms)

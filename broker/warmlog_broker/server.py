@@ -42,6 +42,7 @@ from warmlog_broker.session import Session, SessionContext
 from warmlog_broker.startup import LogOpener, Progress, Stored, load_partitions
 from warmlog_broker.tasks import Tasks
 from warmlog_broker.topics import OpenPartition, Topics
+from warmlog_broker.trusted_clock import start_clock
 from warmlog_protocol.errors import StorageError
 
 TICK_S = 0.2
@@ -204,6 +205,11 @@ class Broker:
                 entry,
                 [OpenPartition(self._directories.of(each.directory), each.log, each.failure) for each in loaded],
             )
+        last_written = [data.last_written_ms for data in stored.directories.live]
+        now_ms = start_clock(
+            max((each for each in last_written if each is not None), default=None),
+            config.log_retention_clock_settle_ms,
+        )
         self._housekeeping = Housekeeping(
             config=config,
             topics=self.topics,
@@ -211,8 +217,11 @@ class Broker:
             doomed=doomed,
             outbox=self._outbox,
             threads=self._disk,
+            now_ms=now_ms,
         )
-        self._compactor = Compactor(config=config, topics=self.topics, on_replaced=self._housekeeping.segments_changed)
+        self._compactor = Compactor(
+            config=config, topics=self.topics, on_replaced=self._housekeeping.segments_changed, now_ms=now_ms
+        )
         cluster = stored.metadata_log.state.cluster
         assert cluster is not None
         self.services = Services(

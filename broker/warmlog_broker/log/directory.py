@@ -130,6 +130,8 @@ class DataDirectory:
         self._log_starts: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._cleaner_offsets: dict[TopicPartition, int] = {}
+        self.last_written_ms: int | None = None
+        """When a broker last wrote a checkpoint, or stopped cleanly, by the clock of that time; None if none did."""
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -293,11 +295,21 @@ class DataDirectory:
                 yield name, path
 
     def _read_state(self) -> None:
+        self.last_written_ms = self._find_last_written()
         self._clean_ends = self._take_clean_marker()
         self._recovery_points = self._read_checkpoint(RECOVERY_POINTS_NAME, "every log is checked from its beginning")
         self._log_starts = self._read_checkpoint(LOG_STARTS_NAME, "logs begin with their first segment")
         self._high_watermarks = self._read_checkpoint(HIGH_WATERMARKS_NAME, "high watermarks begin at the log start")
         self._cleaner_offsets = self._read_checkpoint(CLEANER_OFFSETS_NAME, "compaction begins at the log starts")
+
+    def _find_last_written(self) -> int | None:
+        times_ms = []
+        for name in (CLEAN_MARKER_NAME, RECOVERY_POINTS_NAME):
+            try:
+                times_ms.append((self.path / name).stat().st_mtime_ns // 1_000_000)
+            except FileNotFoundError:
+                continue
+        return max(times_ms, default=None)
 
     def _read_checkpoint(self, name: str, consequence: str) -> dict[TopicPartition, int]:
         try:

@@ -29,6 +29,8 @@ class SegmentFacts(Protocol):
     def size_bytes(self) -> int: ...
     @property
     def largest_timestamp_ms(self) -> int: ...
+    @property
+    def modified_ms(self) -> int: ...
 
 
 Segment = TypeVar("Segment", bound=SegmentFacts)
@@ -62,12 +64,25 @@ def deletable_segments(
             reasons.append("retention.bytes")
 
     if config.deletes and config.retention_ms != UNLIMITED:
-        for segment in candidates[len(reasons) :]:
-            if now_ms - segment.largest_timestamp_ms <= config.retention_ms:
+        for place in range(len(reasons), len(candidates)):
+            if now_ms - newest_record_ms(segments, place, now_ms) <= config.retention_ms:
                 break
             reasons.append("retention.ms")
 
     return list(zip(candidates, reasons, strict=False))
+
+
+def newest_record_ms(segments: Sequence[Segment], place: int, now_ms: int) -> int:
+    """When the newest record of the segment at `place` was written, as far as that can be believed.
+
+    A timestamp ahead of the clock cannot be (KAFKA-14991: one such record kept its segment, and all behind it, for
+    ever): then it is when the file was last written to. If that lies ahead as well, since the clock was wrong at the
+    time, it is when a later file was, for what came before that is not newer.
+    """
+    newest_ms = segments[place].largest_timestamp_ms
+    if newest_ms <= now_ms:
+        return newest_ms
+    return next((later.modified_ms for later in segments[place:] if later.modified_ms <= now_ms), now_ms)
 
 
 def _below_high_watermark(segments: Sequence[Segment], log_end_offset: int, high_watermark: int) -> list[Segment]:

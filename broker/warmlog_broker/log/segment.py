@@ -334,7 +334,12 @@ class LogSegment:
     def largest_timestamp_ms(self) -> int:
         """`max_timestamp_ms`, or if no record has one, when the .log was last modified: for retention by time."""
         largest_ms = self._largest_so_far().timestamp_ms
-        return largest_ms if largest_ms >= 0 else self.path.stat().st_mtime_ns // 1_000_000
+        return largest_ms if largest_ms >= 0 else self.modified_ms
+
+    @property
+    def modified_ms(self) -> int:
+        """When the .log was last written to, by the clock of that time."""
+        return self.path.stat().st_mtime_ns // 1_000_000
 
     def find_offset_by_timestamp(self, timestamp_ms: int, starting_offset: int) -> TimestampAndOffset | None:
         """The first record from `starting_offset` on with `timestamp_ms` or a later one; None when there is none.

@@ -1,5 +1,6 @@
 """Retention in a log: segments go, files follow later, and what is left is whole."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from unit.broker.log.log_room import START_MS, LogRoom, make_batch, read_values
 from warmlog_broker.log.config import UNLIMITED, LogConfig
 from warmlog_broker.log.retention import run_deletions
+from warmlog_broker.trusted_clock import TrustedClock
 
 BATCH = len(make_batch(b"v"))
 FIVE_A_SEGMENT = LogConfig(segment_bytes=5 * BATCH, retention_ms=UNLIMITED, file_delete_delay_ms=1000)
@@ -123,3 +125,65 @@ def test_records_without_timestamps_age_by_when_their_file_was_written(room: Log
     written_ms = int(room.segment_path(0).stat().st_mtime * 1000)
     assert room.log.delete_old_segments(written_ms) == 0
     assert room.log.delete_old_segments(written_ms + 3_600_000) == 2
+
+
+def test_one_run_goes_on_by_time_where_the_log_start_has_ended(quick_path: Path) -> None:
+    """RT-08, KAFKA-12177"""
+    room = LogRoom(quick_path, LogConfig(segment_bytes=1024, retention_ms=900))
+    for later_ms in (100, 0, 100):
+        room.append(b"v", timestamp_ms=START_MS + later_ms)
+        room.log.roll(room.now_ms)
+    room.append(b"active", timestamp_ms=START_MS + 800)
+    room.flush()
+    room.now_ms += 901
+    assert room.log.delete_old_segments(room.now_ms) == 0
+    room.log.raise_log_start_offset(1)
+    assert room.log.delete_old_segments(room.now_ms) == 2
+    assert room.log.delete_old_segments(room.now_ms) == 0
+    assert read_values(room.log) == [b"v", b"active"]
+
+
+@pytest.mark.parametrize(("policy", "left"), [("compact", 2), ("compact,delete", 1)])
+def test_of_a_compacted_log_what_lies_below_its_start_goes(room: LogRoom, policy: str, left: int) -> None:
+    """RT-04, KAFKA-7400"""
+    room.fill(12)
+    room.set_config(cleanup_policy=policy, retention_ms=900)
+    room.log.raise_log_start_offset(5)
+    room.now_ms += 901
+    room.log.delete_old_segments(room.now_ms)
+    assert room.log.segment_count == left
+    assert room.log.log_start_offset == (5 if policy == "compact" else 12)
+
+
+def test_a_record_from_the_future_goes_when_its_file_is_old_enough(room: LogRoom) -> None:
+    """KAFKA-14991"""
+    room.set_config(message_timestamp_after_max_ms=2**62)
+    room.append(b"far ahead", timestamp_ms=START_MS + 10**12)
+    room.log.roll(room.now_ms)
+    room.fill(3)
+    os.utime(room.segment_path(0), ns=(0, START_MS * 10**6))
+    room.set_config(retention_ms=1000)
+    room.now_ms += 1000
+    assert room.log.delete_old_segments(room.now_ms) == 0
+    room.now_ms += 1
+    room.append(b"young")
+    room.flush()
+    assert room.log.delete_old_segments(room.now_ms) == 1
+    assert room.log.log_start_offset == 1
+
+
+def test_a_jump_of_years_deletes_nothing_until_the_clock_is_believed(room: LogRoom) -> None:
+    """And a clock that is set back deletes nothing either."""
+    year_ms, hour_ms = 365 * 86_400_000, 3_600_000
+    room.fill(15)
+    room.set_config(retention_ms=7 * 86_400_000)
+    clock = TrustedClock(START_MS, wall_ms=START_MS, elapsed_ms=0, settle_ms=hour_ms)
+    for wall_ms, elapsed_ms, deleted in (
+        (START_MS + year_ms, 1000, 0),
+        (START_MS + year_ms + hour_ms, hour_ms, 0),
+        (START_MS - year_ms, hour_ms + 1000, 0),
+        (START_MS + 2 * hour_ms, 2 * hour_ms, 0),
+        (START_MS + year_ms, 2 * hour_ms + 1, 0),
+        (START_MS + year_ms + hour_ms, 3 * hour_ms + 1, 3),
+    ):
+        assert room.log.delete_old_segments(clock.now_ms(wall_ms, elapsed_ms)) == deleted

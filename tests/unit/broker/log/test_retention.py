@@ -18,6 +18,7 @@ class Facts:
     base_offset: int
     size_bytes: int = 100
     largest_timestamp_ms: int = NOW
+    modified_ms: int = NOW
 
 
 def goes(
@@ -81,9 +82,44 @@ def test_each_reason_goes_on_where_the_one_before_stopped() -> None:
     assert goes(segments, config, start=10) == [(0, "log start"), (5, "log start"), (10, "retention.ms")]
 
 
-def test_a_record_in_the_future_keeps_what_follows_it() -> None:
-    segments = [Facts(0, largest_timestamp_ms=NOW + 10**9), Facts(5, largest_timestamp_ms=0), Facts(10)]
-    assert goes(segments, replace(KEEP, retention_ms=1)) == []
+FUTURE = NOW + 10**9
+
+
+@pytest.mark.parametrize(
+    ("written_ms", "later_written_ms", "gone"),
+    [
+        (NOW - 901, NOW, [0, 5]),
+        (NOW - 900, NOW, []),
+        (FUTURE, NOW - 901, [0, 5]),
+        (FUTURE, NOW - 900, []),
+        (FUTURE, FUTURE, []),
+    ],
+    ids=["written long ago", "written lately", "wrong clock, long ago", "wrong clock, lately", "wrong clock until now"],
+)
+def test_a_record_in_the_future_is_as_old_as_the_writing_of_its_file(
+    written_ms: int, later_written_ms: int, gone: list[int]
+) -> None:
+    """KAFKA-14991: the time of a record ahead of the clock does not keep its segment, and what follows, for ever."""
+    segments = [
+        Facts(0, largest_timestamp_ms=FUTURE, modified_ms=written_ms),
+        Facts(5, largest_timestamp_ms=0, modified_ms=later_written_ms),
+        Facts(10, largest_timestamp_ms=FUTURE, modified_ms=FUTURE),
+    ]
+    assert [base for base, _ in goes(segments, replace(KEEP, retention_ms=900))] == gone
+
+
+def test_files_that_look_old_do_not_make_records_older() -> None:
+    """A restore from a backup may leave any time at the files."""
+    segments = [Facts(0, largest_timestamp_ms=NOW - 5, modified_ms=0), Facts(5, modified_ms=0)]
+    assert goes(segments, replace(KEEP, retention_ms=900)) == []
+
+
+@pytest.mark.parametrize(("policy", "gone"), [("compact", [0]), ("compact,delete", [0, 5]), ("delete", [0, 5])])
+def test_a_compacted_log_gives_up_what_lies_below_its_start_and_nothing_by_time(policy: str, gone: list[int]) -> None:
+    """RT-04, KAFKA-7400"""
+    segments = [Facts(base, largest_timestamp_ms=0) for base in (0, 5)] + [Facts(10)]
+    config = replace(KEEP, retention_ms=900, cleanup_policy=policy)
+    assert [base for base, _ in goes(segments, config, start=5)] == gone
 
 
 @given(
