@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from warmlog.cli import consume, index, log, offsets, produce, serve, topic
+from warmlog.cli import consume, index, log, offsets, produce, serve, spark_export, topic
 from warmlog.cli.demo import command as demo
 from warmlog.cli.exits import DEBUG_VARIABLE, INTERRUPTED
 from warmlog.cli.output import line
@@ -57,6 +57,7 @@ def build_app(*, is_terminal: bool) -> typer.Typer:
     offsets.register(app)
     log.register(app)
     index.register(app)
+    spark_export.register(app)
     demo.register(app)
     return app
 

@@ -122,6 +122,37 @@ OPTIONS: dict[str, Option] = {
             Use.READ,
             "the columns, in this order, instead of .schema(…): value string, offset; key and value may be string",
         ),
+        Option(
+            "maxOffsetsPerTrigger",
+            "number",
+            "",
+            Use.STREAM,
+            "at most so many offsets a micro-batch, shared in proportion to what partitions have; more only where "
+            "there are more partitions",
+        ),
+        Option("maxBytesPerTrigger", "size", "", Use.STREAM, "about so many bytes of the log a micro-batch"),
+        Option(
+            "minOffsetsPerTrigger",
+            "number",
+            "",
+            Use.STREAM,
+            "no micro-batch before so many offsets are new, but see next",
+        ),
+        Option(
+            "maxTriggerDelay",
+            "duration",
+            "15m",
+            Use.STREAM,
+            "how long minOffsetsPerTrigger may hold back what is there",
+        ),
+        Option("valueFormat", "json", "", Use.READ, "json: the schema names fields of the values"),
+        Option(
+            "mode",
+            "permissive or failfast",
+            "permissive",
+            Use.READ,
+            "with valueFormat, what becomes of a record that does not fit the schema: null fields, or an error",
+        ),
         Option("fetch.maxBytes", "size", "2m", Use.READ, "about how many bytes one fetch brings"),
         Option("fetch.inFlight", "number", "4", Use.READ, "how many fetches a task has under way"),
         Option(

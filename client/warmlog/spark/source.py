@@ -16,16 +16,20 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog.ranges.projection import Projection
+from warmlog.ranges.read_settings import ReadSettings
 from warmlog.spark.option_table import Use
 from warmlog.spark.options import take_options
 from warmlog.spark.read_options import ReadOptions, parse_read_options, projection_of
 from warmlog.spark.schema import chosen_columns, schema_of
+from warmlog.spark.stream_options import parse_stream_options
+from warmlog.spark.typed_values import TypedValues, no_schema, typed_values
 from warmlog.spark.write_options import parse_write_options
 from warmlog_protocol.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
+    from warmlog.spark.stream_reader import WarmlogStreamReader
     from warmlog.spark.writer import WarmlogStreamWriter, WarmlogWriter
 
 
@@ -39,7 +43,10 @@ class WarmlogDataSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> str:
         """The columns of a load() without a schema; InvalidConfig for options that cannot be used."""
-        return schema_of(projection_of(take_options(self.options, Use.READ)))
+        options = take_options(self.options, Use.READ)
+        if "valueFormat" in options:
+            raise no_schema()
+        return schema_of(projection_of(options))
 
     def writer(self, schema: Any, overwrite: bool) -> "WarmlogWriter":
         """A writer of the columns in `schema`; asks the broker for the topic, so that a wrong name fails at once."""
@@ -55,11 +62,25 @@ class WarmlogDataSource(DataSource):  # type: ignore[misc]
 
     def reader(self, schema: Any) -> "WarmlogReader":
         """A reader of the columns in `schema`; InvalidConfig for options or columns that cannot be used."""
+        return WarmlogReader(parse_read_options(self.options, time.time_ns() // 1_000_000), self._made_of(schema))
+
+    def streamReader(self, schema: Any) -> "WarmlogStreamReader":  # noqa: N802 - Spark's name
+        """The same for a stream."""
+        from warmlog.spark.stream_reader import WarmlogStreamReader
+
+        return WarmlogStreamReader(
+            parse_stream_options(self.options, time.time_ns() // 1_000_000), self._made_of(schema)
+        )
+
+    def _made_of(self, schema: Any) -> Projection | TypedValues:
+        """What the columns of `schema` are made of."""
         options = take_options(self.options, Use.READ)
+        if (typed := typed_values(options, schema)) is not None:
+            return typed
         projection = chosen_columns(schema)
         if "columns" in options and projection != projection_of(options):
             raise InvalidConfig("the columns are given twice, by .schema(…) and by the option columns")
-        return WarmlogReader(parse_read_options(self.options, time.time_ns() // 1_000_000), projection)
+        return projection
 
 
 class RangesPartition(InputPartition):  # type: ignore[misc]
@@ -69,12 +90,23 @@ class RangesPartition(InputPartition):  # type: ignore[misc]
         super().__init__(tuple(ranges))
 
 
+def read_partition(
+    partition: InputPartition, columns: Projection | TypedValues, settings: ReadSettings
+) -> "Iterator[RecordBatch]":
+    """The records of `partition` with these columns."""
+    from warmlog.ranges.range_reader import read_ranges  # numpy and pyarrow: only where records are read
+
+    if isinstance(columns, TypedValues):
+        return columns.decode(read_ranges(partition.value or (), columns.projection, settings))
+    return read_ranges(partition.value or (), columns, settings)
+
+
 class WarmlogReader(DataSourceReader):  # type: ignore[misc]
     """Plans and reads one load(). Spark copies it to the tasks before it plans: the plan travels in the partitions."""
 
-    def __init__(self, options: ReadOptions, projection: Projection) -> None:
+    def __init__(self, options: ReadOptions, columns: Projection | TypedValues) -> None:
         self._options = options
-        self._projection = projection
+        self._columns = columns
 
     def partitions(self) -> list[RangesPartition]:
         """One partition for each task; asks the broker once what there is."""
@@ -84,6 +116,4 @@ class WarmlogReader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: InputPartition) -> "Iterator[RecordBatch]":
         """The records of `partition` in the order of their offsets. Reading it again gives the same, or an error."""
-        from warmlog.ranges.range_reader import read_ranges  # numpy and pyarrow: only where records are read
-
-        return read_ranges(partition.value or (), self._projection, self._options.reading)
+        return read_partition(partition, self._columns, self._options.reading)

@@ -46,7 +46,7 @@ def test_reader_and_partitions_travel_to_the_tasks_by_pickle() -> None:
     reader = WarmlogDataSource(OPTIONS).reader(StructType([StructField("value", BinaryType())]))
     assert vars(pickle.loads(pickle.dumps(reader))) == {
         "_options": parse_read_options(OPTIONS, 0),
-        "_projection": Projection(("value",)),
+        "_columns": Projection(("value",)),
     }
     ranges = [OffsetRange("t", 0, 5, 10, "b:1", b"id")]
     partition = pickle.loads(pickle.dumps(RangesPartition(ranges)))

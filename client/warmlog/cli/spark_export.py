@@ -1,0 +1,139 @@
+"""`warmlog spark-export`: copy a topic to Parquet with Spark, each record once."""
+
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from warmlog.cli.exits import CommandFailed, checked, ends_cleanly
+from warmlog.cli.options import DEFAULT_BROKER, AsJson, Broker, Topic
+from warmlog.cli.output import json_line, line, note
+from warmlog.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from warmlog.spark.export import ExportOptions
+
+HELP = """Copy a topic to Parquet files with Spark, each record once.
+
+    PATH/date=2013-01-01/part-….parquet     Kafka's columns, by the day of the timestamp in UTC
+    PATH/_warmlog/                          what is copied; Spark passes it over when it reads PATH
+
+Run it again to copy what has come since, after a crash to go on where it stood; a second one at
+the same time is refused. PATH must be a directory that the driver and all executors share.
+
+It runs in Spark's own way where it is started by spark-submit, as
+spark-submit …/warmlog/spark/export_job.py TOPIC PATH, and on all cores of this machine otherwise."""
+
+
+class Compression(StrEnum):
+    """Of Parquet's pages."""
+
+    NONE = "none"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command to the program."""
+    app.command("spark-export", help="\b\n" + HELP.replace("\n\n", "\n\n\b\n"))(spark_export)
+
+
+@ends_cleanly
+def spark_export(
+    topic: Topic,
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Where the files go.", show_default=False)],
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until Ctrl-C.")] = False,
+    interval_s: Annotated[
+        float, typer.Option("--interval", min=0.1, metavar="SECONDS", help="With --follow: how long to wait for more.")
+    ] = 10.0,
+    headers: Annotated[bool, typer.Option("--headers", help="Copy the headers of records as well.")] = False,
+    compression: Annotated[Compression, typer.Option(help="How the files are compressed.")] = Compression.SNAPPY,
+    task_bytes: Annotated[
+        str, typer.Option(metavar="SIZE", help="About how much of the log a task copies, like 64m.")
+    ] = "256m",
+    allow_data_loss: Annotated[
+        bool, typer.Option("--allow-data-loss", help="Pass over records that retention took before they were copied.")
+    ] = False,
+    master: Annotated[
+        str, typer.Option(metavar="URL", help="Spark's master, where spark-submit does not say.")
+    ] = "local[*]",
+    broker: Broker = DEFAULT_BROKER,
+    as_json: AsJson = False,
+) -> None:
+    directory = checked("PATH", _local_path, path)
+    from warmlog.spark.export import ExportOptions
+    from warmlog.spark.export_manifest import Manifest
+    from warmlog.spark.options import parse_size_bytes
+    from warmlog.spark.plan import PlanLimits
+
+    options = ExportOptions(
+        bootstrap=tuple(broker.split(",")),
+        topic=topic,
+        path=directory,
+        has_headers=headers,
+        compression=compression.value,
+        fails_on_data_loss=not allow_data_loss,
+        limits=PlanLimits(max_bytes=checked("--task-bytes", parse_size_bytes, task_bytes)),
+    )
+    with Manifest(directory).locked() as manifest:
+        session = _session(master)
+        try:
+            _export(session, manifest, options, interval_s if follow else None, as_json=as_json)
+        finally:
+            session.stop()
+
+
+def _export(session: Any, manifest: Any, options: "ExportOptions", interval_s: float | None, *, as_json: bool) -> None:
+    """Copies once, or for ever; the summary comes at the end, also after Ctrl-C."""
+    import sys
+
+    from warmlog.spark.export import export_available
+
+    progress = Progress(shows_status=sys.stderr.isatty())
+    files = 0
+    try:
+        while True:
+            for copied in export_available(session, manifest, options):
+                progress.add(copied.records, copied.size_bytes)
+                files += copied.files
+            if interval_s is None:
+                return
+            time.sleep(interval_s)
+    finally:
+        progress.clear()
+        if as_json:
+            json_line({"topic": options.topic, "path": str(options.path), "files": files, **progress.figures()})
+        else:
+            line(f"{options.topic} to {options.path}: {files} files, {progress.summary()}")
+
+
+def _local_path(text: str) -> Path:
+    """The directory of a path or a file: URL; ValueError for another file system's."""
+    scheme, separator, rest = text.partition("://")
+    if separator and scheme != "file":
+        raise ValueError(f"{text} is on {scheme}: only a path of a file system can be written, such as a shared mount")
+    return Path(rest if separator else text.removeprefix("file:")).absolute()
+
+
+def _session(master: str) -> Any:
+    """The session of spark-submit, or one of its own."""
+    import os
+    import sys
+
+    try:
+        from pyspark import SparkConf
+        from pyspark.sql import SparkSession
+    except ImportError as error:  # pragma: no cover - the test environment has Spark
+        raise CommandFailed(f"{error}; install what it needs: pip install 'warmlog[spark]'") from None
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("warmlog spark-export").config("spark.ui.showConsoleProgress", "false")
+    if not SparkConf().contains("spark.master"):
+        note(f"starting Spark on {master}")
+        builder = builder.master(master).config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session

@@ -1,0 +1,120 @@
+"""JSON records as typed Arrow columns, parsed by Arrow: no Python object for each record but for those that do not fit.
+
+Each record is to be one JSON object. Fields that no column asks for are passed over, fields that are missing are null.
+A record that is no object, or has a field of another type than its column, twice, or out of range, does not fit: all of
+its columns are null. Types are strict: 5 is not a string, 1.0 not an integer. Timestamps and dates are ISO 8601 text.
+
+Arrow is given the records as lines and parses what it finds, one object after another, so nothing but their number
+could tell that they are still in step. Hence only records that begin with { and end with } are given to it. Such a
+record cannot run into the next one: after its last } no { may follow within an object, and a text cannot go on over a
+line's end. So each is one object or more, and when there are as many objects as records, each is exactly one.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+Array = Any
+"""A numpy array; numpy's own types say little more here."""
+
+_OBJECT = (ord("{"), ord("}"))
+_NO_FIELDS = b"{}"
+
+
+class JsonColumns:
+    """Makes columns of these names and types out of records."""
+
+    def __init__(self, fields: Sequence[tuple[str, pa.DataType]]) -> None:
+        self._schema = pa.schema(fields)
+        parsed = [(name, _parsed_type(kind)) for name, kind in fields]
+        self._options = pj.ParseOptions(explicit_schema=pa.schema(parsed), unexpected_field_behavior="ignore")
+
+    def decode(self, values: pa.Array) -> tuple[list[pa.Array], Array]:
+        """The columns, as long as `values` (binary), and which records do not fit: a boolean each.
+
+        A null is a record without fields that fits.
+        """
+        is_null = values.is_null().to_numpy(zero_copy_only=False)
+        does_fit = is_null | _are_braced(values)
+        if not does_fit.all():
+            values, does_fit = _stripped(values, does_fit)
+        if is_null.any() or not does_fit.all():
+            values = pc.if_else(pa.array(does_fit & ~is_null), values, _NO_FIELDS)
+        columns, fits_too = self._parse(values)
+        does_fit &= fits_too
+        if is_null.any() or not does_fit.all():
+            is_there = pa.array(does_fit & ~is_null)
+            columns = [pc.if_else(is_there, column, pa.scalar(None, column.type)) for column in columns]
+        return columns, ~does_fit
+
+    def _parse(self, values: pa.Array) -> tuple[list[pa.Array], Array]:
+        """The columns and which records fit. Where some do not, the halves are parsed, down to a single record."""
+        count = len(values)
+        found = self._parsed_whole(values)
+        if found is not None:
+            return found, np.ones(count, bool)
+        if count == 1:
+            return [pa.nulls(1, kind) for kind in self._schema.types], np.zeros(1, bool)
+        halves = [self._parse(part) for part in (values.slice(0, count // 2), values.slice(count // 2))]
+        columns = [pa.concat_arrays(parts) for parts in zip(*(columns for columns, _ in halves), strict=True)]
+        return columns, np.concatenate([fits for _, fits in halves])
+
+    def _parsed_whole(self, values: pa.Array) -> list[pa.Array] | None:
+        """The columns; None when a record does not fit."""
+        if not len(values):
+            return [pa.nulls(0, kind) for kind in self._schema.types]
+        text = pc.binary_join_element_wise(values, b"\n", b"").buffers()[2]
+        reading = pj.ReadOptions(use_threads=False, block_size=text.size + 1)
+        try:
+            table = pj.read_json(pa.BufferReader(text), read_options=reading, parse_options=self._options)
+            if table.num_rows != len(values):
+                return None
+            columns = [table.column(field.name).cast(field.type).combine_chunks() for field in self._schema]
+        except pa.ArrowInvalid:
+            return None
+        return [column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column for column in columns]
+
+
+def _parsed_type(kind: pa.DataType) -> pa.DataType:
+    """What Arrow is asked to parse: a text where its parser does not know the type, which is cast afterwards."""
+    if pa.types.is_date(kind):
+        return pa.string()
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_parsed_type(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_parsed_type(field.type)) for field in kind])
+    return kind
+
+
+def _are_braced(values: pa.Array) -> Array:
+    """Which records begin with { and end with }."""
+    _, offsets_buffer, data_buffer = values.buffers()
+    count = len(values)
+    if not count or data_buffer is None or not data_buffer.size:
+        return np.zeros(count, bool)
+    offsets = np.frombuffer(offsets_buffer, np.int32)[values.offset : values.offset + count + 1]
+    data = np.frombuffer(data_buffer, np.uint8)
+    starts, ends = offsets[:-1], offsets[1:]
+    firsts = data[np.minimum(starts, len(data) - 1)]
+    lasts = data[np.maximum(ends - 1, 0)]
+    return (ends - starts > 1) & (firsts == _OBJECT[0]) & (lasts == _OBJECT[1])
+
+
+def _stripped(values: pa.Array, does_fit: Array) -> tuple[pa.Array, Array]:
+    """The records without white space around those that seemed not to fit, and which fit now."""
+    does_fit = does_fit.copy()
+    items = {}
+    for index in np.flatnonzero(~does_fit).tolist():
+        item = values[index].as_py().strip(b" \t\r\n")
+        if len(item) > 1 and (item[0], item[-1]) == _OBJECT:
+            items[index] = item
+            does_fit[index] = True
+    if items:
+        mask = np.zeros(len(values), bool)
+        mask[list(items)] = True
+        values = pc.replace_with_mask(values, pa.array(mask), pa.array(list(items.values()), values.type))
+    return values, does_fit

@@ -1,0 +1,127 @@
+"""The companion job: copies a topic to Parquet files, each record once, and remembers how far it has got.
+
+What is there when a round begins is planned like a load(), and read by Spark's tasks, which write the files themselves:
+records never go through the JVM. A round is as many tasks as keep all cores busy for a while; when it is done, it is
+committed (see export_manifest), so that an export that is stopped loses no more than a round.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from warmlog.errors import OffsetOutOfRange
+from warmlog.ranges.discover import Discovery
+from warmlog.ranges.offset_range import PartitionState
+from warmlog.ranges.read_settings import ReadSettings
+from warmlog.ranges.resolve import Loss
+from warmlog.spark.export_manifest import Commit, ExportedFile, ExportRefused, Manifest
+from warmlog.spark.plan import PlanLimits, Task, plan_tasks
+from warmlog.spark.planning import size_ranges
+from warmlog.spark.stream_ranges import advance, stream_ranges
+
+TASKS_A_CORE = 4
+"""How long a round is."""
+
+_log = logging.getLogger("warmlog.spark")
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """What is copied, and how."""
+
+    bootstrap: tuple[str, ...]
+    topic: str
+    path: Path
+    has_headers: bool = False
+    compression: str = "snappy"
+    fails_on_data_loss: bool = True
+    limits: PlanLimits = PlanLimits()  # noqa: RUF009 - frozen
+
+
+class Copied(NamedTuple):
+    """What one round has added."""
+
+    records: int
+    size_bytes: int
+    files: int
+
+
+def export_available(session: Any, manifest: Manifest, options: ExportOptions) -> Iterator[Copied]:
+    """Copies what is there and not copied yet, round by round. `manifest` is locked; `session` is Spark's.
+
+    ExportRefused where the path holds another topic, OffsetOutOfRange for data loss unless that is allowed.
+    """
+    with Discovery(options.bootstrap) as discovery:
+        states = discovery.states(discovery.topics([options.topic]))
+        start, losses = _resume(manifest, states, options)
+        available = advance(start, states, ()).available
+        ranges, lost = stream_ranges(start, available, {state.place: state for state in states})
+        _report([*losses, *lost], options)
+        tasks = plan_tasks(size_ranges(discovery, ranges, options.limits), options.limits)
+    positions = {state.partition: max(start.get(state.place, 0), state.earliest) for state in states}
+    round_tasks = max(1, session.sparkContext.defaultParallelism * TASKS_A_CORE)
+    words = tuple(map(str, [*losses, *lost]))
+    for first in range(0, len(tasks), round_tasks):
+        chosen = tasks[first : first + round_tasks]
+        files = _run(session, chosen, manifest.staging, options)
+        for task in chosen:
+            for planned in task:
+                positions[planned.partition] = planned.end
+        topic_id = states[0].topic_id.hex()
+        manifest.commit(Commit(options.topic, topic_id, dict(positions), tuple(files), words))
+        words = ()
+        yield Copied(sum(each.records for each in files), sum(each.size_bytes for each in files), len(files))
+
+
+def _resume(
+    manifest: Manifest, states: Sequence[PartitionState], options: ExportOptions
+) -> tuple[dict[tuple[str, int], int], list[Loss]]:
+    """Where each partition goes on; the earliest record there is, where the export begins."""
+    last = manifest.last
+    if last is None:
+        return {state.place: state.earliest for state in states}, []
+    if last.topic != options.topic:
+        raise ExportRefused(f"{options.path} holds topic {last.topic}: export {options.topic} to a path of its own")
+    if last.topic_id != states[0].topic_id.hex():
+        raise ExportRefused(
+            f"{options.path} holds an earlier topic {options.topic}, which was made anew since: export to another path"
+        )
+    start = {(options.topic, partition): offset for partition, offset in last.positions.items()}
+    behind = [state for state in states if start.get(state.place, 0) > state.latest]
+    if behind:
+        raise OffsetOutOfRange(
+            f"{options.topic}-{behind[0].partition} is copied up to {start[behind[0].place]} and {behind[0]}: the log "
+            "has lost its end, and what comes now would get offsets that are copied already; export to another path"
+        )
+    return start, []
+
+
+def _report(losses: Sequence[Loss], options: ExportOptions) -> None:
+    if losses and options.fails_on_data_loss:
+        raise OffsetOutOfRange(f"{losses[0]}; to go on without them, allow data loss")
+    for loss in losses:
+        _log.warning("%s; skipped, as data loss is allowed", loss)
+
+
+def _run(session: Any, tasks: Sequence[Task], staging: Path, options: ExportOptions) -> list[ExportedFile]:
+    """Runs one round on Spark; the files of the attempts that won."""
+    context = session.sparkContext
+    context.setJobDescription(f"warmlog export of {options.topic}")
+    copy = _task_of(staging, options)
+    found = context.parallelize(list(tasks), len(tasks)).map(copy).collect()
+    return [each for files in found for each in files]
+
+
+def _task_of(staging: Path, options: ExportOptions) -> Callable[[Task], list[ExportedFile]]:
+    """The function that Spark sends to its tasks."""
+    settings = ReadSettings(fails_on_data_loss=options.fails_on_data_loss, loss_remedy="allow data loss")
+    has_headers, compression = options.has_headers, options.compression
+
+    def copy(task: Task) -> list[ExportedFile]:
+        from warmlog.spark.export_files import export_ranges  # numpy and pyarrow: only where records are read
+
+        return export_ranges(task, staging, settings, has_headers=has_headers, compression=compression)
+
+    return copy

@@ -1,0 +1,175 @@
+"""What an export has copied: the directory `_warmlog` below its path, which Spark passes over when it reads the rest.
+
+::
+
+    _warmlog/lock                             held by the export that runs: a second one is refused
+    _warmlog/commits/00000000000000000007.json   one for each commit, numbered from 0; see Commit
+    _warmlog/staging/7/…                      files of the commit that is being made, where tasks write them
+    date=2026-11-21/part-….parquet            committed files
+
+A commit is the appearance of its JSON file, by a rename, after everything that it lists is on disk. Then its files move
+from staging to where readers see them. A crash before the rename leaves staged files that no commit lists: they are
+removed when the next export starts. One after it leaves files that are listed and not moved: they are moved then. So
+each record comes once, and a reader sees it at the latest after the next start.
+
+Everything here is a plain file of a file system that the driver and all executors share.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from warmlog.errors import ClientError
+
+DIRECTORY = "_warmlog"
+VERSION = 1
+
+
+class ExportRefused(ClientError):
+    """The export cannot go on where it is to write; the message says why."""
+
+
+@dataclass(frozen=True)
+class ExportedFile:
+    """One Parquet file: its path below the export's, and what is in it."""
+
+    path: str
+    records: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What is copied once this commit is there, and the files that it adds.
+
+    `positions` are the first offsets that are not copied, by partition. `topic_id` is hexadecimal.
+    """
+
+    topic: str
+    topic_id: str
+    positions: dict[int, int]
+    files: tuple[ExportedFile, ...] = ()
+    losses: tuple[str, ...] = ()
+    version: int = field(default=VERSION)
+
+    def to_json(self) -> str:
+        """The text of the commit's file."""
+        return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"
+
+    @classmethod
+    def of_json(cls, path: Path) -> Self:
+        """The commit in a file. ExportRefused when that cannot be."""
+        try:
+            document: dict[str, Any] = json.loads(path.read_text())
+            if document["version"] != VERSION:
+                raise ExportRefused(f"{path}: version {document['version']}, this warmlog knows {VERSION}")
+            return cls(
+                topic=document["topic"],
+                topic_id=document["topic_id"],
+                positions={int(partition): int(offset) for partition, offset in document["positions"].items()},
+                files=tuple(ExportedFile(**each) for each in document["files"]),
+                losses=tuple(document["losses"]),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ExportRefused(f"{path} is no commit of an export ({error!r}): restore it from a backup") from None
+
+
+class Manifest:
+    """The commits of one export. Only the one that holds the lock may change anything."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._directory = path / DIRECTORY
+        self._commits = self._directory / "commits"
+        self._staging = self._directory / "staging"
+        self._next_number = 0
+        self.last: Commit | None = None
+        """The newest commit; None before the first."""
+
+    @contextmanager
+    def locked(self) -> "Iterator[Manifest]":
+        """Holds the lock, and puts right what a crash has left. ExportRefused when another export holds it."""
+        self._commits.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = os.read(descriptor, 100).decode(errors="replace").strip()
+                raise ExportRefused(f"{self.path}: another export ({holder}) is writing there") from None
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"process {os.getpid()} on {os.uname().nodename}\n".encode())
+            self._recover()
+            yield self
+        finally:
+            os.close(descriptor)
+
+    @property
+    def staging(self) -> Path:
+        """Where tasks write the files of the next commit."""
+        return self._staging / str(self._next_number)
+
+    def commit(self, commit: Commit) -> None:
+        """Makes `commit` the newest; its files are below `staging`, and on disk. Returns when readers see them."""
+        for directory in sorted({(self.staging / each.path).parent for each in commit.files}):
+            _sync_directory(directory)
+        target = self._commit_path(self._next_number)
+        unfinished = target.with_suffix(".unfinished")
+        with unfinished.open("w") as file:
+            file.write(commit.to_json())
+            file.flush()
+            os.fsync(file.fileno())
+        if target.exists():
+            raise ExportRefused(f"{target} is there already: another export has written to {self.path}")
+        unfinished.rename(target)
+        _sync_directory(self._commits)
+        self._move(commit.files, self.staging)
+        self.last = commit
+        self._next_number += 1
+
+    def discard(self) -> None:
+        """Removes what is staged and not committed."""
+        if self._staging.exists():
+            shutil.rmtree(self._staging)
+
+    def _recover(self) -> None:
+        numbers = sorted(int(path.stem) for path in self._commits.glob("*.json"))
+        if numbers != list(range(len(numbers))):
+            raise ExportRefused(f"{self._commits}: commits are missing, there are {len(numbers)} up to {numbers[-1]}")
+        self._next_number = len(numbers)
+        if numbers:
+            self.last = Commit.of_json(self._commit_path(numbers[-1]))
+            self._move(self.last.files, self._staging / str(numbers[-1]))
+        self.discard()
+
+    def _move(self, files: Sequence[ExportedFile], staged: Path) -> None:
+        """Moves files from `staged` to where readers see them, those that are not there yet; all are on disk then."""
+        directories = set()
+        for each in files:
+            source, target = staged / each.path, self.path / each.path
+            if source.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                source.rename(target)
+            elif not target.exists():
+                raise ExportRefused(f"{target} is gone, though it was committed: restore it from a backup")
+            directories.add(target.parent)
+        for directory in sorted(directories):
+            _sync_directory(directory)
+        _sync_directory(self.path)
+
+    def _commit_path(self, number: int) -> Path:
+        return self._commits / f"{number:020}.json"
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,73 @@
+"""What one stream is to read, made of its options."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from warmlog.ranges.points import LATEST
+from warmlog.ranges.read_settings import ReadSettings
+from warmlog.ranges.resolve import Bounds
+from warmlog.spark.option_table import Use
+from warmlog.spark.options import parse_size_bytes, take_options
+from warmlog.spark.plan import PlanLimits
+from warmlog.spark.read_options import (
+    LOSS_REMEDY,
+    Retries,
+    TopicChoice,
+    plan_limits,
+    read_settings,
+    starting_points,
+    topic_choice,
+)
+
+
+@dataclass(frozen=True)
+class Admission:
+    """Bounds of a micro-batch; None where there is none."""
+
+    max_offsets: int | None = None
+    min_offsets: int | None = None
+    max_delay_ms: int = 15 * 60_000
+    """How long `min_offsets` may hold back what is there."""
+    max_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """The options of one stream, checked."""
+
+    bootstrap: tuple[str, ...]
+    topics: TopicChoice
+    bounds: Bounds
+    admission: Admission = Admission()
+    limits: PlanLimits = PlanLimits()  # noqa: RUF009 - frozen
+    reading: ReadSettings = ReadSettings()  # noqa: RUF009 - frozen
+    retries: Retries = Retries()  # noqa: RUF009 - frozen
+
+
+def parse_stream_options(given: Mapping[str, str], now_ms: int) -> StreamOptions:
+    """The options of a stream; relative times count from `now_ms`. A stream starts at the latest unless told otherwise.
+
+    InvalidConfig says in one line what is wrong with the first option that cannot be used.
+    """
+    options = take_options(given, Use.STREAM)
+    return StreamOptions(
+        bootstrap=options.addresses("bootstrap.servers"),
+        topics=topic_choice(options),
+        bounds=Bounds(
+            starting=starting_points(options, now_ms, default=LATEST),
+            ending=LATEST,
+            fails_on_data_loss=options.boolean("failOnDataLoss"),
+            fails_on_missing_time=options.one_of("startingOffsetsByTimestampStrategy", ("error", "latest")) == "error",
+            loss_remedy=LOSS_REMEDY,
+            missing_time_remedy="set startingOffsetsByTimestampStrategy to latest",
+        ),
+        admission=Admission(
+            max_offsets=options.number("maxOffsetsPerTrigger"),
+            min_offsets=options.number("minOffsetsPerTrigger"),
+            max_delay_ms=options.duration_ms("maxTriggerDelay"),
+            max_bytes=options.parsed("maxBytesPerTrigger", parse_size_bytes),
+        ),
+        limits=plan_limits(options),
+        reading=read_settings(options),
+        retries=Retries(options.count("fetchOffset.numRetries"), options.duration_ms("fetchOffset.retryIntervalMs")),
+    )

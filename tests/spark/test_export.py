@@ -1,0 +1,216 @@
+"""`warmlog spark-export` against a real broker: each record once, whatever happens in between."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from broker_process import BrokerProcess
+from spark.reading import read_back
+from spark.topics import Record, Stored, Topics
+from warmlog.errors import OffsetOutOfRange
+from warmlog.spark.export import Copied, ExportOptions, export_available
+from warmlog.spark.export_manifest import ExportRefused, Manifest
+from warmlog.spark.plan import PlanLimits
+
+pytestmark = [  # PySpark leaves sockets of its own to the garbage collector
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+DAY_MS = 86_400_000
+WAIT_S = 90.0
+
+
+def fill(topics: Topics, topic: str, partition: int, first: int, count: int) -> None:
+    """Numbers from `first` on, in batches of 50, two days mixed in each."""
+    for start in range(first, first + count, 50):
+        records = [
+            Record(b"k", b"%d" % number, number % 2 * DAY_MS + number, (("h", b"v"),))
+            for number in range(start, start + 50)
+        ]
+        topics.fill(topic, partition, records)
+
+
+def options_of(broker: BrokerProcess, topic: str, path: Path, **options: object) -> ExportOptions:
+    limits = PlanLimits(max_records=200)
+    return ExportOptions((broker.address,), topic, path, limits=limits, **options)  # type: ignore[arg-type]
+
+
+def export(spark: SparkSession, options: ExportOptions) -> list[Copied]:
+    with Manifest(options.path).locked() as manifest:
+        return list(export_available(spark, manifest, options))
+
+
+def exported(path: Path, *, has_headers: bool = False) -> list[Stored]:
+    """Every record that a reader finds, each in the directory of its day."""
+    found = []
+    for file in sorted(path.glob("date=*/*.parquet")):
+        day = file.parent.name.removeprefix("date=")
+        for row in pq.ParquetFile(file).read().to_pylist():
+            assert row["timestamp"].astimezone(UTC).date().isoformat() == day
+            headers = tuple((each["key"], each["value"]) for each in row.get("headers") or ())
+            at_ms = round((row["timestamp"] - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000)
+            place = (row["topic"], row["partition"], row["offset"], at_ms, row["timestampType"])
+            found.append(Stored(row["key"], row["value"], *place, headers))
+    return sorted(found, key=lambda record: (record.partition, record.offset))
+
+
+def without_headers(stored: Sequence[Stored]) -> list[Stored]:
+    return [record._replace(headers=()) for record in stored]
+
+
+def test_each_record_is_copied_once_over_any_number_of_runs(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path
+) -> None:
+    topics.create("copied", partitions=3)
+    fill(topics, "copied", 0, 0, 1_000)
+    fill(topics, "copied", 2, 1_000, 100)
+    options = options_of(broker, "copied", tmp_path / "out", has_headers=True)
+    assert sum(copied.records for copied in export(spark, options)) == 1_100
+    assert exported(options.path) == read_back(broker, "copied")
+    assert export(spark, options) == []
+    fill(topics, "copied", 1, 2_000, 50)
+    assert sum(copied.records for copied in export(spark, options)) == 50
+    assert exported(options.path) == read_back(broker, "copied")
+    frame = spark.read.parquet(str(options.path))
+    assert {str(row.date): row["count"] for row in frame.groupBy("date").count().collect()} == {
+        "1970-01-01": 575,
+        "1970-01-02": 575,
+    }
+
+
+def test_a_crash_before_or_after_the_commit_costs_nothing_and_repeats_nothing(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics.create("crashed")
+    fill(topics, "crashed", 0, 0, 300)
+    options = options_of(broker, "crashed", tmp_path)
+
+    class Crash(Exception):
+        pass
+
+    def crash(*_: object) -> None:
+        raise Crash
+
+    for method in ("commit", "_move"):  # nothing listed yet; listed, and not moved yet
+        with monkeypatch.context() as patched:
+            patched.setattr(Manifest, method, crash)
+            with pytest.raises(Crash):
+                export(spark, options)
+        assert list((tmp_path / "_warmlog" / "staging").rglob("*.parquet"))
+        assert exported(tmp_path) == []
+    assert export(spark, options) == [], "the second crash came after the commit"
+    assert exported(tmp_path) == without_headers(read_back(broker, "crashed"))
+    assert not list((tmp_path / "_warmlog").rglob("*.parquet"))
+
+
+def test_what_cannot_be_exported_is_refused_in_words(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path
+) -> None:
+    topics.create("one"), topics.create("other")
+    fill(topics, "one", 0, 0, 100)
+    options = options_of(broker, "one", tmp_path)
+    export(spark, options)
+    with (
+        Manifest(tmp_path).locked(),
+        pytest.raises(ExportRefused, match=r"another export \(process \d+ on .*\) is writ"),
+    ):
+        export(spark, options)
+    with pytest.raises(ExportRefused, match="holds topic one: export other to a path of its own"):
+        export(spark, options_of(broker, "other", tmp_path))
+    topics.delete("one"), topics.create("one")
+    with pytest.raises(ExportRefused, match="holds an earlier topic one, which was made anew since"):
+        export(spark, options)
+    (commit,) = (tmp_path / "_warmlog" / "commits").iterdir()
+    commit.write_text("{")
+    with pytest.raises(ExportRefused, match=r"0.json is no commit of an export"):
+        export(spark, options)
+
+
+def test_records_that_retention_took_are_an_error_or_passed_over(spark: SparkSession, tmp_path: Path) -> None:
+    settings = {"segment_bytes": "2000", "retention_bytes": "6000"}
+    with BrokerProcess(tmp_path / "broker", log_retention_check_interval_ms=100) as broker:
+        with Topics(broker.host, broker.port) as topics:
+            topics.create("trimmed", **settings)
+            fill(topics, "trimmed", 0, 0, 50)
+            path = tmp_path / "out"
+            export(spark, options_of(broker, "trimmed", path))
+            fill(topics, "trimmed", 0, 50, 2_000)
+        deadline = time.monotonic() + WAIT_S
+        while (kept := read_kept(broker, "trimmed"))[0] <= 50:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        with pytest.raises(OffsetOutOfRange, match=r"trimmed-0 offsets 50 to .*gone"):
+            export(spark, options_of(broker, "trimmed", path))
+        export(spark, options_of(broker, "trimmed", path, fails_on_data_loss=False))
+        offsets = [record.offset for record in exported(path)]
+        assert offsets == [*range(50), *range(offsets[50], 2_050)]
+        assert offsets[50] >= kept[0]
+
+
+def read_kept(broker: BrokerProcess, topic: str) -> tuple[int, int]:
+    from warmlog.blocking import BlockingCluster
+    from warmlog_protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+
+    with BlockingCluster(broker.address) as cluster:
+        earliest = cluster.list_offsets({(topic, 0): EARLIEST_TIMESTAMP})[topic, 0].offset
+        return earliest, cluster.list_offsets({(topic, 0): LATEST_TIMESTAMP})[topic, 0].offset
+
+
+def command(broker: BrokerProcess, topic: str, path: Path, *arguments: str) -> list[str]:
+    given = [sys.executable, "-m", "warmlog", "spark-export", topic, str(path), "--broker", broker.address]
+    return [*given, "--master", "local[2]", *arguments]
+
+
+def test_a_misuse_is_told_before_spark_starts(broker: BrokerProcess, tmp_path: Path) -> None:
+    for arguments, message in ((["--task-bytes", "much"], "--task-bytes"), (["--compression", "zip"], "--compression")):
+        done = subprocess.run(command(broker, "t", tmp_path, *arguments), capture_output=True, text=True)
+        assert done.returncode == 2
+        assert message in done.stderr
+    done = subprocess.run(
+        [sys.executable, "-m", "warmlog", "spark-export", "t", "s3://bucket/out"], capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert "is on s3: only a path of a file system can be written" in " ".join(done.stderr.split())
+
+
+@pytest.mark.slow
+def test_the_command_copies_follows_and_can_be_killed_at_any_time(
+    broker: BrokerProcess, topics: Topics, tmp_path: Path
+) -> None:
+    topics.create("followed", partitions=2)
+    fill(topics, "followed", 0, 0, 2_000)
+    path = tmp_path / "out"
+    environment = {**os.environ, "PYSPARK_PYTHON": Path(sys.executable).name}
+    for round_number in range(3):
+        following = subprocess.Popen(
+            command(broker, "followed", path, "--follow", "--interval", "0.2"),
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+        )
+        commits = path / "_warmlog" / "commits"
+        before = len(list(commits.glob("*.json"))) if commits.exists() else 0
+        deadline = time.monotonic() + WAIT_S
+        while not commits.exists() or len(list(commits.glob("*.json"))) < before + 1 + (round_number > 0):
+            assert following.poll() is None
+            assert time.monotonic() < deadline
+            fill(topics, "followed", 1, 10_000 + time.monotonic_ns() % 1_000 * 50, 50)
+            time.sleep(0.1)
+        os.killpg(following.pid, signal.SIGKILL)
+        following.wait()
+    done = subprocess.run(command(broker, "followed", path, "--json"), capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["topic"] == "followed"
+    assert exported(path) == without_headers(read_back(broker, "followed"))

@@ -1,0 +1,230 @@
+"""`spark.readStream.format("warmlog")` in a real session, against a real broker: each record exactly once, counted.
+
+The sink is Parquet, which Spark commits together with the micro-batch.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from broker_process import BrokerProcess
+from spark.topics import Record, Topics
+
+pytestmark = [  # PySpark leaves sockets of its own to the garbage collector
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+WAIT_S = 90.0
+
+
+def fill(topics: Topics, topic: str, partition: int, first: int, count: int) -> None:
+    """Numbers from `first` on, in batches of 50."""
+    for start in range(first, first + count, 50):
+        stop = min(start + 50, first + count)
+        topics.fill(topic, partition, [Record(None, b"%d" % number) for number in range(start, stop)])
+
+
+def start(
+    spark: SparkSession, broker: BrokerProcess, directory: Path, *, available_now: bool = True, **options: Any
+) -> StreamingQuery:
+    given = {"startingOffsets": "earliest", "fetchOffset.retryIntervalMs": "100", **options}
+    reader = spark.readStream.format("warmlog").option("bootstrap.servers", broker.address).options(**given)
+    values = reader.load().selectExpr("cast(cast(value as string) as long) as number", "partition", "offset")
+    writer = values.writeStream.format("parquet").option("checkpointLocation", str(directory / "checkpoint"))
+    trigger: dict[str, Any] = {"availableNow": True} if available_now else {"processingTime": "100 milliseconds"}
+    return writer.option("path", str(directory / "data")).trigger(**trigger).start()
+
+
+def run(spark: SparkSession, broker: BrokerProcess, directory: Path, **options: Any) -> list[int]:
+    """Everything that is there now is read; how many rows each micro-batch had."""
+    query = start(spark, broker, directory, **options)
+    assert query.awaitTermination(WAIT_S)
+    return [progress.numInputRows for progress in query.recentProgress if progress.numInputRows]
+
+
+def found(spark: SparkSession, directory: Path) -> Counter[int]:
+    return Counter(row.number for row in spark.read.parquet(str(directory / "data")).collect())
+
+
+def wait_until(is_done: Callable[[], bool], query: StreamingQuery) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not is_done():
+        assert query.exception() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def logged_offsets(directory: Path, batch: int) -> str:
+    """What the checkpoint has of our source."""
+    return (directory / "checkpoint" / "offsets" / str(batch)).read_text().splitlines()[2]
+
+
+def once(*ranges: range) -> Counter[int]:
+    return Counter(number for numbers in ranges for number in numbers)
+
+
+def test_micro_batches_are_bounded_come_to_the_end_and_go_on_after_a_restart(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path
+) -> None:
+    topics.create("bounded", partitions=11)
+    fill(topics, "bounded", 0, 0, 900)
+    fill(topics, "bounded", 10, 900, 100)
+    rows = run(spark, broker, tmp_path, subscribe="bounded", maxOffsetsPerTrigger="400")
+    assert rows == [400, 400, 200]
+    assert found(spark, tmp_path) == once(range(1_000))
+    first = json.loads(logged_offsets(tmp_path, 0))["bounded"]
+    assert list(first) == [str(number) for number in range(11)]
+    assert (first["0"], first["10"]) == (360, 40)
+
+    assert run(spark, broker, tmp_path, subscribe="bounded") == [], "nothing is new"
+    fill(topics, "bounded", 0, 1_000, 60)
+    assert run(spark, broker, tmp_path, subscribe="bounded") == [60]
+    assert found(spark, tmp_path) == once(range(1_060))
+
+
+def test_bytes_a_micro_batch_are_bounded(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path
+) -> None:
+    topics.create("heavy")
+    for first in range(0, 2_000, 100):
+        topics.fill("heavy", 0, [Record(None, b"%02000d" % number) for number in range(first, first + 100)])
+    rows = run(spark, broker, tmp_path, subscribe="heavy", maxBytesPerTrigger="1m")
+    assert len(rows) >= 4
+    assert max(rows) <= 600
+    assert found(spark, tmp_path) == once(range(2_000))
+
+
+def test_partitions_and_topics_that_come_while_it_runs_are_read_from_their_first_record(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path
+) -> None:
+    topics.create("grow-a")
+    fill(topics, "grow-a", 0, 0, 100)
+    query = start(spark, broker, tmp_path, available_now=False, subscribePattern="grow-.*")
+    try:
+        wait_until((tmp_path / "checkpoint" / "commits" / "0").exists, query)
+        topics.create("grow-b", partitions=2)
+        fill(topics, "grow-b", 0, 100, 50)
+        fill(topics, "grow-b", 1, 150, 50)
+        wait_until(lambda: found(spark, tmp_path).total() >= 200, query)
+    finally:
+        query.stop()
+    assert found(spark, tmp_path) == once(range(200))
+
+
+def test_a_micro_batch_whose_commit_is_lost_is_run_again_with_the_same_records(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path
+) -> None:
+    topics.create("replayed", partitions=2)
+    fill(topics, "replayed", 0, 0, 300)
+    run(spark, broker, tmp_path, subscribe="replayed", maxOffsetsPerTrigger="200")
+    assert logged_offsets(tmp_path, 1) == '{"replayed":{"0":300,"1":0}}'.replace(":", ": ").replace(",", ", ")
+    for path in (tmp_path / "checkpoint" / "commits").glob("*1*"):
+        path.unlink()
+    fill(topics, "replayed", 1, 300, 100)
+    run(spark, broker, tmp_path, subscribe="replayed")
+    assert found(spark, tmp_path) == once(range(400))
+
+
+def test_the_broker_may_be_killed_and_started_again_meanwhile(spark: SparkSession, tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "broker") as broker:
+        with Topics(broker.host, broker.port) as topics:
+            topics.create("shaken")
+            fill(topics, "shaken", 0, 0, 200)
+        query = start(
+            spark, broker, tmp_path, available_now=False, subscribe="shaken", **{"fetchOffset.numRetries": "100"}
+        )
+        try:
+            wait_until((tmp_path / "checkpoint" / "commits" / "0").exists, query)
+            broker.kill()
+            broker.start()
+            with Topics(broker.host, broker.port) as topics:
+                fill(topics, "shaken", 0, 200, 100)
+            wait_until(lambda: found(spark, tmp_path).total() >= 300, query)
+        finally:
+            query.stop()
+        assert found(spark, tmp_path) == once(range(300))
+
+
+def test_a_topic_made_anew_is_an_error_or_read_from_its_first_record(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path
+) -> None:
+    topics.create("phoenix")
+    fill(topics, "phoenix", 0, 0, 200)
+    run(spark, broker, tmp_path, subscribe="phoenix")
+    topics.delete("phoenix")
+    topics.create("phoenix")
+    fill(topics, "phoenix", 0, 200, 100)
+    query = start(spark, broker, tmp_path, subscribe="phoenix")
+    with pytest.raises(PySparkException, match=r"phoenix-0 .*the topic was made anew, or lost its end"):
+        query.awaitTermination(WAIT_S)
+    run(spark, broker, tmp_path, subscribe="phoenix", failOnDataLoss="false")
+    assert found(spark, tmp_path) == once(range(300))
+
+
+def test_what_a_stream_cannot_do_is_refused_in_words(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path
+) -> None:
+    topics.create("words")
+    for options, message in (
+        ({"endingOffsets": "latest"}, "option endingOffsets is for a batch, not for a stream"),
+        ({"maxOffsetPerTrigger": "5"}, "has no option maxoffsetpertrigger: did you mean maxOffsetsPerTrigger?"),
+        ({"maxTriggerDelay": "soon"}, "option maxTriggerDelay is 'soon'"),
+    ):
+        with pytest.raises(PySparkException) as caught:
+            start(spark, broker, tmp_path, subscribe="words", **options).awaitTermination(WAIT_S)
+        assert message in str(caught.value)
+
+
+DRIVER = """
+import sys
+from pyspark.sql import SparkSession
+
+broker, directory = sys.argv[1:]
+session = SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false").getOrCreate()
+reader = session.readStream.format("warmlog").option("bootstrap.servers", broker).option("subscribe", "killed-driver")
+stream = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "100").load()
+values = stream.selectExpr("cast(cast(value as string) as long) as number")
+query = values.writeStream.format("parquet").option("checkpointLocation", directory + "/checkpoint")
+query.option("path", directory + "/data").trigger(processingTime="0 seconds").start().awaitTermination()
+"""
+
+
+@pytest.mark.slow
+def test_after_kill_9_of_the_driver_every_record_is_there_once(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path
+) -> None:
+    topics.create("killed-driver", partitions=2)
+    fill(topics, "killed-driver", 0, 0, 3_000)
+    fill(topics, "killed-driver", 1, 3_000, 3_000)
+    for _ in range(2):
+        commits = tmp_path / "checkpoint" / "commits"
+        before = len(list(commits.glob("[0-9]*"))) if commits.exists() else 0
+        driver = subprocess.Popen(
+            [sys.executable, "-c", DRIVER, broker.address, str(tmp_path)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env={**os.environ, "PYSPARK_PYTHON": Path(sys.executable).name},
+        )
+        deadline = time.monotonic() + WAIT_S
+        while not commits.exists() or len(list(commits.glob("[0-9]*"))) < before + 3:
+            assert driver.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        os.killpg(driver.pid, signal.SIGKILL)  # the driver, its JVM and its workers
+        driver.wait()
+    run(spark, broker, tmp_path, subscribe="killed-driver")
+    assert found(spark, tmp_path) == once(range(6_000))

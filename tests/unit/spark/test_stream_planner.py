@@ -1,0 +1,221 @@
+"""How far each micro-batch of a stream goes, and what it reads, against a broker that is a list."""
+
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from warmlog.errors import BrokerUnavailable, OffsetOutOfRange
+from warmlog.ranges.discover import Discovery
+from warmlog.ranges.offset_range import OffsetRange, PartitionState, TopicPartition
+from warmlog.spark.stream_options import Admission, parse_stream_options
+from warmlog.spark.stream_planner import StreamPlanner
+from warmlog_protocol.messages import FoundSplit
+
+RECORD_BYTES = 100
+BATCH_RECORDS = 50
+
+
+class FakeDiscovery:
+    """Partitions of topic t: [earliest, latest), under one topic id; batches of 50 records of 100 bytes."""
+
+    def __init__(self, **partitions: tuple[int, int]) -> None:
+        self.logs = {int(name[1:]): bounds for name, bounds in partitions.items()}
+        self.topic_id = b"first"
+        self.failures = 0
+        self.splits_asked: list[OffsetRange] = []
+
+    def topics(self, names: Sequence[str]) -> dict[str, Any]:
+        return dict.fromkeys(names, SimpleNamespace(partitions=list(self.logs)))
+
+    def states(self, topics: Mapping[str, Any], includes: Any) -> list[PartitionState]:
+        if self.failures:
+            self.failures -= 1
+            raise BrokerUnavailable("gone for a moment")
+        return [
+            PartitionState("t", number, self.topic_id, "b:1", earliest, latest)
+            for number, (earliest, latest) in self.logs.items()
+        ]
+
+    def offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(times, 15)
+
+    def splits(self, ranges: Sequence[OffsetRange], target_bytes: int, **_: Any) -> list[list[FoundSplit]]:
+        self.splits_asked += ranges
+        step = max(1, target_bytes // (RECORD_BYTES * BATCH_RECORDS)) * BATCH_RECORDS
+        found = []
+        for planned in ranges:
+            borders = [*range(planned.start + step, planned.end, step), planned.end]
+            begins = [planned.start, *borders[:-1]]
+            found.append(
+                [FoundSplit(end, (end - begin) * RECORD_BYTES) for begin, end in zip(begins, borders, strict=True)]
+            )
+        return found
+
+
+def planner_of(broker: FakeDiscovery, *, now: list[float] | None = None, **options: str) -> StreamPlanner:
+    given = {"bootstrap.servers": "b:1", "subscribe": "t", "fetchOffset.retryIntervalMs": "1", **options}
+    times = now or [0.0]
+    return StreamPlanner(parse_stream_options(given, 0), lambda: times[0], cast("Discovery", broker))
+
+
+def offsets(*numbers: int) -> dict[TopicPartition, int]:
+    return {("t", partition): offset for partition, offset in enumerate(numbers)}
+
+
+def read_by(
+    planner: StreamPlanner, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
+) -> list[str]:
+    return [str(planned) for task in planner.tasks(start, end) for planned in task]
+
+
+@pytest.mark.parametrize(
+    ("options", "start"),
+    [
+        ({}, (100, 20)),
+        ({"startingOffsets": "earliest"}, (10, 0)),
+        ({"startingOffsets": "-7"}, (93, 13)),
+        ({"startingOffsets": '{"t": {"0": 55, "1": -1}}'}, (55, 20)),
+        ({"startingTimestamp": "1000"}, (15, 15)),
+    ],
+)
+def test_a_stream_starts_at_the_latest_or_where_it_is_told_and_decides_that_once(
+    options: dict[str, str], start: tuple[int, int]
+) -> None:
+    broker = FakeDiscovery(p0=(10, 100), p1=(0, 20))
+    planner = planner_of(broker, **options)
+    assert planner.initial() == offsets(*start)
+    broker.logs[0] = (10, 500)
+    assert planner.initial() == offsets(*start)
+
+
+def test_a_micro_batch_reads_what_lies_between_its_offsets_also_when_it_is_run_again() -> None:
+    broker = FakeDiscovery(p0=(0, 100), p1=(0, 20))
+    planner = planner_of(broker)
+    end = planner.next_end(offsets(50, 20), Admission())
+    assert end == offsets(100, 20)
+    assert read_by(planner, offsets(50, 20), end) == ["t-0 offsets 50 to 100"]
+    assert read_by(planner, end, end) == []
+    assert planner.next_end(end, Admission()) == end
+    again = planner_of(FakeDiscovery(p0=(0, 900), p1=(0, 900)))
+    assert read_by(again, offsets(50, 20), end) == ["t-0 offsets 50 to 100"]
+    assert planner.latest() == offsets(100, 20)
+
+
+def test_a_new_partition_is_read_from_its_first_record() -> None:
+    broker = FakeDiscovery(p0=(0, 10))
+    planner = planner_of(broker)
+    assert planner.next_end(offsets(10), Admission()) == offsets(10)
+    broker.logs[1] = (0, 5)
+    end = planner.next_end(offsets(10), Admission())
+    assert end == offsets(10, 5)
+    assert read_by(planner, offsets(10), end) == ["t-1 offsets 0 to 5"]
+
+
+def test_offsets_are_bounded_and_shared() -> None:
+    planner = planner_of(FakeDiscovery(p0=(0, 900), p1=(0, 100)))
+    assert planner.next_end(offsets(0, 0), Admission(max_offsets=100)) == offsets(90, 10)
+
+
+def test_bytes_are_bounded_at_the_borders_of_batches_and_asked_for_no_further_than_needed() -> None:
+    broker = FakeDiscovery(p0=(0, 10_000_000), p1=(0, 1_000))
+    planner = planner_of(broker)
+    end = planner.next_end(offsets(0, 0), Admission(max_bytes=10_000_000))
+    taken_bytes = sum(end.values()) * RECORD_BYTES
+    assert 5_000_000 < taken_bytes <= 10_100_000
+    assert all(offset % BATCH_RECORDS == 0 for offset in end.values())
+    assert max(planned.end for planned in broker.splits_asked) < 10_000_000
+
+
+def test_little_is_held_back_until_it_is_enough_or_has_waited_for_long_enough() -> None:
+    broker = FakeDiscovery(p0=(0, 5))
+    now = [0.0]
+    planner = planner_of(broker, now=now)
+    admission = Admission(min_offsets=10, max_delay_ms=1_000)
+    assert planner.next_end(offsets(0), admission) == offsets(5), "the first never waits"
+    broker.logs[0] = (0, 9)
+    assert planner.next_end(offsets(5), admission) == offsets(5)
+    now[0] = 1_000.0
+    assert planner.next_end(offsets(5), admission) == offsets(9)
+    broker.logs[0] = (0, 18)
+    assert planner.next_end(offsets(9), admission) == offsets(9)
+    broker.logs[0] = (0, 19)
+    assert planner.next_end(offsets(9), admission) == offsets(19)
+
+
+def test_with_a_target_nothing_that_comes_later_is_read_and_the_end_is_reached() -> None:
+    broker = FakeDiscovery(p0=(0, 100))
+    planner = planner_of(broker)
+    planner.set_target()
+    broker.logs = {0: (0, 500), 1: (0, 7)}
+    position = offsets(0)
+    ends = []
+    while (end := planner.next_end(position, Admission(max_offsets=40, min_offsets=1_000))) != position:
+        ends.append(end)
+        position = end
+    assert ends == [offsets(40), offsets(80), offsets(100)]
+    assert planner.next_end(offsets(300), Admission()) == offsets(300), "further than the target already"
+
+
+def test_a_broker_that_is_gone_for_a_moment_is_asked_again() -> None:
+    broker = FakeDiscovery(p0=(0, 10))
+    broker.failures = 2
+    planner = planner_of(broker)
+    assert planner.next_end(offsets(0), Admission()) == offsets(10)
+    broker.failures = 100
+    with pytest.raises(BrokerUnavailable):
+        planner.next_end(offsets(0), Admission())
+
+
+# --- data loss ------------------------------------------------------------------------------------------------------
+
+
+def test_records_that_are_gone_are_an_error_or_skipped() -> None:
+    broker = FakeDiscovery(p0=(30, 100))
+    planner = planner_of(broker)
+    with pytest.raises(OffsetOutOfRange, match=r"t-0 offsets 20 to 30: gone: .*set failOnDataLoss to false"):
+        planner.tasks(offsets(20), offsets(100))
+    lenient = planner_of(broker, failOnDataLoss="false")
+    assert read_by(lenient, offsets(20), offsets(100)) == ["t-0 offsets 30 to 100"]
+    assert read_by(lenient, offsets(10), offsets(20)) == []
+
+
+def test_a_new_partition_that_has_lost_records_already_is_an_error() -> None:
+    planner = planner_of(FakeDiscovery(p0=(0, 10), p1=(5, 10)))
+    with pytest.raises(OffsetOutOfRange, match="t-1 offsets 0 to 5: gone"):
+        planner.tasks(offsets(10), offsets(10, 10))
+
+
+def test_a_partition_that_is_gone_is_an_error_or_left_out() -> None:
+    broker = FakeDiscovery(p0=(0, 10))
+    with pytest.raises(OffsetOutOfRange, match="t-1 offsets 7 to 7: the partition is gone"):
+        planner_of(broker).next_end(offsets(10, 7), Admission())
+    lenient = planner_of(broker, failOnDataLoss="false")
+    assert lenient.next_end(offsets(10, 7), Admission()) == offsets(10)
+    assert read_by(lenient, offsets(10, 7), offsets(10, 9)) == []
+
+
+def test_a_topic_made_anew_is_an_error_or_read_from_its_first_record() -> None:
+    for new_latest in (5, 500):
+        broker = FakeDiscovery(p0=(0, 100))
+        strict, lenient = planner_of(broker), planner_of(broker, failOnDataLoss="false")
+        for planner in (strict, lenient):
+            assert planner.next_end(offsets(100), Admission()) == offsets(100)
+        broker.logs[0], broker.topic_id = (0, new_latest), b"second"
+        with pytest.raises(OffsetOutOfRange, match=r"t-0 .*the topic was made anew, or lost its end"):
+            strict.next_end(offsets(100), Admission())
+        end = lenient.next_end(offsets(100), Admission())
+        assert (end, read_by(lenient, offsets(100), end)) == (offsets(0), [])
+        following = lenient.next_end(end, Admission())
+        assert following == offsets(new_latest)
+        assert read_by(lenient, end, following) == [f"t-0 offsets 0 to {new_latest}"]
+
+
+def test_a_topic_made_anew_while_the_stream_was_down_is_noticed_when_it_is_shorter() -> None:
+    broker = FakeDiscovery(p0=(0, 5))
+    with pytest.raises(OffsetOutOfRange, match=r"after this stream had read to 100"):
+        planner_of(broker).next_end(offsets(100), Admission())
+    lenient = planner_of(broker, failOnDataLoss="false")
+    end = lenient.next_end(offsets(100), Admission())
+    assert read_by(lenient, offsets(100), end) == ["t-0 offsets 0 to 5"]
