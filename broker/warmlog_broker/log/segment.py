@@ -315,6 +315,10 @@ class LogSegment:
         """The last offset + 1, from the last index entry on; the base offset of an empty segment."""
         return self._lookup.next_offset()
 
+    def end_before(self, offset: int) -> int:
+        """Where the last batch that ends at `offset` or before it ends (exclusive); the base offset when none does."""
+        return self._lookup.end_before(offset)
+
     # Times
 
     @property

@@ -66,6 +66,21 @@ class SegmentLookup:
             next_offset = header.next_offset
         return next_offset
 
+    def end_before(self, offset: int) -> int:
+        """Where the last batch that ends at `offset` or before it ends (exclusive); the base offset when none does.
+
+        DamagedLog when that cannot be told.
+        """
+        found = self.find_batch(offset)
+        position = self._records.size_bytes if found is None else found.position
+        end_offset = self._base_offset
+        if position:
+            index = self._indexes.for_offsets()
+            start = 0 if index is None else index.lookup(offset - 1).position
+            for header, _ in self._records.batches(start, position):
+                end_offset = header.next_offset
+        return end_offset
+
     def find_time(self, timestamp_ms: int, starting_offset: int) -> TimestampAndOffset | None:
         """The first record from `starting_offset` on with `timestamp_ms` or a later one; None when there is none."""
         entry = self._time_entry(timestamp_ms)

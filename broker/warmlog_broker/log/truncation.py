@@ -14,8 +14,9 @@ The order of things, so that a crash at any moment leaves a log that opens as it
 
 A disk that refuses in steps 3 to 5 takes the log offline; the next start finishes.
 
-A batch goes as a whole. Where the offset lies within one, the log ends where that batch began (Kafka lets it end at the
-offset, and leaves a hole), so that a follower fetches the whole batch again.
+A batch goes as a whole, and the log ends where the last one that stays ends, or where its last segment begins. So where
+the offset lies within a batch, the log ends before that (Kafka lets it end at the offset, and leaves a hole), and a
+follower fetches the whole batch again.
 
 Readers: slices of a segment that was taken out stay readable. A slice that reaches behind the cut of a file raises
 DamagedLog when it is read, also after other batches have been appended there, or its connection is closed.
@@ -67,8 +68,7 @@ class LogTruncation:
         if segment is None:
             self.start_anew_at(offset, now_ms)
             return True
-        found = segment.translate_offset(offset)
-        end_offset = offset if found is None else min(offset, found.base_offset)
+        end_offset = segment.end_before(offset)
         self._begin(Truncation(end_offset, min(end_offset, self._bounds.log_start_offset)))
         try:
             for later in reversed(local.segments.higher_segments(segment.base_offset)):

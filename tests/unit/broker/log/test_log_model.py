@@ -8,6 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from unit.broker.log.log_files import batch_of
 from unit.broker.log.log_room import QUICK, TINY, LogRoom, read_values
 from warmlog_broker.log.config import UNLIMITED, LogConfig
 from warmlog_broker.log.directory import StoredState
@@ -24,7 +25,7 @@ CONFIGS = [
 
 
 class LogMachine(RuleBasedStateMachine):
-    """`records` is what the log must hold from offset 0 on; `boundaries` are where batches begin and end.
+    """`records` is what the log must hold from offset 0 on, None where there is a gap; `boundaries` are batches' ends.
 
     `flushed` is the recovery point, `committed` the high watermark. `checkpoint` is what the data directory's files
     say of the log, which may be from long ago; a crash finds them as they are.
@@ -33,10 +34,10 @@ class LogMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.temporary = TemporaryDirectory(dir=QUICK)
-        self.records: list[bytes] = []
+        self.records: list[bytes | None] = []
         self.boundaries: list[int] = [0]
-        self.times_ms: list[int] = []
-        self.epochs: list[int] = []
+        self.times_ms: list[int | None] = []
+        self.epochs: list[int | None] = []
         self.sent: list[tuple[int, int]] = []
         self.start = 0
         self.flushed = self.committed = 0
@@ -60,6 +61,31 @@ class LogMachine(RuleBasedStateMachine):
         self.boundaries.append(len(self.records))
         self.times_ms.extend([self.room.now_ms] * len(values))
         self.epochs.extend([self.room.leader_epoch] * len(values))
+
+    def leave_out(self, count: int) -> None:
+        """A gap."""
+        self.records.extend([None] * count)
+        self.times_ms.extend([None] * count)
+        self.epochs.extend([None] * count)
+
+    @rule(batches=st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0, 0, 0, 1, 5])), max_size=4))
+    def append_as_follower(self, batches: list[tuple[int, int]]) -> None:
+        """Batches of so many records with gaps before some of them, in one buffer that ends with a piece of another."""
+        parts = []
+        for count, gap in batches:
+            values = self.values(count + 1)
+            self.leave_out(gap)
+            parts.append(
+                batch_of(
+                    [value.decode() for value in values],
+                    offset=len(self.records),
+                    timestamps_ms=self.room.now_ms,
+                    leader_epoch=self.room.leader_epoch,
+                )
+            )
+            self.appended(values)
+        info = self.room.log.append_as_follower(b"".join(parts) + bytes(20), now_ms=self.room.now_ms)
+        assert info.last_offset == len(self.records) - 1
 
     def cut(self, end: int) -> None:
         """What lies at `end` and after it was never there."""
@@ -165,11 +191,12 @@ class LogMachine(RuleBasedStateMachine):
         """To some offset between the start and a little behind the end; the batch that holds it goes as a whole."""
         log = self.room.log
         offset = int(part * (len(self.records) + 1))
-        first = log._local.segments.base_offsets[0]
+        bases = [base for base in log._local.segments.base_offsets if base <= offset]
         is_cut = log.truncate_to(offset, self.room.now_ms)
         assert is_cut == (offset < len(self.records))
         if is_cut:
-            self.truncated(offset if offset < first else max(b for b in self.boundaries if b <= offset))
+            ends = [end for end in self.boundaries if end <= offset]
+            self.truncated(max(bases[-1], *ends) if bases else offset)
 
     def truncated(self, end: int) -> None:
         self.cut(end)
@@ -182,10 +209,7 @@ class LogMachine(RuleBasedStateMachine):
     def begin_anew(self, offset: int) -> None:
         self.room.log.truncate_fully_and_start_at(offset, self.room.now_ms)
         self.cut(offset)
-        missing = offset - len(self.records)
-        self.records.extend([b"never there"] * missing)
-        self.times_ms.extend([-1] * missing)
-        self.epochs.extend([-1] * missing)
+        self.leave_out(offset - len(self.records))
         self.boundaries, self.sent = [offset], []
         self.start = self.flushed = self.committed = offset
 
@@ -232,7 +256,8 @@ class LogMachine(RuleBasedStateMachine):
         self.room.set_config(retention_ms=UNLIMITED)
         start = self.room.log.log_start_offset
         assert self.start <= start <= self.flushed
-        assert all(self.room.now_ms - time_ms > retention_ms for time_ms in self.times_ms[self.start : start])
+        given_up = [time_ms for time_ms in self.times_ms[self.start : start] if time_ms is not None]
+        assert all(self.room.now_ms - time_ms > retention_ms for time_ms in given_up)
         self.start = start
 
     @rule(retention_bytes=st.integers(0, 3000))
@@ -247,9 +272,12 @@ class LogMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def read_somewhere(self, data: st.DataObject) -> None:
         offset = data.draw(st.integers(self.start, len(self.records)))
-        assert read_values(self.room.log, offset) == self.records[offset:]
+        assert read_values(self.room.log, offset) == self.there(offset, len(self.records))
         committed = read_values(self.room.log, offset, bound="high_watermark")
-        assert committed == self.records[offset : self.committed]
+        assert committed == self.there(offset, self.committed)
+
+    def there(self, first: int, end: int) -> list[bytes]:
+        return [value for value in self.records[first:end] if value is not None]
 
     @precondition(lambda self: self.start)
     @rule()
@@ -262,10 +290,11 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def look_up_a_time(self, data: st.DataObject) -> None:
-        times = self.times_ms[self.start :]
-        wanted = data.draw(st.sampled_from([*times, self.room.now_ms + 1])) - data.draw(st.integers(0, 3))
+        times = [(n, t) for n, t in enumerate(self.times_ms) if n >= self.start and t is not None]
+        some_time = data.draw(st.sampled_from([*(time_ms for _, time_ms in times), self.room.now_ms + 1]))
+        wanted = some_time - data.draw(st.integers(0, 3))
         found = self.room.log.offset_for_timestamp(wanted)
-        expected = next((self.start + n for n, time_ms in enumerate(times) if time_ms >= wanted), None)
+        expected = next((offset for offset, time_ms in times if time_ms >= wanted), None)
         assert (found.offset if found else None) == expected
 
     @invariant()
@@ -279,7 +308,7 @@ class LogMachine(RuleBasedStateMachine):
         assert log.high_watermark == max(self.committed, self.start)
         assert self.start <= log.high_watermark <= len(self.records)
         for offset in range(self.start, len(self.records)):
-            assert log.epochs.epoch_at(offset) == self.epochs[offset]
+            assert self.epochs[offset] in (None, log.epochs.epoch_at(offset))
 
 
 LogMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
