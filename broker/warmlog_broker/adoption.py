@@ -143,13 +143,7 @@ def plan_adoption(
         for path in (*kafka_paths, data_dir):
             if path.exists():
                 stack.enter_context(shared_lock(path))
-        adoption = _plan(kafka_paths, data_dir, options, _state_of(data_dir))
-        if not options.must_recover:  # a log that was not closed is judged after its copy was recovered
-            for topic in adoption.topics:
-                for source in topic.sources.values():
-                    check_partition(source)
-                    on_checked(source.key.directory_name)
-        return adoption
+        return _checked_plan(kafka_paths, data_dir, options, on_checked)
 
 
 def adopt(
@@ -165,7 +159,8 @@ def adopt(
     with ExitStack() as stack:
         for path in kafka_paths:
             stack.enter_context(shared_lock(path))
-        plan_adoption(kafka_paths, data_dir, options, on_checked=on_checked)
+        with shared_lock(data_dir):
+            _checked_plan(kafka_paths, data_dir, options, on_checked)
         stack.callback(DataDirectory.lock(data_dir).close)
         metadata_log, _ = MetadataLog.open(data_dir)
         metadata_log.close()
@@ -178,6 +173,20 @@ def adopt(
 
 
 # Checking
+
+
+def _checked_plan(
+    kafka_paths: Sequence[Path], data_dir: Path, options: AdoptionOptions, on_checked: Callable[[str], None]
+) -> Adoption:
+    """What there is to do, after every batch was checked where it lies."""
+    adoption = _plan(kafka_paths, data_dir, options, _state_of(data_dir))
+    if options.must_recover:
+        return adoption  # a log that was not closed is judged after its copy was recovered
+    for topic in adoption.topics:
+        for source in topic.sources.values():
+            check_partition(source)
+            on_checked(source.key.directory_name)
+    return adoption
 
 
 def _plan(kafka_paths: Sequence[Path], data_dir: Path, options: AdoptionOptions, state: MetadataState) -> Adoption:

@@ -72,6 +72,14 @@ async def test_all_records_are_those_that_kafkas_tool_prints(adopted: BrokerProc
     assert flights[tail[0].offset - FIRST_FLIGHT :][: len(tail)] == tail
 
 
+async def test_records_of_aborted_transactions_are_hidden_from_who_wants_committed_ones(
+    adopted: BrokerProcess,
+) -> None:
+    committed = dumped_records(TRANSFERS, is_committed=True)
+    assert 0 < len(committed) < len(dumped_records(TRANSFERS))
+    assert await read(adopted, "transfers", "read_committed") == committed
+
+
 async def test_arrow_and_headers_are_the_same(adopted: BrokerProcess) -> None:
     pytest.importorskip("pyarrow")
     rows: list[dict[str, object]] = []

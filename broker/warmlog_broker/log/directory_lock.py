@@ -3,6 +3,9 @@
 Both hold the file `.lock` in the directory: warmlog by flock, Kafka (Java's FileChannel.lock) by a POSIX record lock. A
 tool takes both kinds. To write into the directory it takes them for itself alone; to read one that nobody may change
 meanwhile it shares them, with other readers, and needs no more than to read the file.
+
+A process loses its record locks when it closes any descriptor of the file: contexts for one directory must not be
+nested.
 """
 
 import fcntl

@@ -243,6 +243,20 @@ def test_a_kafka_that_is_running(kafka: Path, data_dir: Path, lock: str) -> None
     assert not data_dir.exists()
 
 
+def test_no_kafka_starts_while_its_files_are_copied(kafka: Path, data_dir: Path) -> None:
+    (kafka / ".lock").touch()
+    taking = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+    exit_codes: list[int] = []
+
+    def start_kafka(_name: str, _done: int, _total: int) -> None:
+        if not exit_codes:
+            done = subprocess.run([sys.executable, "-c", taking, str(kafka / ".lock")], capture_output=True)
+            exit_codes.append(done.returncode)
+
+    adopt([kafka], data_dir, AdoptionOptions(), now_ms=NOW_MS, on_copied=start_kafka)
+    assert exit_codes == [1]
+
+
 def test_a_broker_of_ours_that_is_running(kafka: Path, data_dir: Path) -> None:
     take_over(kafka, data_dir, topics=frozenset({"flights"}))
     directory = DataDirectory.open(data_dir)

@@ -133,6 +133,28 @@ def test_whatever_is_appended_verifies(values: list[bytes], restart_at: int) -> 
         assert summary.next_offset == len(values)
 
 
+@given(steps=st.lists(st.tuples(st.integers(0, 2), st.sampled_from("dddca")), max_size=60))
+def test_whatever_transactions_do_verifies(steps: list[tuple[int, str]]) -> None:
+    """Three producers write, commit and abort."""
+    with tempfile.TemporaryDirectory(dir=QUICK) as directory:
+        room = room_in(Path(directory))
+        sequences, is_open = [0, 0, 0], dict[int, int]()
+        for producer, step in steps:
+            if step == "d":
+                placed = room.append_in_transaction(b"value", producer=(producer, 0, sequences[producer]))
+                is_open.setdefault(producer, placed.first_offset)
+                sequences[producer] += 1
+            elif producer in is_open:
+                room.end_transaction(producer, commits=step == "c")
+                del is_open[producer]
+        room.flush()
+        for _ in range(2):
+            report, summary = verify(room.directory)
+            assert texts(report) == []
+            assert summary.open_transactions == is_open
+            room.restart()
+
+
 # Damage of the log
 
 
