@@ -24,6 +24,7 @@ class CheckpointWriter:
         self._moved: dict[Partition, None] = {}
         self._kept = directory.stored_offsets()
         """What was stored of logs that nobody serves from here: they may be served again one day."""
+        self._has_kept_more = False
         self._written: set[TopicPartition] | None = None
         self._writing = asyncio.Lock()
 
@@ -32,10 +33,15 @@ class CheckpointWriter:
         for partition in partitions:
             self._moved[partition] = None
 
+    def keep(self, key: TopicPartition, offsets: LogOffsets) -> None:
+        """Has `offsets` written down for a partition that is not here yet: one that is about to come."""
+        self._kept[key] = offsets
+        self._has_kept_more = True
+
     async def write(self) -> None:
         """Writes down what has moved; on return that is durable. OSError when the disk refuses: it is still to do."""
         async with self._writing:
-            if self._moved:
+            if self._moved or self._has_kept_more:
                 await self._write()
 
     async def forget(self, keys: Collection[TopicPartition]) -> None:
@@ -48,9 +54,10 @@ class CheckpointWriter:
 
     async def _write(self) -> None:
         moved, self._moved = self._moved, {}
+        self._has_kept_more = False
         for partition in moved:
-            self._kept.pop(partition.key, None)
             if self._is_here(partition):
+                self._kept.pop(partition.key, None)
                 self._offsets[partition] = self._offsets_of(partition)
             else:
                 self._offsets.pop(partition, None)

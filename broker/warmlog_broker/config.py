@@ -125,6 +125,14 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         minimum=0,
         maximum=2**40,
     ),
+    _integer(
+        "log.dir.move.bytes.per.second",
+        64 * MIB,
+        "bytes/s",
+        "How fast each partition is copied that moves from one data directory to another.",
+        minimum=64 * KIB,
+        maximum=2**40,
+    ),
     # topics
     _integer("num.partitions", 1, "partitions", "Partitions of a new topic that does not say how many."),
     _integer("max.partitions.per.topic", 1000, "partitions", "The most partitions that one topic may have."),
@@ -225,6 +233,7 @@ class BrokerConfig:
     index_warm_bytes: int = _default("index.warm.bytes")
     index_warm_interval_ms: int = _default("index.warm.interval.ms")
     index_warm_max_bytes: int = _default("index.warm.max.bytes")
+    log_dir_move_bytes_per_second: int = _default("log.dir.move.bytes.per.second")
     num_partitions: int = _default("num.partitions")
     max_partitions_per_topic: int = _default("max.partitions.per.topic")
     max_partitions: int = _default("max.partitions")

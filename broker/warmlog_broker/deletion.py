@@ -13,8 +13,9 @@ from uuid import UUID
 from warmlog_broker.log.checkpoints import read_partition_metadata, sync_directory
 from warmlog_broker.log.directory import remove_deleted_partition
 from warmlog_broker.log.loading import METADATA_NAME
-from warmlog_broker.log.topic_partition import TopicPartition, deleted_directory_name
+from warmlog_broker.log.topic_partition import TopicPartition, deleted_directory_name, parse_directory_name
 from warmlog_broker.metadata_log import TopicDeleted
+from warmlog_protocol.errors import StorageError
 
 _log = logging.getLogger(__name__)
 
@@ -31,6 +32,13 @@ def rename_deleted(data_dir: Path, deleted: TopicDeleted) -> list[Path]:
         path = data_dir / key.directory_name
         if path.is_dir() and _belongs_to(path, UUID(bytes=deleted.topic_id)):
             target = data_dir / deleted_directory_name(key)
+            path.rename(target)
+            renamed.append(target)
+    for path in data_dir.glob("*-future"):
+        if _is_copy_of(path, UUID(bytes=deleted.topic_id)):
+            name = parse_directory_name(path.name)
+            assert name is not None
+            target = data_dir / deleted_directory_name(name.topic_partition)
             path.rename(target)
             renamed.append(target)
     if renamed:
@@ -74,3 +82,13 @@ def _belongs_to(path: Path, topic_id: UUID) -> bool:
         return read_partition_metadata(path / METADATA_NAME) == topic_id
     except FileNotFoundError:
         return all(file.stat().st_size == 0 for file in path.glob("*.log"))
+
+
+def _is_copy_of(path: Path, topic_id: UUID) -> bool:
+    """Whether the directory is a copy of a partition of that topic, on its way into the data directory."""
+    if parse_directory_name(path.name) is None:
+        return False
+    try:
+        return read_partition_metadata(path / METADATA_NAME) == topic_id
+    except (FileNotFoundError, StorageError):
+        return False

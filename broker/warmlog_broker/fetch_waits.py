@@ -71,10 +71,10 @@ class FetchWait:
         return self._total >= self._min_bytes
 
     def partition_moved(self, partition: Partition) -> None:
-        """Counts `partition` again; ends when that is enough, or when the partition cannot be read any more."""
+        """Counts `partition` again; ends when that is enough, or when it cannot be read any more, or has moved."""
         if self.is_ending:
             return
-        if partition.is_offline or partition.is_deleted:
+        if partition.is_offline or partition.is_deleted or partition.is_settling:
             self._waits.end(self)
             return
         now_available = self._count(partition)

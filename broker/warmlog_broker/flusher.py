@@ -155,7 +155,7 @@ class Flusher:
         for partition, plan, error in zip(partitions, plans, outcomes, strict=True):
             if error is None:
                 partition.flushed(plan, now_ms)
-            elif not partition.is_deleted:
+            elif partition.owns(plan):
                 _log.critical("%s IS OFFLINE: its flush failed: %s", partition.key.directory_name, error)
                 partition.take_offline(f"a flush failed: {error}")
         self._start()

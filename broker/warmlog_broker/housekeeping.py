@@ -127,7 +127,7 @@ class Housekeeping:
         await self._directories.look()
 
     def _keep_retention_of(self, partition: Partition, now_ms: int) -> None:
-        if partition.is_offline or partition.is_deleted:
+        if partition.is_offline or partition.is_deleted or partition.is_settling:
             return
         log = partition.log
         try:

@@ -32,9 +32,13 @@ class Metadata:
             for entry in group:
                 self._log.state.apply(entry)
 
+    def note(self, entry: AnyEntry) -> None:
+        """`entry` is written down with the next commit, as nothing depends on it."""
+        self._unhurried.append(entry)
+
     def note_removed(self, topic_id: bytes) -> None:
         """The directories of a deleted topic are gone: written down with the next commit, as nothing depends on it."""
-        self._unhurried.append(TopicRemoved(topic_id))
+        self.note(TopicRemoved(topic_id))
 
     async def close(self) -> None:
         """Writes down what waited for a commit, and closes the file. StorageError when it could not be written."""

@@ -181,6 +181,8 @@ class MetadataState:
                 self._place(entry)
 
     def _place(self, entry: PartitionsPlaced | PartitionMoved) -> None:
+        if entry.topic_id in self.deleted:
+            return
         places = self.places.setdefault(entry.topic_id, {})
         for partition in entry.partitions if isinstance(entry, PartitionsPlaced) else (entry.partition,):
             places[partition] = entry.directory_id

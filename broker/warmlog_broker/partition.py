@@ -28,7 +28,7 @@ from warmlog_protocol.errors import (
     UnknownLeaderEpoch,
     UnknownProducerId,
 )
-from warmlog_protocol.messages import ACKS_ALL, CONSUMER_REPLICA_ID, IsolationLevel
+from warmlog_protocol.messages import ACKS_ALL, ACKS_LEADER, CONSUMER_REPLICA_ID, IsolationLevel
 
 if TYPE_CHECKING:
     from warmlog_broker.data_directories import ServedDirectory
@@ -72,6 +72,10 @@ class Partition:
         self.config = config
         self.leader_epoch = leader_epoch
         self.is_deleted = False
+        self.is_moving = False
+        """Whether it is being copied to another data directory."""
+        self.is_settling = False
+        """Whether it has just moved, and a crash would still take back what is appended: nothing is acknowledged."""
         self.home: ServedDirectory | None = None
         """The data directory in which it lies; None when that is not known, or not there."""
         self._failure = failure or "its log could not be opened"
@@ -141,6 +145,10 @@ class Partition:
             self.check_failure()
             raise
 
+    def must_wait(self, acks: int) -> bool:
+        """Whether an append with these `acks` is answered once it is durable."""
+        return acks == ACKS_ALL or (self.is_settling and acks == ACKS_LEADER)
+
     def is_durable_below(self, end_offset: int) -> bool:
         """Whether `acks=all` may be answered for what ends at `end_offset` (exclusive)."""
         assert self._log is not None
@@ -157,12 +165,16 @@ class Partition:
         waiting.insert(position, (end_offset, waiter, index))
 
     def prepare_flush(self) -> FlushPlan | None:
-        """What to sync; None when everything is durable, or nothing can be done for it any more."""
-        return None if self.is_offline or self.is_deleted else self.log.prepare_flush()
+        """What to sync; None when everything is durable, or nothing can be done for it any more, or not now."""
+        return None if self.is_offline or self.is_deleted or self.is_settling else self.log.prepare_flush()
+
+    def owns(self, plan: FlushPlan) -> bool:
+        """Whether `plan` is for the log as it is: not if the partition has moved or was deleted since."""
+        return not self.is_deleted and self._log is not None and plan.directory == self._log.directory
 
     def flushed(self, plan: FlushPlan, now_ms: int) -> None:
         """Takes note that `plan` has run. Nobody is told before `wake`."""
-        if not self.is_offline and not self.is_deleted:
+        if not self.is_offline and self.owns(plan):
             self.log.update_high_watermark(self.log.mark_flushed(plan, now_ms))
 
     # --- waking -----------------------------------------------------------------------------------------------------
@@ -207,6 +219,24 @@ class Partition:
         """The checkpoints hold `offsets`, durably; None when they say nothing of this partition."""
         if offsets is not None and self._log is not None and not self.is_offline and not self.is_deleted:
             self._log.checkpointed(offsets)
+
+    # --- moving -----------------------------------------------------------------------------------------------------
+
+    def switch_to(self, log: Log) -> None:
+        """`log` is a copy in another data directory: it is written and read from now on, acknowledged after `settled`.
+
+        Readers look again, for what they wait for is counted in the files of the old one.
+        """
+        self._log = log
+        self.is_settling = True
+        self._wake(self._readers)
+        self._wake(self._log_end_readers)
+
+    def settled(self) -> None:
+        """A crash leaves the partition where it is now."""
+        self.is_settling = False
+        self.log.update_high_watermark(self.log.recovery_point)
+        self.wake()
 
     # --- the end ----------------------------------------------------------------------------------------------------
 

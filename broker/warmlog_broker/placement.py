@@ -19,15 +19,17 @@ here: from that entry on the copy is the partition, and the old directory goes; 
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from warmlog_broker.log.checkpoints import sync_directory
+from warmlog_broker.log.checkpoints import read_partition_metadata, sync_directory
 from warmlog_broker.log.directory import DataDirectory
+from warmlog_broker.log.loading import METADATA_NAME
 from warmlog_broker.log.topic_partition import TopicPartition, deleted_directory_name
 from warmlog_broker.metadata_log import AnyEntry, MetadataState, PartitionsPlaced, TopicCreated
 from warmlog_broker.opening import DirectorySet
+from warmlog_protocol.errors import StorageError
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +69,7 @@ class Places:
 class _Found:
     """The partitions' directories in all data directories."""
 
-    def __init__(self, directories: DirectorySet) -> None:
+    def __init__(self, directories: DirectorySet, state: MetadataState) -> None:
         self.current: dict[TopicPartition, list[DataDirectory]] = {}
         self.futures: dict[TopicPartition, list[tuple[DataDirectory, Path]]] = {}
         self.counts = dict.fromkeys((directory.path for directory in directories.live), 0)
@@ -75,13 +77,13 @@ class _Found:
             for key in directory.partitions():
                 self.current.setdefault(key, []).append(directory)
                 self.counts[directory.path] += 1
-            for key, path in directory.future_partitions().items():
+            for key, path in _copies(directory, state):
                 self.futures.setdefault(key, []).append((directory, path))
 
 
 def find_places(directories: DirectorySet, state: MetadataState) -> Places:
     """The place of every partition of every topic. Finishes moves that were decided; makes nothing."""
-    found = _Found(directories)
+    found = _Found(directories, state)
     _warn_of_strangers(found, state.topics)
     places = Places()
     for name, entry in state.topics.items():
@@ -159,6 +161,23 @@ def _finish_move(
         sync_directory(old.path)
         current.remove(old)
     places.changes.append(PartitionsPlaced(entry.topic_id, to_id, [key.partition]))
+
+
+def _copies(directory: DataDirectory, state: MetadataState) -> Iterator[tuple[TopicPartition, Path]]:
+    """The copies of partitions of our topics. They go by the topic's id: their names may be cut."""
+    names = {topic.topic_id: name for name, topic in state.topics.items()}
+    for key, path in directory.future_partitions():
+        try:
+            topic_id = read_partition_metadata(path / METADATA_NAME).bytes
+        except FileNotFoundError:
+            topic_id = state.topics[key.topic].topic_id if key.topic in state.topics else b""
+        except (OSError, StorageError) as error:
+            _log.warning("%s is left alone: %s", path, error)
+            continue
+        if topic_id in names and key.partition < state.topics[names[topic_id]].partitions:
+            yield TopicPartition(names[topic_id], key.partition), path
+        else:
+            _log.warning("%s is the copy of no partition of this broker and is left alone", path)
 
 
 def _warn_of_strangers(found: _Found, topics: Mapping[str, TopicCreated]) -> None:

@@ -31,6 +31,7 @@ from warmlog_broker.listening import CannotListen, bind
 from warmlog_broker.log.directory import DirectoryLocked
 from warmlog_broker.log.open_files import OpenFiles
 from warmlog_broker.metadata import Metadata
+from warmlog_broker.moves import Moves
 from warmlog_broker.notify import READY, STOPPING, ServiceManager, extend_timeout, status
 from warmlog_broker.opening import lock_and_read, refuse_if_locked
 from warmlog_broker.outbox import Outbox
@@ -87,6 +88,7 @@ class Broker:
         self._is_stopped = False
         self._directories: DataDirectories
         self._metadata: Metadata
+        self._moves: Moves
         self._housekeeping: Housekeeping
         self._compactor: Compactor
         self.topics: Topics
@@ -129,6 +131,7 @@ class Broker:
             self._assemble(stored, opener)
             await self._listen(sockets)
             undo.pop_all()
+        self._moves.resume(stored.futures)
         self._housekeeping.start()
         self._compactor.start()
         self._ticking = self._loop.create_task(self._tick(), name="tick")
@@ -147,6 +150,7 @@ class Broker:
             await asyncio.wait([self._ticking])
         await self._tasks.finish(TASKS_TIMEOUT_S)
         await self._compactor.stop()
+        await self._moves.stop()
         await self._housekeeping.stop()
         self._service_manager.tell(status("flushing"))
         await self._directories.flush_all()
@@ -210,6 +214,15 @@ class Broker:
             max((each for each in last_written if each is not None), default=None),
             config.log_retention_clock_settle_ms,
         )
+        self._moves = Moves(
+            config,
+            topics=self.topics,
+            directories=self._directories,
+            metadata=self._metadata,
+            outbox=self._outbox,
+            threads=self._disk,
+            on_deleted=doomed.add,
+        )
         self._housekeeping = Housekeeping(
             config=config,
             topics=self.topics,
@@ -231,6 +244,7 @@ class Broker:
             version=broker_version(),
             topics=self.topics,
             directories=self._directories,
+            moves=self._moves,
             fetch_waits=FetchWaits(config.fetch_max_waits, self._outbox),
             producer_ids=ProducerIds(self._metadata, config.producer_id_block_size),
             cold_readers=self._cold_readers,

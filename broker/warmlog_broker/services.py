@@ -12,6 +12,7 @@ from warmlog_broker.data_directories import DataDirectories
 from warmlog_broker.fetch_waits import FetchWaits
 from warmlog_broker.log.file_records import FileSlice
 from warmlog_broker.log.splitting import TimesFound
+from warmlog_broker.moves import Moves
 from warmlog_broker.outbox import Outbox
 from warmlog_broker.producer_ids import ProducerIds
 from warmlog_broker.tasks import Tasks
@@ -70,6 +71,7 @@ class Services:
     cluster_id: str
     topics: Topics
     directories: DataDirectories
+    moves: Moves
     fetch_waits: FetchWaits
     producer_ids: ProducerIds
     cold_readers: Executor

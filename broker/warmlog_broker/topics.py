@@ -139,6 +139,11 @@ class Topics:
         self._loop = asyncio.get_running_loop()
         self._changing = asyncio.Lock()
 
+    @property
+    def changing(self) -> asyncio.Lock:
+        """Held while topics are created or deleted."""
+        return self._changing
+
     def __iter__(self) -> Iterator[Topic]:
         """As they are now: topics may come and go meanwhile."""
         return iter(list(self._topics.values()))

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from os import PathLike, fspath
 from types import TracebackType
 from typing import Self
 from uuid import UUID
@@ -163,6 +164,15 @@ class Admin:
     async def describe_log_dirs(self, topics: Sequence[str] | None = None) -> list[LogDirDescription]:
         """The broker's data directories and what lies in them, of all topics or of these."""
         return await log_dirs.describe_log_dirs(self._open(), topics)
+
+    async def move_partition(self, topic: str, partition: int, directory: str | PathLike[str]) -> None:
+        """Begin to move a partition to another data directory of its broker, while it is written and read.
+
+        `describe_log_dirs` shows how far it is; it goes on after a restart of the broker. The directory where the
+        partition lies calls a move off. Raises LogDirNotFound, UnknownTopicOrPartition, or StorageError when a
+        directory is offline or has no room.
+        """
+        await log_dirs.move_partition(self._open(), topic, partition, fspath(directory))
 
     # --- offsets ----------------------------------------------------------------------------------------------------
 

@@ -1,11 +1,18 @@
-"""The data directories of brokers: what lies where."""
+"""The data directories of brokers: what lies where, and moving it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from warmlog.cluster import Cluster
 from warmlog_protocol.errors import error_from_code
-from warmlog_protocol.messages import DescribeLogDirsRequest, DescribeLogDirsResponse, LogDir
+from warmlog_protocol.messages import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    LogDir,
+    ReplicaLogDir,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +37,15 @@ class LogDirDescription:
     total_bytes: int
     usable_bytes: int
     replicas: list[LogDirReplica]
+
+
+async def move_partition(cluster: Cluster, topic: str, partition: int, directory: str) -> None:
+    """The partition is on its way into the broker's data directory of this path. Raises why it is not."""
+    request = AlterReplicaLogDirsRequest([ReplicaLogDir(topic, partition, directory)])
+    response = await cluster.call(request, AlterReplicaLogDirsResponse)
+    (altered,) = response.partitions
+    if altered.error_code:
+        raise error_from_code(altered.error_code, altered.error_message)
 
 
 async def describe_log_dirs(cluster: Cluster, topics: Sequence[str] | None) -> list[LogDirDescription]:

@@ -46,6 +46,7 @@ class ErrorCode(IntEnum):
     INVALID_TXN_STATE = 48
     TRANSACTION_COORDINATOR_FENCED = 52
     KAFKA_STORAGE_ERROR = 56
+    LOG_DIR_NOT_FOUND = 57
     UNKNOWN_PRODUCER_ID = 59
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
@@ -225,6 +226,12 @@ class StorageError(ApiError):
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
     retriable = True
+
+
+class LogDirNotFound(ApiError):
+    """The broker has no data directory of this path."""
+
+    code = ErrorCode.LOG_DIR_NOT_FOUND
 
 
 class UnknownProducerId(ApiError):

@@ -49,6 +49,7 @@ class ApiKey(IntEnum):
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
     DESCRIBE_CONFIGS = 32
+    ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
     FIND_SPLITS = 1000
 
@@ -516,6 +517,38 @@ class FindSplitsResponse(Message, frozen=True):
     partitions: list[FoundSplits]
 
 
+# --- AlterReplicaLogDirs --------------------------------------------------------------------------------------------
+
+
+class ReplicaLogDir(Message, frozen=True):
+    """A partition, and the path of the data directory in which it is to lie."""
+
+    topic: str
+    partition: int
+    path: str
+
+
+class AlterReplicaLogDirsRequest(Message, frozen=True):
+    """Partitions to move, while they are used. The path of the directory where one lies calls its move off."""
+
+    partitions: list[ReplicaLogDir]
+
+
+class AlteredReplicaLogDir(Message, frozen=True):
+    """What became of one of them: the move has begun, and goes on after a restart."""
+
+    topic: str
+    partition: int
+    error_code: int
+    error_message: str
+
+
+class AlterReplicaLogDirsResponse(Message, frozen=True):
+    """One result for each partition, in the order of the request."""
+
+    partitions: list[AlteredReplicaLogDir]
+
+
 # --- DescribeLogDirs ------------------------------------------------------------------------------------------------
 
 
@@ -591,6 +624,7 @@ APIS: dict[int, Api] = {
         Api(ApiKey.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse),
         Api(ApiKey.DELETE_RECORDS, DeleteRecordsRequest, DeleteRecordsResponse),
         Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+        Api(ApiKey.ALTER_REPLICA_LOG_DIRS, AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse),
         Api(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest, DescribeLogDirsResponse),
         Api(ApiKey.FIND_SPLITS, FindSplitsRequest, FindSplitsResponse),
     )

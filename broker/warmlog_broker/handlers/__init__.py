@@ -8,7 +8,7 @@ from warmlog_broker.handlers.configs import describe_configs
 from warmlog_broker.handlers.epochs import offset_for_leader_epoch
 from warmlog_broker.handlers.fetch import fetch
 from warmlog_broker.handlers.handshake import handshake
-from warmlog_broker.handlers.log_dirs import describe_log_dirs
+from warmlog_broker.handlers.log_dirs import alter_replica_log_dirs, describe_log_dirs
 from warmlog_broker.handlers.metadata import metadata
 from warmlog_broker.handlers.offsets import list_offsets
 from warmlog_broker.handlers.produce import produce
@@ -29,6 +29,7 @@ HANDLERS: dict[int, Handler] = {
     ApiKey.CREATE_TOPICS: create_topics,
     ApiKey.DELETE_TOPICS: delete_topics,
     ApiKey.DESCRIBE_CONFIGS: describe_configs,
+    ApiKey.ALTER_REPLICA_LOG_DIRS: alter_replica_log_dirs,
     ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs,
     ApiKey.INIT_PRODUCER_ID: init_producer_id,
     ApiKey.PRODUCE: produce,

@@ -1,17 +1,51 @@
-"""DescribeLogDirs: which data directories there are, and what lies in them."""
+"""DescribeLogDirs and AlterReplicaLogDirs: what lies in which data directory, and moving it to another."""
 
 import os
 from pathlib import Path
 
 from warmlog_broker.data_directories import ServedDirectory
+from warmlog_broker.handlers.failures import own_failure
 from warmlog_broker.opening import OfflineDirectory
 from warmlog_broker.partition import Partition
 from warmlog_broker.services import Asker, Services
 from warmlog_protocol.connection import Request
-from warmlog_protocol.errors import ErrorCode
-from warmlog_protocol.messages import DescribeLogDirsRequest, DescribeLogDirsResponse, LogDir, LogDirPartition
+from warmlog_protocol.errors import ApiError, ErrorCode
+from warmlog_protocol.messages import (
+    AlteredReplicaLogDir,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    LogDir,
+    LogDirPartition,
+    ReplicaLogDir,
+)
 
 UNKNOWN = -1
+
+
+async def alter_replica_log_dirs(
+    services: Services,
+    asker: Asker,  # noqa: ARG001
+    request: Request,
+) -> AlterReplicaLogDirsResponse:
+    """Each partition by itself; answered once its move would go on after a restart."""
+    message = request.message
+    assert isinstance(message, AlterReplicaLogDirsRequest)
+    return AlterReplicaLogDirsResponse([await _alter(services, wanted) for wanted in message.partitions])
+
+
+async def _alter(services: Services, wanted: ReplicaLogDir) -> AlteredReplicaLogDir:
+    failure: ApiError | None = None
+    try:
+        await services.moves.request(wanted.topic, wanted.partition, Path(wanted.path))
+    except ApiError as error:
+        failure = error
+    except Exception:
+        failure = own_failure(f"AlterReplicaLogDirs of {wanted.topic!r} {wanted.partition}")
+    if failure is None:
+        return AlteredReplicaLogDir(wanted.topic, wanted.partition, ErrorCode.NONE, "")
+    return AlteredReplicaLogDir(wanted.topic, wanted.partition, failure.code, str(failure))
 
 
 async def describe_log_dirs(services: Services, asker: Asker, request: Request) -> DescribeLogDirsResponse:  # noqa: ARG001
@@ -29,6 +63,8 @@ async def describe_log_dirs(services: Services, asker: Asker, request: Request) 
 async def _describe(services: Services, directory: ServedDirectory, topics: set[str] | None) -> LogDir:
     partitions = sorted(directory.partitions, key=lambda partition: partition.key)
     listed = [_describe_partition(each) for each in partitions if topics is None or each.key.topic in topics]
+    moves = [move for move in services.moves.into(directory) if topics is None or move.partition.key.topic in topics]
+    listed += [LogDirPartition(*move.partition.key, move.copy.size_bytes, move.copy.offset_lag, True) for move in moves]
     if not directory.is_live:
         return LogDir(ErrorCode.KAFKA_STORAGE_ERROR, directory.failure, str(directory.path), listed)
     # A disk that hangs holds up this answer and nothing else.

@@ -198,7 +198,7 @@ def _append(
         now_ms,
         services.producer_ids.next_id,
     )
-    must_wait = acks == ACKS_ALL and not partition.is_durable_below(last_offset + 1)
+    must_wait = partition.must_wait(acks) and not partition.is_durable_below(last_offset + 1)
     if must_wait:
         partition.wait_for_flush(last_offset + 1, pending, pending.wait())
     services.directories.appended(partition, is_waited_for=must_wait)

@@ -36,14 +36,14 @@ class AppendInfo(NamedTuple):
 class LogAppends:
     """The appends of one log; `Log` says what they raise."""
 
-    __slots__ = ("_bounds", "_epochs", "_last_append_time_ms", "_local", "_producers")
+    __slots__ = ("_bounds", "_epochs", "_local", "_producers", "last_append_time_ms")
 
     def __init__(self, local: LocalLog, bounds: Bounds, epochs: LeaderEpochs, producers: ProducerStates) -> None:
         self._local = local
         self._bounds = bounds
         self._epochs = epochs
         self._producers = producers
-        self._last_append_time_ms = NO_TIMESTAMP
+        self.last_append_time_ms = NO_TIMESTAMP
 
     def append_as_leader(
         self, batch: CheckedBatch, leader_epoch: int, now_ms: int, guard: VerificationGuard
@@ -68,7 +68,7 @@ class LogAppends:
                 return self._original(duplicate)
         append_time_ms = NO_TIMESTAMP
         if config.takes_append_time:
-            append_time_ms = self._last_append_time_ms = max(now_ms, self._last_append_time_ms)
+            append_time_ms = self.last_append_time_ms = max(now_ms, self.last_append_time_ms)
             batch = stamp(batch, append_time_ms)
             header = batch.header
         else:

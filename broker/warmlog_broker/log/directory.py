@@ -30,7 +30,7 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from errno import EROFS, ESTALE
+from errno import ENOSPC, EROFS, ESTALE
 from pathlib import Path
 from typing import NamedTuple, Self
 from uuid import UUID, uuid4
@@ -189,6 +189,13 @@ class DataDirectory:
             self.directory_id = wanted.directory_id
             self._read_state()
 
+    def require_room(self, size_bytes: int) -> None:
+        """OSError when the file system has no room for so much more."""
+        found = os.statvfs(self.path)
+        free_bytes = found.f_bavail * found.f_frsize
+        if free_bytes < size_bytes:
+            raise OSError(ENOSPC, f"{size_bytes} bytes are needed, {free_bytes} are free", str(self.path))
+
     def check(self) -> None:
         """Passes while the directory is what it was when it was locked; OSError when the disk was taken away, covered
         by another one, or made read-only. Waits for no disk as a rule."""
@@ -247,9 +254,9 @@ class DataDirectory:
         """The directories of deleted partitions that wait to be removed."""
         return [path for name, path in self._named_directories() if name.mark == "delete"]
 
-    def future_partitions(self) -> dict[TopicPartition, Path]:
-        """The directories of partitions that are on their way into this data directory."""
-        return {name.topic_partition: path for name, path in self._named_directories() if name.mark == "future"}
+    def future_partitions(self) -> list[tuple[TopicPartition, Path]]:
+        """The directories of partitions that are on their way into this data directory. Topics may be cut."""
+        return [(name.topic_partition, path) for name, path in self._named_directories() if name.mark == "future"]
 
     def write_checkpoints(self, logs: Mapping[TopicPartition, LogOffsets]) -> None:
         """Replaces the checkpoint files; returns when they are durable.

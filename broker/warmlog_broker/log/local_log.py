@@ -9,6 +9,7 @@ restart has checked what the disk holds. A disk that is merely full is no such f
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -277,14 +278,26 @@ class LocalLog:
 
     def delete(self) -> Path:
         """Closes all files and renames the directory, durably, so that it is found no more; returns the new path."""
+        return self.leave("deleted", sync=True)
+
+    def leave(self, reason: str, *, sync: bool) -> Path:
+        """As `delete`, with another reason, and with `sync` False not durably."""
         self.segments.close_handles()
         if self.replacement is not None:
             self.replacement.close_handles()
-        self.failure = "deleted"
+        self.failure = reason
         target = self.directory.with_name(deleted_directory_name(self.key))
         self.directory.rename(target)
-        sync_directory(target.parent)
+        if sync:
+            sync_directory(target.parent)
         return target
+
+    def moved_to(self, directory: Path) -> None:
+        """The directory has been renamed to `directory`."""
+        self.directory = self.snapshots.directory = directory
+        self.factory = replace(self.factory, directory=directory)
+        self.segments.update_directory(directory)
+        self.unsynced.add_directory(directory.parent)
 
 
 def _nobody_cares(_base_offsets: Collection[int]) -> None:

@@ -109,6 +109,30 @@ class Log:
         log.update_high_watermark(stored.offsets.high_watermark)
         return log
 
+    @classmethod
+    def take_over(cls, source: "Log", directory: Path, now_ms: int) -> Self:
+        """The log on `directory`, which holds a copy of all of `source`'s files, with all that `source` knows.
+
+        `source` is not to be used any more. Nothing is scanned, and what the copy lacks of being durable is the
+        caller's business: the recovery point is `source`'s until then. OSError from the disk.
+        """
+        local = source._local
+        end = CleanEnd(local.log_end_offset, local.active.size_bytes)
+        offsets = source.offsets._replace(recovery_point=local.log_end_offset)
+        factory = replace(local.factory, directory=directory)
+        loaded = load_log(LoadRequest(factory, now_ms, source.topic_id, StoredState(offsets, end)))
+        loaded.producers, loaded.epochs = source.producers, source.epochs
+        loaded.report.damage = [replace(each, path=directory / each.path.name) for each in local.damage]
+        log = cls(source.key, factory, loaded, now_ms)
+        log.epochs.has_unwritten_changes = True
+        log._local.may_have_gaps = local.may_have_gaps
+        log._local.on_replaced = local.on_replaced
+        log.compaction.compacted_below = source.compaction.compacted_below
+        log._appends.last_append_time_ms = source._appends.last_append_time_ms
+        log._bounds.flushed = LogOffsetMetadata(source.recovery_point)
+        log.update_high_watermark(source.high_watermark)
+        return log
+
     def _after_load(self, now_ms: int) -> None:
         """Makes durable what recovery has changed; only after that may anybody rely on the log."""
         report = self.recovery_report
@@ -476,6 +500,24 @@ class Log:
         local.segments.close(sync=sync)
         local.failure = "closed"
         return end
+
+    def copied_up_to(self, end_offset: int) -> None:
+        """Takes note that a copy which was taken over is on disk up to `end_offset`."""
+        if end_offset > self.recovery_point:
+            self._bounds.flushed = LogOffsetMetadata(end_offset)
+
+    def rename_directory(self, target: Path) -> None:
+        """Gives the directory another name, in the same place; its durability is the caller's. OSError from the disk.
+
+        Nothing of the log may be under way in another thread but reads and flushes of open files.
+        """
+        self.directory.rename(target)
+        self.directory = target
+        self._local.moved_to(target)
+
+    def leave(self) -> Path:
+        """As `delete`, for a log whose copy is in use elsewhere: the name is not synced. OSError from the disk."""
+        return self._local.leave("moved to another data directory", sync=False)
 
     def delete(self) -> Path:
         """Closes the log and renames its directory, durably, so that it is found no more; returns the new path.

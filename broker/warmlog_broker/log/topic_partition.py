@@ -4,10 +4,11 @@
 
     flights-3                                            the partition 3 of the topic flights
     flights-3.0123456789abcdef0123456789abcdef-delete    the same, deleted: removed after file.delete.delay.ms
+    flights-3.0123456789abcdef0123456789abcdef-future    a copy on its way into this data directory
 
 The last "-" parts topic and number, as topics may contain dashes. File names have at most 255 characters, so the
-topic in a name of the second form is cut where it must be. Kafka also knows the endings `-future` and `-stray`: such
-directories are recognised and left alone.
+topic in a name of the other forms is cut where it must be (Kafka does not cut it in `-future`, and cannot move
+partitions with long names). Kafka also knows the ending `-stray`: such directories are recognised and left alone.
 """
 
 import re
@@ -54,5 +55,14 @@ def parse_directory_name(name: str) -> PartitionDirectoryName | None:
 
 def deleted_directory_name(topic_partition: TopicPartition, unique: UUID | None = None) -> str:
     """The name under which a deleted partition waits to be removed; another one at each call."""
-    ending = f"-{topic_partition.partition}.{(unique or uuid4()).hex}-delete"
+    return _marked_name(topic_partition, unique or uuid4(), "delete")
+
+
+def future_directory_name(topic_partition: TopicPartition, unique: UUID) -> str:
+    """The name under which a copy of the partition is made."""
+    return _marked_name(topic_partition, unique, "future")
+
+
+def _marked_name(topic_partition: TopicPartition, unique: UUID, mark: str) -> str:
+    ending = f"-{topic_partition.partition}.{unique.hex}-{mark}"
     return topic_partition.topic[: MAX_NAME_CHARACTERS - len(ending)] + ending

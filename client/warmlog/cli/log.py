@@ -11,6 +11,7 @@ def register(app: typer.Typer) -> None:
     family = typer.Typer(no_args_is_help=True, help="Look into, check and take over the files of a data directory.")
     family.command("dump")(dump.dump)
     family.command("dirs")(log_dirs.dirs)
+    family.command("move")(log_dirs.move)
     family.command("verify")(log_verify.verify)
     family.command("rebuild-index")(log_rebuild.rebuild_index)
     family.command("adopt")(log_adopt.adopt)

@@ -1,19 +1,20 @@
-"""`warmlog log dirs`: which data directories a broker has, and what lies in them.
+"""`warmlog log dirs`: which data directories a broker has, and what lies in them. `warmlog log move`: to another one.
 
-`--json` prints the one line of JSON that Kafka's kafka-log-dirs prints, without the two lines of text before it::
+`dirs --json` prints the one line of JSON that Kafka's kafka-log-dirs prints, without the two lines of text before it::
 
     {"version":1,"brokers":[{"broker":1,"logDirs":[{"logDir":"/a","error":null,"partitions":[
         {"partition":"flights-0","size":4096,"offsetLag":0,"isFuture":false}]}]}]}
 """
 
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from warmlog.cli.exits import ends_cleanly
 from warmlog.cli.options import DEFAULT_BROKER, AsJson, Broker, run_client
-from warmlog.cli.output import Cell, json_line, table
+from warmlog.cli.output import Cell, json_line, note, table
 
 if TYPE_CHECKING:
     from warmlog import LogDirDescription
@@ -75,3 +76,38 @@ def _rows(directory: "LogDirDescription") -> list[tuple[Cell, ...]]:
         for each in directory.replicas
     ]
     return rows or [(*own, "", "", "", "")]
+
+
+@ends_cleanly
+def move(
+    partition: Annotated[
+        str, typer.Argument(metavar="TOPIC-PARTITION", help="The partition, such as flights-3.", show_default=False)
+    ],
+    directory: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="The data directory to move it to.", show_default=False),
+    ],
+    broker: Broker = DEFAULT_BROKER,
+    as_json: AsJson = False,
+) -> None:
+    """Begin to move a partition to another data directory of the broker, while it is written and read.
+
+    `warmlog log dirs` shows how far it is. The directory where the partition lies calls a move off.
+    """
+    topic, dash, number = partition.rpartition("-")
+    if not (dash and topic and number.isdecimal()):
+        raise typer.BadParameter(
+            f"{partition!r} is not TOPIC-PARTITION, such as flights-3", param_hint="TOPIC-PARTITION"
+        )
+
+    async def run() -> None:
+        from warmlog import Admin
+
+        async with Admin(broker) as admin:
+            await admin.move_partition(topic, int(number), directory)
+
+    run_client(run)
+    if as_json:
+        json_line({"partition": partition, "logDir": str(directory)})
+    else:
+        note(f"{partition} is on its way to {directory}")
