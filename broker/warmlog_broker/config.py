@@ -100,6 +100,15 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         "From this many files on, a group commit flushes the whole file system at once; 0: never.",
         minimum=0,
     ),
+    _integer(
+        "disk.reserve.bytes",
+        128 * MIB,
+        "bytes",
+        "With less room than this on its disk a data directory takes no records and no new partitions; reading, "
+        "deleting and retention go on, and use it.",
+        minimum=0,
+        maximum=2**40,
+    ),
     _integer("num.recovery.threads", 4, "threads", "Threads that open and check partitions at start.", maximum=256),
     _integer("max.open.files", 8192, "files", "Segment and index files that are open or mapped at once.", minimum=64),
     _integer(
@@ -227,6 +236,7 @@ class BrokerConfig:
     cold_read_threads: int = _default("cold.read.threads")
     flush_threads: int = _default("flush.threads")
     flush_syncfs_files: int = _default("flush.syncfs.files")
+    disk_reserve_bytes: int = _default("disk.reserve.bytes")
     num_recovery_threads: int = _default("num.recovery.threads")
     max_open_files: int = _default("max.open.files")
     log_flush_offset_checkpoint_interval_ms: int = _default("log.flush.offset.checkpoint.interval.ms")

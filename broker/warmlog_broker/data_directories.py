@@ -19,6 +19,7 @@ from pathlib import Path
 
 from warmlog_broker.checkpoint_writer import CheckpointWriter
 from warmlog_broker.config import BrokerConfig
+from warmlog_broker.disk_room import DiskRoom
 from warmlog_broker.flusher import Flusher
 from warmlog_broker.log.directory import DataDirectory
 from warmlog_broker.log.topic_partition import TopicPartition
@@ -42,6 +43,8 @@ class ServedDirectory:
         self.failure = ""
         """Why nothing in it is served any more; empty while it works."""
         self.checkpoints = CheckpointWriter(data, threads)
+        self.room = DiskRoom(data.path, config.disk_reserve_bytes)
+        self.room.note(data.free_bytes())
         self.flusher = Flusher(
             data.path,
             threads=config.flush_threads,
@@ -98,9 +101,12 @@ class ServedDirectory:
             self._trial = asyncio.get_running_loop().create_task(self._try(self.data.probe), name=f"try {self.path}")
 
     async def look(self) -> None:
-        """Finds out whether the directory is still the one that was locked. Writes nothing."""
+        """Finds out whether the directory is still the one that was locked, and what room there is. Writes nothing."""
         if self.is_live and self._trial is None:
             await self._try(self.data.check)
+        if self.is_live:
+            loop = asyncio.get_running_loop()
+            self.room.note(await loop.run_in_executor(self._trying, self.data.free_bytes))
 
     async def settle(self) -> None:
         """Returns when a trial that is under way is over."""

@@ -120,8 +120,9 @@ class Partition:
     def append(self, batch: Buffer, acks: int, now_ms: int, next_producer_id: int) -> AppendInfo:
         """Appends one client's batch. `batch` may be borrowed memory; not durable on return.
 
-        Raises what `check_batch` and `Log.append_as_leader` raise. A disk that is full can be tried again; after any
-        other failure of the disk the partition is offline. `next_producer_id` is the first that was never given out.
+        Raises what `check_batch` and `Log.append_as_leader` raise. DiskFull can be tried again, as can StorageError for
+        want of memory or descriptors; after any other failure of the disk the partition is offline. `next_producer_id`
+        is the first that was never given out.
         """
         if self.is_offline:
             raise self._offline()
@@ -132,6 +133,8 @@ class Partition:
         log = self._log
         if log is None or log.failure:
             raise self._offline()
+        if self.home is not None and self.home.room.is_short:
+            raise self.home.room.refusal(self.key.directory_name)
         producer_id = checked.header.producer_id
         if producer_id >= 0:
             if acks != ACKS_ALL:

@@ -327,6 +327,9 @@ class Topics:
         """The log in the emptiest directory that takes it; StorageError when none does."""
         failure: ApiError = StorageError("no data directory is left: all have failed")
         for directory in self._directories.emptiest_first(planned):
+            if directory.room.is_short:
+                failure = directory.room.refusal(f"{entry.name}-{index}")
+                continue
             try:
                 return directory, self._open_log(directory.data, entry, index, config)
             except ApiError as error:

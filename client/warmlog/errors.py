@@ -17,6 +17,7 @@
 from warmlog_protocol.errors import (
     ApiError,
     CorruptBatch,
+    DiskFull,
     DuplicateSequence,
     ErrorCode,
     FencedLeaderEpoch,
@@ -94,6 +95,7 @@ __all__ = [
     "ClientError",
     "CorruptBatch",
     "DeliveryTimeout",
+    "DiskFull",
     "DuplicateSequence",
     "ErrorCode",
     "FencedLeaderEpoch",

@@ -4,14 +4,16 @@
 
     WarmlogError
     ├── ApiError                        a request failed with a wire code; `retriable` says whether to send it again
+    │   ├── StorageError
+    │   │   └── DiskFull
     │   ├── CorruptBatch … (one class for each ErrorCode below)
     ├── ProtocolError
     │   ├── LocalProtocolError          we used the protocol wrongly: a bug of ours
     │   └── RemoteProtocolError         the peer used it wrongly: the connection is closed
     └── (broker and client add their own: see warmlog.errors)
 
-Numbers and names are Kafka's (org.apache.kafka.common.protocol.Errors). The broker raises these classes, the wire
-carries `code` and the message, and `error_from_code` raises the same class again at the client.
+Numbers and names are Kafka's (org.apache.kafka.common.protocol.Errors); warmlog's own begin at 1000. The broker raises
+these classes, the wire carries `code` and the message, and `error_from_code` gives the same class again at the client.
 """
 
 from enum import IntEnum
@@ -19,7 +21,7 @@ from typing import ClassVar
 
 
 class ErrorCode(IntEnum):
-    """Kafka's error numbers, as far as warmlog uses them."""
+    """Kafka's error numbers, as far as warmlog uses them, and its own from 1000 on."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -53,6 +55,7 @@ class ErrorCode(IntEnum):
     INVALID_RECORD = 87
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
+    DISK_FULL = 1000
 
 
 class WarmlogError(Exception):
@@ -222,10 +225,16 @@ class TransactionCoordinatorFenced(ApiError):
 
 
 class StorageError(ApiError):
-    """The disk refused: it is full, or it failed and the partition is offline until a restart has verified it."""
+    """The disk refused. Mostly it has failed, and the partition is offline until a restart has verified it."""
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
     retriable = True
+
+
+class DiskFull(StorageError):
+    """There is no room for more, or just what `disk.reserve.bytes` keeps. Reading, deleting and retention go on."""
+
+    code = ErrorCode.DISK_FULL
 
 
 class LogDirNotFound(ApiError):
@@ -273,7 +282,8 @@ class InconsistentTopicId(ApiError):
     code = ErrorCode.INCONSISTENT_TOPIC_ID
 
 
-_BY_CODE: dict[int, type[ApiError]] = {cls.code: cls for cls in ApiError.__subclasses__()}
+_CLASSES: tuple[type[ApiError], ...] = (*ApiError.__subclasses__(), DiskFull)
+_BY_CODE = {int(cls.code): cls for cls in _CLASSES}
 
 
 def error_from_code(code: int, message: str) -> ApiError:

@@ -206,6 +206,11 @@ class DataDirectory:
         if os.fstatvfs(self._lock_descriptor).f_flag & os.ST_RDONLY:
             raise OSError(EROFS, "the file system has become read-only", str(self.path))
 
+    def free_bytes(self) -> int:
+        """What this user may still write to the disk. Waits for no disk as a rule."""
+        found = os.fstatvfs(self._lock_descriptor)
+        return found.f_bavail * found.f_frsize
+
     def probe(self) -> None:
         """As `check`, and writes and syncs a small file too: OSError when the disk does not do it. Full is no error."""
         self.check()

@@ -23,10 +23,10 @@ from warmlog_broker.log.replacement import Replacement
 from warmlog_broker.log.retention import DELETED_SUFFIX, DueDeletions
 from warmlog_broker.log.segment import LogSegment
 from warmlog_broker.log.segment_files import KINDS, segment_file_name
-from warmlog_broker.log.shortage import is_shortage
+from warmlog_broker.log.shortage import is_disk_full, is_shortage
 from warmlog_broker.log.topic_partition import TopicPartition, deleted_directory_name
 from warmlog_broker.log.transaction_recovery import settle_transaction_index
-from warmlog_protocol.errors import StorageError
+from warmlog_protocol.errors import DiskFull, StorageError
 
 logger = logging.getLogger(__name__)
 
@@ -121,6 +121,8 @@ class LocalLog:
         reason = f"{what} failed in {self.directory}: {error}"
         if is_fatal or not is_shortage(error):
             self.fail(reason)
+        elif is_disk_full(error):
+            return DiskFull(reason)
         return StorageError(reason)
 
     def take_back(self, first_offset: int, error: OSError, now_ms: int) -> StorageError:
