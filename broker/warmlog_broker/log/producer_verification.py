@@ -3,6 +3,9 @@
 The walk begins with what the snapshot at the first segment says, or with nothing at offset 0. Where neither is there,
 or damage has torn a hole, it is not known what producers have done: nothing is compared then, until a snapshot at a
 later segment says it.
+
+Compaction removes batches, of each producer all but the last one. Where some are missing, the log is behind what
+snapshots and transaction indexes say: then these are found wrong only if they are behind the log.
 """
 
 from pathlib import Path
@@ -26,6 +29,8 @@ class ProducerReplay:
         self.states = ProducerStates()
         self.is_exact = True
         """Whether `states` is all there is to know."""
+        self.is_thinned = False
+        """Whether compaction has removed batches that `states` should have seen."""
         self.max_producer_id = -1
 
     @property
@@ -80,8 +85,8 @@ class ProducerReplay:
             in_snapshot.add(entry.producer_id)
             in_log = self.states.get(entry.producer_id)
             if in_log is not None:
-                _compare_entry(path, entry, in_log, report)
-            elif entry.batches and entry.batches[-1].last_offset >= log_start_offset:
+                _compare_entry(path, entry, in_log, report, is_thinned=self.is_thinned)
+            elif entry.batches and entry.batches[-1].last_offset >= log_start_offset and not self.is_thinned:
                 found = f"producer {entry.producer_id} with last offset {entry.batches[-1].last_offset}"
                 report.find(path, expected="producers of which the log has batches", found=found)
         for producer_id, first_offset in self.open_transactions.items():
@@ -100,16 +105,35 @@ def marker_error(header: BatchHeader, error: CorruptBatch) -> str:
     return f"{error} (a control batch of producer {header.producer_id})"
 
 
-def _compare_entry(path: Path, found: ProducerEntry, in_log: ProducerEntry, report: Report) -> None:
-    expected_text, found_text = _describe(in_log), _describe(found)
+def _compare_entry(
+    path: Path, found: ProducerEntry, in_log: ProducerEntry, report: Report, *, is_thinned: bool
+) -> None:
+    if _is_ahead(found, in_log) if is_thinned else _is_same(found, in_log):
+        return
+    report.find(
+        path,
+        expected=f"producer {in_log.producer_id}: {_describe(in_log)}, coordinator epoch {in_log.coordinator_epoch}",
+        found=f"{_describe(found)}, coordinator epoch {found.coordinator_epoch}",
+    )
+
+
+def _is_same(found: ProducerEntry, in_log: ProducerEntry) -> bool:
     knows_coordinator = NO_EPOCH not in (found.coordinator_epoch, in_log.coordinator_epoch)
-    coordinators_differ = knows_coordinator and found.coordinator_epoch != in_log.coordinator_epoch
-    if expected_text != found_text or coordinators_differ:
-        report.find(
-            path,
-            expected=f"producer {in_log.producer_id}: {expected_text}, coordinator epoch {in_log.coordinator_epoch}",
-            found=f"{found_text}, coordinator epoch {found.coordinator_epoch}",
-        )
+    if knows_coordinator and found.coordinator_epoch != in_log.coordinator_epoch:
+        return False
+    return _describe(found) == _describe(in_log)
+
+
+def _is_ahead(found: ProducerEntry, in_log: ProducerEntry) -> bool:
+    """Whether a snapshot knows at least what a log tells from which batches were removed."""
+    if found.epoch != in_log.epoch:
+        return found.epoch > in_log.epoch
+    in_log_first, found_first = in_log.transaction_first_offset, found.transaction_first_offset
+    if in_log_first != NO_OFFSET and not 0 <= found_first <= in_log_first:
+        return False
+    last_in_log = in_log.batches[-1].last_offset if in_log.batches else NO_OFFSET
+    last_found = found.batches[-1].last_offset if found.batches else NO_OFFSET
+    return last_found >= last_in_log
 
 
 def _describe(entry: ProducerEntry) -> str:

@@ -72,8 +72,8 @@ class LogWalk:
     next_offset: int = 0
     last_epoch: int = NO_EPOCH
     last_magic: int = MAGIC_COLUMNS
-    is_after_damage: bool = True
-    """Whether nothing is known of what lies before: at the start, and behind damage."""
+    is_after_damage: bool = False
+    """Whether it is not known which offset comes next."""
     pause: Callable[[], None] = pause
     before_batch: Callable[[int], None] = lambda _base_offset: None
     """Called with the base offset of each batch before it is taken over."""
@@ -234,8 +234,8 @@ class SegmentVerification:
             self._transactions.skip_to(offset)
 
     def _on_batch(self, header: BatchHeader, position: int, read: ReadBatch) -> None:
-        self.walk.before_batch(header.base_offset)
         self._check_place(header, position)
+        self.walk.before_batch(header.base_offset)
         self._check_epoch(header, position)
         batch = read_batch(read(), verify_crc=False)
         self._check_body(batch, position)
@@ -276,6 +276,7 @@ class SegmentVerification:
             self._find(header, position, f"an offset from {walk.next_offset} on", str(header.base_offset))
         elif header.base_offset > walk.next_offset and not walk.is_after_damage:
             self.report.counts.offset_gaps += 1
+            walk.producers.is_thinned = True
             if walk.wants_dense_offsets and walk.last_magic == header.magic == MAGIC_COLUMNS:
                 self._find(header, position, f"offset {walk.next_offset}", f"{header.base_offset}: a gap")
 
@@ -325,7 +326,9 @@ class SegmentVerification:
             self._find(header, position, "a control record", marker_error(header, error))
             return
         if control_type is ControlType.ABORT and self._transactions is not None:
-            self._transactions.on_abort(header.producer_id, header.last_offset, derived)
+            self._transactions.on_abort(
+                header.producer_id, header.last_offset, derived, is_thinned=self.walk.producers.is_thinned
+            )
 
     # The end
 
