@@ -17,6 +17,7 @@ from warmlog_broker.log.checkpoints import read_epochs, read_offsets, read_parti
 from warmlog_broker.log.directory import HIGH_WATERMARKS_NAME, LOG_STARTS_NAME, RECOVERY_POINTS_NAME
 from warmlog_broker.log.findings import Report
 from warmlog_broker.log.flush import EPOCHS_NAME
+from warmlog_broker.log.gaps import GAPS_NAME
 from warmlog_broker.log.leader_epochs import NO_EPOCH, LeaderEpochs
 from warmlog_broker.log.loading import METADATA_NAME
 from warmlog_broker.log.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
@@ -25,6 +26,7 @@ from warmlog_broker.log.producer_verification import read_snapshot
 from warmlog_broker.log.segment_files import KINDS, LOG_KIND, segment_file_name
 from warmlog_broker.log.segment_verification import LogWalk, SegmentVerification, pause
 from warmlog_broker.log.topic_partition import TopicPartition, parse_directory_name
+from warmlog_broker.log.truncation_file import TRUNCATION_NAME, read_truncation
 from warmlog_protocol.errors import StorageError
 
 LOOKS_AT_A_SEGMENT = 4
@@ -73,6 +75,7 @@ def verify_partition(
     summary = PartitionSummary(directory)
     epochs = _read_epochs(directory, report)
     _check_topic_id(directory, expectations, report)
+    _check_truncation(directory, report)
     listing = _list_files(directory)
     summary.base_offsets = listing.base_offsets
     for path in listing.orphans:
@@ -192,6 +195,13 @@ def _check_topic_id(directory: Path, expectations: Expectations, report: Report)
         report.find(path, expected=f"topic id {expectations.topic_id}", found=str(topic_id))
 
 
+def _check_truncation(directory: Path, report: Report) -> None:
+    try:
+        read_truncation(directory)
+    except StorageError as error:
+        report.find(directory / TRUNCATION_NAME, expected="a truncation", found=str(error))
+
+
 def _list_files(directory: Path) -> _Listing:
     listing = _Listing([], [], [], [])
     sides = []
@@ -200,7 +210,7 @@ def _list_files(directory: Path) -> _Listing:
     for name in names:
         stem, kind = name[:20], name[20:]
         if not (len(stem) == 20 and stem.isascii() and stem.isdigit()):
-            if name not in (EPOCHS_NAME, METADATA_NAME):
+            if name not in (EPOCHS_NAME, METADATA_NAME, TRUNCATION_NAME, GAPS_NAME):
                 listing.others.append(name)
         elif kind == LOG_KIND:
             listing.base_offsets.append(int(stem))

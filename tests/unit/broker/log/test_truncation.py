@@ -57,6 +57,13 @@ class TestTruncateTo:
         assert (room.log.log_end_offset, room.log.size_bytes) == (10, size)
         assert read_values(room.log) == numbered(10)
 
+    def test_rc_07_after_an_unclean_start_too(self, room: LogRoom) -> None:
+        filled(room, 30)
+        room.crash(recovery_point=0)
+        room.log.truncate_to(3, NOW_MS)
+        assert (room.log.segment_count, room.log.log_end_offset) == (1, 3)
+        assert read_values(room.log) == numbered(3)
+
     def test_a_negative_offset_is_refused(self, room: LogRoom) -> None:
         with pytest.raises(ValueError, match="-1"):
             room.log.truncate_to(-1, NOW_MS)

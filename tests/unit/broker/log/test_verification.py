@@ -492,3 +492,13 @@ def test_an_open_transaction_is_told(sample: Path) -> None:
     summary = verify(directory)[1]
     assert summary.open_transactions
     assert all(offset < summary.next_offset for offset in summary.open_transactions.values())
+
+
+def test_a_truncation_is_known_and_one_that_cannot_be_understood_is_found(room: LogRoom) -> None:
+    room.log.truncate_to(20, room.now_ms)
+    report, _ = verify(room.directory)
+    assert not [text for text in texts(report) + report.notes if "truncation" in text]
+    room.path("truncation").write_text("version: 0\nstate: cut\n")
+    report, _ = verify(room.directory)
+    (text,) = [text for text in texts(report) if "truncation" in text]
+    assert "expected version 0" in text
