@@ -11,7 +11,7 @@ BIN := .venv/bin
 # Only what runs Spark asks for Java, and only when it runs.
 WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
 
-.PHONY: help dev demo test test-slow test-kafka chaos fuzz check fmt bench bench-start clean
+.PHONY: help dev demo test test-slow test-kafka chaos fuzz check fmt bench bench-start bench-storage clean
 .NOTPARALLEL:
 
 help:

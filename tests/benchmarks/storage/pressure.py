@@ -22,11 +22,11 @@ from pathlib import Path
 from random import Random
 
 from benchmarks.storage.figures import Figure, quantiles_us
-from page_cache import evict, resident_pages
+from page_cache import resident_pages
 from warmlog_broker.log.index_search import WARM_BYTES, classic_search, warm_cold_search
 from warmlog_broker.log.offset_index import OffsetIndex
 from warmlog_broker.log.open_files import OpenFiles
-from warmlog_broker.log.warm_keeper import MADV_POPULATE_READ, WarmTarget, keep_warm
+from warmlog_broker.log.warm_keeper import WarmTarget, keep_warm
 
 MIB = 1024 * 1024
 PAGE = mmap.PAGESIZE
@@ -73,28 +73,26 @@ class Log:
         self.entries = entries
         self.index._entries = self.index._written = entries
 
-    def evict_all(self) -> None:
+    def evict(self, kept: Iterable[int] = ()) -> None:
+        """Has the kernel forget all pages but these."""
         mapped = self.index.mapped
-        if mapped is not None:
-            mapped.madvise(mmap.MADV_DONTNEED)
-        evict(self.path)
-
-    def evict_but(self, kept: Iterable[int]) -> None:
-        """Everything but these pages; they are touched, so that they count as used."""
-        self.evict_all()
         file = os.open(self.path, os.O_RDONLY)
-        try:
-            for page in kept:
-                os.pread(file, PAGE, page * PAGE)
-        finally:
-            os.close(file)
-        mapped = self.index.mapped
-        if mapped is not None:
-            for page in kept:
-                mapped.madvise(MADV_POPULATE_READ, page * PAGE, PAGE)
+        first, pages = 0, os.fstat(file).st_size // PAGE
+        for end in [*sorted(kept), pages]:
+            if end > first:
+                if mapped is not None:
+                    mapped.madvise(mmap.MADV_DONTNEED, first * PAGE, (end - first) * PAGE)
+                os.posix_fadvise(file, first * PAGE, (end - first) * PAGE, os.POSIX_FADV_DONTNEED)
+            first = end + 1
+        os.close(file)
 
-    def keep(self) -> None:
-        keep_warm([self.target()], MIB)
+    def read_page(self, slot: int) -> int:
+        """Has the page of `slot` in memory, as it is when it was written just now; returns its number."""
+        page = slot // A_PAGE
+        file = os.open(self.path, os.O_RDONLY)
+        os.pread(file, PAGE, page * PAGE)
+        os.close(file)
+        return page
 
     def target(self) -> WarmTarget:
         """What the keeper does for an index of 8-byte entries."""
@@ -163,54 +161,66 @@ def _look_up(counted: Counted, name: str, search: Search, log: Log, offset: int)
     return pages
 
 
-def one_log(directory: Path, name: str, index_bytes: int, lookups: int) -> dict[str, float]:
-    """A log that is written all the time: its index grows by a page between two lookups."""
-    search, has_keeper = SEARCHES[name]
+def one_log(directory: Path, index_bytes: int, lookups: int) -> dict[str, dict[str, float]]:
+    """A log that is written all the time: its index grows by a page between two lookups. By the name of the search."""
     entries = index_bytes // 8 - lookups * A_PAGE
     assert entries > 4 * OffsetIndex.warm_entries
-    log, counted, chance = Log(directory / "one.index", entries, lookups), Counted(), Random(2)
-    log.index.lookup(entries)
-    used = pages_of(name, entries, entries)
-    for _ in range(lookups):
-        log.set_entries(log.entries + A_PAGE)
-        newest = (log.entries - 1) // A_PAGE  # it was written just now
-        log.evict_but({*used, newest - 1, newest})
-        if has_keeper:
-            log.keep()
-        used = _look_up(counted, name, search, log, log.entries - chance.randrange(TAIL))
-    log.close()
-    return counted.figures()
-
-
-def many_logs(directory: Path, name: str, index_bytes: int, logs: int) -> dict[str, float]:
-    """Logs with little traffic: nothing of an index is in memory when somebody comes, unless the keeper was there."""
-    search, has_keeper = SEARCHES[name]
-    entries = index_bytes // 8
-    all_logs = [Log(directory / f"{number}.index", entries, 0) for number in range(logs)]
-    counted, chance, resident = Counted(), Random(3), 0
-    for log in all_logs:
+    log, found = Log(directory / "one.index", entries, lookups), {}
+    os.sync()
+    for name, (search, has_keeper) in SEARCHES.items():
+        counted, chance = Counted(), Random(2)
+        log.set_entries(entries)
         log.index.lookup(entries)
-        log.evict_all()
-    if has_keeper:
-        keep_warm([log.target() for log in all_logs], logs * MIB)
-    for log in all_logs:
-        resident += len(resident_pages(log.path))
-        _look_up(counted, name, search, log, entries - chance.randrange(TAIL))
+        used = pages_of(name, entries, entries)
+        for _ in range(lookups):
+            log.set_entries(log.entries + A_PAGE)
+            newest = {log.read_page(log.entries - 2), log.read_page(log.entries - 1)}
+            log.evict({*used, *newest})
+            if has_keeper:
+                keep_warm([log.target()], MIB)
+            used = _look_up(counted, name, search, log, log.entries - chance.randrange(TAIL))
+        found[name] = counted.figures()
+    log.close()
+    return found
+
+
+def many_logs(directory: Path, index_bytes: int, count: int) -> dict[str, dict[str, float]]:
+    """Logs with little traffic: nothing of an index is in memory when somebody comes, unless the keeper was there."""
+    entries = index_bytes // 8
+    logs, found = [Log(directory / f"{number}.index", entries, 0) for number in range(count)], {}
+    os.sync()
+    for name, (search, has_keeper) in SEARCHES.items():
+        counted, chance, resident = Counted(), Random(3), 0
+        for log in logs:
+            log.index.entry(0)
+            log.evict()
+        if has_keeper:
+            keep_warm([log.target() for log in logs], count * MIB)
+        for log in logs:
+            resident += len(resident_pages(log.path))
+            _look_up(counted, name, search, log, entries - chance.randrange(TAIL))
+        found[name] = {**counted.figures(), "resident_pages_before": resident / count}
+    for log in logs:
         log.close()
-    return {**counted.figures(), "resident_pages_before": resident / logs}
+    return found
 
 
 def measure(directory: Path, rounds: int, lookups: int, logs: int) -> list[Figure]:
     """Every search in both stories at both sizes."""
-    figures = []
+    figures: list[Figure] = []
     for mib in (1, 10):
-        grown = min(lookups, (mib * MIB // PAGE) * 3 // 4)
-        for name in SEARCHES:
-            figure = Figure(f"{name}, one log, {mib} MiB", {"index_bytes": mib * MIB, "lookups": grown})
-            figure.runs.extend(one_log(directory, name, mib * MIB, grown) for _ in range(rounds))
-            figures.append(figure)
-        for name in SEARCHES:
-            figure = Figure(f"{name}, {logs:,} logs, {mib} MiB", {"index_bytes": mib * MIB, "logs": logs})
-            figure.runs.extend(many_logs(directory, name, mib * MIB, logs) for _ in range(rounds))
-            figures.append(figure)
+        index_bytes = mib * MIB
+        grown = min(lookups, (index_bytes // PAGE) * 3 // 4)
+        stories: dict[str, Callable[[], dict[str, dict[str, float]]]] = {
+            f"one log, {mib} MiB": lambda size=index_bytes, grown=grown: one_log(directory, size, grown),  # type: ignore[misc]
+            f"{logs:,} logs, {mib} MiB": lambda size=index_bytes: many_logs(directory, size, logs),  # type: ignore[misc]
+        }
+        for story, tell in stories.items():
+            by_name = {
+                name: Figure(f"{name}, {story}", {"index_bytes": index_bytes, "logs": logs}) for name in SEARCHES
+            }
+            for _ in range(rounds):
+                for name, figure in tell().items():
+                    by_name[name].runs.append(figure)
+            figures.extend(by_name.values())
     return figures
