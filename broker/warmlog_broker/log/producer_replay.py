@@ -66,15 +66,19 @@ def restore_producers(
 ) -> bool:
     """Makes `states` what they are at `end_offset`: the newest intact snapshot, and the batches after it.
 
-    The walk begins earlier where a transaction index is to be made anew, and does so on its way. Snapshots that do not
+    The walk begins earlier where a transaction index is to be made anew, and does so on its way. Transactions that were
+    over before, with a marker that may lie above the high watermark, go on to hold the last stable offset back: no
+    snapshot tells of them. (Kafka forgets them, as it never truncates above the high watermark.) Snapshots that do not
     fit the segments are removed. False when no batch had to be read.
     """
+    still_unsure = states.transactions.completed_before(end_offset)
     bases = segments.base_offsets
     snapshots.remove_outside(bases[0], end_offset)
     snapshots.remove_strays(bases)
     found: dict[int, list[AbortedTxn]] = {s.base_offset: [] for s in segments if s.transactions.is_to_be_rebuilt}
     snapshots.load_newest(states, first_offset=bases[0], at_most=min(found, default=end_offset), now_ms=now_ms)
     if states.end_offset == end_offset:
+        states.transactions.hold_back(still_unsure)
         return False
     bases_without_snapshot = [
         base for base in bases[-SNAPSHOTS_KEPT_AT_BASES:] if base > states.end_offset and base not in snapshots
@@ -87,6 +91,7 @@ def restore_producers(
         if aborted is not None and batch.segment.base_offset in found:
             found[batch.segment.base_offset].append(aborted)
     states.end_offset = end_offset
+    states.transactions.hold_back(still_unsure)
     for base_offset, entries in found.items():
         segment = segments.get(base_offset)
         assert segment is not None

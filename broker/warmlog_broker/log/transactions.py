@@ -77,6 +77,14 @@ class Transactions:
                     first = txn.first_offset
         return first
 
+    def completed_before(self, offset: int) -> list[CompletedTxn]:
+        """Those that still hold something back and whose marker lies below `offset`."""
+        return [txn for txn in self._completed if txn.last_offset < offset]
+
+    def hold_back(self, completed: list[CompletedTxn]) -> None:
+        """These are over, and not known to be below the high watermark."""
+        self._completed += [txn for txn in completed if txn not in self._completed]
+
     def forget_completed_below(self, offset: int) -> None:
         """Their markers lie below `offset`: they hold nothing back."""
         self._completed = [txn for txn in self._completed if txn.last_offset >= offset]

@@ -257,3 +257,19 @@ def test_the_indexes_of_a_clean_start_are_not_opened_before_somebody_reads_commi
     assert not any(segment.transactions.is_settled for segment in room.log._local.segments if segment.size_bytes)
     read_committed(room)
     assert all(segment.transactions.is_settled for segment in room.log._local.segments if segment.size_bytes)
+
+
+def test_truncation_above_the_high_watermark_leaves_a_transaction_unsure_whose_marker_stays(room: LogRoom) -> None:
+    plain(room, 3)
+    room.flush()
+    producer = Producer(room, 1)
+    producer.send(2)
+    producer.abort()
+    room.log.roll(room.now_ms)
+    plain(room, 2)
+    assert (room.log.high_watermark, room.log.last_stable_offset) == (3, 3)
+    room.log.truncate_to(6, room.now_ms)
+    room.log.update_high_watermark(5)
+    assert room.log.last_stable_offset == 3
+    room.log.update_high_watermark(6)
+    assert room.log.last_stable_offset == 6
