@@ -95,7 +95,7 @@ def test_a_stream_decodes_as_well(spark: SparkSession, broker: BrokerProcess, ty
     stream = reader.options(valueFormat="json", startingOffsets="earliest", **{"bootstrap.servers": broker.address})
     writer = stream.load().writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
     query = writer.option("path", str(tmp_path / "data")).trigger(availableNow=True).start()
-    assert query.awaitTermination(90)
+    assert query.awaitTermination(180)
     frame = spark.read.parquet(str(tmp_path / "data"))
     assert (frame.count(), frame.where("id is not null").count()) == (
         3_000,
