@@ -304,19 +304,21 @@ class SegmentVerification:
         if not header.record_count:
             return
         try:
-            times_ms = batch.timestamps_ms()
-            batch.offsets()
-            batch.headers()
+            columns = batch.columns
+            if columns.header_lengths is not None:
+                batch.headers()
         except CorruptBatch as error:
             self._find(header, position, f"{header.record_count} records", str(error))
             return
         if header.is_log_append_time:
             return
-        largest_ms, is_whole = max(times_ms), header.record_count == header.last_offset_delta + 1
+        deltas = columns.timestamp_deltas_ms
+        largest_ms = columns.base_timestamp_ms + deltas.largest()
+        is_whole = header.record_count == header.last_offset_delta + 1
         if largest_ms > header.max_timestamp_ms or (is_whole and largest_ms != header.max_timestamp_ms):
             self._find(header, position, f"max timestamp {largest_ms}, of its records", str(header.max_timestamp_ms))
-        if header.magic == MAGIC_COLUMNS and is_whole and min(times_ms) != header.base_timestamp_ms:
-            self._find(header, position, f"base timestamp {min(times_ms)}", str(header.base_timestamp_ms))
+        if header.magic == MAGIC_COLUMNS and is_whole and not deltas.zeros():
+            self._find(header, position, "a record with the base timestamp", "all are later")
 
     def _follow_producers(self, batch: RecordBatch, position: int) -> None:
         header = batch.header
