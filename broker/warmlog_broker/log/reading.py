@@ -6,14 +6,17 @@ These functions know segments and nothing of what a reader may see: `Log` says w
 from collections.abc import Callable
 from typing import NamedTuple
 
+from warmlog_broker.log.abstract_index import CorruptIndex
 from warmlog_broker.log.batch_scan import DamagedLog
 from warmlog_broker.log.file_records import FileSlice
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
 from warmlog_broker.log.segment import LogSegment, SegmentRead, TimestampAndOffset
 from warmlog_broker.log.segments import LogSegments
-from warmlog_broker.log.transaction_index import AbortedTxn
+from warmlog_broker.log.transaction_index import AbortedTxn, CollectedAborted
 from warmlog_protocol.batch.header import MAGIC_COLUMNS
 from warmlog_protocol.errors import CorruptBatch
+
+NOTHING_ABORTED = CollectedAborted([], is_complete=False)
 
 
 class FetchData(NamedTuple):
@@ -84,14 +87,28 @@ def aborted_in(
         upper_bound_offset = log_end_offset if following is None else following.base_offset
     aborted: list[AbortedTxn] = []
     for candidate in segments.values(base_offset, log_end_offset + 1):
-        if not candidate.transactions.is_settled:
-            settle(candidate)
-        if candidate.transactions.entries:
-            found, is_complete = candidate.transactions.collect_aborted(data.start.offset, upper_bound_offset)
-            aborted += found
-            if is_complete:
-                break
+        found, is_complete = _collect(candidate, data.start.offset, upper_bound_offset, settle)
+        aborted += found
+        if is_complete:
+            break
     return tuple(aborted)
+
+
+def _collect(
+    segment: LogSegment, fetch_offset: int, upper_bound_offset: int, settle: Callable[[LogSegment], None]
+) -> CollectedAborted:
+    """What the segment's transaction index says, which is made anew if somebody has damaged or removed its file."""
+    index = segment.transactions
+    if not index.is_settled:
+        settle(segment)
+    if not index.entries:
+        return NOTHING_ABORTED
+    try:
+        return index.collect_aborted(fetch_offset, upper_bound_offset)
+    except (CorruptIndex, FileNotFoundError):
+        index.distrust()
+        settle(segment)
+        return index.collect_aborted(fetch_offset, upper_bound_offset)
 
 
 def _check_gap(

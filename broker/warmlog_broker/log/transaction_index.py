@@ -202,9 +202,8 @@ class TransactionIndex:
         """Drops the entries of transactions that ended at `offset` or later. A damaged index is to be rebuilt then."""
         try:
             self._keep(self._first_slot_from(offset))
-        except CorruptIndex:
-            self.is_settled = False
-            self.is_to_be_rebuilt = True
+        except (CorruptIndex, FileNotFoundError):
+            self.distrust()
 
     def reset(self) -> None:
         """Drops all entries; whatever the file holds."""
@@ -231,6 +230,10 @@ class TransactionIndex:
         """Leaves a file without entries, if it can: who finds it makes the index anew."""
         with suppress(OSError):
             self._opened(os.O_CREAT)
+        self.distrust()
+
+    def distrust(self) -> None:
+        """It does not hold what it should: it is to be made anew."""
         self.is_settled, self.is_to_be_rebuilt = False, True
 
     # Flushing

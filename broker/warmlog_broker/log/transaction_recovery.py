@@ -54,7 +54,7 @@ def why_not_believed(segment: LogSegment) -> str:
     if not segment.size_bytes:
         return "the log has no data" if index.file_exists() else ""
     if index.is_to_be_rebuilt:
-        return "the log was checked after a crash, and the disk was too full for it"
+        return "it could not be written, or not be read"
     if not index.file_exists():
         return (
             "side files are missing" if segment.indexes.was_rebuilt or not segment.indexes.offset.file_exists() else ""

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unit.broker.log.log_room import make_batch
+from unit.protocol.golden_batches import E_EMPTIED
 from warmlog_broker.log.producer_state import ForgottenSequence, ProducerStates
 from warmlog_broker.log.transaction_guards import NO_GUARD
 from warmlog_protocol.batch import BatchHeader, ControlType, EndTxnMarker, encode_end_txn_marker, read_header
@@ -364,3 +365,13 @@ def test_a_producer_that_sends_everything_twice_writes_everything_once(sends: li
             assert states.append(batch(sequence, count)) == (first_offset, first_offset + count - 1)
         sequence = (sequence + count) & MAX_SEQUENCE
     assert states.end_offset == sum(count for count, _ in sends)
+
+
+def test_batches_that_compaction_took_records_from_still_tell_their_last_sequence() -> None:  # PS-05
+    states = Producers()
+    header = read_header(E_EMPTIED)
+    states.replay(header, 0)
+    entry = states.get(header.producer_id)
+    assert entry is not None
+    assert (entry.epoch, entry.batches[-1].last_sequence, entry.batches[-1].last_offset) == (1, 17, 22)
+    assert entry.next_sequence == 18

@@ -273,3 +273,15 @@ def test_truncation_above_the_high_watermark_leaves_a_transaction_unsure_whose_m
     assert room.log.last_stable_offset == 3
     room.log.update_high_watermark(6)
     assert room.log.last_stable_offset == 6
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, _of_the_next_version, _empty])
+def test_an_index_that_is_lost_while_it_is_in_use_is_made_anew(room: LogRoom, damage: Callable[[Path], None]) -> None:
+    interleaved(room)
+    expected = committed_values(room)
+    for segment in room.log._local.segments:
+        if segment.transactions.entries:
+            segment.transactions.close()
+            damage(segment.transactions.path)
+    assert committed_values(room) == expected
+    assert index_entries(room) == INTERLEAVED
