@@ -109,7 +109,13 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         minimum=0,
         maximum=2**40,
     ),
-    _integer("num.recovery.threads", 4, "threads", "Threads that open and check partitions at start.", maximum=256),
+    _integer(
+        "num.recovery.threads",
+        4,
+        "threads",
+        "Threads, for each data directory, that check partitions at start.",
+        maximum=256,
+    ),
     _integer("max.open.files", 8192, "files", "Segment and index files that are open or mapped at once.", minimum=64),
     _integer(
         "log.flush.offset.checkpoint.interval.ms",
