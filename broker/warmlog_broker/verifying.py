@@ -39,9 +39,9 @@ def kind_of(path: Path) -> Kind | None:
 def verify_directory(path: Path, report: Report) -> None:
     """Checks a data directory, or the directory of a partition with what the one above it knows; adds to `report`."""
     if kind_of(path) == "data":
-        known = _known_partitions(path, report)
-        verify_data_directory(path, report, known=known)
-        _find_missing(path, known, report)
+        state = _read_metadata(path, report)
+        verify_data_directory(path, report, known=_known_partitions(path, state, report))
+        _find_missing(path, state, report)
         return
     path = path.resolve()
     name = parse_directory_name(path.name)
@@ -50,7 +50,8 @@ def verify_directory(path: Path, report: Report) -> None:
     if name.mark:
         verify_partition(path, Expectations(), report)
         return
-    expectations = _expectations_above(above, key, _known_partitions(above, report))
+    known = _known_partitions(above, _read_metadata(above, report), report)
+    expectations = _expectations_above(above, key, known)
     check_offsets(above, key, expectations, verify_partition(path, expectations, report), report)
 
 
@@ -72,17 +73,21 @@ def _offset_in(path: Path, key: TopicPartition) -> int | None:
         return None
 
 
-def _known_partitions(path: Path, report: Report) -> dict[TopicPartition, Expectations]:
-    """What the metadata log, if there is one, says of each partition."""
+def _read_metadata(path: Path, report: Report) -> MetadataState:
+    """What the metadata log of a directory says; nothing where there is none."""
     state = MetadataState()
     try:
         for entry in read_records((path / FILE_NAME).read_bytes(), path / FILE_NAME).entries:
             state.apply(entry)
     except FileNotFoundError:
-        return {}
+        return state
     except StorageError as error:
         report.find(path / FILE_NAME, expected="a metadata log", found=str(error))
-        return {}
+    return state
+
+
+def _known_partitions(path: Path, state: MetadataState, report: Report) -> dict[TopicPartition, Expectations]:
+    """What the metadata log says of each partition."""
     known = {}
     for topic in state.topics.values():
         try:
@@ -99,16 +104,18 @@ def _known_partitions(path: Path, report: Report) -> dict[TopicPartition, Expect
     return known
 
 
-def _find_missing(path: Path, known: dict[TopicPartition, Expectations], report: Report) -> None:
-    """Finds partitions that held records and have no directory here any more."""
+def _find_missing(path: Path, state: MetadataState, report: Report) -> None:
+    """Finds partitions that held records here, were not moved to another data directory, and have no directory."""
     try:
         recovery_points = read_offsets(path / RECOVERY_POINTS_NAME)
     except StorageError:
         return
-    for key in known:
-        if recovery_points.get(key) and not (path / key.directory_name).is_dir():
-            report.find(
-                path / key.directory_name,
-                expected=f"a log with records up to offset {recovery_points[key]}",
-                found="no directory",
-            )
+    for topic in state.topics.values():
+        places = state.places.get(topic.topic_id, {})
+        for index in range(topic.partitions):
+            place = state.directories.get(places.get(index, b""), str(path.absolute()))
+            directory = path / TopicPartition(topic.name, index).directory_name
+            recovery_point = recovery_points.get(TopicPartition(topic.name, index), 0)
+            if recovery_point and place == str(path.absolute()) and not directory.is_dir():
+                expected = f"a log with records up to offset {recovery_point}"
+                report.find(directory, expected=expected, found="no directory")

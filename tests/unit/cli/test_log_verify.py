@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from warmlog.cli.app import build_app
 from warmlog_broker.log.checkpoints import pack_partition_metadata, write_offsets
 from warmlog_broker.log.topic_partition import TopicPartition
-from warmlog_broker.metadata_log import ClusterCreated, TopicCreated, pack_file
+from warmlog_broker.metadata_log import ClusterCreated, DirectoryKnown, PartitionsPlaced, TopicCreated, pack_file
 
 SAMPLE = Path(__file__).parents[2] / "data" / "kafka-sample"
 LOG = "00000000000000000000.log"
@@ -83,6 +83,21 @@ def test_what_the_metadata_log_knows_is_held_against_the_directories(kafka: Path
     assert f"found {UUID(int=3)}" in verify(kafka / "transfers-0").stdout
     (kafka / "metadata.log").write_bytes(b"something else")
     assert "metadata.log: expected a metadata log" in verify(kafka).stdout
+
+
+def test_a_partition_that_was_moved_to_another_data_directory_is_not_missed(kafka: Path, tmp_path: Path) -> None:
+    entries = [
+        ClusterCreated("c", 0, 0),
+        TopicCreated("moved", UUID(int=2).bytes, 1, {}),
+        DirectoryKnown(UUID(int=9).bytes, str(tmp_path / "elsewhere")),
+        PartitionsPlaced(UUID(int=2).bytes, UUID(int=9).bytes, [0]),
+    ]
+    (kafka / "metadata.log").write_bytes(pack_file(entries))
+    write_offsets(kafka / "recovery-point-offset-checkpoint", {TopicPartition("moved", 0): 5})
+    assert verify(kafka).exit_code == 0
+    entries[2] = DirectoryKnown(UUID(int=9).bytes, str(kafka))
+    (kafka / "metadata.log").write_bytes(pack_file(entries))
+    assert "moved-0: expected a log with records up to offset 5, found no directory" in verify(kafka).stdout
 
 
 def test_a_recovery_point_above_the_end_of_one_partition_is_found_from_its_directory_too(kafka: Path) -> None:
