@@ -4,6 +4,9 @@ Data of an aborted transaction goes. A marker stays as long as data of its trans
 long as a tombstone would: a reader that has seen the data must see the end. Aborted transactions whose data was still
 there in this pass are put into the new segment's transaction index; once the data is gone, so is the entry.
 
+A batch that was emptied counts as data: whoever reads the producers' state from the log (a start without snapshots)
+takes its header for the beginning of a transaction, and must find the end.
+
 The same walk is done twice, for the map of offsets and for rewriting, each with an object of its own.
 """
 
@@ -28,11 +31,9 @@ class TransactionWalk:
         self._begin_up_to(header.last_offset)
         if not header.is_transactional:
             return False
-        if header.producer_id in self._aborted:
-            self._aborted_with_data.add(header.producer_id)
-            return True
-        self._committed.add(header.producer_id)
-        return False
+        is_aborted = header.producer_id in self._aborted
+        (self._aborted_with_data if is_aborted else self._committed).add(header.producer_id)
+        return is_aborted
 
     def end(self, header: BatchHeader, control_type: ControlType | None) -> tuple[bool, AbortedTxn | None]:
         """Takes note of a control batch (None: one that was emptied): whether it means nothing to anybody any more,

@@ -8,7 +8,7 @@ from warmlog_broker.log.cleaner import Cleaning, CleaningStats
 from warmlog_broker.log.cleaner_sources import CleaningPace
 from warmlog_broker.log.config import MAX_INT64, UNLIMITED, LogConfig
 from warmlog_broker.log.log import AppendInfo
-from warmlog_protocol.batch import encode_batch, read_batch, to_rows
+from warmlog_protocol.batch import ControlType, encode_batch, iter_batches, read_batch, to_rows
 from warmlog_protocol.compression import Codec
 
 COMPACT = LogConfig(
@@ -61,6 +61,21 @@ class CompactionRoom(LogRoom):
         )
         return self.append_bytes(to_rows(read_batch(batch)) if rows else batch)
 
+    def put_in_transaction(self, *pairs: Pair, producer: tuple[int, int, int], rows: bool = False) -> AppendInfo:
+        """Appends one batch of a transaction, which the coordinator has verified."""
+        producer_id, epoch, sequence = producer
+        guard = self.log.start_verification(producer_id, sequence, epoch, self.now_ms)
+        batch = encode_batch(
+            [value for _, value in pairs],
+            keys=[key for key, _ in pairs],
+            timestamps_ms=self.now_ms,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+        return self.append_bytes(to_rows(read_batch(batch)) if rows else batch, guard)
+
     def put_each(self, pairs: Iterable[Pair]) -> None:
         """Appends a batch for each pair, rolls and flushes: a closed segment, or several."""
         for pair in pairs:
@@ -108,6 +123,39 @@ class CompactionRoom(LogRoom):
                     found.extend(record for record in columns if record[0] >= position)
                 position = batch.next_offset
         return found
+
+    def committed(self) -> list[tuple[int, bytes | None, bytes | None]]:
+        """(offset, key, value) of what a reader of committed records gets, dropping what it is told was aborted."""
+        log = self.log
+        found: list[tuple[int, bytes | None, bytes | None]] = []
+        aborting: set[int] = set()
+        position = log.log_start_offset
+        while True:
+            data = log.read(position, 1 << 20, bound="committed")
+            batches = [batch for part in data.slices for batch in iter_batches(part.pread())]
+            if not batches:
+                return found
+            coming = sorted(data.aborted, key=lambda aborted: aborted.first_offset, reverse=True)
+            for batch in batches:
+                header = batch.header
+                while coming and coming[-1].first_offset <= header.last_offset:
+                    aborting.add(coming.pop().producer_id)
+                if header.is_control:
+                    if batch.control_type is ControlType.ABORT:
+                        aborting.discard(header.producer_id)
+                elif not (header.is_transactional and header.producer_id in aborting):
+                    records = zip(batch.offsets(), batch.keys(), batch.values(), strict=True)
+                    found.extend(record for record in records if record[0] >= position)
+                position = header.next_offset
+
+    def committed_state(self) -> dict[bytes | None, bytes]:
+        """The last committed value of each key."""
+        values: dict[bytes | None, bytes] = {}
+        for _, key, value in self.committed():
+            values.pop(key, None)
+            if value is not None:
+                values[key] = value
+        return values
 
     def offsets(self) -> list[int]:
         return [offset for offset, *_ in self.records()]
