@@ -38,10 +38,14 @@ def fill_map(
 
 def _put(batch: RecordBatch, first_dirty_offset: int, offsets: OffsetMap) -> bool:
     """Puts in the batch's records from `first_dirty_offset` on; False, and none of them, when there is no room."""
-    if batch.last_offset < first_dirty_offset or not batch.record_count or batch.columns.key_lengths is None:
+    key_lengths = batch.columns.key_lengths
+    if batch.last_offset < first_dirty_offset or not batch.record_count or key_lengths is None:
         return True
     if not offsets.has_room_for(batch.record_count):
         return False
+    if batch.base_offset >= first_dirty_offset and not key_lengths.zeros():
+        offsets.put_all(batch.keys(), batch.offsets())  # type: ignore[arg-type]  # none of them is None
+        return True
     found = [
         (key, offset)
         for key, offset in zip(batch.keys(), batch.offsets(), strict=True)

@@ -103,9 +103,10 @@ class CompactionRules:
             latest = self._offsets.latest_offset
             return [offset > latest for offset in offsets]
         keys = columns.key_list()
-        last_offsets = self._offsets.offsets_of([key or b"" for key in keys])
+        has_null_keys = columns.key_lengths.zeros() > 0
+        last_offsets = self._offsets.offsets_of([key or b"" for key in keys] if has_null_keys else keys)  # type: ignore[arg-type]
         keep = list(map(ge, offsets, last_offsets))
-        if columns.key_lengths.zeros():
+        if has_null_keys:
             latest = self._offsets.latest_offset
             keep = [
                 kept and (key is not None or offset > latest)

@@ -10,6 +10,7 @@ that length, and nobody finds two keys with the same digest.
 
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from itertools import repeat
 
 NO_OFFSET = -1
 ENTRY_BYTES = 208
@@ -60,8 +61,7 @@ class OffsetMap:
 
     def offsets_of(self, keys: Sequence[bytes]) -> list[int]:
         """The last offset of each key, -1 for one that was not put."""
-        find = self._offsets.get
-        return [find(key, NO_OFFSET) for key in _short(keys)]
+        return list(map(self._offsets.get, _short(keys), repeat(NO_OFFSET)))
 
     def update_latest_offset(self, offset: int) -> None:
         """The log is reflected up to `offset`: no record with a key came since the last one that was put."""

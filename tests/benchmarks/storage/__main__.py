@@ -9,8 +9,9 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks.__main__ import scratch_directory
-from benchmarks.storage import logs, lookup, pressure
+from benchmarks.storage import compaction, logs, lookup, pressure
 from benchmarks.storage.figures import Figure, print_table, write_json
+from warmlog_protocol.compression import Codec
 
 
 @dataclass(frozen=True)
@@ -28,10 +29,11 @@ class Scale:
     recovery_rounds: int = 3
     recovery_bytes: int = logs.GIB
     small_recovery_bytes: int = logs.GIB // 8
+    compacted_records: int = 500_000
 
     @classmethod
     def quick(cls) -> "Scale":
-        return cls(3, 10_000, 1, 50, 100, 1000, 1000, logs.GIB, 1, logs.GIB // 8, logs.GIB // 64)
+        return cls(3, 10_000, 1, 50, 100, 1000, 1000, logs.GIB, 1, logs.GIB // 8, logs.GIB // 64, 100_000)
 
 
 def benchmarks(scale: Scale, directory: Path) -> dict[str, Callable[[], Sequence[Figure]]]:
@@ -54,6 +56,10 @@ def benchmarks(scale: Scale, directory: Path) -> dict[str, Callable[[], Sequence
             logs.recovery(
                 directory, scale.recovery_rounds, scale.small_recovery_bytes, batch_bytes=100 + 125, records=1
             ),
+        ],
+        "compaction": lambda: [
+            compaction.compaction(directory, scale.recovery_rounds, scale.compacted_records, codec=codec, rows=rows)
+            for codec, rows in ((Codec.NONE, False), (Codec.ZSTD, False), (Codec.NONE, True))
         ],
     }
 
