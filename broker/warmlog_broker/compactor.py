@@ -3,8 +3,8 @@
 A log with `compact` in its cleanup.policy is due once enough of it is dirty, or once something in it has waited for
 longer than max.compaction.lag.ms (`log/cleaner_plan`). Of those that are due the most urgent comes first; when none is,
 everybody rests for `log.cleaner.backoff.ms`. The expensive part reads and writes closed segments in a thread, throttled
-and with many short rests, so that the event loop never waits for it; taking the new segments in is a few renames in
-the event loop's thread, with the syncs between them in the other (`log/replacement`).
+and with many short rests, so that nobody waits longer than one batch takes; taking the new segments in is a few renames
+in the event loop's thread, with the syncs between them in the other (`log/replacement`).
 
 A log that cannot be compacted (a damaged batch, a disk that does not read) is left alone from then on, and said so; the
 others go on (KAFKA-7215). Where a compaction ended is written down with the other checkpoints. A crash in between only

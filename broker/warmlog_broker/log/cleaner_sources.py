@@ -20,9 +20,10 @@ from warmlog_protocol.batch import RecordBatch, read_batch
 from warmlog_protocol.errors import WarmlogError
 
 TURN_S = 0.0005
-REST_S = 0.0001
-"""The interpreter runs one thread at a time, and one that wants a turn waits up to 5 ms for it. A compacting thread
-that rests for a moment after half a millisecond keeps the event loop from waiting longer than a batch takes."""
+LONGEST_REST_S = 0.005
+"""The interpreter runs one thread at a time, and one that wants a turn waits up to 5 ms for it. So a compacting thread
+rests for as long as it has worked, batch by batch: the event loop waits no longer than a batch takes, and half of the
+time not at all."""
 
 
 class CleaningAborted(WarmlogError):
@@ -52,8 +53,9 @@ class CleaningPace:
         self.check()
         self.bytes += size_bytes
         self._throttle.note(size_bytes, self.check)
-        if time.monotonic() - self._turn_began_s > TURN_S:
-            time.sleep(REST_S)
+        worked_s = time.monotonic() - self._turn_began_s
+        if worked_s > TURN_S:
+            time.sleep(min(worked_s, LONGEST_REST_S))
             self._turn_began_s = time.monotonic()
 
     def check(self) -> None:
