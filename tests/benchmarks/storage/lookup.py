@@ -5,7 +5,7 @@ from random import Random
 from struct import pack
 
 from benchmarks.storage.figures import Figure, timed
-from warmlog_broker.log.abstract_index import MAX_UNWRITTEN
+from warmlog_broker.log.abstract_index import MAX_RECENT
 from warmlog_broker.log.index_search import warm_cold_search
 from warmlog_broker.log.offset_index import OffsetIndex
 from warmlog_broker.log.open_files import OpenFiles
@@ -27,29 +27,40 @@ def measure(directory: Path, rounds: int, lookups: int) -> list[Figure]:
     write_index(path, ENTRIES)
     chance = Random(1)
     last = STEP * ENTRIES
-    end = last + STEP * (MAX_UNWRITTEN // 2)
+    added = MAX_RECENT
+    end = last + STEP * added
     warm_offsets = STEP * OffsetIndex.warm_entries
-    targets = {
-        "in memory, the last entries of a log that is written": [chance.randint(last, end) for _ in range(lookups)],
-        "the last entry in the file": [last] * lookups,
-        "anywhere in the warm section": [last - chance.randrange(warm_offsets) for _ in range(lookups)],
-        "anywhere": [chance.randrange(last) for _ in range(lookups)],
-    }
+    bar = "tail: under 3 µs"
+    written = [(f"in an index that is written, {where}", targets) for where, targets in _tail(end, lookups, chance)]
+    read = [(f"in an index that was opened, {where}", targets) for where, targets in _tail(last, lookups, chance)]
     figures = []
     with OffsetIndex(path, 0, open_files=OpenFiles()) as index:
-        for name, offsets in targets.items():
-            bar = "tail: under 3 µs" if name != "anywhere" else ""
-            figure = Figure(f"lookup {name}", {"index_bytes": 8 * ENTRIES, "lookups": lookups}, bar)
-            if name.startswith("in memory"):
-                index.resize(8 * (ENTRIES + MAX_UNWRITTEN))
-                for offset in range(last + STEP, end + 1, STEP):
-                    index.append(offset, offset)
-            for _ in range(rounds):
-                figure.runs.append(_run(index, offsets))
-            figures.append(figure)
-            index.truncate_to(last + 1)
+        for name, offsets in read:
+            figures.append(_figure(name, bar, index, offsets, rounds))
+        anywhere = [chance.randrange(last - warm_offsets) for _ in range(lookups)]
+        figures.append(_figure("before the warm section", "", index, anywhere, rounds))
+        index.resize(8 * (ENTRIES + added))
+        for offset in range(last + STEP, end + 1, STEP):
+            index.append(offset, offset)
+        for name, offsets in written:
+            figures.append(_figure(name, bar, index, offsets, rounds))
     path.unlink()
     return figures
+
+
+def _tail(last: int, lookups: int, chance: Random) -> list[tuple[str, list[int]]]:
+    """What is looked for at the end of an index whose last offset is `last`."""
+    warm_offsets = STEP * OffsetIndex.warm_entries
+    return [
+        ("the last entry", [last] * lookups),
+        ("anywhere in the warm section", [last - chance.randrange(warm_offsets) for _ in range(lookups)]),
+    ]
+
+
+def _figure(name: str, bar: str, index: OffsetIndex, offsets: list[int], rounds: int) -> Figure:
+    figure = Figure(f"lookup {name}", {"index_bytes": 8 * ENTRIES, "lookups": len(offsets)}, bar)
+    figure.runs.extend(_run(index, offsets) for _ in range(rounds))
+    return figure
 
 
 def _run(index: OffsetIndex, offsets: list[int]) -> dict[str, float]:

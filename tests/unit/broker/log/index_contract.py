@@ -10,6 +10,7 @@ import pytest
 from unit.broker.log.index_files import BASE, AnyIndex, AnyIndexClass, add, entry_of, fill, looked_up, new_index
 from unit.broker.log.log_files import no_file_grows_beyond
 from warmlog_broker.log.abstract_index import MAX_UNWRITTEN, CorruptIndex
+from warmlog_broker.log.offset_index import OffsetIndex
 from warmlog_broker.log.open_files import ClosedFile, OpenFiles
 
 
@@ -93,6 +94,24 @@ class IndexContract:
             assert in_file % MAX_UNWRITTEN == 0
         index.write_out()
         assert entries_in(path, self.index_class) == [(10 * n, n) for n in range(1, 3 * MAX_UNWRITTEN)]
+        index.close()
+
+    def test_lookups_find_entries_wherever_their_keys_are_by_now(self, tmp_path: Path) -> None:
+        index = new_index(tmp_path / "index", self.index_class, slots=6000)
+        for number in range(1, 5001):
+            add(index, 3 * number, number)
+            if number % 97 == 0:
+                for back in (0, 1, 63, 64, 65, 600, 681, 682, 1023, 1024, 1025, 2000, 4000):
+                    if back < number:
+                        found = number - back
+                        assert looked_up(index, 3 * found + 1) == entry_of(index, 3 * found, found)
+        for number in (4990, 4000, 3000, 10):
+            offset = BASE + (3 * number if self.index_class is OffsetIndex else number)
+            index.truncate_to(offset)
+            assert looked_up(index, 10**6) == entry_of(index, 3 * (number - 1), number - 1)
+            assert looked_up(index, 16) == entry_of(index, 15, 5)
+            add(index, 3 * number, number)
+            assert looked_up(index, 10**6) == entry_of(index, 3 * number, number)
         index.close()
 
     def test_another_opener_of_an_index_in_use_sees_what_is_written(self, tmp_path: Path) -> None:
