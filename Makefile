@@ -11,7 +11,7 @@ BIN := .venv/bin
 # Only what runs Spark asks for Java, and only when it runs.
 WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
 
-.PHONY: help dev demo test test-slow test-kafka chaos fuzz check fmt bench bench-start bench-storage clean
+.PHONY: help dev demo test test-slow test-kafka chaos fuzz check fmt bench bench-start bench-storage bench-spark test-spark-matrix clean
 .NOTPARALLEL:
 
 help:
@@ -25,6 +25,8 @@ help:
 	@echo 'make fmt        format the code'
 	@echo 'make bench      measure; writes build/bench.json (BENCH_ARGS=--quick for a first look)'
 	@echo 'make bench-start  measure starts and stops with 10,000 segments; writes build/bench-start.json'
+	@echo 'make test-spark-matrix  the tests of Spark with PySpark 4.0 to 4.3, each in an environment of its own'
+	@echo 'make bench-spark  measure reading with Spark; writes build/bench-spark.json (BENCH_ARGS as above)'
 	@echo 'make bench-storage  measure the storage engine; writes build/bench-storage.json (BENCH_ARGS as above)'
 	@echo 'make dev        only set up .venv'
 	@echo 'make clean      remove what the other targets made, except .venv'
@@ -71,6 +73,12 @@ bench-start: dev
 
 bench-storage: dev
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.storage $(BENCH_ARGS)
+
+test-spark-matrix: dev
+	@tools/spark-matrix $(PYTEST_ARGS)
+
+bench-spark: dev
+	@$(WITH_JAVA) PYTHONPATH=tests $(BIN)/python -m benchmarks.spark $(BENCH_ARGS)
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log

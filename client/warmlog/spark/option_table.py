@@ -233,7 +233,7 @@ SPARKS_OWN = {"checkpointlocation": Use.WRITE}
 
 def describe_options() -> str:
     """The table in Markdown."""
-    lines = ["| option | type | default | for | |", "|---|---|---|---|---|"]
+    lines = ["| option | type | default | for | what it says |", "|---|---|---|---|---|"]
     for option in OPTIONS.values():
         uses = ", ".join(
             use.name.lower() for use in (Use.BATCH, Use.STREAM, Use.WRITE) if use in option.use and use.name

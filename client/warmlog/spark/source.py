@@ -62,7 +62,9 @@ class WarmlogDataSource(DataSource):  # type: ignore[misc]
 
     def reader(self, schema: Any) -> "WarmlogReader":
         """A reader of the columns in `schema`; InvalidConfig for options or columns that cannot be used."""
-        return WarmlogReader(parse_read_options(self.options, time.time_ns() // 1_000_000), self._made_of(schema))
+        arrow_schema = None if hasattr(schema, "fields") else schema
+        options = parse_read_options(self.options, time.time_ns() // 1_000_000)
+        return WarmlogReader(options, self._made_of(schema), arrow_schema)
 
     def streamReader(self, schema: Any) -> "WarmlogStreamReader":  # noqa: N802 - Spark's name
         """The same for a stream."""
@@ -104,9 +106,11 @@ def read_partition(
 class WarmlogReader(DataSourceReader):  # type: ignore[misc]
     """Plans and reads one load(). Spark copies it to the tasks before it plans: the plan travels in the partitions."""
 
-    def __init__(self, options: ReadOptions, columns: Projection | TypedValues) -> None:
+    def __init__(self, options: ReadOptions, columns: Projection | TypedValues, arrow_schema: Any = None) -> None:
+        """`arrow_schema` is what Sail wants the batches to have, where its types are not Spark's."""
         self._options = options
         self._columns = columns
+        self._arrow_schema = arrow_schema
 
     def partitions(self) -> list[RangesPartition]:
         """One partition for each task; asks the broker once what there is."""
@@ -116,4 +120,7 @@ class WarmlogReader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: InputPartition) -> "Iterator[RecordBatch]":
         """The records of `partition` in the order of their offsets. Reading it again gives the same, or an error."""
-        return read_partition(partition, self._columns, self._options.reading)
+        batches = read_partition(partition, self._columns, self._options.reading)
+        if self._arrow_schema is None:
+            return batches
+        return (batch.cast(self._arrow_schema) for batch in batches)

@@ -47,6 +47,7 @@ def test_reader_and_partitions_travel_to_the_tasks_by_pickle() -> None:
     assert vars(pickle.loads(pickle.dumps(reader))) == {
         "_options": parse_read_options(OPTIONS, 0),
         "_columns": Projection(("value",)),
+        "_arrow_schema": None,
     }
     ranges = [OffsetRange("t", 0, 5, 10, "b:1", b"id")]
     partition = pickle.loads(pickle.dumps(RangesPartition(ranges)))

@@ -1,0 +1,164 @@
+"""`make bench-spark`: prints a table and writes build/bench-spark.json."""
+
+import argparse
+import asyncio
+import os
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyspark
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.__main__ import cpu_seconds as broker_cpu_seconds
+from benchmarks.__main__ import scratch_directory
+from benchmarks.measurement import BROKER_CPU, MB, VALUE_BYTES, Measurement, Run, write_json
+from benchmarks.produce import distinct_values
+from benchmarks.spark import reading
+from benchmarks.spark.session import MASTER, spark_session
+from broker_process import BrokerProcess
+from warmlog import Admin, Producer
+
+TOPIC = "bench-spark"
+PARTITIONS = 2
+KEY_BYTES = 12
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much each run does. `--quick` is too short for figures to trust: a query costs 0.2 s whatever it reads."""
+
+    rounds: int = 5
+    records: int = 10_000_000
+    tuple_records_share: int = 5
+
+    @classmethod
+    def quick(cls) -> "Scale":
+        return cls(2, 2_000_000, 4)
+
+
+class SparkBench:
+    """The benchmarks of Spark against one broker."""
+
+    def __init__(self, session: Any, broker: BrokerProcess, directory: Path, scale: Scale) -> None:
+        self._session = session
+        self._broker = broker
+        self._directory = directory
+        self._scale = scale
+
+    def benchmarks(self) -> dict[str, Callable[[], Run]]:
+        """By name, in the order of a round."""
+        read = (self._session, self._broker.address, TOPIC, self._scale.records)
+        few = self._scale.records // self._scale.tuple_records_share
+        return {
+            "spark.count": partial(reading.count, *read),
+            "spark.sum_length": partial(reading.sum_length, *read),
+            "spark.seven_columns": partial(reading.seven_columns, *read),
+            "spark.parquet": partial(reading.parquet, *read, self._directory / "parquet"),
+            "spark.ceiling": partial(reading.ceiling, self._session, self._scale.records),
+            "spark.tuples": partial(reading.tuples, self._session, self._broker.address, f"{TOPIC}-few", few),
+        }
+
+    def fill(self) -> None:
+        """The topics that are read."""
+        scale = self._scale
+        asyncio.run(_fill(self._broker.address, TOPIC, scale.records))
+        asyncio.run(_fill(self._broker.address, f"{TOPIC}-few", scale.records // scale.tuple_records_share))
+
+    def measure(self, only: str, console: Console) -> list[Measurement]:
+        """Every benchmark whose name contains `only`, round by round, after one that warms up."""
+        chosen = {name: run for name, run in self.benchmarks().items() if only in name}
+        settings = {
+            "value_bytes": VALUE_BYTES,
+            "key_bytes": KEY_BYTES,
+            "partitions": PARTITIONS,
+            "records": self._scale.records,
+            "master": MASTER,
+            "pyspark": pyspark.__version__,
+            "python": platform.python_version(),
+            "cores": os.cpu_count(),
+        }
+        measurements = {name: Measurement(name, settings) for name in chosen}
+        for index in range(self._scale.rounds + 1):
+            for name, run in chosen.items():
+                console.print(f"round {index} of {self._scale.rounds}: {name}", style="dim")
+                done = self._with_broker_cpu(run)
+                if index:
+                    measurements[name].runs.append(done)
+        return list(measurements.values())
+
+    def _with_broker_cpu(self, run: Callable[[], Run]) -> Run:
+        before_s = broker_cpu_seconds(self._broker.pid)
+        done = run()
+        used_us = (broker_cpu_seconds(self._broker.pid) - before_s) / done.records * 1e6
+        return done._replace(figures={**done.figures, BROKER_CPU: used_us})
+
+
+async def _fill(bootstrap: str, topic: str, records: int) -> None:
+    values = distinct_values()
+    keys = [value[-KEY_BYTES:] for value in values]
+    async with Admin(bootstrap) as admin:
+        await admin.create_topic(topic, partitions=PARTITIONS)
+    async with Producer(bootstrap) as producer:
+        for partition in range(PARTITIONS):
+            for start in range(0, records // PARTITIONS, len(values)):
+                count = min(len(values), records // PARTITIONS - start)
+                await producer.send_many(topic, values[:count], keys=keys[:count], partition=partition)
+
+
+def print_rates(measurements: list[Measurement], console: Console) -> None:
+    """Medians, spread and processor time, and each rate as a share of the ceiling and of tuples."""
+    rates = {each.name: each.records_per_s for each in measurements}
+    table = Table(title=f"Values of {VALUE_BYTES} bytes, {MASTER}; medians of {len(measurements[0].runs)} runs")
+    headings = (
+        "",
+        "records/s",
+        "MB/s",
+        "slowest",
+        "fastest",
+        "python µs",
+        "jvm µs",
+        "broker µs",
+        "of ceiling",
+        "of tuples",
+    )
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading else "left")
+    for each in measurements:
+        cpu = [f"{each.figures[name]:.3f}" for name in (reading.PYTHON_CPU, reading.JVM_CPU, BROKER_CPU)]
+        shares = [
+            f"{each.records_per_s / rates[other]:.2f}" if other in rates else ""
+            for other in ("spark.ceiling", "spark.tuples")
+        ]
+        mb_per_s = f"{each.records_per_s * VALUE_BYTES / MB:,.0f}"
+        slowest, *_, fastest = [f"{rate:,.0f}" for rate in (each.rates[0], each.rates[-1])]
+        table.add_row(each.name, f"{each.records_per_s:,.0f}", mb_per_s, slowest, fastest, *cpu, *shares)
+    console.print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make bench-spark", description="Measure warmlog and Spark on this machine.")
+    parser.add_argument("--quick", action="store_true", help="a fifth of the work: for a first look")
+    parser.add_argument("--only", default="", help="only the benchmarks whose names contain this")
+    parser.add_argument("--output", type=Path, default=Path("build/bench-spark.json"), help="where the figures go")
+    arguments = parser.parse_args()
+    console = Console(stderr=True)
+    with scratch_directory() as directory, BrokerProcess(directory / "data") as broker:
+        session = spark_session(directory)
+        try:
+            bench = SparkBench(session, broker, directory, Scale.quick() if arguments.quick else Scale())
+            bench.fill()
+            measurements = bench.measure(arguments.only, console)
+        finally:
+            session.stop()
+    write_json(arguments.output, measurements)
+    print_rates(measurements, Console(width=160))
+    console.print(f"written to {arguments.output}", style="dim")
+
+
+if __name__ == "__main__":
+    main()
