@@ -163,3 +163,54 @@ def test_batches_are_packed_again_by_the_topics_codec(tmp_path: Path) -> None:
         (batch,) = iter_batches(payload)
         assert batch.header.codec is Codec.LZ4
         assert batch.values() == [b"warm" * 1000] * 10
+
+
+async def test_emptied_batches_and_gaps_read_as_records_and_as_arrow(tmp_path: Path) -> None:
+    """What is left of a producer whose every record was overwritten is a header without records."""
+    with start(tmp_path) as broker:
+        with WireClient(broker.address) as client:
+            client.create_topic("state", cleanup_policy="compact", segment_bytes="2048", min_cleanable_dirty_ratio="0")
+            first, second = client.producer_id(), client.producer_id()
+            client.produce("state", keyed(0, first, 0))
+            for number in range(1, 60):
+                client.produce("state", keyed(number, second, number - 1))
+
+            def left() -> list[int]:
+                return [offset for offset, *_ in records_of(client, "state")]
+
+            await asyncio.to_thread(wait_until, lambda: len(left()) < 30)
+            expected = left()
+            _, payload = client.fetch("state", 0)
+            emptied = next(iter_batches(payload))
+            assert (emptied.base_offset, emptied.record_count) == (0, 0)
+        async with Consumer(broker.address, topics=["state"], start="earliest") as consumer:
+            assert [record.offset async for record in consumer.records(until="latest")] == expected
+        async with Consumer(broker.address, topics=["state"], start="earliest") as consumer:
+            tables = [table async for table in consumer.arrow(until="latest")]
+        assert [offset for table in tables for offset in table.column("offset").to_pylist()] == expected
+        async with Consumer(broker.address, topics=["state"], start=5) as consumer:
+            assert [record.offset async for record in consumer.records(until="latest")] == expected
+
+
+def test_a_damaged_partition_is_left_alone_and_the_others_are_compacted(tmp_path: Path) -> None:
+    """KAFKA-7215"""
+    settings = {"cleanup_policy": "compact", "segment_bytes": "4096", "min_cleanable_dirty_ratio": "0"}
+    with BrokerProcess(tmp_path, log_cleaner_threads=0) as broker:
+        with WireClient(broker.address) as client:
+            for topic in ("damaged", "whole"):
+                client.create_topic(topic, **settings)
+                expected = fill(client, topic)
+        assert broker.terminate() == 0
+        segment = tmp_path / "damaged-0" / f"{0:020d}.log"
+        content = bytearray(segment.read_bytes())
+        content[100] ^= 1
+        segment.write_bytes(content)
+        broker.settings |= {"log.cleaner.threads": "1", "log.cleaner.backoff.ms": "20"}
+        broker.start()
+        wait_until(lambda: "damaged-0 IS NOT COMPACTED ANY MORE" in broker.output)
+        wait_until(lambda: "whole-0: compacted up to offset" in broker.output)
+        with WireClient(broker.address) as client:
+            assert state_of(records_of(client, "whole")) == expected
+            last = client.offset_at("damaged", -1)
+            assert client.produce("damaged", keyed(1)).base_offset == last
+        assert list((tmp_path / "damaged-0").glob("*.cleaned")) == []
