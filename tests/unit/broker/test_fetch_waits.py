@@ -34,7 +34,7 @@ class FakePartition:
 
     def __init__(self) -> None:
         self.end = LogOffsetMetadata(0, 0, 0)
-        self.is_offline = self.is_deleted = False
+        self.is_offline = self.is_deleted = self.is_settling = False
         self.readers: set[ReadWaiter] = set()
 
     def add_reader(self, reader: ReadWaiter, bound: ReadBound) -> None:
