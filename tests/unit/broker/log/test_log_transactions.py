@@ -336,3 +336,46 @@ def test_transactions_go_on_after_a_restart(room: LogRoom, restart: Callable[[Lo
     second.abort()
     room.flush()
     assert index_entries(room) == [AbortedTxn(1, 0, 8, 5), AbortedTxn(2, 5, 10, 11)]
+
+
+@every_restart
+def test_markers_whose_coordinator_epochs_fall_are_replayed(  # RC-19
+    room: LogRoom, restart: Callable[[LogRoom], object]
+) -> None:
+    producer = Producer(room, 1)
+    producer.send()
+    room.end_transaction(1, commits=True, coordinator_epoch=15)
+    room.now_ms += 1000
+    assert room.log.expire_producers(room.now_ms, 1000) == 1
+    room.end_transaction(1, commits=True, coordinator_epoch=14)
+    room.flush()
+    for name in room.files(".snapshot"):
+        room.path(name).unlink()
+    restart(room)
+    entry = room.log.producers.get(1)
+    assert entry is not None
+    assert entry.coordinator_epoch == 14
+    assert room.log.last_stable_offset == room.log.high_watermark == 3
+
+
+def test_truncation_leaves_no_snapshot_above_it_and_producers_as_they_were_there(room: LogRoom) -> None:  # PS-04
+    for sequence in range(3):
+        room.append(b"v", producer=(1, 0, sequence))
+        room.log.roll(room.now_ms)
+    assert [int(name[:20]) for name in room.files(".snapshot")] == [1, 2, 3]
+    room.flush()
+    for offset in (2, 1, 0):
+        room.log.truncate_to(offset, room.now_ms)
+        assert all(int(name[:20]) <= offset for name in room.files(".snapshot"))
+        entry = room.log.producers.get(1)
+        assert (entry.batches[-1].last_sequence if entry else -1) == offset - 1
+        assert room.log.producers.end_offset == offset
+    room.append(b"v", producer=(1, 0, 0))
+
+
+def test_a_producer_is_known_until_it_expires(room: LogRoom) -> None:  # PS-08
+    room.append(b"v", producer=(1, 0, 0))
+    assert room.log.expire_producers(room.now_ms + 100, 200) == 0
+    assert room.log.producers.get(1) is not None
+    assert room.log.expire_producers(room.now_ms + 200, 200) == 1
+    assert room.log.producers.get(1) is None
