@@ -52,7 +52,8 @@ class Consumer:
         """Of `topics` all partitions, or these (topic, partition) pairs. Nothing is connected before `start`.
 
         `start` is "earliest", "latest", a datetime, an offset, or a mapping from (topic, partition) to offsets, which
-        leaves the others at "earliest". `on_out_of_range` says where to go on when the log has lost
+        leaves the others at "earliest". With `isolation` "read_committed", records of aborted transactions are left out
+        and "latest" is where the oldest open one begins. `on_out_of_range` says where to go on when the log has lost
         the position: "error", "earliest" or "latest". Reading raises when a partition could not be fetched for
         `unavailable_timeout_ms`. At most `prefetch_bytes` are fetched ahead. `connection` may set any of the fields
         of ConnectionOptions.

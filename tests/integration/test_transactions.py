@@ -10,6 +10,7 @@ import pytest
 import warmlog
 from broker_process import BrokerProcess
 from broker_thread import BrokerThread
+from integration.command_line import CommandLine, succeeded
 from transactions import SAMPLE, PrintedRecord, TransactionalProducer, printed_records, serve_sample
 from warmlog_protocol.batch import iter_batches
 from warmlog_protocol.errors import InvalidRecord, InvalidRequest, InvalidTxnState
@@ -134,6 +135,14 @@ def test_the_broker_lists_the_aborted_transactions_that_kafkas_index_has(kafkas:
         assert result.last_stable_offset == result.high_watermark == 375
         assert fetch(client, TOPIC, 0, UNCOMMITTED).aborted_transactions == []
         assert latest(client, TOPIC, COMMITTED) == latest(client, TOPIC, UNCOMMITTED) == 375
+
+
+def test_the_command_line_prints_committed_records_where_it_is_asked_to(kafkas: BrokerProcess) -> None:
+    warmlog_command = CommandLine(kafkas.address)
+    for committed_only, options in ((False, []), (True, ["--committed"])):
+        printed = succeeded(warmlog_command("consume", TOPIC, "--to", "latest", "--format", "%o %k", *options))
+        expected = [f"{record.offset} {record.key}" for record in printed_records(committed_only=committed_only)]
+        assert printed.decode().splitlines() == expected
 
 
 # What is written here

@@ -49,6 +49,9 @@ def consume(
     ] = None,
     partition: Annotated[int | None, typer.Option(min=0, metavar="N", help="Only this partition.")] = None,
     count: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after so many records.")] = None,
+    is_committed: Annotated[
+        bool, typer.Option("--committed", help="Leave out what was aborted, and wait for the end of open transactions.")
+    ] = False,
     broker: Broker = DEFAULT_BROKER,
     as_json: AsJson = False,
 ) -> None:
@@ -60,7 +63,8 @@ def consume(
     from warmlog.cli.formats import batch_writer
 
     print_batch = checked("--format", batch_writer, JSON if as_json else template or RAW)
-    run_client(lambda: _consume(broker, topic, partition, first, last, count, print_batch), is_bulk=True)
+    isolation = "read_committed" if is_committed else "read_uncommitted"
+    run_client(lambda: _consume(broker, topic, partition, first, last, isolation, count, print_batch), is_bulk=True)
 
 
 async def _consume(
@@ -69,6 +73,7 @@ async def _consume(
     partition: int | None,
     start: Start,
     end: End | None,
+    isolation: str,
     count: int | None,
     format_batch: "BatchWriter",
 ) -> None:
@@ -77,7 +82,7 @@ async def _consume(
 
     topics = [topic] if partition is None else None
     partitions = None if partition is None else [(topic, partition)]
-    async with Consumer(broker, topics=topics, partitions=partitions, start=start) as consumer:
+    async with Consumer(broker, topics=topics, partitions=partitions, start=start, isolation=isolation) as consumer:
         show_warnings()
         async for batch in consumer.batches(until=end):
             wanted = len(batch) if count is None else min(count, len(batch))
