@@ -125,6 +125,7 @@ class Log:
         loaded.report.damage = [replace(each, path=directory / each.path.name) for each in local.damage]
         log = cls(source.key, factory, loaded, now_ms)
         log.epochs.has_unwritten_changes = True
+        log._truncation.pending = source._truncation.pending
         log._local.may_have_gaps = local.may_have_gaps
         log._local.on_replaced = local.on_replaced
         log.compaction.compacted_below = source.compaction.compacted_below

@@ -1,6 +1,7 @@
 """Cutting a log back, and beginning anew: what is left, what readers see, and what a crash in the middle leaves."""
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from warmlog_broker.log import checkpoints
 from warmlog_broker.log.batch_scan import DamagedLog
 from warmlog_broker.log.directory import LogOffsets, StoredState
 from warmlog_broker.log.file_records import FileRecords
+from warmlog_broker.log.log import Log
 from warmlog_broker.log.truncation_file import TRUNCATION_NAME, Truncation, read_truncation, write_truncation
 from warmlog_protocol.errors import CorruptBatch, OffsetOutOfRange, StorageError
 
@@ -319,6 +321,16 @@ class TestCheckpoints:
         assert TRUNCATION_NAME not in room.files()
         room.crash()
         assert read_values(room.log) == numbered(4)
+
+    def test_the_file_goes_along_with_a_partition_that_moves(self, room: LogRoom) -> None:
+        filled(room, 10)
+        room.log.truncate_to(4, NOW_MS)
+        target = room.directory.with_name("moved")
+        shutil.copytree(room.directory, target)
+        moved = Log.take_over(room.log, target, NOW_MS)
+        assert (target / TRUNCATION_NAME).exists()
+        moved.checkpointed(moved.offsets)
+        assert not (target / TRUNCATION_NAME).exists()
 
     def test_a_file_that_cannot_be_understood_keeps_the_log_closed(self, room: LogRoom) -> None:
         filled(room, 3)
