@@ -11,13 +11,15 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-import spark.leaking_source as leaking_source
+if pyspark.__version__ < "4.1":
+    pytest.skip("Spark 4.0 pushes no filters to Python sources", allow_module_level=True)
+
+from spark import leaking_source
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.skipif(pyspark.__version__ < "4.1", reason="Spark 4.0 pushes no filters to Python sources"),
 ]
 
 
