@@ -18,7 +18,7 @@ from benchmarks.__main__ import cpu_seconds as broker_cpu_seconds
 from benchmarks.__main__ import scratch_directory
 from benchmarks.measurement import BROKER_CPU, MB, VALUE_BYTES, Measurement, Run, write_json
 from benchmarks.produce import distinct_values
-from benchmarks.spark import reading
+from benchmarks.spark import exporting, reading, streaming, typed, writing
 from benchmarks.spark.session import MASTER, spark_session
 from broker_process import BrokerProcess
 from warmlog import Admin, Producer
@@ -35,10 +35,13 @@ class Scale:
     rounds: int = 5
     records: int = 10_000_000
     tuple_records_share: int = 5
+    written_records: int = 5_000_000
+    json_records: int = 2_000_000
+    trigger_s: float = 30.0
 
     @classmethod
     def quick(cls) -> "Scale":
-        return cls(2, 2_000_000, 4)
+        return cls(2, 2_000_000, 4, 1_000_000, 500_000, 12.0)
 
 
 class SparkBench:
@@ -49,17 +52,29 @@ class SparkBench:
         self._broker = broker
         self._directory = directory
         self._scale = scale
+        self._rows = writing.CachedRows(session, scale.written_records)
 
     def benchmarks(self) -> dict[str, Callable[[], Run]]:
         """By name, in the order of a round."""
         read = (self._session, self._broker.address, TOPIC, self._scale.records)
         few = self._scale.records // self._scale.tuple_records_share
+        json = (self._session, self._broker.address, f"{TOPIC}-json", self._scale.json_records)
         return {
             "spark.count": partial(reading.count, *read),
             "spark.sum_length": partial(reading.sum_length, *read),
             "spark.seven_columns": partial(reading.seven_columns, *read),
             "spark.parquet": partial(reading.parquet, *read, self._directory / "parquet"),
             "spark.ceiling": partial(reading.ceiling, self._session, self._scale.records),
+            "spark.export": partial(exporting.export, *read, self._directory / "export"),
+            "spark.json": partial(typed.in_reader, *json),
+            "spark.from_json": partial(typed.from_json, *json),
+            "spark.discard": partial(self._rows.discard, with_keys=False),
+            "spark.write": partial(self._rows.write, self._broker.address, with_keys=False),
+            "spark.discard_keys": partial(self._rows.discard, with_keys=True),
+            "spark.write_keys": partial(self._rows.write, self._broker.address, with_keys=True),
+            "spark.trigger_ms": partial(
+                streaming.trigger_ms, self._session, self._broker.address, self._scale.trigger_s, self._directory
+            ),
             "spark.tuples": partial(reading.tuples, self._session, self._broker.address, f"{TOPIC}-few", few),
         }
 
@@ -67,6 +82,7 @@ class SparkBench:
         """The topics that are read."""
         scale = self._scale
         asyncio.run(_fill(self._broker.address, TOPIC, scale.records))
+        asyncio.run(typed.fill(self._broker.address, f"{TOPIC}-json", scale.json_records))
         asyncio.run(_fill(self._broker.address, f"{TOPIC}-few", scale.records // scale.tuple_records_share))
 
     def measure(self, only: str, console: Console) -> list[Measurement]:
@@ -138,6 +154,10 @@ def print_rates(measurements: list[Measurement], console: Console) -> None:
         slowest, *_, fastest = [f"{rate:,.0f}" for rate in (each.rates[0], each.rates[-1])]
         table.add_row(each.name, f"{each.records_per_s:,.0f}", mb_per_s, slowest, fastest, *cpu, *shares)
     console.print(table)
+    for each in measurements:
+        others = [f"{name} {value:g}" for name, value in each.figures.items() if name.endswith("_ms")]
+        if others:
+            console.print(f"{each.name}: {', '.join(others)}")
 
 
 def main() -> None:

@@ -1,0 +1,91 @@
+"""Writing from Spark, and with a writer that throws everything away: the most that any writer can reach."""
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+
+from benchmarks.measurement import VALUE_BYTES, Run
+from benchmarks.spark.reading import timed
+from warmlog import Admin
+
+TASKS = 2
+KEYED_PARTITIONS = 8
+"""So that keys have something to choose from."""
+
+_numbers = itertools.count()
+
+
+class Discarded(WriterCommitMessage):  # type: ignore[misc]
+    """Nothing to tell."""
+
+
+class DiscardingWriter(DataSourceArrowWriter):  # type: ignore[misc]
+    """Counts rows, so that every batch is received."""
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        sum(batch.num_rows for batch in iterator)
+        return Discarded()
+
+
+class DiscardingSource(DataSource):  # type: ignore[misc]
+    """A format to write to and forget."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "discard"
+
+    def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
+        return DiscardingWriter()
+
+
+class CachedRows:
+    """Rows of distinct values, and keys of 12 bytes, in Spark's memory from the first run on: making them is not
+    measured."""
+
+    def __init__(self, session: Any, records: int) -> None:
+        self._session = session
+        self._records = records
+        self._frame: Any = None
+
+    def frame(self, *, with_keys: bool) -> Any:
+        if self._frame is None:
+            columns = (
+                f"lpad(cast(id as string), {VALUE_BYTES}, '0') as value",
+                "lpad(cast(id as string), 12, 'k') as key",
+            )
+            self._frame = self._session.range(0, self._records, 1, TASKS).selectExpr(*columns).cache()
+            self._session.dataSource.register(DiscardingSource)
+        assert self._frame.count() == self._records
+        return self._frame if with_keys else self._frame.select("value")
+
+    def discard(self, *, with_keys: bool) -> Run:
+        """The rows go to the Python workers and nowhere else."""
+        writer = self.frame(with_keys=with_keys).write.format("discard").mode("append")
+        return timed(self._records, lambda: writer.save() or self._records)
+
+    def write(self, bootstrap: str, *, with_keys: bool) -> Run:
+        """The rows are on the broker's disk when this returns; to a topic of their own."""
+        topic = f"bench-write-{next(_numbers)}"
+        frame = self.frame(with_keys=with_keys)
+        asyncio.run(_create(bootstrap, topic, KEYED_PARTITIONS if with_keys else TASKS))
+        writer = frame.write.format("warmlog").mode("append").option("bootstrap.servers", bootstrap)
+        run = timed(self._records, lambda: writer.option("topic", topic).save() or self._records)
+        written = asyncio.run(_delete(bootstrap, topic))
+        assert written == self._records, f"{written} of {self._records} records"
+        return run
+
+
+async def _create(bootstrap: str, topic: str, partitions: int) -> None:
+    async with Admin(bootstrap) as admin:
+        await admin.create_topic(topic, partitions=partitions)
+
+
+async def _delete(bootstrap: str, topic: str) -> int:
+    """Delete the topic; how many records it had."""
+    async with Admin(bootstrap) as admin:
+        found = await admin.list_offsets(topic, "latest")
+        await admin.delete_topic(topic)
+    return sum(each.offset for each in found.values())
