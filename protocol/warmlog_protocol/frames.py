@@ -7,7 +7,7 @@
     response header := msgpack [correlation_id, error_code, body…]
     payload         := record batches, one after another; the header gives the byte count of each partition
 
-`body…` are the fields of a message (messages.py), in place: header and message are one msgpack array. All sizes are
+`body…` are the fields of a message (messages/), in place: header and message are one msgpack array. All sizes are
 checked before anything is allocated: a frame that claims more than `max_frame_bytes` ends the connection after eight
 bytes of it.
 """

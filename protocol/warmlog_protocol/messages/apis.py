@@ -1,0 +1,78 @@
+"""The one table that joins requests and responses, and the answer that any of them may get: an error."""
+
+from msgspec import Struct
+
+from warmlog_protocol.messages.base import ApiKey, Message
+from warmlog_protocol.messages.fetch import FetchRequest, FetchResponse
+from warmlog_protocol.messages.handshake import HandshakeRequest, HandshakeResponse
+from warmlog_protocol.messages.log_dirs import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from warmlog_protocol.messages.metadata import MetadataRequest, MetadataResponse
+from warmlog_protocol.messages.offsets import (
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from warmlog_protocol.messages.produce import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
+from warmlog_protocol.messages.splits import FindSplitsRequest, FindSplitsResponse
+from warmlog_protocol.messages.topics import (
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+)
+
+
+class ErrorResponse(Message, frozen=True):
+    """The body of every response whose error code is not NONE."""
+
+    message: str
+
+
+class Api(Struct, frozen=True):
+    """One row of the table. `is_pipelined`: the broker reads on before it has answered."""
+
+    key: ApiKey
+    request: type[Message]
+    response: type[Message]
+    min_version: int = 0
+    max_version: int = 0
+    is_pipelined: bool = False
+
+
+APIS: dict[int, Api] = {
+    api.key: api
+    for api in (
+        Api(ApiKey.HANDSHAKE, HandshakeRequest, HandshakeResponse),
+        Api(ApiKey.METADATA, MetadataRequest, MetadataResponse),
+        Api(ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse),
+        Api(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse),
+        Api(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse),
+        Api(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse),
+        Api(ApiKey.PRODUCE, ProduceRequest, ProduceResponse, is_pipelined=True),
+        Api(ApiKey.FETCH, FetchRequest, FetchResponse, is_pipelined=True),
+        Api(ApiKey.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse),
+        Api(ApiKey.DELETE_RECORDS, DeleteRecordsRequest, DeleteRecordsResponse),
+        Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+        Api(ApiKey.ALTER_REPLICA_LOG_DIRS, AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse),
+        Api(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest, DescribeLogDirsResponse),
+        Api(ApiKey.FIND_SPLITS, FindSplitsRequest, FindSplitsResponse),
+    )
+}
+"""Every API that broker and client speak, by its key."""
+
+API_OF_REQUEST: dict[type[Message], Api] = {api.request: api for api in APIS.values()}

@@ -1,0 +1,56 @@
+"""What all messages share: keys of the APIs, isolation levels, the names of special offsets and times."""
+
+from enum import IntEnum
+
+from msgspec import Struct
+
+LATEST_TIMESTAMP = -1
+"""ListOffsets: the end of what the asker may read (high watermark for a consumer)."""
+EARLIEST_TIMESTAMP = -2
+"""ListOffsets: the log start offset."""
+MAX_TIMESTAMP = -3
+"""ListOffsets: the first record that has the largest timestamp."""
+
+HIGH_WATERMARK = -1
+"""DeleteRecords: everything that a consumer may read now."""
+
+CONSUMER_REPLICA_ID = -1
+"""`replica_id` of a reader that is no broker: it sees what lies below the high watermark."""
+DEBUGGING_REPLICA_ID = -2
+"""`replica_id` of a tool that asks up to the log end offset."""
+
+ACKS_NONE = 0
+ACKS_LEADER = 1
+ACKS_ALL = -1
+
+
+class ApiKey(IntEnum):
+    """Kafka's numbers; warmlog's own begin at 1000."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    HANDSHAKE = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_CONFIGS = 32
+    ALTER_REPLICA_LOG_DIRS = 34
+    DESCRIBE_LOG_DIRS = 35
+    FIND_SPLITS = 1000
+
+
+class IsolationLevel(IntEnum):
+    """Up to where a consumer reads."""
+
+    READ_UNCOMMITTED = 0
+    """The high watermark."""
+    READ_COMMITTED = 1
+    """The last stable offset."""
+
+
+class Message(Struct, array_like=True, frozen=True, gc=False):
+    """The base of all: an immutable msgpack array."""

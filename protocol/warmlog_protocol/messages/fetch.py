@@ -1,0 +1,67 @@
+"""Fetch."""
+
+from msgspec import field
+
+from warmlog_protocol.messages.base import CONSUMER_REPLICA_ID, IsolationLevel, Message
+
+
+class FetchPartition(Message, frozen=True):
+    """Where to read one partition and how much of it. The last five are for replicas and careful consumers."""
+
+    topic: str
+    partition: int
+    fetch_offset: int
+    max_bytes: int
+    topic_id: bytes | None = None
+    current_leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+    log_start_offset: int = -1
+    flushed_offset: int = -1
+
+
+class FetchRequest(Message, frozen=True):
+    """Answered when `min_bytes` are there or after `max_wait_ms`; `max_bytes` bounds the whole payload.
+
+    The first batch of the first partition that has any is sent whole even when it is larger than the limits.
+    """
+
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    partitions: list[FetchPartition]
+    isolation: int = IsolationLevel.READ_UNCOMMITTED
+    replica_id: int = CONSUMER_REPLICA_ID
+
+
+class AbortedTransaction(Message, frozen=True):
+    """Records of `producer_id` from `first_offset` to its next abort marker are not part of committed data."""
+
+    producer_id: int
+    first_offset: int
+
+
+class FetchedPartition(Message, frozen=True):
+    """`size_bytes` of batches in the payload; the first may begin below the fetch offset, the last may be cut off.
+
+    `has_dense_offsets`: each batch of columns begins where the one before it ended, so that a gap is damage. No CRC
+    covers a batch's base offset.
+    """
+
+    topic: str
+    partition: int
+    error_code: int
+    error_message: str
+    high_watermark: int
+    last_stable_offset: int
+    log_start_offset: int
+    leader_epoch: int
+    topic_id: bytes
+    size_bytes: int
+    aborted_transactions: list[AbortedTransaction] = field(default_factory=list)
+    has_dense_offsets: bool = False
+
+
+class FetchResponse(Message, frozen=True):
+    """One result for each partition, in the order of the request."""
+
+    partitions: list[FetchedPartition]

@@ -1,0 +1,28 @@
+"""Handshake: the first request of every connection."""
+
+from warmlog_protocol.messages.base import Message
+
+
+class HandshakeRequest(Message, frozen=True):
+    """Who is there. The broker answers nothing else before this."""
+
+    client_name: str
+    client_version: str
+
+
+class ApiVersions(Message, frozen=True):
+    """The versions of one API that the broker speaks, both ends inclusive."""
+
+    api_key: int
+    min_version: int
+    max_version: int
+
+
+class HandshakeResponse(Message, frozen=True):
+    """Who answers, what it speaks, and the largest frame that it takes, in bytes."""
+
+    broker_version: str
+    cluster_id: str
+    node_id: int
+    max_frame_bytes: int
+    apis: list[ApiVersions]

@@ -1,0 +1,46 @@
+"""Metadata: brokers, topics and who leads their partitions."""
+
+from warmlog_protocol.messages.base import Message
+
+
+class MetadataRequest(Message, frozen=True):
+    """Ask for the named topics; None asks for all."""
+
+    topics: list[str] | None = None
+
+
+class BrokerMetadata(Message, frozen=True):
+    """One broker. An empty `host` means: the address that you dialled."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+class PartitionMetadata(Message, frozen=True):
+    """Who leads a partition and who copies it. `leader_id` is -1 while the partition is offline."""
+
+    error_code: int
+    partition: int
+    leader_id: int
+    leader_epoch: int
+    replicas: list[int]
+    in_sync_replicas: list[int]
+
+
+class TopicMetadata(Message, frozen=True):
+    """A topic, its 16-byte id and its partitions in ascending order."""
+
+    error_code: int
+    name: str
+    topic_id: bytes
+    partitions: list[PartitionMetadata]
+
+
+class MetadataResponse(Message, frozen=True):
+    """The cluster as this broker sees it."""
+
+    cluster_id: str
+    controller_id: int
+    brokers: list[BrokerMetadata]
+    topics: list[TopicMetadata]

@@ -1,0 +1,113 @@
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: where things lie in a log, and where it begins."""
+
+from warmlog_protocol.messages.base import CONSUMER_REPLICA_ID, IsolationLevel, Message
+
+
+class ListOffsetsPartition(Message, frozen=True):
+    """A time in milliseconds, or one of LATEST_, EARLIEST_ and MAX_TIMESTAMP."""
+
+    topic: str
+    partition: int
+    timestamp_ms: int
+    current_leader_epoch: int = -1
+
+
+class ListOffsetsRequest(Message, frozen=True):
+    """For a time: the first record at or after it."""
+
+    partitions: list[ListOffsetsPartition]
+    isolation: int = IsolationLevel.READ_UNCOMMITTED
+    replica_id: int = CONSUMER_REPLICA_ID
+
+
+class ListedOffset(Message, frozen=True):
+    """`offset` is -1 when no record is at or after the time asked for."""
+
+    topic: str
+    partition: int
+    error_code: int
+    error_message: str
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int
+
+
+class ListOffsetsResponse(Message, frozen=True):
+    """One result for each partition, in the order of the request."""
+
+    partitions: list[ListedOffset]
+
+
+class DeleteRecordsPartition(Message, frozen=True):
+    """Records below `offset` are to go; HIGH_WATERMARK (-1) means all that may be read now."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class DeleteRecordsRequest(Message, frozen=True):
+    """Give up the oldest records of some partitions. To ask again does no harm."""
+
+    partitions: list[DeleteRecordsPartition]
+
+
+class DeletedRecords(Message, frozen=True):
+    """`low_watermark` is the log start offset, which survives whatever happens after the answer; -1 with an error.
+
+    Offsets above the high watermark or below -1 are OFFSET_OUT_OF_RANGE; a topic whose cleanup.policy does not say
+    delete is POLICY_VIOLATION.
+    """
+
+    topic: str
+    partition: int
+    error_code: int
+    error_message: str
+    low_watermark: int
+
+
+class DeleteRecordsResponse(Message, frozen=True):
+    """One result for each partition, in the order of the request."""
+
+    partitions: list[DeletedRecords]
+
+
+class OffsetForLeaderEpochPartition(Message, frozen=True):
+    """Where does `leader_epoch` end? `current_leader_epoch` is the epoch that the asker knows as the one in force.
+
+    A follower, or a consumer that was away, finds with it where its history parts from the leader's.
+    """
+
+    topic: str
+    partition: int
+    leader_epoch: int
+    current_leader_epoch: int = -1
+
+
+class OffsetForLeaderEpochRequest(Message, frozen=True):
+    """`replica_id` is the asking broker's, or -1."""
+
+    partitions: list[OffsetForLeaderEpochPartition]
+    replica_id: int = CONSUMER_REPLICA_ID
+
+
+class EpochEndOffset(Message, frozen=True):
+    """`end_offset` is the first offset after the batches of `leader_epoch`: the one asked for, or the newest below it.
+
+    For the latest epoch that is `log_end_offset`. Both are -1 where no such epoch is known: it is newer than all, or no
+    batch has one. FENCED_LEADER_EPOCH when the asker knows an older epoch in force, UNKNOWN_LEADER_EPOCH a newer one.
+    """
+
+    topic: str
+    partition: int
+    error_code: int
+    error_message: str
+    leader_epoch: int
+    end_offset: int
+    log_end_offset: int
+
+
+class OffsetForLeaderEpochResponse(Message, frozen=True):
+    """One result for each partition, in the order of the request."""
+
+    partitions: list[EpochEndOffset]

@@ -1,0 +1,54 @@
+"""Produce and InitProducerId."""
+
+from warmlog_protocol.messages.base import Message
+
+
+class ProducePartition(Message, frozen=True):
+    """One batch of `size_bytes` for one partition; the bytes are in the payload, in the order of the request."""
+
+    topic: str
+    partition: int
+    size_bytes: int
+
+
+class ProduceRequest(Message, frozen=True):
+    """At most one batch for each partition. `acks` 0 is never answered."""
+
+    acks: int
+    timeout_ms: int
+    partitions: list[ProducePartition]
+    transactional_id: str | None = None
+
+
+class ProducedPartition(Message, frozen=True):
+    """Where the batch lies. `log_append_time_ms` is -1 where the producer's timestamps count (CreateTime)."""
+
+    topic: str
+    partition: int
+    error_code: int
+    error_message: str = ""
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    log_start_offset: int = -1
+
+
+class ProduceResponse(Message, frozen=True):
+    """One result for each partition, in the order of the request."""
+
+    partitions: list[ProducedPartition]
+
+
+class InitProducerIdRequest(Message, frozen=True):
+    """Ask for a producer id. With an id and epoch: the same id with a higher epoch, if nobody else raised it."""
+
+    transactional_id: str | None = None
+    transaction_timeout_ms: int = 60_000
+    producer_id: int = -1
+    producer_epoch: int = -1
+
+
+class InitProducerIdResponse(Message, frozen=True):
+    """The id is reserved on disk before it is given out: no other producer of this cluster ever gets it."""
+
+    producer_id: int
+    producer_epoch: int

@@ -1,0 +1,55 @@
+"""FindSplits, warmlog's own: where ranges of offsets can be cut between batches."""
+
+from msgspec import field
+
+from warmlog_protocol.messages.base import Message
+
+
+class FindSplitsPartition(Message, frozen=True):
+    """A range, its end exclusive. What of it is not in the log, or may not be read yet, is left out silently."""
+
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    topic_id: bytes | None = None
+
+
+class FindSplitsRequest(Message, frozen=True):
+    """Where ranges can be cut between batches, about every `target_bytes`.
+
+    `max_scan_ms` is how long headers may be read for the splits' timestamps; with 0 there are none.
+    """
+
+    partitions: list[FindSplitsPartition]
+    target_bytes: int
+    max_scan_ms: int = 0
+
+
+class FoundSplit(Message, frozen=True):
+    """Batches one after another, from the end of the split before, or the start of the range, up to `end_offset`.
+
+    `size_bytes` is what they take in the log. No record is older than `min_timestamp_ms` or younger than
+    `max_timestamp_ms`; None where that is not known.
+    """
+
+    end_offset: int
+    size_bytes: int
+    min_timestamp_ms: int | None = None
+    max_timestamp_ms: int | None = None
+
+
+class FoundSplits(Message, frozen=True):
+    """The splits of one range, in order. The last one ends where the range does, unless there are no batches there."""
+
+    topic: str
+    partition: int
+    error_code: int
+    error_message: str
+    splits: list[FoundSplit] = field(default_factory=list)
+
+
+class FindSplitsResponse(Message, frozen=True):
+    """One result for each range, in the order of the request."""
+
+    partitions: list[FoundSplits]

@@ -1,0 +1,87 @@
+"""CreateTopics, DeleteTopics and DescribeConfigs."""
+
+from msgspec import field
+
+from warmlog_protocol.messages.base import Message
+
+
+class NewTopic(Message, frozen=True):
+    """A topic to create. `partitions` and `replication_factor` -1 mean the broker's default."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    configs: dict[str, str] = field(default_factory=dict)
+
+
+class CreateTopicsRequest(Message, frozen=True):
+    """`validate_only` checks everything and creates nothing."""
+
+    topics: list[NewTopic]
+    validate_only: bool = False
+
+
+class CreatedTopic(Message, frozen=True):
+    """What became of one NewTopic, in the order of the request. Answered when the metadata log is flushed."""
+
+    error_code: int
+    error_message: str
+    name: str
+    topic_id: bytes
+    partitions: int
+
+
+class CreateTopicsResponse(Message, frozen=True):
+    """One result for each topic asked for."""
+
+    topics: list[CreatedTopic]
+
+
+class DeleteTopicsRequest(Message, frozen=True):
+    """Topics to delete, by name."""
+
+    names: list[str]
+
+
+class DeletedTopic(Message, frozen=True):
+    """What became of one name."""
+
+    error_code: int
+    error_message: str
+    name: str
+
+
+class DeleteTopicsResponse(Message, frozen=True):
+    """One result for each name asked for."""
+
+    topics: list[DeletedTopic]
+
+
+class DescribeConfigsRequest(Message, frozen=True):
+    """Topics whose settings to show; an empty list asks for the broker's own settings."""
+
+    topics: list[str]
+
+
+class ConfigEntry(Message, frozen=True):
+    """One setting as it is in force. `is_default` is false where somebody set it."""
+
+    name: str
+    value: str
+    is_default: bool
+    description: str
+
+
+class DescribedConfigs(Message, frozen=True):
+    """The settings of one topic, or of the broker under the empty name."""
+
+    error_code: int
+    error_message: str
+    name: str
+    entries: list[ConfigEntry]
+
+
+class DescribeConfigsResponse(Message, frozen=True):
+    """One result for each resource asked for."""
+
+    resources: list[DescribedConfigs]
