@@ -158,7 +158,10 @@ class DataDirectories:
 
     def get(self, path: Path) -> ServedDirectory | None:
         """The directory at `path`, however it is written."""
-        wanted = path.resolve()
+        try:
+            wanted = path.resolve()
+        except (ValueError, OSError):  # a zero byte, or links in a circle
+            return None
         return next((directory for directory in self.served if directory.path.resolve() == wanted), None)
 
     def of(self, data: DataDirectory | None) -> ServedDirectory | None:

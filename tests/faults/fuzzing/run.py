@@ -14,6 +14,7 @@ from wire_client import WireClient, batch_of
 
 HONEST_TOPIC = "honest"
 WARM_UP_SHARE = 0.2
+WARM_UP_FRAMES = 4000
 SETTLE_S = 1.0
 MAX_COMPLAINTS = 5
 COMPLAINT_LINES = 16
@@ -57,7 +58,7 @@ def run(data_dir: Path, *, seed: int, frames: int, peers: int = 2) -> Outcome:
             client.produce(TOPIC, batch_of([b"value"] * 10))
         honest = _Honest(broker.address)
         honest.start()
-        warm_up = int(frames * WARM_UP_SHARE)
+        warm_up = max(int(frames * WARM_UP_SHARE), min(frames // 2, WARM_UP_FRAMES))
         _send(broker, outcome, seed * 1000, warm_up, peers)
         outcome.warm_bytes, outcome.warm_descriptors = _used(broker.pid)
         _send(broker, outcome, seed * 1000 + 500, frames - warm_up, peers)
