@@ -41,7 +41,7 @@ class CheckpointWriter:
     async def write(self) -> None:
         """Writes down what has moved; on return that is durable. OSError when the disk refuses: it is still to do."""
         async with self._writing:
-            if self._moved or self._has_kept_more:
+            if self._has_kept_more or any(not partition.is_settling for partition in self._moved):
                 await self._write()
 
     async def forget(self, keys: Collection[TopicPartition]) -> None:
@@ -53,7 +53,9 @@ class CheckpointWriter:
                 await self._write()
 
     async def _write(self) -> None:
-        moved, self._moved = self._moved, {}
+        # One that is settling has its log in another directory: what that says is not true of the files that are here.
+        moved = {partition: None for partition in self._moved if not partition.is_settling}
+        self._moved = {partition: None for partition in self._moved if partition.is_settling}
         self._has_kept_more = False
         for partition in moved:
             if self._is_here(partition):

@@ -117,7 +117,9 @@ class Compactor:
                     chosen = found
             if number % PARTITIONS_A_TURN == 0:
                 await asyncio.sleep(0)
-        if chosen is None or self._is_taken_away(chosen.partition) or chosen.partition in self._under_way:
+        if chosen is None or chosen.partition in self._under_way:
+            return None
+        if self._is_taken_away(chosen.partition) or chosen.partition.log is not chosen.log:
             return None
         return chosen
 
@@ -156,7 +158,7 @@ class Compactor:
             _log.error("%s: compaction failed: %s", partition.key.directory_name, error)
             partition.check_failure()
         except (WarmlogError, OSError, ValueError) as error:
-            self._failed(partition, error)
+            self._failed(partition, log, error)
         finally:
             del self._under_way[partition]
             log.compaction.end(cleaned_below)
@@ -199,9 +201,9 @@ class Compactor:
             is_done = log.compaction.advance(replacement)
         self._on_replaced(partition)
 
-    def _failed(self, partition: Partition, error: Exception) -> None:
-        if self._is_taken_away(partition):
-            return
+    def _failed(self, partition: Partition, log: Log, error: Exception) -> None:
+        if self._is_taken_away(partition) or partition.log is not log:
+            return  # its files are not there any more
         if isinstance(error, OSError) and is_shortage(error):
             _log.error("%s: not compacted, the disk is full: %s", partition.key.directory_name, error)
         else:

@@ -131,7 +131,7 @@ def _read(services: Services, request: FetchPartition, bound: ReadBound, limit_b
             aborted_transactions=[
                 AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in data.aborted
             ],
-            has_dense_offsets=log.config.has_dense_offsets,
+            has_dense_offsets=log.are_offsets_dense_from(request.fetch_offset),
         )
     )
     return size_bytes

@@ -15,6 +15,7 @@ from pathlib import Path
 from warmlog_broker.log.cleaner_rules import CompactionRules
 from warmlog_broker.log.cleaner_sources import CleaningPace, SourceSegment
 from warmlog_broker.log.file_records import MAX_LOG_BYTES
+from warmlog_broker.log.gaps import has_gaps, note_gaps
 from warmlog_broker.log.open_files import OpenFiles
 from warmlog_broker.log.replacement import CLEANED_SUFFIX
 from warmlog_broker.log.segment import LogSegment, SegmentConfig
@@ -76,6 +77,8 @@ def rewrite_group(
         segment.on_become_inactive()
         segment.flush()
         _set_times(segment, modified_ns)
+        if not has_gaps(directory):
+            note_gaps(directory)  # the checkpoint, which says so too, is not written before the last group
     except BaseException:
         segment.delete()
         raise

@@ -332,7 +332,7 @@ class LogConfig:
 
     @property
     def has_dense_offsets(self) -> bool:
-        """Whether each batch begins where the one before it ended: not so once a topic has been compacted."""
+        """Whether each new batch begins where the one before it ended. `Log.are_offsets_dense_from` knows the rest."""
         return not self.is_compacted
 
     @property

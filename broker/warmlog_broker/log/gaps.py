@@ -1,9 +1,10 @@
 """The file `offset-gaps`: batches of this log need not follow one another without gaps.
 
-A leader gives offsets out without gaps, so a gap in a log that was never compacted is damage. A copy of a log that was
-compacted has them from the start, whatever its own settings say. So before the first batch behind a gap is appended to
-a copy, this file is made, durably; its content is the line `version: 0`. Without it the batches behind a gap would be
-taken for damage at the next start.
+A leader gives offsets out without gaps, so a gap in a log that was never compacted is damage. One that was keeps its
+gaps when `cleanup.policy` says delete again, even if that called its first compaction off half way; and a copy of it
+has them from the start, whatever its own settings say. So before the first compacted segment is taken in, and before
+the first batch behind a gap is appended to a copy, this file is made, durably; its content is the line `version: 0`.
+Without it the batches behind a gap would be taken for damage after the next start.
 """
 
 from pathlib import Path

@@ -73,7 +73,7 @@ class LocalLog:
         """How often the log was cut: a flush plan from before a cut says nothing of the log after it."""
         self.failure = ""
         """Why the log is offline, or closed, or deleted; empty while it is not."""
-        self.may_have_gaps = loaded.first_dirty_offset > 0 or factory.config.is_compacted
+        self.may_have_gaps = loaded.has_gaps or loaded.first_dirty_offset > 0 or factory.config.is_compacted
         """Whether a batch that the log does not hold may have been compacted away."""
         self.replacement: Replacement | None = None
         """New segments that are on their way in; see `settle`."""

@@ -339,6 +339,10 @@ class Log:
         """
         return self._reads.read(start_offset, max_bytes, bound, min_one_batch)
 
+    def are_offsets_dense_from(self, offset: int) -> bool:
+        """Whether a gap between batches behind `offset` is damage: neither compaction nor a copy can have left it."""
+        return self._reads.are_offsets_dense_from(offset)
+
     def find_stretches(
         self, start_offset: int, end_offset: int, target_bytes: int
     ) -> Iterator[tuple[list[Stretch], int]]:

@@ -27,6 +27,7 @@ from warmlog_broker.log.checkpoints import (
     write_file,
 )
 from warmlog_broker.log.flush import EPOCHS_NAME
+from warmlog_broker.log.gaps import GAPS_NAME
 from warmlog_broker.log.loading import METADATA_NAME
 from warmlog_broker.log.log import Log
 from warmlog_broker.log.open_files import OpenFile, OpenFiles
@@ -179,6 +180,8 @@ class LogCopy:
             if path.suffix == ".txnindex" and _copy_small(path, target, sync=False):
                 self._unsynced.append(target)
         self._remove_what_has_gone()
+        if _copy_small(local.directory / GAPS_NAME, self.directory / GAPS_NAME, sync=False):
+            self._unsynced.append(self.directory / GAPS_NAME)
         source.producers.end_offset = source.log_end_offset
         snapshots = ProducerSnapshots(self.directory, ())
         self._unsynced.append(snapshots.take(source.producers, sync=False))
@@ -240,9 +243,10 @@ class LogCopy:
 def _copy_small(path: Path, target: Path, *, sync: bool, size_bytes: int | None = None) -> bool:
     """Copies a file, or its first `size_bytes`; False when there is none: what is missing can be rebuilt."""
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:  # of an index that is preallocated, most is not wanted
+            content = file.read(-1 if size_bytes is None else size_bytes)
     except FileNotFoundError:
         target.unlink(missing_ok=True)
         return False
-    write_file(target, content[:size_bytes], sync=sync)
+    write_file(target, content, sync=sync)
     return True

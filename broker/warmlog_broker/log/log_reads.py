@@ -47,7 +47,7 @@ class LogReads:
             max_bytes,
             end,
             min_one_batch=min_one_batch,
-            has_dense_offsets=self._are_offsets_dense_from(start_offset),
+            has_dense_offsets=self.are_offsets_dense_from(start_offset),
         )
         if bound != "committed" or not data.slices:
             return data
@@ -64,8 +64,8 @@ class LogReads:
         start_offset = min(max(start_offset, self._bounds.log_start_offset), end.offset)
         return find_stretches(self._local.segments, start_offset, end, target_bytes)
 
-    def _are_offsets_dense_from(self, offset: int) -> bool:
-        """Whether a gap between batches behind `offset` is damage: neither compaction nor a copy can have left it."""
+    def are_offsets_dense_from(self, offset: int) -> bool:
+        """See `Log.are_offsets_dense_from`."""
         return (
             self._local.factory.config.has_dense_offsets
             and not self._local.has_gaps

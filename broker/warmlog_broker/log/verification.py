@@ -17,7 +17,7 @@ from warmlog_broker.log.checkpoints import read_epochs, read_offsets, read_parti
 from warmlog_broker.log.directory import HIGH_WATERMARKS_NAME, LOG_STARTS_NAME, RECOVERY_POINTS_NAME
 from warmlog_broker.log.findings import Report
 from warmlog_broker.log.flush import EPOCHS_NAME
-from warmlog_broker.log.gaps import GAPS_NAME
+from warmlog_broker.log.gaps import GAPS_NAME, has_gaps
 from warmlog_broker.log.leader_epochs import NO_EPOCH, LeaderEpochs
 from warmlog_broker.log.loading import METADATA_NAME
 from warmlog_broker.log.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
@@ -87,7 +87,7 @@ def verify_partition(
         epochs,
         expectations.recovery_point,
         index_interval_bytes=expectations.index_interval_bytes,
-        wants_dense_offsets=expectations.has_dense_offsets,
+        wants_dense_offsets=expectations.has_dense_offsets and not has_gaps(directory),
         pause=pause,
     )
     walk.next_offset = listing.base_offsets[0] if listing.base_offsets else 0

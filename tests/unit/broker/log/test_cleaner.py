@@ -450,3 +450,25 @@ def test_more_and_more_passes_change_nothing(room: CompactionRoom) -> None:
         room.forget_compaction()
         room.compact()
         assert room.records() == expected
+
+
+def test_gaps_of_a_compaction_that_was_called_off_are_no_damage_after_a_restart(room: CompactionRoom) -> None:
+    """The checkpoint knows of no compaction then, and the topic's settings of none any more."""
+    for number in range(12):
+        room.put_each(pair(key % 2, number) for key in range(4))
+    cleaning = room.begin()
+    cleaning.build_map()
+    replacement = room.log.compaction.take(cleaning.rewrite(cleaning.groups()[0]), room.now_ms)
+    replacement.complete()
+    room.set_config(cleanup_policy="delete")
+    room.log.compaction.end()
+    left = room.records()
+    assert len(left) < 48
+    assert room.clean_below == 0
+    assert not room.log.are_offsets_dense_from(0)
+    room.restart()
+    assert room.records() == left
+    assert not room.log.are_offsets_dense_from(0)
+    room.crash(recovery_point=0)
+    assert room.records() == left
+    assert room.log.recovery_report.is_uneventful

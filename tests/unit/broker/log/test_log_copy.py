@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from unit.broker.log.log_room import QUICK, LogRoom, read_values
 from warmlog_broker.log.directory import CleanEnd, StoredState
+from warmlog_broker.log.gaps import GAPS_NAME, note_gaps
 from warmlog_broker.log.log import Log
 from warmlog_broker.log.log_copy import LogCopy
 from warmlog_broker.log.topic_partition import parse_directory_name
@@ -162,6 +163,15 @@ def test_a_log_that_was_cut_meanwhile_is_copied_as_it_is_then(room: Room) -> Non
     log = room.switch(copy)
     assert state_of(log) == before
     assert read_values(log) == [b"old"] * 11 + [b"new"] * 40
+
+
+def test_a_copy_may_have_the_gaps_that_the_original_may_have(room: Room) -> None:
+    room.fill(3)
+    note_gaps(room.directory)
+    room.restart()
+    room.switch(room.begin())
+    assert room.path(GAPS_NAME).exists()
+    assert not room.log.are_offsets_dense_from(0)
 
 
 def test_damage_stays_where_it_was(room: Room) -> None:

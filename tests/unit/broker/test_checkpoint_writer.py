@@ -1,0 +1,46 @@
+"""Checkpoints of one data directory: what they say of a partition that is moving away."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from unit.broker.conftest import NOW_MS, MakePartition
+from warmlog_broker.checkpoint_writer import CheckpointWriter
+from warmlog_broker.log.checkpoints import read_offsets
+from warmlog_broker.log.directory import RECOVERY_POINTS_NAME, DataDirectory
+from warmlog_broker.log.log_copy import LogCopy
+from warmlog_protocol.messages import ACKS_LEADER
+from wire_client import batch_of
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[DataDirectory]:
+    directory = DataDirectory.lock(tmp_path)
+    yield directory
+    directory.close()
+
+
+async def test_the_old_directory_is_not_told_what_is_flushed_in_the_new_one(
+    tmp_path: Path, directory: DataDirectory, make_partition: MakePartition
+) -> None:
+    """A crash before the move is decided finds the old files, of which that may not be true."""
+    partition = make_partition()
+    with ThreadPoolExecutor(1) as threads:
+        writer = CheckpointWriter(directory, threads)
+        writer.note([partition])
+        await writer.write()
+        partition.append(batch_of([b"not flushed here"], timestamp_ms=NOW_MS), ACKS_LEADER, NOW_MS, 0)
+        (tmp_path / "other").mkdir()
+        copy = LogCopy.begin(partition.log, tmp_path / "other")
+        log = copy.finish(NOW_MS)
+        partition.switch_to(log)
+        copy.sync()
+        log.copied_up_to(1)
+        writer.note([partition])
+        await writer.write()
+        assert read_offsets(tmp_path / RECOVERY_POINTS_NAME) == {partition.key: 0}
+        partition.settled()
+        await writer.write()
+        assert read_offsets(tmp_path / RECOVERY_POINTS_NAME) == {partition.key: 1}
