@@ -70,7 +70,7 @@ class TransactionalProducer:
             plan = partition.prepare_flush()
             if plan is not None:
                 plan.run()
-                partition.flushed(plan, NOW_MS)
+                partition.flushed(plan)
             partition.wake()
             return offset
 

@@ -1,7 +1,6 @@
 """Closing all logs at a clean stop."""
 
 import logging
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -42,7 +41,7 @@ def _close(partition: Partition, *, sync: bool) -> CleanEnd | None:
     if partition.is_offline:
         return None
     try:
-        return partition.log.close(time.time_ns() // 1_000_000, sync=sync)
+        return partition.log.close(sync=sync)
     except (OSError, StorageError) as error:
         _log.critical("%s could not be closed: %s", partition.key.directory_name, error)
         return None

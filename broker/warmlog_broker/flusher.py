@@ -11,7 +11,6 @@ offline.
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -151,10 +150,9 @@ class Flusher:
     ) -> None:
         """Notes what is durable, begins the next flush, and only then answers: the disk is not kept waiting."""
         self.flush_count += 1
-        now_ms = time.time_ns() // 1_000_000
         for partition, plan, error in zip(partitions, plans, outcomes, strict=True):
             if error is None:
-                partition.flushed(plan, now_ms)
+                partition.flushed(plan)
             elif partition.owns(plan):
                 _log.critical("%s IS OFFLINE: its flush failed: %s", partition.key.directory_name, error)
                 partition.take_offline(f"a flush failed: {error}")

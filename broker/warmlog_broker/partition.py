@@ -175,10 +175,10 @@ class Partition:
         """Whether `plan` is for the log as it is: not if the partition has moved or was deleted since."""
         return not self.is_deleted and self._log is not None and plan.directory == self._log.directory
 
-    def flushed(self, plan: FlushPlan, now_ms: int) -> None:
+    def flushed(self, plan: FlushPlan) -> None:
         """Takes note that `plan` has run. Nobody is told before `wake`."""
         if not self.is_offline and self.owns(plan):
-            self.log.update_high_watermark(self.log.mark_flushed(plan, now_ms))
+            self.log.update_high_watermark(self.log.mark_flushed(plan))
 
     # --- waking -----------------------------------------------------------------------------------------------------
 

@@ -56,7 +56,7 @@ def fill(data_dir: Path, size: Size) -> None:
     for index in range(size.partitions):
         log = opener.create(directory, topic, index, config.topic_defaults)
         _append_segments(log, size.segments)
-        end = log.close(now_ms(), sync=False)
+        end = log.close(sync=False)
         assert end is not None
         ends[log.key], offsets[log.key] = end, log.offsets
     os.sync()
@@ -76,7 +76,7 @@ def _append_segments(log: Log, segments: int) -> None:
     plan = log.prepare_flush()
     assert plan is not None
     plan.write_side_files()
-    log.mark_flushed(plan, now_ms())  # the whole file system is synced before anybody relies on it
+    log.mark_flushed(plan)  # the whole file system is synced before anybody relies on it
     log.update_high_watermark(log.recovery_point)
 
 
@@ -117,7 +117,7 @@ def open_logs(data_dir: Path) -> dict[str, float]:
     stored = load_partitions(directories, metadata_log, opener, config, Progress(lambda done, total: None))
     opened_s, opened_cpu_s = time.perf_counter(), time.process_time()
     logs = [each.log for _, group in stored.topics for each in group if each.log is not None]
-    ends = {log.key: log.close(now_ms()) for log in logs}
+    ends = {log.key: log.close() for log in logs}
     directory.write_checkpoints({log.key: log.offsets for log in logs})
     directory.mark_clean({key: end for key, end in ends.items() if end is not None})
     closed_s = time.perf_counter()

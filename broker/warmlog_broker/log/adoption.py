@@ -103,7 +103,7 @@ def recover_copy(target: Path, source: KafkaPartition, now_ms: int) -> tuple[str
         now_ms=now_ms,
         stored=StoredState(offsets, None),
     )
-    log.close(now_ms)
+    log.close()
     return () if log.recovery_report.is_uneventful else (str(log.recovery_report),)
 
 

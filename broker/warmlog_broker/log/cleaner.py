@@ -78,11 +78,6 @@ class Cleaning:
         self._offsets = OffsetMap(memory_bytes)
         self._rules: CompactionRules | None = None
 
-    @property
-    def map_utilization(self) -> float:
-        """How full the map of offsets is."""
-        return self._offsets.utilization
-
     def build_map(self) -> None:
         """Reads the dirty part. CorruptBatch where it is damaged, CleaningAborted when it is called off."""
         task = self.task

@@ -33,7 +33,7 @@ from warmlog_broker.log.producer_state import ProducerStates
 from warmlog_broker.log.recovery import RecoveryReport, RecoveryRules, recover_segments, set_aside
 from warmlog_broker.log.replacement import CLEANED_SUFFIX, finish_swaps
 from warmlog_broker.log.segment import LogSegment, SegmentConfig
-from warmlog_broker.log.segment_files import REBUILT_SUFFIX
+from warmlog_broker.log.segment_files import KINDS, LOG_KIND, REBUILT_SUFFIX
 from warmlog_broker.log.segments import LogSegments
 from warmlog_broker.log.truncation_file import Truncation
 from warmlog_protocol.errors import InconsistentTopicId, StorageError
@@ -41,8 +41,6 @@ from warmlog_protocol.errors import InconsistentTopicId, StorageError
 logger = logging.getLogger(__name__)
 
 METADATA_NAME = "partition.metadata"
-LOG_SUFFIX = ".log"
-INDEX_SUFFIXES = (".index", ".timeindex", ".txnindex")
 LEFTOVER_SUFFIXES = (".txnindex.tmp", PRIVATE_SUFFIX, REBUILT_SUFFIX)
 
 
@@ -240,11 +238,11 @@ def _list_directory(directory: Path, open_files: OpenFiles) -> _Listing:
             (directory / name).unlink()
         elif not stem.isdecimal() or len(stem) != 20:
             continue
-        elif suffix == LOG_SUFFIX:
+        elif suffix == LOG_KIND:
             listing.base_offsets.append(int(stem))
         elif suffix == SNAPSHOT_SUFFIX:
             listing.snapshot_offsets.append(int(stem))
-        elif suffix in INDEX_SUFFIXES:
+        elif suffix in KINDS:
             indexes.append((int(stem), name))
     listing.base_offsets.sort()
     bases = set(listing.base_offsets)

@@ -19,8 +19,8 @@ from warmlog_broker.log.loading import LoadedLog, SegmentFactory
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
 from warmlog_broker.log.producer_state import ProducerStates
 from warmlog_broker.log.reading import locate
-from warmlog_broker.log.replacement import Replacement
-from warmlog_broker.log.retention import DELETED_SUFFIX, DueDeletions
+from warmlog_broker.log.replacement import DELETED_SUFFIX, Replacement
+from warmlog_broker.log.retention import DueDeletions
 from warmlog_broker.log.segment import LogSegment
 from warmlog_broker.log.segment_files import KINDS, segment_file_name
 from warmlog_broker.log.shortage import is_disk_full, is_shortage

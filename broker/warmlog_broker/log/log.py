@@ -32,6 +32,7 @@ from warmlog_broker.log.lazy_index import LazyIndex
 from warmlog_broker.log.leader_epochs import EpochEnd
 from warmlog_broker.log.loading import LoadedLog, LoadRequest, SegmentFactory, load_log
 from warmlog_broker.log.local_log import LocalLog
+from warmlog_broker.log.log_flushes import LogFlushes
 from warmlog_broker.log.log_reads import LogReads
 from warmlog_broker.log.offset_index import OffsetIndex
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
@@ -40,7 +41,6 @@ from warmlog_broker.log.reading import FetchData, find_by_timestamp, find_max_ti
 from warmlog_broker.log.retention_run import give_up_old_segments
 from warmlog_broker.log.rolling import is_overdue
 from warmlog_broker.log.segment import LogSegment, TimestampAndOffset
-from warmlog_broker.log.shortage import is_shortage
 from warmlog_broker.log.splitting import Stretch
 from warmlog_broker.log.time_index import TimeIndex
 from warmlog_broker.log.topic_partition import TopicPartition
@@ -59,7 +59,7 @@ logger = logging.getLogger(__name__)
 class Log:
     """The log of one partition. Use `open`."""
 
-    def __init__(self, key: TopicPartition, factory: SegmentFactory, loaded: LoadedLog, now_ms: int) -> None:
+    def __init__(self, key: TopicPartition, factory: SegmentFactory, loaded: LoadedLog) -> None:
         self.key = key
         self.topic_id = loaded.topic_id
         self.directory = factory.directory
@@ -67,13 +67,13 @@ class Log:
         self.recovery_report = loaded.report
         self.epochs = loaded.epochs
         self.producers = loaded.producers
-        self.last_flush_ms = now_ms
         self._local = LocalLog(key, factory, loaded)
         self._bounds = Bounds(self._local, loaded.producers, loaded.log_start_offset)
         self._truncation = LogTruncation(self._local, self._bounds, loaded.epochs, loaded.producers, loaded.truncation)
         self._appends = LogAppends(self._local, self._bounds, self.epochs, self.producers)
         self.compaction = Compaction(self._local, self._bounds, loaded.producers, loaded.first_dirty_offset)
         self._reads = LogReads(self._local, self._bounds, self.compaction)
+        self._flushes = LogFlushes(self._local, self._bounds, self.epochs, self.producers)
         self._follower = FollowerAppends(self._local, self._bounds, loaded.epochs, loaded.producers)
 
     @classmethod
@@ -101,9 +101,8 @@ class Log:
         try:
             stored, truncation = believe(directory, stored)
             request = LoadRequest(factory, now_ms, topic_id, stored, max_leader_epoch, truncation)
-            log = cls(key, factory, load_log(request), now_ms)
-            log._after_load(now_ms)
-            log._truncation.finished()
+            log = cls(key, factory, load_log(request))
+            log._after_load()
         except OSError as error:
             raise StorageError(f"{directory}: the log cannot be opened: {error}") from error
         log.update_high_watermark(stored.offsets.high_watermark)
@@ -123,7 +122,7 @@ class Log:
         loaded = load_log(LoadRequest(factory, now_ms, source.topic_id, StoredState(offsets, end)))
         loaded.producers, loaded.epochs = source.producers, source.epochs
         loaded.report.damage = [replace(each, path=directory / each.path.name) for each in local.damage]
-        log = cls(source.key, factory, loaded, now_ms)
+        log = cls(source.key, factory, loaded)
         log.epochs.has_unwritten_changes = True
         log._truncation.pending = source._truncation.pending
         log._local.may_have_gaps = local.may_have_gaps
@@ -134,26 +133,14 @@ class Log:
         log.update_high_watermark(source.high_watermark)
         return log
 
-    def _after_load(self, now_ms: int) -> None:
-        """Makes durable what recovery has changed; only after that may anybody rely on the log."""
+    def _after_load(self) -> None:
+        """Only after this may anybody rely on the log."""
         report = self.recovery_report
         if not report.is_uneventful:
             logger.warning("%s: %s", self.key.directory_name, report)
-        if report.was_clean:
-            return
-        local = self._local
-        if local.log_end_offset not in local.snapshots:
-            try:
-                local.take_snapshot(self.producers, sync=True)
-            except OSError as error:
-                if not is_shortage(error):
-                    raise
-                logger.warning("%s: no producer snapshot was taken: %s", self.directory, error)
-        local.unsynced.add_directory(self.directory)
-        plan = self.prepare_flush()
-        if plan is not None:
-            plan.run()
-            self.mark_flushed(plan, now_ms)
+        if not report.was_clean:
+            self._flushes.after_recovery()
+        self._truncation.finished()
 
     # Offsets
 
@@ -224,7 +211,7 @@ class Log:
     @property
     def is_flush_due(self) -> bool:
         """Whether `flush.messages` records are unflushed."""
-        return self._local.log_end_offset - self._bounds.flushed.offset >= self.config.flush_messages
+        return self._flushes.is_due
 
     def begin_epoch(self, epoch: int) -> None:
         """Notes that a leader with this epoch appends from the log end offset on. An older one changes nothing."""
@@ -394,25 +381,14 @@ class Log:
 
         Run the plan in any thread, then call `mark_flushed` here, or `fail` when it raised.
         """
-        local = self._local
-        local.check_online()
-        plan = local.unsynced.plan(self.directory, local.active, self.epochs.take_changes(), local.end)
-        if plan is not None:
-            plan.truncations = local.truncations
-        return plan
+        return self._flushes.prepare()
 
-    def mark_flushed(self, plan: FlushPlan, now_ms: int) -> int:
+    def mark_flushed(self, plan: FlushPlan) -> int:
         """Takes note that `plan` has run without an error, and returns the flushed offset.
 
         Moves the recovery point; the high watermark is the partition's business.
         """
-        self._local.unsynced.mark_synced(plan)
-        if not plan.are_epochs_written:
-            self.epochs.has_unwritten_changes = True
-        if plan.truncations == self._local.truncations and plan.end.offset >= self._bounds.flushed.offset:
-            self._bounds.flushed = plan.end
-        self.last_flush_ms = now_ms
-        return self._bounds.flushed.offset
+        return self._flushes.mark(plan)
 
     def fail(self, reason: str) -> None:
         """Takes the log offline: everything after raises StorageError with the first reason. Files stay as they are."""
@@ -481,30 +457,16 @@ class Log:
         """Forgets producers that were not seen for that long; returns how many."""
         return self.producers.expire(now_ms, expiration_ms)
 
-    def close(self, now_ms: int, *, sync: bool = True) -> CleanEnd | None:
+    def close(self, *, sync: bool = True) -> CleanEnd | None:
         """Makes everything durable and closes all files. Returns what the clean-shutdown marker says of the log.
 
         None for a log that has failed: it must be checked at the next start. With `sync` False the caller syncs the
         file system before it writes checkpoints and marker. OSError when the disk refuses.
         """
-        local = self._local
-        if local.failure:
+        if self._local.failure:
             return None
         self.compaction.stop()
-        local.settle()
-        end = CleanEnd(local.log_end_offset, local.active.size_bytes)
-        if local.log_end_offset not in local.snapshots:
-            local.take_snapshot(self.producers, sync=sync)
-        plan = self.prepare_flush()
-        if plan is not None:
-            if sync:
-                plan.run()
-            else:
-                plan.write_side_files()
-            self.mark_flushed(plan, now_ms)
-        local.segments.close(sync=sync)
-        local.failure = "closed"
-        return end
+        return self._flushes.close(sync=sync)
 
     def copied_up_to(self, end_offset: int) -> None:
         """Takes note that a copy which was taken over is on disk up to `end_offset`."""

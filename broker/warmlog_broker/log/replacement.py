@@ -11,9 +11,9 @@ Kafka syncs the directory once, at the end. With a sync after each step only the
 system that keeps their order (as ext4, xfs and btrfs do). The owner's thread takes the steps; `sync` may run in any
 other, so that nobody waits for the disk.
 
-At a start (`finish_swaps`): what ends in `.deleted` goes. If there is a `.cleaned`, every `.swap` from its base offset
-on belongs to an unfinished set and goes, then the `.cleaned` themselves. For each `.log.swap` that is left, the old
-files within its offsets go; then every `.swap` gets its final name.
+At a start (`finish_swaps`): if there is a `.cleaned`, every `.swap` from its base offset on belongs to an unfinished
+set and goes, then the `.cleaned` themselves. For each `.log.swap` that is left, the old files within its offsets go;
+then every `.swap` gets its final name. Last, what ends in `.deleted` goes.
 """
 
 import logging

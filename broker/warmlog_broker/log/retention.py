@@ -15,8 +15,6 @@ from typing import Literal, Protocol, TypeVar
 
 from warmlog_broker.log.config import UNLIMITED, LogConfig
 
-DELETED_SUFFIX = ".deleted"
-
 Reason = Literal["log start", "retention.bytes", "retention.ms"]
 
 

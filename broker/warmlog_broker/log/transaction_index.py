@@ -36,7 +36,8 @@ from typing import NamedTuple, Self
 
 from warmlog_broker.log.abstract_index import CorruptIndex, InvalidIndexOffset
 from warmlog_broker.log.checkpoints import replace_file
-from warmlog_broker.log.open_files import ClosedFile, OpenFile, OpenFiles
+from warmlog_broker.log.managed_file import ManagedFile
+from warmlog_broker.log.open_files import OpenFile, OpenFiles
 
 VERSION = 0
 
@@ -67,42 +68,29 @@ def pack_entry(aborted: AbortedTxn) -> bytes:
     return _ENTRY.pack(VERSION, *aborted)
 
 
-class TransactionIndex:
-    """The index of one segment. For one thread at a time, but OpenFiles may make it let go at any time."""
+class TransactionIndex(ManagedFile):
+    """The index of one segment. There is a file only while there are entries, and OpenFiles may close it any time."""
 
     __slots__ = (
-        "__weakref__",
         "_entries",
-        "_file",
         "_has_torn_tail",
-        "_is_closed",
         "_last",
-        "_open_files",
-        "_synced_writes",
-        "_writes",
         "base_offset",
         "is_settled",
         "is_to_be_rebuilt",
-        "is_writable",
-        "path",
     )
 
     def __init__(self, path: Path, base_offset: int, open_files: OpenFiles, *, is_writable: bool = True) -> None:
         """Nothing is opened, or looked for, before it is used."""
-        self.path = path
+        super().__init__(path, open_files, is_writable=is_writable)
         self.base_offset = base_offset
-        self.is_writable = is_writable
         self.is_settled = False
         """Whether it is known to hold what it should: `transaction_recovery` finds that out for one found on disk."""
         self.is_to_be_rebuilt = False
         """Whether the log's batches are to be asked what it should hold."""
-        self._open_files = open_files
-        self._file: OpenFile | None = None
         self._entries = -1  # not known before the file was looked at
         self._last: AbortedTxn | None = None
         self._has_torn_tail = False
-        self._is_closed = False
-        self._writes = self._synced_writes = 0
 
     @classmethod
     def open_read_only(cls, path: Path, base_offset: int, open_files: OpenFiles) -> Self:
@@ -239,18 +227,9 @@ class TransactionIndex:
     # Flushing
 
     @property
-    def writes(self) -> int:
-        """Counts changes of the file: what `mark_synced` takes."""
-        return self._writes
-
-    @property
     def has_unsynced_writes(self) -> bool:
         """Whether there is a file that was changed since the last sync that was marked."""
         return self._writes != self._synced_writes and self.entries > 0
-
-    def mark_synced(self, writes: int) -> None:
-        """Notes that a sync, which began when `writes` was read, has succeeded."""
-        self._synced_writes = max(self._synced_writes, writes)
 
     def flush(self) -> None:
         """Makes the entries durable; the name of a new file is the directory's business."""
@@ -268,42 +247,16 @@ class TransactionIndex:
 
     # The file
 
-    def open_file(self) -> OpenFile:
-        """The open file: whoever holds it may go on using it. FileNotFoundError when there is none."""
-        file = self._file
-        if file is None:
-            return self._opened()
-        self._open_files.touch(self)
-        return file
-
     def rename_to(self, path: Path) -> None:
         """Moves the file if there is one."""
         with suppress(FileNotFoundError):
             self.path.replace(path)
         self.path = path
 
-    def moved_to(self, path: Path) -> None:
-        """The file, if there is one, has been moved along with its directory."""
-        self.path = path
-
-    def delete(self) -> bool:
-        """Closes and unlinks; False when there was no file."""
-        self.close_handles()
-        try:
-            self.path.unlink()
-        except FileNotFoundError:
-            return False
-        return True
-
     def close(self) -> None:
         """Closes; nothing is synced. Closing again is harmless, and an append opens it again."""
         self._open_files.discard(self)
         self.let_go()
-
-    def close_handles(self) -> None:
-        """Closes for good. Any use of the file after that raises ClosedFile."""
-        self._is_closed = True
-        self.close()
 
     def _look_at_file(self) -> None:
         try:
@@ -347,8 +300,7 @@ class TransactionIndex:
             raise CorruptIndex(f"{self.path}: {entry} cannot be, stable up to {stable_from} before it")
 
     def _file_for_appends(self) -> OpenFile:
-        if not self.is_writable:
-            raise PermissionError(errno.EACCES, "opened for reading only", str(self.path))
+        self._check_writable()
         try:
             file = self.open_file()
         except FileNotFoundError:
@@ -381,17 +333,8 @@ class TransactionIndex:
             self._remove()
 
     def _remove(self) -> None:
-        if not self.is_writable:
-            raise PermissionError(errno.EACCES, "opened for reading only", str(self.path))
+        self._check_writable()
         self.close()
         self.path.unlink(missing_ok=True)
         self._has_torn_tail = False
         self._writes += 1
-
-    def _opened(self, more_flags: int = 0) -> OpenFile:
-        if self._is_closed:
-            raise ClosedFile(f"{self.path} was closed or deleted")
-        file = OpenFile(str(self.path), (os.O_RDWR if self.is_writable else os.O_RDONLY) | more_flags)
-        self._file = file
-        self._open_files.add(self, 1)
-        return file

@@ -56,7 +56,7 @@ def _fill(directory: Path, records: int, codec: Codec, rows: bool, chance: Rando
     plan = log.prepare_flush()
     assert plan is not None
     plan.run()
-    log.update_high_watermark(log.mark_flushed(plan, NOW_MS))
+    log.update_high_watermark(log.mark_flushed(plan))
     return log
 
 

@@ -82,7 +82,7 @@ def load(data_dir: Path) -> dict[str, tuple[int, int, int]]:
             for log in (partition.log for partition in partitions):
                 assert log is not None
                 found[log.key.directory_name] = (log.log_start_offset, log.high_watermark, log.latest_epoch)
-                log.close(NOW_MS)
+                log.close()
         return found
     finally:
         metadata_log.close()

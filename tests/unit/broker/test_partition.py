@@ -45,7 +45,7 @@ def flush(partition: Partition) -> None:
     plan = partition.prepare_flush()
     assert plan is not None
     plan.run()
-    partition.flushed(plan, NOW_MS)
+    partition.flushed(plan)
     partition.wake()
 
 
@@ -69,7 +69,7 @@ def test_what_was_appended_during_a_flush_waits_for_the_next(make_partition: Mak
     assert plan is not None
     partition.wait_for_flush(append(partition), waiter, 1)
     plan.run()
-    partition.flushed(plan, NOW_MS)
+    partition.flushed(plan)
     partition.wake()
     assert waiter.done == [(0, None)]
     flush(partition)
@@ -86,7 +86,7 @@ def test_a_duplicate_waits_for_its_original_only(make_partition: MakePartition) 
     assert append(partition, producer=1, sequence=0) == first
     partition.wait_for_flush(first, waiter, 2)
     plan.run()
-    partition.flushed(plan, NOW_MS)
+    partition.flushed(plan)
     partition.wake()
     assert waiter.done == [(0, None), (2, None)]
 

@@ -201,7 +201,7 @@ async def test_checkpoints_of_a_deleted_topic_are_gone_before_its_name_is_used_a
     plan = partition.prepare_flush()
     assert plan is not None
     plan.run()
-    partition.flushed(plan, NOW_MS)
+    partition.flushed(plan)
     room.directories.note([partition])
     await room.directories.write_checkpoints()
     path = room.data_dir / "recovery-point-offset-checkpoint"

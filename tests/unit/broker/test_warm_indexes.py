@@ -42,11 +42,11 @@ def logs(tmp_path: Path) -> Iterator[list[Log]]:
     logs = [open_log(tmp_path, number) for number in range(3)]
     for log in logs:
         fill(log)
-    end = logs[1].close(0)
+    end = logs[1].close()
     logs[1] = open_log(tmp_path, 1, StoredState(logs[1].offsets, end))
     yield logs
     for log in logs:
-        log.close(0)
+        log.close()
 
 
 @pytest.fixture

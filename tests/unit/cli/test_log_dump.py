@@ -358,7 +358,7 @@ def open_log(tmp_path: Path) -> Iterator[Log]:
         log.append_as_leader(check_batch(memoryview(batch), 100_000), leader_epoch=0, now_ms=20_000)
         number += count
     yield log
-    log.close(20_000)
+    log.close()
 
 
 def test_records_are_printed_only_when_asked_for_dl_01(open_log: Log) -> None:

@@ -58,7 +58,7 @@ class LogRoom:
         return self.open()
 
     def close(self) -> CleanEnd:
-        end = self.log.close(self.now_ms)
+        end = self.log.close()
         assert end is not None
         self.stored = StoredState(self.log.offsets, end)
         return end
@@ -107,7 +107,7 @@ class LogRoom:
         plan = self.log.prepare_flush()
         if plan is not None:
             plan.run()
-            self.log.mark_flushed(plan, self.now_ms)
+            self.log.mark_flushed(plan)
         return self.log.update_high_watermark(self.log.recovery_point)
 
     def fill(self, batches: int, value: bytes = b"v") -> None:

@@ -71,7 +71,7 @@ def test_a_plan_covers_what_was_appended_before_it_was_made(room: LogRoom) -> No
     room.append()
     plan.run()
     assert plan.end_offset == 1
-    assert room.log.mark_flushed(plan, room.now_ms) == 1
+    assert room.log.mark_flushed(plan) == 1
     assert room.log.update_high_watermark(1) == 1
     assert room.log.end_of("high_watermark") == plan.end
     assert plan_of(room).end_offset == 2
@@ -100,7 +100,7 @@ def test_a_segment_rolled_while_its_flush_runs_is_synced_by_the_next(
     room.log.roll(room.now_ms)
     room.append()
     plan.run()
-    assert room.log.mark_flushed(plan, room.now_ms) == 4
+    assert room.log.mark_flushed(plan) == 4
     syncs = Syncs(monkeypatch)
     assert room.flush() == 5
     assert f"{0:020d}.index" in syncs.names
@@ -133,7 +133,7 @@ def test_the_parts_of_a_plan_can_be_run_around_one_sync_of_the_file_system(room:
     plan = plan_of(room)
     assert [file.path for file in plan.files] == [str(room.segment_path(0))]
     plan.write_side_files()
-    assert room.log.mark_flushed(plan, room.now_ms) == 1
+    assert room.log.mark_flushed(plan) == 1
 
 
 def test_flush_is_due_after_so_many_records(room: LogRoom) -> None:
@@ -145,4 +145,3 @@ def test_flush_is_due_after_so_many_records(room: LogRoom) -> None:
     room.now_ms += 5
     room.flush()
     assert not room.log.is_flush_due
-    assert room.log.last_flush_ms == room.now_ms

@@ -65,7 +65,7 @@ def test_a_clean_restart_changes_no_file(room: LogRoom) -> None:
 
 def test_a_log_may_be_closed_without_syncing_when_the_caller_syncs_the_file_system(room: LogRoom) -> None:
     room.leader_epoch = 1
-    end = room.log.close(room.now_ms, sync=False)
+    end = room.log.close(sync=False)
     room.stored = StoredState(room.log.offsets, end)
     room.open()
     assert room.log.recovery_report.was_clean
@@ -235,7 +235,7 @@ def test_a_partition_with_transactions_that_kafka_wrote_is_stable_to_its_end(
 def test_a_replayed_log_knows_transactions_as_its_snapshot_does(quick_path: Path) -> None:
     room = adopt(quick_path, "transfers-0", 0)
     from_snapshot = {entry.producer_id: entry.batches[-1][:3] for entry in room.log.producers.entries}
-    room.log.close(room.now_ms)
+    room.log.close()
     for name in room.files(".snapshot"):
         room.path(name).unlink()
     room.open()
@@ -246,7 +246,7 @@ def test_a_replayed_log_knows_transactions_as_its_snapshot_does(quick_path: Path
 
 def test_an_open_transaction_in_an_adopted_log_bounds_what_is_stable(quick_path: Path) -> None:
     room = adopt(quick_path, "transfers-0", 0)
-    room.log.close(room.now_ms)
+    room.log.close()
     written = batches_of(room.segment_path(0))
     data = bytearray(next(batch for batch in written if read_header(batch).is_transactional))
     data[0:8] = (375).to_bytes(8, "big")

@@ -209,7 +209,7 @@ class TestOffsets:
         assert plan is not None
         room.append(b"d")
         plan.run()
-        assert room.log.mark_flushed(plan, room.now_ms) == 3
+        assert room.log.mark_flushed(plan) == 3
         assert room.log.update_high_watermark(3) == 4
 
     def test_the_start_can_be_raised_to_the_high_watermark(self, room: LogRoom) -> None:
@@ -349,7 +349,7 @@ class TestRolling:
 
     def test_jitter_is_drawn_for_each_segment(self, quick_path: Path) -> None:
         room = LogRoom(quick_path, LogConfig(segment_ms=1000, segment_jitter_ms=600))
-        room.log.close(room.now_ms)
+        room.log.close()
         drawn: list[int] = []
 
         def random_below(limit: int) -> int:
@@ -441,7 +441,7 @@ class TestFailing:
         for use in uses:
             with pytest.raises(StorageError, match=rf"flights-0 is offline: .*{reason}"):
                 use()
-        assert log.close(now_ms) is None
+        assert log.close() is None
         assert log.offsets == LogOffsets(1, 0, 1)
 
     def test_a_failed_flush_is_never_run_again(self, room: LogRoom, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -475,7 +475,7 @@ class TestFailing:
 
 class TestTopicId:
     def open(self, room: LogRoom, **options: object) -> Log:
-        room.log.close(room.now_ms)
+        room.log.close()
         return room.open(**options)
 
     def test_the_topics_id_is_kept_in_the_directory(self, room: LogRoom) -> None:

@@ -233,7 +233,7 @@ def test_whatever_happens_meanwhile_the_copy_is_equal(actions: list[str]) -> Non
         assert state_of(log) == before
         room.append(b"more")
         room.flush()
-        end = log.close(room.now_ms)
+        end = log.close()
         assert isinstance(end, CleanEnd)
         room.stored = StoredState(log.offsets, end)
         values = [*before[3], b"more"]  # type: ignore[misc]

@@ -145,7 +145,7 @@ class LogMachine(RuleBasedStateMachine):
         if plan is None:
             return
         plan.run()
-        before, self.flushed = self.flushed, self.room.log.mark_flushed(plan, self.room.now_ms)
+        before, self.flushed = self.flushed, self.room.log.mark_flushed(plan)
         assert before <= self.flushed <= len(self.records)
         self.committed = max(self.committed, self.room.log.update_high_watermark(self.flushed))
 

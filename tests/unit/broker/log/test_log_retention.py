@@ -111,7 +111,7 @@ def test_segments_that_were_rolled_and_removed_need_no_flush(room: LogRoom) -> N
     room.log.delete_old_segments(room.now_ms)
     run_deletions(room.log.take_due_deletions(room.now_ms + 1000))
     plan.run()
-    assert room.log.mark_flushed(plan, room.now_ms) == 12
+    assert room.log.mark_flushed(plan) == 12
     room.append()
     assert room.flush() == 13
     assert len(room.log._local.unsynced._segments) == 0

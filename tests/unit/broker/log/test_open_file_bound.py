@@ -51,7 +51,7 @@ class Rooms:
         plan = log.prepare_flush()
         if plan is not None:
             plan.run()
-            log.mark_flushed(plan, START_MS)
+            log.mark_flushed(plan)
         del plan
         log.update_high_watermark(log.recovery_point)
 
@@ -103,7 +103,7 @@ def test_rolls_that_nobody_has_flushed_pass_the_bound_and_a_flush_meets_it_again
 def test_a_start_opens_nothing_and_a_stop_opens_nothing_that_was_not_used(rooms: Rooms, tmp_path: Path) -> None:
     from warmlog_broker.log.directory import StoredState
 
-    ends = [(log.offsets, log.close(START_MS)) for log in rooms.logs]
+    ends = [(log.offsets, log.close()) for log in rooms.logs]
     assert files_in_use(tmp_path) == (0, 0)
     logs = [
         Log.open(
@@ -120,5 +120,5 @@ def test_a_start_opens_nothing_and_a_stop_opens_nothing_that_was_not_used(rooms:
     assert all(log.recovery_report.was_clean for log in logs)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/*.*index")}
     for log in logs:
-        log.close(START_MS)
+        log.close()
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/*.*index")} == before

@@ -96,11 +96,11 @@ class Home:
             plan = log.prepare_flush()
             if plan is not None:
                 plan.run()
-                log.update_high_watermark(log.mark_flushed(plan, START_MS))
+                log.update_high_watermark(log.mark_flushed(plan))
 
     def stop(self, *, is_clean: bool) -> None:
         self.flush()
-        ends = {key: log.close(START_MS) for key, log in self.logs.items()} if is_clean else {}
+        ends = {key: log.close() for key, log in self.logs.items()} if is_clean else {}
         self.directory.write_checkpoints({key: log.offsets for key, log in self.logs.items()})
         if is_clean:
             self.directory.mark_clean({key: end for key, end in ends.items() if end is not None})

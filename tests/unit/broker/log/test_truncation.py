@@ -195,7 +195,7 @@ class TestTruncateTo:
         assert plan is not None
         room.log.truncate_to(2, NOW_MS)
         plan.run()
-        assert room.log.mark_flushed(plan, NOW_MS) == 2
+        assert room.log.mark_flushed(plan) == 2
         assert room.log.recovery_point == 2
         room.leader_epoch = 1
         room.append(b"2")

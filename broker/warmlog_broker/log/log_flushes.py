@@ -1,0 +1,94 @@
+"""Making one log durable: what a flush has to do, what is known once it is done, and the last flush of all.
+
+The recovery point moves here, and nowhere else while the log is in use.
+"""
+
+import logging
+
+from warmlog_broker.log.bounds import Bounds
+from warmlog_broker.log.directory import CleanEnd
+from warmlog_broker.log.flush import FlushPlan
+from warmlog_broker.log.leader_epochs import LeaderEpochs
+from warmlog_broker.log.local_log import LocalLog
+from warmlog_broker.log.producer_state import ProducerStates
+from warmlog_broker.log.shortage import is_shortage
+
+logger = logging.getLogger(__name__)
+
+
+class LogFlushes:
+    """The flushes of one log; `Log` says what they raise."""
+
+    __slots__ = ("_bounds", "_epochs", "_local", "_producers")
+
+    def __init__(self, local: LocalLog, bounds: Bounds, epochs: LeaderEpochs, producers: ProducerStates) -> None:
+        self._local = local
+        self._bounds = bounds
+        self._epochs = epochs
+        self._producers = producers
+
+    @property
+    def is_due(self) -> bool:
+        """See `Log.is_flush_due`."""
+        local = self._local
+        return local.log_end_offset - self._bounds.flushed.offset >= local.factory.config.flush_messages
+
+    def prepare(self) -> FlushPlan | None:
+        """See `Log.prepare_flush`."""
+        local = self._local
+        local.check_online()
+        plan = local.unsynced.plan(local.directory, local.active, self._epochs.take_changes(), local.end)
+        if plan is not None:
+            plan.truncations = local.truncations
+        return plan
+
+    def mark(self, plan: FlushPlan) -> int:
+        """See `Log.mark_flushed`."""
+        local, bounds = self._local, self._bounds
+        local.unsynced.mark_synced(plan)
+        if not plan.are_epochs_written:
+            self._epochs.has_unwritten_changes = True
+        if plan.truncations == local.truncations and plan.end.offset >= bounds.flushed.offset:
+            bounds.flushed = plan.end
+        return bounds.flushed.offset
+
+    def after_recovery(self) -> None:
+        """Makes durable what recovery has changed; only after that may anybody rely on the log. OSError from the disk.
+
+        A producer snapshot that a full disk has no room for is left out: the next start reads more batches then.
+        """
+        local = self._local
+        try:
+            self._take_missing_snapshot(sync=True)
+        except OSError as error:
+            if not is_shortage(error):
+                raise
+            logger.warning("%s: no producer snapshot was taken: %s", local.directory, error)
+        local.unsynced.add_directory(local.directory)
+        self._run(sync=True)
+
+    def close(self, *, sync: bool) -> CleanEnd:
+        """See `Log.close`."""
+        local = self._local
+        local.settle()
+        end = CleanEnd(local.log_end_offset, local.active.size_bytes)
+        self._take_missing_snapshot(sync=sync)
+        self._run(sync=sync)
+        local.segments.close(sync=sync)
+        local.failure = "closed"
+        return end
+
+    def _take_missing_snapshot(self, *, sync: bool) -> None:
+        if self._local.log_end_offset not in self._local.snapshots:
+            self._local.take_snapshot(self._producers, sync=sync)
+
+    def _run(self, *, sync: bool) -> None:
+        """Flushes here and now; without `sync` the caller syncs the file system."""
+        plan = self.prepare()
+        if plan is None:
+            return
+        if sync:
+            plan.run()
+        else:
+            plan.write_side_files()
+        self.mark(plan)
