@@ -41,7 +41,7 @@ class CheckpointWriter:
     async def write(self) -> None:
         """Writes down what has moved; on return that is durable. OSError when the disk refuses: it is still to do."""
         async with self._writing:
-            if self._has_kept_more or any(not partition.is_settling for partition in self._moved):
+            if self._moved or self._has_kept_more:
                 await self._write()
 
     async def forget(self, keys: Collection[TopicPartition]) -> None:
@@ -53,9 +53,7 @@ class CheckpointWriter:
                 await self._write()
 
     async def _write(self) -> None:
-        # One that is settling has its log in another directory: what that says is not true of the files that are here.
-        moved = {partition: None for partition in self._moved if not partition.is_settling}
-        self._moved = {partition: None for partition in self._moved if partition.is_settling}
+        moved, self._moved = self._moved, {}
         self._has_kept_more = False
         for partition in moved:
             if self._is_here(partition):
@@ -86,5 +84,13 @@ class CheckpointWriter:
         return any(self._directory.stored_state(key).offsets)
 
     def _offsets_of(self, partition: Partition) -> LogOffsets:
-        """A log that could not be opened keeps what was stored of it."""
-        return partition.offsets or self._directory.stored_state(partition.key).offsets
+        """What is true of the files here. A log that could not be opened keeps what was stored of it.
+
+        The log of a partition that has just moved, until that is decided, is a copy in another directory: what is on
+        disk there says nothing of the files here. But records that are given up are given up in both.
+        """
+        offsets = partition.offsets or self._directory.stored_state(partition.key).offsets
+        if not partition.is_settling:
+            return offsets
+        known = self._offsets.get(partition) or self._directory.stored_state(partition.key).offsets
+        return known._replace(log_start_offset=max(known.log_start_offset, offsets.log_start_offset))

@@ -36,7 +36,12 @@ async def delete_records(services: Services, asker: Asker, request: Request) -> 
     for wanted in message.partitions:
         try:
             partition = services.topics.partition(wanted.topic, wanted.partition)
-            low_watermark = partition.log.delete_records(wanted.offset)
+            log = partition.log
+            if partition.is_settling:
+                raise StorageError(
+                    f"{partition.key.directory_name} has just moved to another data directory: try again"
+                )
+            low_watermark = log.delete_records(wanted.offset)
         except ApiError as error:
             results.append(_failed(wanted, error))
         except Exception:

@@ -57,4 +57,5 @@ class TransactionWalk:
     def _begin_up_to(self, offset: int) -> None:
         while self._coming and self._coming[-1].first_offset <= offset:
             transaction = self._coming.pop()
-            self._aborted.setdefault(transaction.producer_id, transaction)
+            if transaction.last_offset >= offset:  # else it was over before the walk began
+                self._aborted[transaction.producer_id] = transaction

@@ -9,7 +9,7 @@ import pytest
 from unit.broker.conftest import NOW_MS, MakePartition
 from warmlog_broker.checkpoint_writer import CheckpointWriter
 from warmlog_broker.log.checkpoints import read_offsets
-from warmlog_broker.log.directory import RECOVERY_POINTS_NAME, DataDirectory
+from warmlog_broker.log.directory import LOG_STARTS_NAME, RECOVERY_POINTS_NAME, DataDirectory
 from warmlog_broker.log.log_copy import LogCopy
 from warmlog_protocol.messages import ACKS_LEADER
 from wire_client import batch_of
@@ -22,7 +22,7 @@ def directory(tmp_path: Path) -> Iterator[DataDirectory]:
     directory.close()
 
 
-async def test_the_old_directory_is_not_told_what_is_flushed_in_the_new_one(
+async def test_the_old_directory_is_told_what_was_given_up_and_not_what_is_flushed_in_the_new_one(
     tmp_path: Path, directory: DataDirectory, make_partition: MakePartition
 ) -> None:
     """A crash before the move is decided finds the old files, of which that may not be true."""
@@ -38,9 +38,13 @@ async def test_the_old_directory_is_not_told_what_is_flushed_in_the_new_one(
         partition.switch_to(log)
         copy.sync()
         log.copied_up_to(1)
+        log.update_high_watermark(1)
+        log.delete_records(1)
         writer.note([partition])
         await writer.write()
         assert read_offsets(tmp_path / RECOVERY_POINTS_NAME) == {partition.key: 0}
+        assert read_offsets(tmp_path / LOG_STARTS_NAME) == {partition.key: 1}
         partition.settled()
+        writer.note([partition])
         await writer.write()
         assert read_offsets(tmp_path / RECOVERY_POINTS_NAME) == {partition.key: 1}

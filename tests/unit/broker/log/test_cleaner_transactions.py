@@ -155,3 +155,17 @@ def test_a_producer_that_has_only_written_markers_keeps_the_last_one(room: Compa
         again(room)
     assert room.last_offsets_of_batches() == [0, 1]
     assert markers(room) == [(0, None)]
+
+
+def test_what_a_producer_commits_counts_although_it_had_aborted_before(room: CompactionRoom) -> None:
+    """The aborted transaction lies below what the second pass reads; its entry is still in an index."""
+    room.put((b"k", b"old"))
+    room.put_in_transaction((b"x", b"1"), producer=(7, 0, 0))
+    room.end_transaction(7, commits=False)
+    room.roll()
+    room.compact()
+    room.put_in_transaction((b"k", None), producer=(7, 0, 1))
+    room.end_transaction(7, commits=True)
+    room.roll()
+    room.compact()
+    assert [(key, value) for _, _, key, value in room.records()] == [(b"k", None)]
