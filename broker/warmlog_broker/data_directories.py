@@ -105,8 +105,13 @@ class ServedDirectory:
         if self.is_live and self._trial is None:
             await self._try(self.data.check)
         if self.is_live:
-            loop = asyncio.get_running_loop()
-            self.room.note(await loop.run_in_executor(self._trying, self.data.free_bytes))
+            try:
+                free_bytes = await asyncio.get_running_loop().run_in_executor(self._trying, self.data.free_bytes)
+            except OSError as error:
+                _log.error("%s does not say what room there is: %s", self.path, error)
+                self.suspect()
+            else:
+                self.room.note(free_bytes)
 
     async def settle(self) -> None:
         """Returns when a trial that is under way is over."""

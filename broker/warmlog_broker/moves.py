@@ -174,6 +174,8 @@ class Moves:
             self._drop(move)
         except Exception:
             _log.exception("%s: the move to %s failed in a way of its own: a bug", name, move.target.path)
+            if partition.is_settling:
+                partition.take_offline(f"its move to {move.target.path} has failed")
         finally:
             partition.is_moving = False
             move.target.incoming -= 1

@@ -196,19 +196,7 @@ class Broker:
         )
         doomed = DoomedDirectories(self._disk)
         doomed.add(stored.deleted_paths, 0)
-        self.topics = Topics(
-            self._metadata,
-            config=config,
-            directories=self._directories,
-            open_log=opener.create,
-            threads=self._disk,
-            on_deleted=doomed.add,
-        )
-        for entry, loaded in stored.topics:
-            self.topics.add(
-                entry,
-                [OpenPartition(self._directories.of(each.directory), each.log, each.failure) for each in loaded],
-            )
+        self.topics = self._make_topics(stored, opener, doomed)
         last_written = [data.last_written_ms for data in stored.directories.live]
         now_ms = start_clock(
             max((each for each in last_written if each is not None), default=None),
@@ -235,9 +223,31 @@ class Broker:
         self._compactor = Compactor(
             config=config, topics=self.topics, on_replaced=self._housekeeping.segments_changed, now_ms=now_ms
         )
+        self.services = self._make_services(stored)
+
+    def _make_topics(self, stored: Stored, opener: LogOpener, doomed: DoomedDirectories) -> Topics:
+        """The topics that the metadata log knows, with their logs as far as those could be opened."""
+        topics = Topics(
+            self._metadata,
+            config=self.config,
+            directories=self._directories,
+            open_log=opener.create,
+            threads=self._disk,
+            on_deleted=doomed.add,
+        )
+        for entry, loaded in stored.topics:
+            topics.add(
+                entry,
+                [OpenPartition(self._directories.of(each.directory), each.log, each.failure) for each in loaded],
+            )
+        return topics
+
+    def _make_services(self, stored: Stored) -> Services:
+        """What handlers need."""
+        config = self.config
         cluster = stored.metadata_log.state.cluster
         assert cluster is not None
-        self.services = Services(
+        return Services(
             loop=self._loop,
             config=config,
             cluster_id=cluster.cluster_id,
