@@ -159,6 +159,7 @@ class Moves:
     async def _run(self, move: Move) -> None:
         partition, name = move.partition, move.partition.key.directory_name
         try:
+            await self._in_thread(move.copy.copy_kept_aside)
             while await self._catch_up(move):
                 async with self._topics.changing:
                     if await self._switch(move):

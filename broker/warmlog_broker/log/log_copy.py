@@ -7,7 +7,8 @@ that was replaced or cut is copied anew, one that has gone is removed at the end
 follower does, and computes indexes and producer state again.)
 
 The copy's directory is `topic-N.<32 hex>-future`: a start takes it for a copy that was not finished. Everything in it
-is synced as it is copied, but for what `finish` adds, which `sync` makes durable.
+is synced as it is copied, but for what `finish` adds, which `sync` makes durable. What recovery has kept aside
+comes along.
 
 `finish` gives a Log on the copy that knows all that the original knows, producers, epochs and offsets, and takes
 appends at once. The original must not be appended to any more. Which of both counts after a crash is for the caller to
@@ -15,6 +16,7 @@ write down; see `moves` in the broker.
 """
 
 import os
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
@@ -32,6 +34,7 @@ from warmlog_broker.log.loading import METADATA_NAME
 from warmlog_broker.log.log import Log
 from warmlog_broker.log.open_files import OpenFile, OpenFiles
 from warmlog_broker.log.producer_snapshots import ProducerSnapshots
+from warmlog_broker.log.recovery import CUT_SUFFIX
 from warmlog_broker.log.segment import LogSegment
 from warmlog_broker.log.segment_files import KINDS, LOG_KIND, TIME_INDEX_KIND, segment_file_name
 from warmlog_broker.log.time_index import TimeIndex
@@ -105,6 +108,15 @@ class LogCopy:
         source.compaction.stop()
         source._local.settle()
         return cls(source, directory, source._local.truncations)
+
+    def copy_kept_aside(self) -> None:
+        """Copies what recovery has cut and kept for somebody to look at. In any thread; OSError from either disk."""
+        for path in sorted(self.source.directory.iterdir()):
+            if CUT_SUFFIX in path.name:
+                with path.open("rb") as original, (self.directory / path.name).open("wb") as copy:
+                    shutil.copyfileobj(original, copy, 1 << 20)
+                    copy.flush()
+                    os.fsync(copy.fileno())
 
     @property
     def size_bytes(self) -> int:
@@ -233,7 +245,7 @@ class LogCopy:
         names = {segment_file_name(base, kind) for base in bases for kind in KINDS}
         names |= {self.source._local.snapshots.path(base).name for base in bases}
         for path in self.directory.iterdir():
-            if path.name[:20].isdecimal() and path.name not in names:
+            if path.name[:20].isdecimal() and path.name not in names and CUT_SUFFIX not in path.name:
                 path.unlink()
 
     def _path(self, base_offset: int, kind: str) -> Path:

@@ -174,6 +174,18 @@ def test_a_copy_may_have_the_gaps_that_the_original_may_have(room: Room) -> None
     assert not room.log.are_offsets_dense_from(0)
 
 
+def test_what_recovery_has_kept_aside_comes_along(room: Room) -> None:
+    room.fill(12)
+    room.path("00000000000000000000.log.tail.cut").write_bytes(b"for a person to look at")
+    room.path("00000000000000000009.log.cut.2").write_bytes(b"a whole segment")
+    copy = room.begin()
+    copy.copy_kept_aside()
+    room.switch(copy)
+    assert room.path("00000000000000000000.log.tail.cut").read_bytes() == b"for a person to look at"
+    assert room.path("00000000000000000009.log.cut.2").read_bytes() == b"a whole segment"
+    assert room.log.log_end_offset == 12
+
+
 def test_damage_stays_where_it_was(room: Room) -> None:
     room.fill(12)
     path = room.segment_path(0)
