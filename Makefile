@@ -3,6 +3,8 @@
 SHELL := /bin/sh
 BENCH_ARGS ?=
 PYTEST_ARGS ?=
+# Tests of one file stay in one process; a process for each core.
+WORKERS ?= auto
 N ?= 200
 SEED ?= 1
 KINDS ?=
@@ -39,7 +41,7 @@ demo: dev
 
 test: dev
 	@tools/fuse
-	@$(WITH_JAVA) $(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+	@$(WITH_JAVA) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(PYTEST_ARGS)
 
 test-slow: dev
 	@tools/fuse

@@ -42,17 +42,17 @@ class Proxy:
         await asyncio.gather(*links, return_exceptions=True)
         return len(links)
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._links.add(task)
-        try:
-            await self._carry(reader, writer)
-        except (OSError, asyncio.CancelledError):
-            pass
-        finally:
-            self._links.discard(task)
-            writer.transport.abort()
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        link = asyncio.ensure_future(self._carry(reader, writer))
+        self._links.add(link)
+        link.add_done_callback(lambda link: self._ended(link, writer))
+
+    def _ended(self, link: asyncio.Task[None], writer: asyncio.StreamWriter) -> None:
+        """Also for one that was cut before it had begun."""
+        self._links.discard(link)
+        writer.transport.abort()
+        if not link.cancelled() and not isinstance(link.exception(), OSError | None):
+            link.result()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         broker_reader, broker_writer = await asyncio.open_connection(*self._target)
