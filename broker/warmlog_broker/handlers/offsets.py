@@ -1,5 +1,6 @@
 """ListOffsets: the beginning, the end, or the first record from a time on."""
 
+import asyncio
 import logging
 
 from warmlog_broker.handlers.failures import own_failure
@@ -23,11 +24,27 @@ NOT_FOUND = TimestampAndOffset(-1, -1, -1)
 _log = logging.getLogger(__name__)
 
 
-def list_offsets(services: Services, asker: Asker, request: Request) -> ListOffsetsResponse:  # noqa: ARG001
+async def list_offsets(services: Services, asker: Asker, request: Request) -> ListOffsetsResponse:  # noqa: ARG001
     """One result for each partition, in the order of the request."""
     message = request.message
     assert isinstance(message, ListOffsetsRequest)
-    return ListOffsetsResponse([_answer(services, message, wanted) for wanted in message.partitions])
+    results = []
+    for wanted in message.partitions:
+        if wanted.timestamp_ms not in (LATEST_TIMESTAMP, EARLIEST_TIMESTAMP):
+            await _learn_timestamps(services, wanted)
+        results.append(_answer(services, message, wanted))
+    return ListOffsetsResponse(results)
+
+
+async def _learn_timestamps(services: Services, wanted: ListOffsetsPartition) -> None:
+    """Has the first lookup by time since the start, which opens every index, keep nobody waiting."""
+    topic = services.topics.find(wanted.topic)
+    if topic is None or not 0 <= wanted.partition < len(topic.partitions):
+        return
+    partition = topic.partitions[wanted.partition]
+    if not partition.is_offline:
+        for _ in partition.log.learn_timestamps():
+            await asyncio.sleep(0)
 
 
 def _answer(services: Services, message: ListOffsetsRequest, wanted: ListOffsetsPartition) -> ListedOffset:

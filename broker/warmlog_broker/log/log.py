@@ -37,7 +37,7 @@ from warmlog_broker.log.log_reads import LogReads
 from warmlog_broker.log.offset_index import OffsetIndex
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
 from warmlog_broker.log.open_files import OpenFiles
-from warmlog_broker.log.reading import FetchData, find_by_timestamp, find_max_timestamp
+from warmlog_broker.log.reading import FetchData, find_by_timestamp, find_max_timestamp, learn_timestamps
 from warmlog_broker.log.retention_run import give_up_old_segments
 from warmlog_broker.log.rolling import is_overdue
 from warmlog_broker.log.segment import LogSegment, TimestampAndOffset
@@ -335,6 +335,10 @@ class Log:
     ) -> Iterator[tuple[list[Stretch], int]]:
         """Where `[start_offset, end_offset)` can be cut, as far as it may be read: see `splitting`."""
         return self._reads.find_stretches(start_offset, end_offset, target_bytes)
+
+    def learn_timestamps(self) -> Iterator[None]:
+        """Reads each largest timestamp that is not known yet; between two the caller may let others have the log."""
+        return learn_timestamps(self._local.segments)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
         """The first record with this timestamp or a later one; None when there is none."""

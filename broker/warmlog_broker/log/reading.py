@@ -3,13 +3,15 @@
 These functions know segments and nothing of what a reader may see: `Log` says where it ends.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from warmlog_broker.log.abstract_index import CorruptIndex
 from warmlog_broker.log.batch_scan import DamagedLog
 from warmlog_broker.log.file_records import FileSlice
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
+from warmlog_broker.log.open_files import ClosedFile
 from warmlog_broker.log.segment import LogSegment, SegmentRead, TimestampAndOffset
 from warmlog_broker.log.segments import LogSegments
 from warmlog_broker.log.transaction_index import AbortedTxn, CollectedAborted
@@ -138,6 +140,15 @@ def locate(segments: LogSegments, offset: int) -> LogOffsetMetadata:
     return (
         LogOffsetMetadata(offset) if found is None else LogOffsetMetadata(offset, segment.base_offset, found.position)
     )
+
+
+def learn_timestamps(segments: LogSegments) -> Iterator[None]:
+    """See `Log.learn_timestamps`. What cannot be read is left to the lookup, which says so."""
+    for segment in list(segments):
+        if not segment.knows_max_timestamp:
+            with suppress(ClosedFile, CorruptBatch, OSError):
+                _ = segment.max_timestamp_ms
+            yield
 
 
 def find_by_timestamp(

@@ -330,6 +330,11 @@ class LogSegment:
         return self._largest_so_far()
 
     @property
+    def knows_max_timestamp(self) -> bool:
+        """Whether `max_timestamp` is answered out of memory."""
+        return self._largest is not None
+
+    @property
     def max_timestamp_ms(self) -> int:
         """The largest timestamp in the segment; -1 when no record has one."""
         return self._largest_so_far().timestamp_ms

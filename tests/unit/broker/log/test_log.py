@@ -569,3 +569,14 @@ class TestEpochEnds:
         assert room.log.end_offset_for_epoch(1) == (1, 2)
         room.crash()
         assert room.log.end_offset_for_epoch(4) == (4, 4)
+
+
+def test_timestamps_of_segments_are_learnt_one_at_a_time_and_once(tmp_path: Path) -> None:
+    room = LogRoom(tmp_path)
+    room.fill(40)
+    room.restart()
+    found = room.log.offset_for_timestamp(room.now_ms)
+    room.restart()
+    assert len(list(room.log.learn_timestamps())) >= room.log.segment_count - 1
+    assert list(room.log.learn_timestamps()) == []
+    assert room.log.offset_for_timestamp(room.now_ms) == found
