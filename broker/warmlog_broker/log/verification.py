@@ -78,7 +78,9 @@ def verify_partition(
     _check_truncation(directory, report)
     listing = _list_files(directory)
     summary.base_offsets = listing.base_offsets
-    for path in listing.orphans:
+    if listing.orphans:
+        pause()  # a broker takes the files of a segment away one by one
+    for path in filter(Path.exists, listing.orphans):
         report.find(path, expected="a log file with the same base offset", found="none")
     if listing.others:
         report.note(f"{directory}: not looked at: {', '.join(listing.others)}")
@@ -231,7 +233,7 @@ def _list_files(directory: Path) -> _Listing:
 def _verify_segment(
     directory: Path, base_offset: int, end_offset: int | None, walk: LogWalk, snapshots: "_Snapshots"
 ) -> None:
-    """Checks one segment, again when its files were replaced meanwhile."""
+    """Checks one segment, again when its files were replaced meanwhile, or an index trimmed because it rolled."""
     snapshots.begin_segment(base_offset)
     next_offset = walk.next_offset
     for _ in range(LOOKS_AT_A_SEGMENT):
@@ -252,12 +254,13 @@ def _verify_segment(
         snapshots.begin_segment(base_offset, is_again=True)
 
 
-def _identities(paths: list[Path]) -> list[int | None]:
-    """Which files are behind these names at this moment."""
-    identities: list[int | None] = []
+def _identities(paths: list[Path]) -> list[tuple[int, int] | None]:
+    """Which files are behind these names at this moment, and how large those are that do not grow with every append."""
+    identities: list[tuple[int, int] | None] = []
     for path in paths:
         try:
-            identities.append(path.stat().st_ino)
+            found = path.stat()
+            identities.append((found.st_ino, 0 if path.suffix == LOG_KIND else found.st_size))
         except FileNotFoundError:
             identities.append(None)
     return identities
@@ -292,8 +295,10 @@ class _Snapshots:
         while self._pending and self._pending[0] <= offset:
             snapshot = self._pending.pop(0)
             entries = self._read(snapshot)
-            if entries is not None:
-                self._walk.report.counts.snapshots += 1
+            if entries is None:
+                continue
+            self._walk.report.counts.snapshots += 1
+            if snapshot >= self._log_start_offset:  # below are those of segments that are being removed
                 self._walk.producers.compare(self._path(snapshot), entries, self._log_start_offset, self._walk.report)
 
     def find_behind_end(self) -> None:

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from unit.broker.log.log_files import batch_of, overwrite
 from unit.broker.log.log_room import QUICK, LogRoom, make_batch
+from warmlog_broker.log import verification
 from warmlog_broker.log.checkpoints import pack_partition_metadata, write_offsets
 from warmlog_broker.log.findings import MAX_FINDINGS_A_FILE, Report
-from warmlog_broker.log.segment_verification import pause
+from warmlog_broker.log.segment_verification import SegmentVerification, pause
 from warmlog_broker.log.topic_partition import TopicPartition
 from warmlog_broker.log.verification import Expectations, PartitionSummary, verify_data_directory, verify_partition
 from warmlog_protocol.batch import CRC_START, encode_batch, placement_prefix, read_header, seal_batch
@@ -334,6 +335,40 @@ def test_a_segment_that_goes_meanwhile_is_none(room: LogRoom) -> None:
         verify_partition(directory, Expectations(has_dense_offsets=True), report, pause=lambda: None)
     assert texts(report) == []
     assert any("removed meanwhile" in note for note in report.notes)
+
+
+def test_an_index_that_is_trimmed_meanwhile_because_its_segment_rolls_is_none(
+    room: LogRoom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = room.segment_path(0, ".index")
+    trimmed = path.read_bytes()
+    path.write_bytes(trimmed + bytes(80))
+
+    class LookedAtWhileItRolls(SegmentVerification):
+        def run(self) -> None:
+            super().run()
+            os.truncate(path, len(trimmed))
+
+    monkeypatch.setattr(verification, "SegmentVerification", LookedAtWhileItRolls)
+    assert texts(verify(room.directory)[0]) == []
+
+
+def test_a_segment_that_is_being_removed_file_by_file_is_none(room: LogRoom) -> None:
+    room.segment_path(0).unlink()
+    left = [room.segment_path(0, kind) for kind in (".index", ".timeindex")]
+    assert all(path.exists() for path in left)
+    report, _ = verify(room.directory, pause=lambda: [path.unlink(missing_ok=True) for path in left] and None)
+    assert texts(report) == []
+
+
+def test_a_snapshot_below_the_first_segment_is_not_compared_with_producers_of_later(sample: Path) -> None:
+    directory = sample / FLIGHTS
+    for number in (0, 2724):
+        for path in directory.glob(f"{number:020d}.*"):
+            if path.suffix != ".snapshot":
+                path.unlink()
+    shutil.copy(directory / f"{11639:020d}.snapshot", directory / f"{2724:020d}.snapshot")
+    assert texts(verify(directory)[0]) == []
 
 
 # Side files
