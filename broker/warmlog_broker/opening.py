@@ -209,7 +209,7 @@ def _lock_another(path: Path, cluster_id: str, state: MetadataState) -> DataDire
             )
         read_format(path)
         directory = DataDirectory.lock(path, must_exist=known_id is not None)
-    except (DirectoryLocked, UnsupportedFormat):
+    except (DirectoryLocked, ForeignDirectory, UnsupportedFormat):
         raise
     except (DataDirectoryError, OSError) as error:
         return OfflineDirectory(path, known_id, str(error))

@@ -78,6 +78,7 @@ HIGH_WATERMARKS_NAME = "replication-offset-checkpoint"
 CLEANER_OFFSETS_NAME = "cleaner-offset-checkpoint"
 
 PROBE_NAME = ".probe"
+KAFKA_PROPERTIES_NAME = "meta.properties"
 _MARKER_VERSION = 0
 
 
@@ -148,11 +149,13 @@ class DataDirectory:
     def lock(cls, path: Path, *, must_exist: bool = False) -> Self:
         """Creates the directory if need be, locks it and reads its format. Nothing that was there is changed.
 
-        Raises DirectoryLocked, UnsupportedFormat or, when it cannot be created or written, DataDirectoryError.
+        Raises DirectoryLocked, UnsupportedFormat, ForeignDirectory for one of Kafka's or, when it cannot be created or
+        written, DataDirectoryError.
         """
         with _in_words(path):
             if not must_exist:
                 make_directories(path)
+            _refuse_kafka(path)
             directory = cls(path, _lock(path / LOCK_NAME))
             try:
                 directory._format = read_format(path)
@@ -377,6 +380,15 @@ def _in_words(path: Path) -> Iterator[None]:
             f"data directory {path} cannot be used: {error.strerror or error} ({error.filename}). It must be a "
             f"directory that the user running the broker (uid {os.geteuid()}) may write to"
         ) from error
+
+
+def _refuse_kafka(path: Path) -> None:
+    """ForeignDirectory for a data directory of Kafka: its checkpoints, which have the names of ours, would be lost."""
+    if (path / KAFKA_PROPERTIES_NAME).exists() and not (path / FORMAT_NAME).exists():
+        raise ForeignDirectory(
+            f"{path} holds {KAFKA_PROPERTIES_NAME}: it is a data directory of Kafka. Take a new one, and its topics over "
+            f"with `warmlog log adopt {path} --data-dir DIR`. Nothing was changed"
+        )
 
 
 def _write_pid(descriptor: int) -> None:

@@ -20,6 +20,7 @@ from warmlog_broker.log.directory import (
     DataDirectory,
     DataDirectoryError,
     DirectoryLocked,
+    ForeignDirectory,
     LogOffsets,
     StoredState,
     UnsupportedFormat,
@@ -40,6 +41,15 @@ def test_a_new_directory_is_created_with_its_format(tmp_path: Path) -> None:
     assert directory.partitions() == {}
     assert directory.stored_state(KEY) == StoredState(LogOffsets(0, 0, 0), None)
     directory.close()
+
+
+def test_a_data_directory_of_kafka_is_refused_and_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("version=1\n")
+    (tmp_path / RECOVERY_POINTS_NAME).write_text("0\n1\nflights 0 7\n")
+    with pytest.raises(ForeignDirectory, match="warmlog log adopt"):
+        DataDirectory.open(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["meta.properties", RECOVERY_POINTS_NAME]
+    assert (tmp_path / RECOVERY_POINTS_NAME).read_text() == "0\n1\nflights 0 7\n"
 
 
 def test_a_second_process_is_refused_naming_the_lock_and_its_holder(tmp_path: Path) -> None:
