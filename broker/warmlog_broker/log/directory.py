@@ -386,8 +386,8 @@ def _refuse_kafka(path: Path) -> None:
     """ForeignDirectory for a data directory of Kafka: its checkpoints, which have the names of ours, would be lost."""
     if (path / KAFKA_PROPERTIES_NAME).exists() and not (path / FORMAT_NAME).exists():
         raise ForeignDirectory(
-            f"{path} holds {KAFKA_PROPERTIES_NAME}: it is a data directory of Kafka. Take a new one, and its topics over "
-            f"with `warmlog log adopt {path} --data-dir DIR`. Nothing was changed"
+            f"{path} holds {KAFKA_PROPERTIES_NAME}: it is a data directory of Kafka. Take a new one, and its topics "
+            f"over with `warmlog log adopt {path} --data-dir DIR`. Nothing was changed"
         )
 
 
