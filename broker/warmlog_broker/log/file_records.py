@@ -100,7 +100,9 @@ class FileRecords(ManagedFile):
         "is_new",
     )
 
-    def __init__(self, path: Path, open_files: OpenFiles, size_bytes: int, *, is_writable: bool, is_new: bool) -> None:
+    def __init__(
+        self, path: Path | str, open_files: OpenFiles, size_bytes: int, *, is_writable: bool, is_new: bool
+    ) -> None:
         """Use `open`, `create` or `open_read_only`."""
         super().__init__(path, open_files, is_writable=is_writable)
         self.is_new = is_new
@@ -111,7 +113,7 @@ class FileRecords(ManagedFile):
         self._has_torn_tail = False
 
     @classmethod
-    def open(cls, path: Path, open_files: OpenFiles, *, preallocate_bytes: int = 0) -> Self:
+    def open(cls, path: Path | str, open_files: OpenFiles, *, preallocate_bytes: int = 0) -> Self:
         """The file at `path`, which is created, and extended to `preallocate_bytes`, when it is not there.
 
         A file that exists costs one stat and is not opened yet.
@@ -128,13 +130,13 @@ class FileRecords(ManagedFile):
         return cls._checked_size(path, open_files, path.stat().st_size, is_writable=False)
 
     @classmethod
-    def _checked_size(cls, path: Path, open_files: OpenFiles, size_bytes: int, *, is_writable: bool) -> Self:
+    def _checked_size(cls, path: Path | str, open_files: OpenFiles, size_bytes: int, *, is_writable: bool) -> Self:
         if size_bytes > MAX_LOG_BYTES:
             raise ValueError(f"{path}: {size_bytes} bytes, a log file may have {MAX_LOG_BYTES}")
         return cls(path, open_files, size_bytes, is_writable=is_writable, is_new=False)
 
     @classmethod
-    def _create(cls, path: Path, open_files: OpenFiles, preallocate_bytes: int) -> Self:
+    def _create(cls, path: Path | str, open_files: OpenFiles, preallocate_bytes: int) -> Self:
         records = cls(path, open_files, 0, is_writable=True, is_new=True)
         file = records._opened(os.O_CREAT | os.O_EXCL)
         if preallocate_bytes:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from warmlog_broker.log.abstract_index import AbstractIndex
+from warmlog_broker.log.lazy_path import HasPath
 from warmlog_broker.log.open_files import ClosedFile
 
 Index = TypeVar("Index", bound=AbstractIndex[Any])
@@ -21,14 +22,14 @@ _OPENING = threading.Lock()
 """Held while any index is opened: two threads that ask for one at the same time get the same object (KAFKA-9156)."""
 
 
-class LazyIndex(Generic[Index]):
+class LazyIndex(HasPath, Generic[Index]):
     """A path, and the index there from the first `get` on."""
 
-    __slots__ = ("_index", "_is_closed", "_open_index", "entry_bytes", "path")
+    __slots__ = ("_index", "_is_closed", "_open_index", "entry_bytes")
 
-    def __init__(self, path: Path, index_class: type[Index], open_index: Callable[[Path], Index]) -> None:
+    def __init__(self, path: Path | str, index_class: type[Index], open_index: Callable[[Path], Index]) -> None:
         """`open_index(path)` is called by the first `get`; it creates a file that is missing."""
-        self.path = path
+        super().__init__(path)
         self.entry_bytes = index_class.entry_bytes
         self._open_index = open_index
         self._index: Index | None = None
@@ -57,7 +58,7 @@ class LazyIndex(Generic[Index]):
         if self._index is not None:
             return self._index.entries
         try:
-            return os.stat(self.path).st_size // self.entry_bytes  # noqa: PTH116  (asked for each append after a start)
+            return os.stat(self._path).st_size // self.entry_bytes  # noqa: PTH116  (asked for each append after a start)
         except FileNotFoundError:
             return 0
 
@@ -68,11 +69,11 @@ class LazyIndex(Generic[Index]):
         else:
             with suppress(FileNotFoundError):
                 self.path.replace(path)
-        self.path = path
+        self._path = path
 
     def moved_to(self, path: Path) -> None:
         """The file, if there is one, has been moved along with its directory."""
-        self.path = path
+        self._path = path
         if self._index is not None:
             self._index.moved_to(path)
 

@@ -9,17 +9,18 @@ import os
 from abc import ABC, abstractmethod
 from pathlib import Path
 
+from warmlog_broker.log.lazy_path import HasPath
 from warmlog_broker.log.open_files import ClosedFile, OpenFile, OpenFiles
 
 
-class ManagedFile(ABC):
+class ManagedFile(HasPath, ABC):
     """A file that one thread uses, and that OpenFiles may make let go at any time."""
 
-    __slots__ = ("_file", "_is_closed", "_open_files", "_synced_writes", "_writes", "is_writable", "path")
+    __slots__ = ("_file", "_is_closed", "_open_files", "_synced_writes", "_writes", "is_writable")
 
-    def __init__(self, path: Path, open_files: OpenFiles, *, is_writable: bool) -> None:
+    def __init__(self, path: Path | str, open_files: OpenFiles, *, is_writable: bool) -> None:
         """Opens nothing."""
-        self.path = path
+        super().__init__(path)
         self.is_writable = is_writable
         self._open_files = open_files
         self._file: OpenFile | None = None
@@ -67,11 +68,11 @@ class ManagedFile(ABC):
     def rename_to(self, path: Path) -> None:
         """Moves the file; the directory is not synced."""
         self.path.replace(path)
-        self.path = path
+        self._path = path
 
     def moved_to(self, path: Path) -> None:
         """The file has been moved along with its directory."""
-        self.path = path
+        self._path = path
 
     def delete(self) -> bool:
         """Closes and unlinks the file; False when it was not there. Who holds it open can go on reading."""

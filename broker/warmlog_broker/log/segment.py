@@ -156,8 +156,8 @@ class LogSegment:
         by the caller, once for each segment, and taken off segment.ms.
         """
 
-        def path(kind: str) -> Path:
-            return directory / segment_file_name(base_offset, kind, suffix)
+        def path(kind: str) -> str:
+            return f"{directory}/{segment_file_name(base_offset, kind, suffix)}"
 
         records = FileRecords.open(path(LOG_KIND), open_files, preallocate_bytes=config.preallocate_bytes)
         indexes = SegmentIndexes(

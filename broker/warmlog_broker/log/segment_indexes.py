@@ -60,8 +60,8 @@ class SegmentIndexes:
 
     def __init__(
         self,
-        offset_path: Path,
-        time_path: Path,
+        offset_path: Path | str,
+        time_path: Path | str,
         base_offset: int,
         *,
         records: FileRecords,

@@ -80,7 +80,7 @@ class TransactionIndex(ManagedFile):
         "is_to_be_rebuilt",
     )
 
-    def __init__(self, path: Path, base_offset: int, open_files: OpenFiles, *, is_writable: bool = True) -> None:
+    def __init__(self, path: Path | str, base_offset: int, open_files: OpenFiles, *, is_writable: bool = True) -> None:
         """Nothing is opened, or looked for, before it is used."""
         super().__init__(path, open_files, is_writable=is_writable)
         self.base_offset = base_offset
@@ -251,7 +251,7 @@ class TransactionIndex(ManagedFile):
         """Moves the file if there is one."""
         with suppress(FileNotFoundError):
             self.path.replace(path)
-        self.path = path
+        self._path = path
 
     def close(self) -> None:
         """Closes; nothing is synced. Closing again is harmless, and an append opens it again."""

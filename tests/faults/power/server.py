@@ -15,6 +15,7 @@ import stat
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -241,7 +242,10 @@ def main() -> None:
     disk = Disk(options.contents, options.scratch)
     threading.Thread(target=Commands(disk, lock).serve, daemon=True).start()
     try:
-        mfusepy.FUSE(PowerFileSystem(disk, lock), str(options.mount), foreground=True, nothreads=True, hard_remove=True)
+        with suppress(RuntimeError):  # libfuse takes being unmounted while files are open for an error
+            mfusepy.FUSE(
+                PowerFileSystem(disk, lock), str(options.mount), foreground=True, nothreads=True, hard_remove=True
+            )
     finally:
         disk.close()
 
