@@ -10,7 +10,7 @@ from warmlog_broker.log.rebuilding import RebuildResult, rebuild_partition
 from warmlog_broker.log.segment_indexes import SegmentConfig
 from warmlog_broker.log.topic_partition import TopicPartition, parse_directory_name
 from warmlog_broker.metadata_log import FILE_NAME, MetadataState, read_records
-from warmlog_broker.verifying import kind_of
+from warmlog_broker.verifying import is_partition, kind_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ def rebuild_directory(
 
     DirectoryLocked when a broker uses it.
     """
-    is_partition = kind_of(path) == "partition"
-    data_directory = path.resolve().parent if is_partition else path
+    is_single = kind_of(path) == "partition"
+    data_directory = path.resolve().parent if is_single else path
     with exclusive_lock(data_directory):
         configs = _known_configs(data_directory)
         results = {}
-        for directory in [path.resolve()] if is_partition else sorted(path.iterdir()):
+        for directory in [path.resolve()] if is_single else sorted(path.iterdir()):
             name = parse_directory_name(directory.name)
-            if name is None or name.mark or not directory.is_dir():
+            if name is None or name.mark or not is_partition(directory):
                 continue
             config = configs.get(name.topic_partition, LogConfig())
             interval_bytes = options.index_interval_bytes

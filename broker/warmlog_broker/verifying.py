@@ -13,6 +13,7 @@ from warmlog_broker.log.checkpoints import read_offsets
 from warmlog_broker.log.config import LogConfig
 from warmlog_broker.log.directory import FORMAT_NAME, HIGH_WATERMARKS_NAME, LOG_STARTS_NAME, RECOVERY_POINTS_NAME
 from warmlog_broker.log.findings import Report
+from warmlog_broker.log.loading import METADATA_NAME
 from warmlog_broker.log.segment_files import LOG_KIND
 from warmlog_broker.log.topic_partition import TopicPartition, parse_directory_name
 from warmlog_broker.log.verification import Expectations, check_offsets, verify_data_directory, verify_partition
@@ -26,14 +27,18 @@ Kind = Literal["data", "partition"]
 
 def kind_of(path: Path) -> Kind | None:
     """What `path` is a directory of; None for neither."""
-    name = parse_directory_name(path.resolve().name)
-    if name is not None and any(path.glob(f"*{LOG_KIND}")):
+    if is_partition(path.resolve()):
         return "partition"
     if any((path / marker).exists() for marker in (FORMAT_NAME, KAFKA_PROPERTIES_NAME, RECOVERY_POINTS_NAME)):
         return "data"
-    if any(entry.is_dir() and parse_directory_name(entry.name) is not None for entry in path.iterdir()):
-        return "data"
-    return None
+    return "data" if any(map(is_partition, path.iterdir())) else None
+
+
+def is_partition(path: Path) -> bool:
+    """Whether `path` is a partition's directory, in use or not: others have such names too, but not such files."""
+    if parse_directory_name(path.name) is None:
+        return False
+    return (path / METADATA_NAME).is_file() or any(path.glob(f"{'[0-9]' * 20}{LOG_KIND}"))
 
 
 def verify_directory(path: Path, report: Report) -> None:
@@ -69,7 +74,7 @@ def _offset_in(path: Path, key: TopicPartition) -> int | None:
     """What a checkpoint says of `key`; nothing when it cannot be read, which is told when its directory is verified."""
     try:
         return read_offsets(path).get(key)
-    except StorageError:
+    except (StorageError, OSError):
         return None
 
 
@@ -81,8 +86,8 @@ def _read_metadata(path: Path, report: Report) -> MetadataState:
             state.apply(entry)
     except FileNotFoundError:
         return state
-    except StorageError as error:
-        report.find(path / FILE_NAME, expected="a metadata log", found=str(error))
+    except (StorageError, OSError) as error:
+        report.find_unreadable(path / FILE_NAME, error, expected="a metadata log")
     return state
 
 
@@ -108,7 +113,7 @@ def _find_missing(path: Path, state: MetadataState, report: Report) -> None:
     """Finds partitions that held records here, were not moved to another data directory, and have no directory."""
     try:
         recovery_points = read_offsets(path / RECOVERY_POINTS_NAME)
-    except StorageError:
+    except (StorageError, OSError):
         return
     for topic in state.topics.values():
         places = state.places.get(topic.topic_id, {})

@@ -76,6 +76,11 @@ class Report:
         else:
             self.findings.append(Finding(name, expected, found, position, offset))
 
+    def find_unreadable(self, path: Path, error: Exception, *, expected: str) -> None:
+        """Adds that a file cannot be read, or cannot be what it should be."""
+        reason = error.strerror if isinstance(error, OSError) else None
+        self.find(path, expected=expected, found=str(error) if reason is None else f"that it cannot be read: {reason}")
+
     def note(self, text: str) -> None:
         self.notes.append(text)
 

@@ -74,9 +74,18 @@ class LogWalk:
     last_magic: int = MAGIC_COLUMNS
     is_after_damage: bool = False
     """Whether it is not known which offset comes next."""
+    is_end_known: bool = True
+    """Not when the newest log file cannot be read."""
     pause: Callable[[], None] = pause
     before_batch: Callable[[int], None] = lambda _base_offset: None
     """Called with the base offset of each batch before it is taken over."""
+
+    def lose_segment(self, path: Path, error: OSError, *, is_newest: bool) -> None:
+        """Finds that a log file cannot be read: what follows is judged without it."""
+        self.report.find_unreadable(path, error, expected="a log file that can be read")
+        self.producers.lose_track()
+        self.is_after_damage = True
+        self.is_end_known = not is_newest
 
 
 class SegmentVerification:
@@ -139,8 +148,8 @@ class SegmentVerification:
                 index.sanity_check()
         except FileNotFoundError:
             return None
-        except (CorruptIndex, ValueError) as error:
-            self.report.find(path, expected="an index", found=str(error))
+        except (CorruptIndex, ValueError, OSError) as error:
+            self.report.find_unreadable(path, error, expected="an index")
             return None
         return index
 
@@ -151,8 +160,8 @@ class SegmentVerification:
             index.sanity_check()
         except FileNotFoundError:
             return ()
-        except CorruptIndex as error:
-            self.report.find(path, expected="aborted transactions", found=str(error))
+        except (CorruptIndex, OSError) as error:
+            self.report.find_unreadable(path, error, expected="aborted transactions")
             return ()
         return index
 

@@ -54,6 +54,8 @@ class PartitionSummary:
     base_offsets: list[int] = field(default_factory=list)
     next_offset: int = 0
     """Where the log ends."""
+    is_end_known: bool = True
+    """Whether it does: not when the newest log file cannot be read."""
     max_leader_epoch: int = NO_EPOCH
     max_producer_id: int = -1
     open_transactions: dict[int, int] = field(default_factory=dict)
@@ -73,6 +75,23 @@ def verify_partition(
 ) -> PartitionSummary:
     """Checks a partition's directory and adds to `report`. FileNotFoundError when it is not there (any more)."""
     summary = PartitionSummary(directory)
+    try:
+        os.close(os.open(directory, os.O_RDONLY | os.O_CLOEXEC))  # if it may not be read, that is all to be found
+        _verify_files(summary, expectations, report, pause)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        report.find_unreadable(directory, error, expected="a directory that can be read")
+        summary.is_end_known = False
+    report.counts.partitions += 1
+    report.on_progress(report)
+    return summary
+
+
+def _verify_files(
+    summary: PartitionSummary, expectations: Expectations, report: Report, pause: Callable[[], None]
+) -> None:
+    directory = summary.directory
     epochs = _read_epochs(directory, report)
     _check_topic_id(directory, expectations, report)
     _check_truncation(directory, report)
@@ -99,14 +118,13 @@ def verify_partition(
         following = listing.base_offsets[number + 1 :]
         _verify_segment(directory, base_offset, following[0] if following else None, walk, snapshots)
     snapshots.come_to(walk.next_offset)
-    snapshots.find_behind_end()
+    summary.is_end_known = walk.is_end_known
+    if walk.is_end_known:
+        snapshots.find_behind_end()
     summary.next_offset = walk.next_offset
     summary.max_leader_epoch = max(walk.last_epoch, NO_EPOCH if epochs is None else epochs.latest_epoch)
     summary.max_producer_id = walk.producers.max_producer_id
     summary.open_transactions = walk.producers.open_transactions
-    report.counts.partitions += 1
-    report.on_progress(report)
-    return summary
 
 
 def verify_data_directory(
@@ -152,7 +170,7 @@ def check_offsets(
         (LOG_STARTS_NAME, expected.log_start_offset, "may be read"),
         (HIGH_WATERMARKS_NAME, expected.high_watermark, "was committed"),
     ):
-        if offset is not None and offset > summary.next_offset:
+        if summary.is_end_known and offset is not None and offset > summary.next_offset:
             report.find(
                 data_directory / name,
                 offset=offset,
@@ -166,8 +184,8 @@ def check_offsets(
 def _read_offsets(path: Path, report: Report) -> dict[TopicPartition, int]:
     try:
         return read_offsets(path)
-    except StorageError as error:
-        report.find(path, expected="a checkpoint", found=str(error))
+    except (StorageError, OSError) as error:
+        report.find_unreadable(path, error, expected="a checkpoint")
         return {}
 
 
@@ -178,8 +196,8 @@ def _read_epochs(directory: Path, report: Report) -> LeaderEpochs | None:
     except FileNotFoundError:
         directory.stat()
         return None
-    except StorageError as error:
-        report.find(path, expected="leader epochs", found=str(error))
+    except (StorageError, OSError) as error:
+        report.find_unreadable(path, error, expected="leader epochs")
         return None
 
 
@@ -190,8 +208,8 @@ def _check_topic_id(directory: Path, expectations: Expectations, report: Report)
     except FileNotFoundError:
         report.find(path, expected="the topic's id", found="no file")
         return
-    except StorageError as error:
-        report.find(path, expected="the topic's id", found=str(error))
+    except (StorageError, OSError) as error:
+        report.find_unreadable(path, error, expected="the topic's id")
         return
     if expectations.topic_id not in (None, topic_id):
         report.find(path, expected=f"topic id {expectations.topic_id}", found=str(topic_id))
@@ -200,8 +218,8 @@ def _check_topic_id(directory: Path, expectations: Expectations, report: Report)
 def _check_truncation(directory: Path, report: Report) -> None:
     try:
         read_truncation(directory)
-    except StorageError as error:
-        report.find(directory / TRUNCATION_NAME, expected="a truncation", found=str(error))
+    except (StorageError, OSError) as error:
+        report.find_unreadable(directory / TRUNCATION_NAME, error, expected="a truncation")
 
 
 def _list_files(directory: Path) -> _Listing:
@@ -247,6 +265,11 @@ def _verify_segment(
             walk.is_after_damage = True
             walk.producers.lose_track()
             return
+        except OSError as error:
+            walk.lose_segment(segment.path(LOG_KIND), error, is_newest=end_offset is None)
+            if end_offset is not None:
+                snapshots.come_to(end_offset)  # while nothing is known of the producers: they are only read
+            return
         if _identities(segment.paths) == before or not snapshots.has_findings_in(segment.paths):
             return
         walk.report.without_files(segment.paths)
@@ -261,7 +284,7 @@ def _identities(paths: list[Path]) -> list[tuple[int, int] | None]:
         try:
             found = path.stat()
             identities.append((found.st_ino, 0 if path.suffix == LOG_KIND else found.st_size))
-        except FileNotFoundError:
+        except OSError:
             identities.append(None)
     return identities
 
@@ -329,7 +352,10 @@ class _Snapshots:
                 return None
             except StorageError as error:
                 if is_last_look:
-                    self._walk.report.find(path, expected="a producer snapshot", found=str(error))
+                    self._walk.report.find_unreadable(path, error, expected="a producer snapshot")
                 else:
                     self._walk.pause()
+            except OSError as error:
+                self._walk.report.find_unreadable(path, error, expected="a producer snapshot")
+                return None
         return None

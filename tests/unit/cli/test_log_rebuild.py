@@ -84,3 +84,17 @@ def test_a_shared_lock_creates_nothing(kafka: Path) -> None:
 
 def test_a_directory_of_something_else_is_misuse(tmp_path: Path) -> None:
     assert rebuild(tmp_path).exit_code == 2
+
+
+def test_directories_that_are_only_named_like_partitions_are_left_alone(kafka: Path, tmp_path: Path) -> None:
+    other = "blockmgr-4ab80a79-7b6f-4c4c-9ab1-123456789012"
+    for above in (tmp_path / "tmp", kafka):
+        (above / other / "0c").mkdir(parents=True)
+        (above / other / "spark.log").touch()
+    for path in (tmp_path / "tmp", tmp_path / "tmp" / other):
+        assert rebuild(path).exit_code == 2
+    assert not list(tmp_path.rglob(".lock"))
+    done = rebuild(kafka)
+    assert done.exit_code == 0
+    assert other not in done.stdout
+    assert sorted(path.name for path in (kafka / other).iterdir()) == ["0c", "spark.log"]

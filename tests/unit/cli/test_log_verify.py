@@ -1,7 +1,11 @@
 """`warmlog log verify`: what it prints, and its exit code."""
 
 import json
+import os
 import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
 
@@ -103,3 +107,72 @@ def test_a_partition_that_was_moved_to_another_data_directory_is_not_missed(kafk
 def test_a_recovery_point_above_the_end_of_one_partition_is_found_from_its_directory_too(kafka: Path) -> None:
     write_offsets(kafka / "recovery-point-offset-checkpoint", {TopicPartition("transfers", 0): 400})
     assert "transfers-0, which ends at 375" in verify(kafka / "transfers-0").stdout
+
+
+NOBODY = 65534
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Without root's leave to read everything; for anybody else modes count anyway."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
+
+
+@pytest.fixture
+def open_to_all() -> Iterator[Path]:
+    """A data directory that the user nobody may look into; the path to tmp_path is root's alone."""
+    with tempfile.TemporaryDirectory() as above:
+        Path(above).chmod(0o755)
+        yield shutil.copytree(SAMPLE, Path(above, "kafka"), ignore=shutil.ignore_patterns("*.dump", "*.md"))
+
+
+def verify_as_nobody(directory: Path) -> Result:
+    verify(directory)  # imports what it needs, which nobody may not
+    with as_nobody():
+        return verify(directory)
+
+
+@pytest.mark.parametrize("name", ["00000000000000005468.log", "00000000000000011639.log"])
+def test_a_log_file_that_may_not_be_read_is_a_finding_and_the_others_are_checked(open_to_all: Path, name: str) -> None:
+    log = open_to_all / "flights-0" / name
+    log.chmod(0)
+    flip_last_byte(open_to_all / "transfers-0" / LOG)
+    done = verify_as_nobody(open_to_all)
+    assert done.exit_code == 1
+    first, second, *_ = done.stdout.splitlines()
+    assert first == f"{log}: expected a log file that can be read, found that it cannot be read: Permission denied"
+    assert second.startswith(f"{open_to_all / 'transfers-0' / LOG}, position 30963")
+    assert done.stdout.splitlines()[-1].startswith("2 partitions, 2 segments, ")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "flights-0",
+        "flights-0/00000000000000005468.index",
+        "flights-0/00000000000000005468.timeindex",
+        "flights-0/leader-epoch-checkpoint",
+        "flights-0/partition.metadata",
+        "transfers-0/00000000000000000375.snapshot",
+        "recovery-point-offset-checkpoint",
+        "metadata.log",
+    ],
+)
+def test_nothing_else_that_may_not_be_read_ends_a_verification(open_to_all: Path, name: str) -> None:
+    if not (open_to_all / name).is_dir():
+        (open_to_all / name).touch()
+    (open_to_all / name).chmod(0)
+    done = verify_as_nobody(open_to_all)
+    (open_to_all / name).chmod(0o755)
+    assert done.exit_code == 1
+    first, last = done.stdout.splitlines()
+    assert first.startswith(f"{open_to_all / name}: expected ")
+    assert first.endswith("found that it cannot be read: Permission denied")
+    assert last.endswith(": 1 finding")
