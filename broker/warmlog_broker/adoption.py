@@ -19,7 +19,7 @@ all theirs, and its settings keep everything: retention is off until somebody se
 
 import shutil
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -46,6 +46,7 @@ from warmlog_broker.log.checkpoints import (
 from warmlog_broker.log.directory import (
     FORMAT_NAME,
     HIGH_WATERMARKS_NAME,
+    LOCK_NAME,
     LOG_STARTS_NAME,
     RECOVERY_POINTS_NAME,
     DataDirectory,
@@ -161,13 +162,19 @@ def adopt(
             stack.enter_context(shared_lock(path))
         with shared_lock(data_dir):
             _checked_plan(kafka_paths, data_dir, options, on_checked)
+        missing = _missing(data_dir)
         stack.callback(DataDirectory.lock(data_dir).close)
-        metadata_log, _ = MetadataLog.open(data_dir)
-        metadata_log.close()
-        _clear_up(data_dir, metadata_log.state)
-        adoption = _plan(kafka_paths, data_dir, options, metadata_log.state)
+        try:
+            metadata_log, _ = MetadataLog.open(data_dir)
+            metadata_log.close()
+            _clear_up(data_dir, metadata_log.state)
+            adoption = _plan(kafka_paths, data_dir, options, metadata_log.state)
+            if adoption.topics:
+                _stage(adoption, data_dir / STAGING_NAME, options, now_ms, on_copied)
+        except BaseException:
+            _remove(missing)
+            raise
         if adoption.topics:
-            _stage(adoption, data_dir / STAGING_NAME, options, now_ms, on_copied)
             _commit(adoption, data_dir, metadata_log.state)
     return adoption
 
@@ -315,6 +322,22 @@ def _stage(adoption: Adoption, staging: Path, options: AdoptionOptions, now_ms: 
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
+
+
+def _missing(data_dir: Path) -> list[Path]:
+    """What an adoption makes before it commits, and is not there yet: files, then directories from the lowest up."""
+    path = data_dir.absolute()
+    return [each for each in (path / FILE_NAME, path / LOCK_NAME, path, *path.parents) if not each.exists()]
+
+
+def _remove(made: list[Path]) -> None:
+    """Takes back what was made, as far as nobody has put anything beside it."""
+    for path in made:
+        with suppress(OSError):
+            if path.is_dir():
+                path.rmdir()
+            else:
+                path.unlink()
 
 
 # Committing

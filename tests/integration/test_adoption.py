@@ -39,7 +39,7 @@ def adopted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     done = run("adopt", kafka, "--data-dir", root / "data", *options)
     assert done.returncode == 0, done.stderr
     assert "flights-0: offsets 5468 to 14000" in done.stdout
-    assert ("1 files linked" in done.stdout) == bool(options)
+    assert ("1 file linked" in done.stdout) == bool(options)
     assert run("verify", root / "data").returncode == 0
     with BrokerProcess(root / "data") as broker:
         yield broker

@@ -32,6 +32,7 @@ from warmlog_broker.log.segment_files import (
     segment_file_name,
 )
 from warmlog_broker.log.segment_indexes import IndexBuilder, SegmentConfig, SegmentIndexes
+from warmlog_broker.log.segment_verification import is_zero_from
 from warmlog_broker.log.transaction_index import AbortedTxn, TransactionIndex
 from warmlog_protocol.batch import read_batch
 from warmlog_protocol.errors import CorruptBatch, StorageError
@@ -46,6 +47,8 @@ class RebuildResult:
     written: list[Path] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     """What could not be made anew, and why."""
+    damaged: list[Path] = field(default_factory=list)
+    """Log files that hold something which is no batch, or a control batch that says nothing."""
 
 
 def rebuild_partition(
@@ -67,7 +70,8 @@ def rebuild_partition(
     for base_offset in base_offsets:
         if with_snapshots and base_offset != base_offsets[0]:
             _write_snapshot(directory, base_offset, producers, result)
-        segment = _SegmentRebuild(directory, base_offset, config, producers, result)
+        is_newest = base_offset == base_offsets[-1]
+        segment = _SegmentRebuild(directory, base_offset, config, producers, result, is_newest=is_newest)
         segment.run()
         producers.states.end_offset = max(producers.states.end_offset, segment.next_offset)
         on_segment(segment.path(LOG_KIND))
@@ -110,6 +114,8 @@ class _SegmentRebuild:
         config: SegmentConfig,
         producers: ProducerReplay,
         result: RebuildResult,
+        *,
+        is_newest: bool,
     ) -> None:
         self.directory = directory
         self.base_offset = base_offset
@@ -117,6 +123,7 @@ class _SegmentRebuild:
         self._config = config
         self._producers = producers
         self._result = result
+        self._is_newest = is_newest
         self._aborted: list[AbortedTxn] = []
         self._open_files = OpenFiles()
 
@@ -164,7 +171,9 @@ class _SegmentRebuild:
                 self.next_offset = header.next_offset
                 self._result.batches += 1
         except DamagedLog as error:
-            self._result.remarks.append(str(error))
+            if self._is_newest and is_zero_from(records, error.position):
+                return None  # room that a broker had made for what comes
+            self._find_damage(str(error))
             self._producers.lose_track()
             builder.must_index_next_batch()
             behind = find_behind_damage(records, error.position, self.next_offset, end_offset)
@@ -176,10 +185,15 @@ class _SegmentRebuild:
         try:
             _, aborted = self._producers.on_batch(batch)
         except CorruptBatch as error:
-            self._result.remarks.append(f"{self.path(LOG_KIND)}: {error}")
+            self._find_damage(f"{self.path(LOG_KIND)}: {error}")
             return
         if aborted is not None:
             self._aborted.append(aborted)
+
+    def _find_damage(self, text: str) -> None:
+        self._result.remarks.append(text)
+        if self.path(LOG_KIND) not in self._result.damaged:
+            self._result.damaged.append(self.path(LOG_KIND))
 
     def _rebuild_transaction_index(self) -> None:
         path = self.path(TRANSACTION_INDEX_KIND)

@@ -205,7 +205,7 @@ class SegmentVerification:
             if look:
                 self.walk.pause()
             with closing(self._open_log()) as records:
-                if _is_zero(records, position):
+                if is_zero_from(records, position):
                     return True
                 try:
                     next(records.checked_batches(position))
@@ -367,7 +367,7 @@ class SegmentVerification:
             )
 
 
-def _is_zero(records: FileRecords, position: int) -> bool:
+def is_zero_from(records: FileRecords, position: int) -> bool:
     """Whether there are only zeros from `position` to the end of the file."""
     end = records.size_bytes
     while position < end:

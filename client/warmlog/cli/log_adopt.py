@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warmlog.cli.exits import ends_cleanly
-from warmlog.cli.output import line, note
+from warmlog.cli.output import counted, line, note
 from warmlog.cli.status import Status
 
 if TYPE_CHECKING:
@@ -56,6 +56,9 @@ def adopt(
     """
     from warmlog_broker import adoption as engine
 
+    for path in kafka_dir:
+        if data_dir.resolve().is_relative_to(path.resolve()):
+            raise typer.BadParameter(f"{data_dir} lies within Kafka's {path}", param_hint="--data-dir")
     options = engine.AdoptionOptions(frozenset(topic or ()), is_linked, must_recover, fills_missing)
     status = Status()
     try:
@@ -98,7 +101,7 @@ def _print_topic(topic: "AdoptedTopic", *, is_dry_run: bool) -> None:
         line(f"{topic.name}: {len(topic.sources)} of {topic.partitions} partitions can be taken over")
         return
     for log in topic.logs.values():
-        linked = f", {log.linked_files} files linked" if log.linked_files else ""
+        linked = f", {counted(log.linked_files, 'file')} linked" if log.linked_files else ""
         line(
             f"{log.key.directory_name}: offsets {log.offsets.log_start_offset} to {log.offsets.recovery_point}, "
             f"{log.log_bytes / MB:,.1f} MB{linked}"

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from warmlog.cli.exits import ends_cleanly
-from warmlog.cli.output import line, note
+from warmlog.cli.exits import FAILED, ends_cleanly
+from warmlog.cli.output import counted, line, note
 
 
 @ends_cleanly
@@ -29,7 +29,8 @@ def rebuild_index(
 ) -> None:
     """Make .index, .timeindex and .txnindex anew from the .log files, each replaced as a whole.
 
-    A broker does so by itself for index files that it finds missing or wrong.
+    A broker does so by itself for index files that it finds missing or wrong. The exit code is 1 when a log is damaged:
+    its indexes are made anew around that.
     """
     from warmlog_broker.rebuilding import RebuildOptions, rebuild_directory
     from warmlog_broker.verifying import kind_of
@@ -40,4 +41,10 @@ def rebuild_index(
     for path, result in results.items():
         for remark in result.remarks:
             note(remark)
-        line(f"{path}: {result.segments} segments, {result.batches} batches, {len(result.written)} files written")
+        damaged = f", damaged: {', '.join(log.name for log in result.damaged)}" if result.damaged else ""
+        line(
+            f"{path}: {counted(result.segments, 'segment')}, {counted(result.batches, 'batch', 'batches')}, "
+            f"{counted(len(result.written), 'file')} written{damaged}"
+        )
+    if any(result.damaged for result in results.values()):
+        raise typer.Exit(FAILED)

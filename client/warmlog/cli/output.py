@@ -42,6 +42,11 @@ def json_line(document: object) -> None:
     write(msgspec.json.encode(document) + b"\n")
 
 
+def counted(number: int, one: str, many: str = "") -> str:
+    """How many, in words: "1 entry", "2,000 entries"."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def note(text: str) -> None:
     """Tells the user something on stderr, and who says it."""
     remark(f"warmlog: {text}")

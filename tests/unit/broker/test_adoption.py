@@ -51,6 +51,8 @@ def take_over(kafka: Path, data_dir: Path, **options: object) -> engine.Adoption
 
 
 def state_of(data_dir: Path) -> MetadataState:
+    if not data_dir.exists():
+        return MetadataState()
     log, _ = MetadataLog.open(data_dir)
     log.close()
     return log.state
@@ -284,6 +286,15 @@ def test_a_damaged_log(kafka: Path, data_dir: Path) -> None:
     assert f"flights-0 is damaged: {path}, position" in refused(kafka, data_dir)
 
 
+def test_a_damaged_log_that_is_found_in_its_copy(kafka: Path, data_dir: Path) -> None:
+    path = kafka / "flights-0" / "00000000000000005468.log"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    assert "flights-0 is damaged" in refused(kafka, data_dir / "new", must_recover=True)
+    assert not data_dir.exists()
+
+
 def test_a_log_that_is_shorter_than_what_was_flushed(kafka: Path, data_dir: Path) -> None:
     (kafka / "recovery-point-offset-checkpoint").write_text("0\n1\nflights 0 14001\n")
     assert "flights-0 ends at offset 14000, but Kafka had flushed it up to 14001" in refused(kafka, data_dir)
@@ -431,8 +442,15 @@ def test_a_copy_that_fails_leaves_nothing(kafka: Path, data_dir: Path) -> None:
         pytest.raises(OSError, match="No space"),
     ):
         take_over(kafka, data_dir)
-    assert not (data_dir / STAGING_NAME).exists()
-    assert state_of(data_dir).topics == {}
+    assert not data_dir.exists()
+    data_dir.mkdir()
+    (data_dir / "notes").touch()
+    with (
+        patch("warmlog_broker.log.adoption.copy_bytes", side_effect=OSError(28, "No space left on device")),
+        pytest.raises(OSError, match="No space"),
+    ):
+        take_over(kafka, data_dir)
+    assert [path.name for path in data_dir.iterdir()] == ["notes"]
     assert len(take_over(kafka, data_dir).topics) == 2
 
 

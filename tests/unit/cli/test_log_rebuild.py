@@ -35,7 +35,7 @@ def test_the_settings_of_each_topic_say_how_dense(kafka: Path) -> None:
     (kafka / INDEX).unlink()
     done = rebuild(kafka)
     assert done.exit_code == 0
-    assert f"{kafka / 'transfers-0'}: 1 segments, 375 batches, 3 files written" in done.stdout
+    assert f"{kafka / 'transfers-0'}: 1 segment, 375 batches, 3 files written" in done.stdout
     assert (kafka / INDEX).read_bytes() == (SAMPLE / INDEX).read_bytes()
     rebuild(kafka / "transfers-0", "--index-interval-bytes", 5_000)
     assert (kafka / INDEX).stat().st_size < (SAMPLE / INDEX).stat().st_size
@@ -98,3 +98,24 @@ def test_directories_that_are_only_named_like_partitions_are_left_alone(kafka: P
     assert done.exit_code == 0
     assert other not in done.stdout
     assert sorted(path.name for path in (kafka / other).iterdir()) == ["0c", "spark.log"]
+
+
+def test_a_damaged_log_is_named_in_the_summary_and_ends_with_exit_code_1(kafka: Path) -> None:
+    log = (kafka / INDEX).with_suffix(".log")
+    content = bytearray(log.read_bytes())
+    content[len(content) // 2] ^= 1
+    log.write_bytes(content)
+    done = rebuild(kafka)
+    assert done.exit_code == 1
+    assert f"{log}" in done.stderr
+    flights, transfers = done.stdout.splitlines()
+    assert flights.endswith(" files written")
+    assert transfers.startswith(f"{kafka / 'transfers-0'}: 1 segment, 374 batches, ")
+    assert transfers.endswith(f" written, damaged: {log.name}")
+
+
+def test_room_behind_the_end_of_the_newest_log_is_no_damage(kafka: Path) -> None:
+    with (kafka / INDEX).with_suffix(".log").open("ab") as log:
+        log.write(bytes(10_000))
+    done = rebuild(kafka)
+    assert (done.exit_code, done.stderr) == (0, "")

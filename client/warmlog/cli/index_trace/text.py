@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from warmlog.cli.index_trace.trace import Column, IndexShape, Trace, columns_of
+from warmlog.cli.output import counted
 
 GAP = "…"
 
@@ -23,15 +24,15 @@ def draw_text(index: IndexShape, target: str, traces: tuple[Trace, ...], *, widt
 
 def describe(index: IndexShape) -> str:
     """The index in numbers."""
-    pages = _count(index.pages, "page")
-    return f"{_count(index.entries, 'entry', 'entries')} of {index.entry_bytes} bytes, {pages} of {index.page_bytes}"
+    pages = counted(index.pages, "page")
+    return f"{counted(index.entries, 'entry', 'entries')} of {index.entry_bytes} bytes, {pages} of {index.page_bytes}"
 
 
 def summary(trace: Trace) -> str:
     """What a search did, in one line."""
     pages = ", ".join(map(str, trace.pages))
     where = "before the first entry" if trace.found.lower < 0 else f"found in slot {trace.found.lower}"
-    return f"pages {pages}; {_count(len(trace.slots), 'slot')} read, {where}"
+    return f"pages {pages}; {counted(len(trace.slots), 'slot')} read, {where}"
 
 
 def _row(columns: list[Column], cell: int, index: IndexShape, trace: Trace) -> Iterator[str]:
@@ -48,7 +49,3 @@ def _row(columns: list[Column], cell: int, index: IndexShape, trace: Trace) -> I
     yield f"         {line}"
     if "~" in "".join(marks):
         yield f"   warm   {' '.join(marks)}".rstrip()
-
-
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
