@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from broker_process import BrokerProcess
-from integration.command_line import CommandLine, succeeded
+from integration.command_line import CommandLine, error_line, succeeded
 from warmlog import Admin
 from wire_client import WireClient, batch_of
 
@@ -55,6 +55,16 @@ def test_every_directory_is_listed_with_sizes_in_kafkas_json(disks: list[Path]) 
         assert listed["u-0"] == 0
         assert all(listed[f"t-{number}"] > 1000 for number in range(3))
         assert [each["partition"] for one in log_dirs(broker, "u") for each in one["partitions"]] == ["u-0"]
+
+
+def test_a_topic_that_is_not_there_is_named(disks: list[Path]) -> None:
+    with BrokerProcess(*disks) as broker:
+        fill(broker)
+        command = CommandLine(broker.address)
+        for arguments in (("nope",), ("t", "nope", "--json")):
+            done = command("log", "dirs", *arguments)
+            assert "nope" in error_line(done)
+            assert done.stdout == b""
 
 
 def test_a_table_says_how_much_room_there_is(disks: list[Path]) -> None:

@@ -231,7 +231,8 @@ def test_a_move_that_a_stop_interrupts_is_begun_again_and_can_be_called_off(disk
         broker.start()
         with WireClient(broker.address) as client:
             until(lambda: (str(target), True) in places(client))
-            move(client, home)
+            done = CommandLine(broker.address)("log", "move", "t-0", home)
+            assert f"t-0 stays in {home}: its move to {target} is called off" in done.stderr.decode()
             assert places(client) == [(str(home), False)]
             until(lambda: not list(target.glob("t-0*")))
             assert client.produce("t", batch_of([b"y"])).base_offset == 10
@@ -250,8 +251,12 @@ def test_what_cannot_be_moved_is_refused_in_words(disks: list[Path], tmp_path: P
         command = CommandLine(broker.address)
         assert "is no data directory" in error_line(command("log", "move", "t-0", tmp_path))
         assert "TOPIC-PARTITION" in command("log", "move", "t", disks[0]).stderr.decode()
-        target = other_than(home_of(disks), disks)
-        succeeded(command("log", "move", "t-0", target))
+        home = home_of(disks)
+        target = other_than(home, disks)
+        there = command("log", "move", "t-0", home)
+        assert (there.returncode, there.stderr.decode()) == (0, f"warmlog: t-0 lies in {home} already\n")
+        begun = command("log", "move", "t-0", target)
+        assert (begun.returncode, begun.stderr.decode()) == (0, f"warmlog: t-0 is on its way to {target}\n")
         until(lambda: places(client) == [(str(target), False)])
 
 

@@ -9,6 +9,16 @@ MAX_FINDINGS_A_FILE = 100
 """A file that is damaged from end to end is described by its first findings; the others are counted."""
 
 
+MAX_NAMES = 3
+
+
+def in_short(names: list[str]) -> str:
+    """A few names as they are, more of them as their number and an example."""
+    if len(names) <= MAX_NAMES:
+        return ", ".join(names)
+    return f"{len(names):,} such as {names[0]}"
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """Something that is not as it must be. `position` is in bytes of the file, `offset` one of the log."""

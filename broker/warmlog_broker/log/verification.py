@@ -15,7 +15,7 @@ from uuid import UUID
 
 from warmlog_broker.log.checkpoints import read_epochs, read_offsets, read_partition_metadata
 from warmlog_broker.log.directory import HIGH_WATERMARKS_NAME, LOG_STARTS_NAME, RECOVERY_POINTS_NAME
-from warmlog_broker.log.findings import Report
+from warmlog_broker.log.findings import Report, in_short
 from warmlog_broker.log.flush import EPOCHS_NAME
 from warmlog_broker.log.gaps import GAPS_NAME, has_gaps
 from warmlog_broker.log.leader_epochs import NO_EPOCH, LeaderEpochs
@@ -102,7 +102,7 @@ def _verify_files(
     for path in filter(Path.exists, listing.orphans):
         report.find(path, expected="a log file with the same base offset", found="none")
     if listing.others:
-        report.note(f"{directory}: not looked at: {', '.join(listing.others)}")
+        report.note(f"{directory}: not looked at: {in_short(listing.others)}")
     walk = LogWalk(
         report,
         epochs,
@@ -141,10 +141,11 @@ def verify_data_directory(
     recovery_points = _read_offsets(path / RECOVERY_POINTS_NAME, report)
     log_starts = _read_offsets(path / LOG_STARTS_NAME, report)
     high_watermarks = _read_offsets(path / HIGH_WATERMARKS_NAME, report)
+    unused = []
     for directory in sorted(entry for entry in path.iterdir() if entry.is_dir()):
         name = parse_directory_name(directory.name)
         if name is None or name.mark:
-            report.note(f"{directory}: not looked at, it is no partition in use")
+            unused.append(directory.name)
             continue
         key = name.topic_partition
         expectations = replace(
@@ -159,6 +160,8 @@ def verify_data_directory(
             report.note(f"{directory}: it was removed meanwhile")
             continue
         check_offsets(path, key, expectations, summary, report)
+    if unused:
+        report.note(f"{path}: not looked at, as no partitions in use: {in_short(unused)}")
 
 
 def check_offsets(

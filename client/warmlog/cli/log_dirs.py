@@ -37,7 +37,12 @@ def dirs(
         from warmlog import Admin
 
         async with Admin(broker) as admin:
-            return await admin.describe_log_dirs(topic or None)
+            found = await admin.describe_log_dirs(topic or None)
+            listed = {replica.topic for directory in found for replica in directory.replicas}
+            for name in topic or ():
+                if name not in listed:
+                    await admin.describe_topic(name)  # raises when there is none
+            return found
 
     found = run_client(run)
     if as_json:
@@ -100,14 +105,32 @@ def move(
             f"{partition!r} is not TOPIC-PARTITION, such as flights-3", param_hint="TOPIC-PARTITION"
         )
 
-    async def run() -> None:
+    async def run() -> "list[LogDirDescription]":
         from warmlog import Admin
 
         async with Admin(broker) as admin:
+            before = await admin.describe_log_dirs([topic])
             await admin.move_partition(topic, int(number), directory)
+            return before
 
-    run_client(run)
+    before = run_client(run)
     if as_json:
         json_line({"partition": partition, "logDir": str(directory)})
     else:
-        note(f"{partition} is on its way to {directory}")
+        note(f"{partition} {_outcome(before, (topic, int(number)), directory)}")
+
+
+def _outcome(before: "list[LogDirDescription]", partition: tuple[str, int], directory: Path) -> str:
+    """What asking for `directory` comes to, by where the partition and its copies were `before`."""
+    places = {
+        each.is_future: described.path
+        for described in before
+        for each in described.replicas
+        if (each.topic, each.partition) == partition
+    }
+    home, target = places.get(False), places.get(True)
+    if home is None or Path(home).resolve() != directory.resolve():
+        return f"is on its way to {directory}"
+    if target is None:
+        return f"lies in {directory} already"
+    return f"stays in {directory}: its move to {target} is called off"

@@ -7,7 +7,7 @@ import typer
 
 from warmlog.cli.exits import FAILED, ends_cleanly
 from warmlog.cli.options import AsJson
-from warmlog.cli.output import json_line, line, note
+from warmlog.cli.output import counted, json_line, line, note
 from warmlog.cli.status import Status
 
 if TYPE_CHECKING:
@@ -68,12 +68,18 @@ def _print(report: "Report") -> None:
 
 def _summary(report: "Report") -> str:
     counts, findings = report.counts, report.finding_count
-    gaps = f", {counts.offset_gaps:,} gaps between offsets" if counts.offset_gaps else ""
-    return (
-        f"{counts.partitions:,} partitions, {counts.segments:,} segments, {counts.batches:,} batches, "
-        f"{counts.records:,} records, {counts.log_bytes / MB:,.1f} MB, {counts.index_entries:,} index entries, "
-        f"{counts.snapshots:,} snapshots{gaps}: {findings:,} finding{'' if findings == 1 else 's'}"
-    )
+    parts = [
+        counted(counts.partitions, "partition"),
+        counted(counts.segments, "segment"),
+        counted(counts.batches, "batch", "batches"),
+        counted(counts.records, "record"),
+        f"{counts.log_bytes / MB:,.1f} MB",
+        counted(counts.index_entries, "index entry", "index entries"),
+        counted(counts.snapshots, "snapshot"),
+    ]
+    if counts.offset_gaps:
+        parts.append(f"{counted(counts.offset_gaps, 'gap')} between offsets")
+    return f"{', '.join(parts)}: {counted(findings, 'finding')}"
 
 
 def _document(report: "Report") -> dict[str, object]:

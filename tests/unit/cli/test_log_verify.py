@@ -176,3 +176,23 @@ def test_nothing_else_that_may_not_be_read_ends_a_verification(open_to_all: Path
     assert first.startswith(f"{open_to_all / name}: expected ")
     assert first.endswith("found that it cannot be read: Permission denied")
     assert last.endswith(": 1 finding")
+
+
+def test_what_waits_to_be_removed_is_counted_in_one_line(kafka: Path) -> None:
+    names = [f"gone-{number}.{number:032x}-delete" for number in range(1_000)]
+    for name in names:
+        (kafka / name).mkdir()
+    for number in range(300):
+        (kafka / "flights-0" / f"{number:020d}.log.deleted").touch()
+    (kafka / "transfers-0" / "00000000000000000000.index.deleted").touch()
+    done = verify(kafka)
+    assert done.exit_code == 0
+    assert done.stderr.splitlines() == [
+        f"warmlog: {kafka / 'flights-0'}: not looked at: 300 such as 00000000000000000000.log.deleted",
+        f"warmlog: {kafka / 'transfers-0'}: not looked at: 00000000000000000000.index.deleted",
+        f"warmlog: {kafka}: not looked at, as no partitions in use: 1,000 such as {names[0]}",
+    ]
+
+
+def test_one_of_a_kind_is_told_in_the_singular(kafka: Path) -> None:
+    assert verify(kafka / "transfers-0").stdout.startswith("1 partition, 1 segment, 375 batches, ")
