@@ -14,7 +14,7 @@
 from `WarmlogError`; the tree is drawn in `errors`.
 """
 
-from warmlog.admin import Admin, ConfigValue, PartitionDescription, TopicDescription
+from warmlog.admin import Admin, ConfigValue, TopicDescription
 from warmlog.batch import Batch, Record
 from warmlog.consumer import Consumer
 from warmlog.errors import (
@@ -65,6 +65,7 @@ from warmlog.errors import (
 )
 from warmlog.log_dirs import LogDirDescription, LogDirReplica
 from warmlog.offset_lookup import OffsetAt
+from warmlog.partition_description import PartitionDescription
 from warmlog.placed import Placed, PlacedMany
 from warmlog.producer import Producer
 from warmlog.sent import Sent

@@ -14,14 +14,13 @@ from warmlog.cluster import Cluster, Topic
 from warmlog.errors import ApiError, ClientClosed, UnknownTopicOrPartition, error_from_code
 from warmlog.leaders import TopicPartition, ask_leaders
 from warmlog.log_dirs import LogDirDescription
-from warmlog.offset_lookup import OffsetAt, list_offsets
+from warmlog.offset_lookup import OffsetAt, located, look_up
 from warmlog.options import connection_options
+from warmlog.partition_description import PartitionDescription, describe_partitions
 from warmlog.times import asked_timestamp
 from warmlog_protocol.messages import (
     CONSUMER_REPLICA_ID,
     DEBUGGING_REPLICA_ID,
-    EARLIEST_TIMESTAMP,
-    LATEST_TIMESTAMP,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeletedRecords,
@@ -33,7 +32,6 @@ from warmlog_protocol.messages import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
     EpochEndOffset,
-    IsolationLevel,
     NewTopic,
     OffsetForLeaderEpochPartition,
     OffsetForLeaderEpochRequest,
@@ -51,26 +49,6 @@ class ConfigValue:
     value: str
     is_default: bool
     description: str
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionDescription:
-    """One partition. `leader` is a node id, -1 while the partition is offline. Ends are exclusive."""
-
-    partition: int
-    leader: int
-    leader_epoch: int
-    log_start_offset: int
-    last_stable_offset: int
-    """Below it, every transaction is over."""
-    high_watermark: int
-    """Below it, every record is durable and may be read."""
-    log_end_offset: int
-
-    @property
-    def uncommitted(self) -> int:
-        """How many records are written and not yet durable: those between high watermark and log end."""
-        return self.log_end_offset - self.high_watermark
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,8 +165,21 @@ class Admin:
         """For each partition the first record at or after a time, or "earliest", "latest" or "max_timestamp".
 
         A time is a datetime (UTC when it has no zone) or milliseconds since 1970; past the end of the log it gives the
-        end, with timestamp -1. The end is the high watermark, or with `log_end` the log end offset.
+        end, with timestamp -1. The end is the high watermark, or with `log_end` the log end offset. Raises the error of
+        the first partition that has one: StorageError at once when it is offline.
         """
+        found = await self.look_up_offsets(topic, at, partitions, log_end=log_end)
+        return {partition: located(offset) for partition, offset in found.items()}
+
+    async def look_up_offsets(
+        self,
+        topic: str,
+        at: str | int | datetime,
+        partitions: Sequence[int] | None = None,
+        *,
+        log_end: bool = False,
+    ) -> dict[int, OffsetAt | ApiError]:
+        """As `list_offsets`, with the error of each partition that has one in place of its offset."""
         known = (await self._open().topics([topic]))[0]
         every = [partition.partition for partition in known.partitions]
         for partition in partitions or ():
@@ -197,7 +188,7 @@ class Admin:
         timestamp_ms = asked_timestamp(at)
         asked = {(topic, partition): timestamp_ms for partition in (every if partitions is None else partitions)}
         replica_id = DEBUGGING_REPLICA_ID if log_end else CONSUMER_REPLICA_ID
-        found = await list_offsets(self._open(), asked, replica_id=replica_id)
+        found = await look_up(self._open(), asked, replica_id=replica_id)
         return {partition: offset for (_, partition), offset in sorted(found.items())}
 
     async def delete_records(self, before: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int | ApiError]:
@@ -241,33 +232,9 @@ class Admin:
 
     async def _describe(self, topics: list[Topic]) -> list[TopicDescription]:
         configs = await self._configs([topic.name for topic in topics]) if topics else {}
-        places = [(topic.name, part.partition) for topic in topics for part in topic.partitions if part.leader_id >= 0]
-        cluster = self._open()
-        starts = await list_offsets(cluster, dict.fromkeys(places, EARLIEST_TIMESTAMP))
-        latest = dict.fromkeys(places, LATEST_TIMESTAMP)
-        stable = await list_offsets(cluster, latest, isolation=IsolationLevel.READ_COMMITTED)
-        marks = await list_offsets(cluster, latest)
-        ends = await list_offsets(cluster, latest, replica_id=DEBUGGING_REPLICA_ID)
-        unknown = OffsetAt(-1, -1, -1, -1)
+        described = await describe_partitions(self._open(), topics)
         return [
-            TopicDescription(
-                topic.name,
-                topic.topic_id,
-                [
-                    PartitionDescription(
-                        part.partition,
-                        part.leader_id,
-                        part.leader_epoch,
-                        starts.get((topic.name, part.partition), unknown).offset,
-                        stable.get((topic.name, part.partition), unknown).offset,
-                        marks.get((topic.name, part.partition), unknown).offset,
-                        ends.get((topic.name, part.partition), unknown).offset,
-                    )
-                    for part in topic.partitions
-                ],
-                configs[topic.name],
-            )
-            for topic in topics
+            TopicDescription(topic.name, topic.topic_id, described[topic.name], configs[topic.name]) for topic in topics
         ]
 
     async def _configs(self, topics: list[str]) -> dict[str, dict[str, ConfigValue]]:

@@ -5,6 +5,7 @@ Metadata is asked for when something is unknown or was answered with NOT_LEADERâ
 """
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -19,11 +20,14 @@ from warmlog.errors import (
     BrokerUnavailable,
     ClientClosed,
     ErrorCode,
+    NotLeaderOrFollower,
+    StorageError,
     UnknownTopicOrPartition,
     WarmlogError,
     error_from_code,
 )
 from warmlog.options import ConnectionOptions
+from warmlog.troubles import Troubles
 from warmlog_protocol.connection import Answer
 from warmlog_protocol.messages import (
     Message,
@@ -32,6 +36,8 @@ from warmlog_protocol.messages import (
     PartitionMetadata,
     TopicMetadata,
 )
+
+_log = logging.getLogger("warmlog")
 
 R = TypeVar("R", bound=Message)
 
@@ -69,6 +75,7 @@ class Cluster:
         self._topics: dict[str, Topic] = {}
         self._errors: dict[str, WarmlogError] = {}
         self._stale: set[str] = set()
+        self._troubles = Troubles()
         self._refreshing: asyncio.Task[None] | None = None
         self._is_closed = False
 
@@ -99,11 +106,41 @@ class Cluster:
         address = self._brokers.get(known.partitions[partition].leader_id)
         return None if address is None else self._link(address)
 
+    def no_leader(self, topic: str, partition: int) -> ApiError:
+        """Why `leader` gave none: StorageError for a partition that is offline, NotLeaderOrFollower for any other."""
+        known = self._topics.get(topic)
+        parts = () if known is None else known.partitions[partition : partition + 1]
+        if any(part.error_code == ErrorCode.KAFKA_STORAGE_ERROR for part in parts):
+            return StorageError(
+                f"{topic}-{partition} is offline: its data directory has failed or is away; "
+                "`warmlog log dirs` and the broker's log say more"
+            )
+        return NotLeaderOrFollower(f"{topic}-{partition} has no leader now")
+
+    def replica(self, topic: str, partition: int) -> BrokerLink | None:
+        """The link to a broker that has the partition, if any is known: one that is offline it can say why."""
+        known = self._topics.get(topic)
+        if known is None or not 0 <= partition < len(known.partitions):
+            return None
+        addresses = (self._brokers.get(node_id) for node_id in known.partitions[partition].replicas)
+        return next((self._link(address) for address in addresses if address is not None), None)
+
     def refresh_soon(self, topics: Iterable[str]) -> None:
         """Ask for these topics' metadata in the background; `on_change` is called when the answer is here."""
         self._stale.update(topics)
         if self._refreshing is None and self._stale and not self._is_closed:
             self._refreshing = asyncio.create_task(self._refresh(), name="warmlog metadata")
+
+    # --- what fails and is tried again ------------------------------------------------------------------------------
+
+    def failed(self, topic: str, partition: int, error: WarmlogError) -> None:
+        """Warn of a failure of this partition that is tried again, unless it is known (see `troubles`)."""
+        if self._troubles.is_news((topic, partition), error, asyncio.get_running_loop().time()):
+            _log.warning("%s; trying again", about(topic, partition, error))
+
+    def worked(self, topic: str, partition: int) -> None:
+        """The partition's next failure is news again."""
+        self._troubles.worked((topic, partition))
 
     # --- what is asked for ------------------------------------------------------------------------------------------
 
@@ -217,6 +254,12 @@ class Cluster:
                 await asyncio.sleep(REFRESH_PAUSE_S)
         finally:
             self._refreshing = None
+
+
+def about(topic: str, partition: int, error: WarmlogError) -> str:
+    """The error's message, which names the partition."""
+    place, message = f"{topic}-{partition}", str(error) or type(error).__name__
+    return message if place in message else f"{place}: {message}"
 
 
 def _topic_error(topic: TopicMetadata) -> ApiError:

@@ -21,7 +21,6 @@ from warmlog.errors import (
     BrokerUnavailable,
     ClientError,
     InconsistentTopicId,
-    NotLeaderOrFollower,
     RemoteProtocolError,
     UnknownTopicId,
     WarmlogError,
@@ -104,7 +103,7 @@ class Fetcher:
             self._give_up(reader, error)
         elif link is None:
             self._cluster.refresh_soon([reader.topic])
-            self._note_failure(reader, NotLeaderOrFollower(f"{reader.topic}-{reader.partition} has no leader"), now)
+            self._note_failure(reader, self._cluster.no_leader(reader.topic, reader.partition), now)
         else:
             link.want()
             self._note_failure(reader, link.last_error or BrokerUnavailable(f"no connection to {link.address}"), now)
@@ -183,6 +182,7 @@ class Fetcher:
                 self._refuse(reader, error_from_code(part.error_code, part.error_message))
             else:
                 reader.failing_since = None
+                self._cluster.worked(reader.topic, reader.partition)
                 reader.add(data, part.high_watermark, part.aborted_transactions, is_dense=part.has_dense_offsets)
 
     def _refuse_all(self, asked: Asked, error: WarmlogError) -> None:
@@ -204,6 +204,7 @@ class Fetcher:
             self._give_up(reader, error)
 
     def _note_failure(self, reader: PartitionReader, error: WarmlogError, now: float) -> None:
+        self._cluster.failed(reader.topic, reader.partition, error)
         if reader.failing_since is None:
             reader.failing_since = now
         elif now - reader.failing_since >= self._options.unavailable_timeout_ms / 1000:

@@ -1,12 +1,12 @@
 """ListOffsets for many partitions at once, each asked of its leader."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from warmlog.broker_link import BrokerLink
-from warmlog.cluster import Cluster
-from warmlog.errors import ErrorCode, UnknownTopicOrPartition, error_from_code
+from warmlog.cluster import Cluster, about
+from warmlog.errors import ApiError, error_from_code
+from warmlog.leaders import TopicPartition, ask_leaders
 from warmlog_protocol.messages import (
     CONSUMER_REPLICA_ID,
     LATEST_TIMESTAMP,
@@ -17,9 +17,7 @@ from warmlog_protocol.messages import (
     ListOffsetsResponse,
 )
 
-TopicPartition = tuple[str, int]
-
-_NO_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
+__all__ = ["OffsetAt", "TopicPartition", "list_offsets", "located", "look_up"]
 
 
 class OffsetAt(NamedTuple):
@@ -42,49 +40,42 @@ async def list_offsets(
 
     Raises the error of the first partition that has one; retriable ones only after the request timeout.
     """
-    deadline = asyncio.get_running_loop().time() + cluster.options.request_timeout_ms / 1000
-    found: dict[TopicPartition, OffsetAt] = {}
-    missing = dict(asked)
-    while missing:
-        refused = await _ask_leaders(cluster, missing, found, isolation, replica_id)
-        past_end = {place: LATEST_TIMESTAMP for place in missing if place in found and found[place].offset < 0}
-        missing = {place: missing[place] for place in refused} | past_end
-        for listed in refused.values():
-            error = error_from_code(listed.error_code, f"{listed.topic}-{listed.partition}: {listed.error_message}")
-            if not error.retriable or asyncio.get_running_loop().time() >= deadline:
-                raise error
-        if refused:
-            await asyncio.sleep(cluster.options.retry_backoff_ms / 1000)
-            await cluster.topics(sorted({topic for topic, _ in refused}))
-    return found
+    found = await look_up(cluster, asked, isolation=isolation, replica_id=replica_id, waits_for_offline=True)
+    return {place: located(at) for place, at in found.items()}
 
 
-async def _ask_leaders(
+def located(at: OffsetAt | ApiError) -> OffsetAt:
+    """The offset; raises what kept it from being looked up."""
+    if isinstance(at, ApiError):
+        raise at
+    return at
+
+
+async def look_up(
     cluster: Cluster,
     asked: Mapping[TopicPartition, int],
-    found: dict[TopicPartition, OffsetAt],
-    isolation: int,
-    replica_id: int,
-) -> dict[TopicPartition, ListedOffset]:
-    """Ask once, and add what comes to `found`; the partitions that were refused."""
-    refused: dict[TopicPartition, ListedOffset] = {}
-    by_leader: dict[BrokerLink, list[ListOffsetsPartition]] = {}
-    for (topic, partition), timestamp_ms in asked.items():
-        count = len((await cluster.topic(topic)).partitions)
-        if not 0 <= partition < count:
-            raise UnknownTopicOrPartition(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
-        link = cluster.leader(topic, partition)
-        if link is None:
-            refused[topic, partition] = ListedOffset(topic, partition, _NO_LEADER, "it has no leader now", -1, -1, -1)
-        else:
-            by_leader.setdefault(link, []).append(ListOffsetsPartition(topic, partition, timestamp_ms))
-    for link, partitions in by_leader.items():
-        request = ListOffsetsRequest(partitions, isolation, replica_id)
-        response = await cluster.call(request, ListOffsetsResponse, link=link)
-        for listed in response.partitions:
-            place = (listed.topic, listed.partition)
-            if listed.error_code:
-                refused[place] = listed
-            else:
-                found[place] = OffsetAt(listed.partition, listed.offset, listed.timestamp_ms, listed.leader_epoch)
-    return refused
+    *,
+    isolation: int = IsolationLevel.READ_UNCOMMITTED,
+    replica_id: int = CONSUMER_REPLICA_ID,
+    waits_for_offline: bool = False,
+) -> dict[TopicPartition, OffsetAt | ApiError]:
+    """As `list_offsets`, with the error of each partition that has one in place of its offset."""
+
+    async def once(times: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAt | ApiError]:
+        async def ask(places: list[TopicPartition], link: BrokerLink) -> list[ListedOffset]:
+            wanted = [ListOffsetsPartition(*place, times[place]) for place in places]
+            request = ListOffsetsRequest(wanted, isolation, replica_id)
+            return (await cluster.call(request, ListOffsetsResponse, link=link)).partitions
+
+        answers = await ask_leaders(cluster, times, ask, waits_for_offline=waits_for_offline)
+        return {place: _offset_or_error(place, answer) for place, answer in answers.items()}
+
+    found = await once(asked)
+    past_end = [place for place, at in found.items() if isinstance(at, OffsetAt) and at.offset < 0]
+    return found | (await once(dict.fromkeys(past_end, LATEST_TIMESTAMP)) if past_end else {})
+
+
+def _offset_or_error(place: TopicPartition, answer: ListedOffset | ApiError) -> OffsetAt | ApiError:
+    if isinstance(answer, ApiError):
+        return error_from_code(answer.code, about(*place, answer))
+    return OffsetAt(answer.partition, answer.offset, answer.timestamp_ms, answer.leader_epoch)

@@ -150,6 +150,7 @@ class Sender:
     def _find_leader(self, queue: PartitionQueue) -> None:
         error = self._cluster.topic_error(queue.topic)
         if error is None:
+            self._cluster.failed(queue.topic, queue.partition, self._cluster.no_leader(queue.topic, queue.partition))
             self._cluster.refresh_soon([queue.topic])
             return
         self.accumulator.topics[queue.topic].is_known = False
@@ -217,6 +218,7 @@ class Sender:
 
     def _delivered(self, queue: PartitionQueue, batch: OutgoingBatch, base_offset: int, append_time_ms: int) -> None:
         queue.mark_delivered(batch)
+        self._cluster.worked(queue.topic, queue.partition)
         batch.complete(base_offset, append_time_ms)
         self._settle(batch)
 
@@ -229,7 +231,7 @@ class Sender:
             batch.fail(error)
             self._settle(batch)
         elif not isinstance(error, OutOfOrderSequence):
-            _log.debug("%s-%d: %s; trying again", batch.topic, batch.partition, error)
+            self._cluster.failed(batch.topic, batch.partition, error)
             self._cluster.refresh_soon([queue.topic])
             if not isinstance(error, BrokerUnavailable):
                 pause_ms = backoff_ms(batch.attempts, self._cluster.options, random.random())  # noqa: S311
@@ -240,7 +242,9 @@ class Sender:
             queue = self.accumulator.unsettled[batch]
             reason = f"; last error: {batch.last_error}" if batch.last_error is not None else ""
             link = self._cluster.leader(queue.topic, queue.partition)
-            if not reason and link is not None and link.connection is None and link.last_error is not None:
+            if not reason and link is None:
+                reason = f"; {self._cluster.no_leader(queue.topic, queue.partition)}"
+            elif not reason and link is not None and link.connection is None and link.last_error is not None:
                 reason = f"; {link.last_error}"
             timeout_ms = self._options.delivery_timeout_ms
             error = DeliveryTimeout(

@@ -82,8 +82,8 @@ async def _consume(
 
     topics = [topic] if partition is None else None
     partitions = None if partition is None else [(topic, partition)]
+    show_warnings()
     async with Consumer(broker, topics=topics, partitions=partitions, start=start, isolation=isolation) as consumer:
-        show_warnings()
         async for batch in consumer.batches(until=end):
             wanted = len(batch) if count is None else min(count, len(batch))
             write(format_batch(batch, wanted))

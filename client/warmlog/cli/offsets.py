@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warmlog.cli.exits import checked, ends_cleanly
-from warmlog.cli.options import DEFAULT_BROKER, AsJson, Broker, Topic, run_client
+from warmlog.cli.exits import CommandFailed, checked, ends_cleanly
+from warmlog.cli.options import DEFAULT_BROKER, AsJson, Broker, Topic, run_client, show_warnings
 from warmlog.cli.output import is_terminal, json_line, line, table
 from warmlog.cli.times import format_ms, parse_instant
 
 if TYPE_CHECKING:
-    from warmlog import OffsetAt
+    from warmlog import ApiError, OffsetAt
 
 
 def register(app: typer.Typer) -> None:
@@ -34,16 +34,20 @@ def offsets(
 
     earliest is the first record that is kept, latest the end of what is durable, a TIME the first record at or after
     it, or the end when there is none. Plain output is topic:partition:offset, one a line, as Kafka's tool prints it.
+    Partitions that are offline are left out, and the command fails then.
     """
     place = checked("--at", parse_instant, at)
 
-    async def run() -> "dict[int, OffsetAt]":
+    async def run() -> "dict[int, OffsetAt | ApiError]":
         from warmlog import Admin
 
         async with Admin(broker) as admin:
-            return await admin.list_offsets(topic, place, None if partition is None else [partition])
+            show_warnings()
+            return await admin.look_up_offsets(topic, place, None if partition is None else [partition])
 
-    found = [offset for _, offset in sorted(run_client(run).items())]
+    results = [result for _, result in sorted(run_client(run).items())]
+    errors = [result for result in results if isinstance(result, Exception)]
+    found = [result for result in results if not isinstance(result, Exception)]
     if as_json:
         json_line([_document(topic, offset) for offset in found])
     elif is_terminal():
@@ -52,6 +56,8 @@ def offsets(
     else:
         for offset in found:
             line(f"{topic}:{offset.partition}:{offset.offset}")
+    if errors:
+        raise CommandFailed("; ".join(map(str, errors)))
 
 
 def _document(topic: str, at: "OffsetAt") -> dict[str, object]:

@@ -7,7 +7,7 @@ import typer
 
 from warmlog.cli.delete_records import delete_records
 from warmlog.cli.exits import CommandFailed, checked, ends_cleanly
-from warmlog.cli.options import DEFAULT_BROKER, AsJson, Broker, Topic, parse_setting, run_client
+from warmlog.cli.options import DEFAULT_BROKER, AsJson, Broker, Topic, parse_setting, run_client, show_warnings
 from warmlog.cli.output import is_terminal, json_line, line, note, table
 
 if TYPE_CHECKING:
@@ -87,18 +87,26 @@ def describe(
     broker: Broker = DEFAULT_BROKER,
     as_json: AsJson = False,
 ) -> None:
-    """Show a topic's partitions and its settings."""
+    """Show a topic's partitions and its settings. It fails, after that, when a partition is offline."""
 
     async def run() -> "TopicDescription":
         from warmlog import Admin
 
         async with Admin(broker) as admin:
+            show_warnings()
             return await admin.describe_topic(topic)
 
     found = run_client(run)
     if as_json:
         json_line(_document(found))
-        return
+    else:
+        _print_description(found, show_all=show_all)
+    errors = [str(partition.error) for partition in found.partitions if partition.error is not None]
+    if errors:
+        raise CommandFailed("; ".join(errors))
+
+
+def _print_description(found: "TopicDescription", *, show_all: bool) -> None:
     partitions = _count(len(found.partitions), "partition")
     line(f"topic {found.name}, {partitions}, id {found.topic_id}")
     line()

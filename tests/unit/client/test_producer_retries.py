@@ -154,3 +154,15 @@ async def test_nothing_is_left_behind_when_a_producer_closes_without_its_broker(
             await asyncio.wait_for(client.close(), 5)
         assert [task for task in asyncio.all_tasks() if "warmlog" in task.get_name()] == []
         await broker.start()
+
+
+async def test_refusals_that_are_tried_again_are_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("warmlog.troubles.GRACE_S", 0.0)
+    async with FakeBroker(t=1) as broker, producer(broker) as client:
+        broker.faults.extend([Fault.STORAGE_ERROR] * 5)
+        await asyncio.wait_for(client.send(TOPIC, b"x"), 20)
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert f"{TOPIC}-0" in warning
+    assert warning.endswith("; trying again")
