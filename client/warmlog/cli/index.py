@@ -1,5 +1,6 @@
 """`warmlog index`: see what a search in an index touches."""
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -60,7 +61,10 @@ def trace(
     target: Annotated[
         int | None,
         typer.Option(
-            metavar="N", help="The offset, or with --index time the timestamp in ms; the last entry if not given."
+            metavar="N",
+            min=0,
+            max=2**63 - 1,
+            help="The offset, or with --index time the timestamp in ms; the last entry if not given.",
         ),
     ] = None,
     segment: Annotated[
@@ -89,6 +93,7 @@ def trace(
     if (directory is None) == (entries is None):
         raise typer.BadParameter("give either a partition's directory or --entries", param_hint="DIR")
     if png is not None:
+        _check_writable(png)
         check_pillow()
     with _subject(directory, target, segment, kind, entries, page_bytes) as (index, raw_target, target_name):
         traces = trace_both(index, raw_target)
@@ -101,6 +106,14 @@ def trace(
         if png is not None:
             draw_png(png, index, target_name, traces)
             note(f"drawn to {png}")
+
+
+def _check_writable(path: Path) -> None:
+    """BadParameter when a picture cannot be written there."""
+    if not path.parent.is_dir():
+        raise typer.BadParameter(f"{path.parent} is no directory", param_hint="--png")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise typer.BadParameter(f"{path} may not be written", param_hint="--png")
 
 
 @contextmanager
@@ -127,8 +140,6 @@ def _subject(
         yield Subject(shape, number, f"{word} {number}")
         return
     with _open_index(directory, target if kind is IndexKind.OFFSET else None, segment, index_class) as index:
-        if not index.entries:
-            raise CommandFailed(f"{index.path} has no entries: there is nothing to search in")
         shape = IndexShape(
             str(index.path),
             index.entries,
@@ -145,7 +156,10 @@ def _subject(
 def _open_index(
     directory: Path, offset: int | None, segment: int | None, index_class: "type[OffsetIndex | TimeIndex]"
 ) -> "OffsetIndex | TimeIndex":
-    """The index of the segment that is asked for, or that holds `offset`, or of the last one."""
+    """The index of the segment that is asked for, or that holds `offset`, or of the last one.
+
+    Where that has no entries, as when its segment was just rolled, it is the newest before it that has some.
+    """
     from warmlog_broker.log.open_files import OpenFiles
     from warmlog_broker.log.time_index import TimeIndex
 
@@ -153,13 +167,21 @@ def _open_index(
     paths = {int(path.stem): path for path in directory.iterdir() if _is_index(path, suffix)}
     if not paths:
         raise CommandFailed(f"{directory} has no {suffix} file; is it a partition's directory?")
-    base = segment
-    if base is None:
-        base = max((base for base in paths if offset is None or base <= offset), default=min(paths))
-    if base not in paths:
+    if segment is None:
+        bases = [base for base in sorted(paths, reverse=True) if offset is None or base <= offset] or [min(paths)]
+    elif segment in paths:
+        bases = [segment]
+    else:
         known = ", ".join(map(str, sorted(paths)[:10]))
-        raise CommandFailed(f"{directory} has no segment {base} with a {suffix} file; there are {known}")
-    return index_class(paths[base], base, open_files=OpenFiles(), is_writable=False)
+        raise CommandFailed(f"{directory} has no segment {segment} with a {suffix} file; there are {known}")
+    for base in bases:
+        index = index_class(paths[base], base, open_files=OpenFiles(), is_writable=False)
+        if index.entries:
+            if base != bases[0]:
+                note(f"{paths[bases[0]]} has no entries yet: this is the newest index that has some")
+            return index
+        index.close()
+    raise CommandFailed(f"{paths[bases[0]]} has no entries: there is nothing to search in")
 
 
 def _is_index(path: Path, suffix: str) -> bool:

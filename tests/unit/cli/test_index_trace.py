@@ -117,3 +117,34 @@ def test_misuse_ends_with_2_and_failure_with_1(tmp_path: Path) -> None:
     (tmp_path / f"{3:020d}.index").touch()
     done = trace(tmp_path)
     assert (done.exit_code, "has no entries" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("target", [-1, 2**63, 10**23])
+def test_a_target_that_no_log_can_have_is_misuse(target: int) -> None:
+    for arguments in ((SAMPLE,), (SAMPLE, "--index", "time"), ("--entries", 10)):
+        assert trace(*arguments, "--target", target).exit_code == 2
+        assert trace(*arguments, "--target", 2**63 - 1).exit_code == 0
+
+
+def test_a_picture_that_cannot_be_written_is_told_before_anything_is_printed(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "missing" / "x.png", tmp_path / "file" / "x.png", tmp_path):
+        done = trace("--entries", 10, "--png", path)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert "--png" in done.stderr
+
+
+@pytest.mark.parametrize("padding", [0, 8 * 1024])
+def test_of_a_segment_that_was_just_rolled_the_one_before_is_traced(tmp_path: Path, padding: int) -> None:
+    with OffsetIndex(tmp_path / f"{0:020d}.index", 0, open_files=OpenFiles(), max_index_bytes=80_000) as index:
+        for offset in range(1, 50):
+            index.append(offset, offset)
+    rolled = tmp_path / f"{50:020d}.index"
+    rolled.write_bytes(bytes(padding))
+    for arguments in ((), ("--target", 60)):
+        done = trace(tmp_path, *arguments)
+        assert done.exit_code == 0
+        assert f"{0:020d}.index: 49 entries" in done.stdout
+        assert done.stderr == f"warmlog: {rolled} has no entries yet: this is the newest index that has some\n"
+    done = trace(tmp_path, "--segment", 50)
+    assert (done.exit_code, "has no entries" in done.stderr) == (1, True)
