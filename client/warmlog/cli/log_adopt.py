@@ -56,9 +56,7 @@ def adopt(
     """
     from warmlog_broker import adoption as engine
 
-    for path in kafka_dir:
-        if data_dir.resolve().is_relative_to(path.resolve()):
-            raise typer.BadParameter(f"{data_dir} lies within Kafka's {path}", param_hint="--data-dir")
+    _refuse_within(kafka_dir, data_dir)
     options = engine.AdoptionOptions(frozenset(topic or ()), is_linked, must_recover, fills_missing)
     status = Status()
     try:
@@ -80,6 +78,13 @@ def adopt(
     finally:
         status.clear()
     _print(result, is_dry_run=is_dry_run)
+
+
+def _refuse_within(kafka_dirs: list[Path], data_dir: Path) -> None:
+    """A misuse: nothing may be written below what Kafka uses."""
+    for path in kafka_dirs:
+        if data_dir.resolve().is_relative_to(path.resolve()):
+            raise typer.BadParameter(f"{data_dir} lies within Kafka's {path}", param_hint="--data-dir")
 
 
 def _print(adoption: "Adoption", *, is_dry_run: bool) -> None:
