@@ -16,38 +16,43 @@ if TYPE_CHECKING:
 MB = 1_000_000
 
 
+KafkaDirs = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="KAFKA_DIR",
+        exists=True,
+        file_okay=False,
+        show_default=False,
+        help="A data directory of a Kafka that was stopped; all of them, if it had several.",
+    ),
+]
+DataDir = Annotated[
+    Path, typer.Option(metavar="DIR", file_okay=False, show_default=False, help="Our data directory, new or stopped.")
+]
+IsLinked = Annotated[
+    bool, typer.Option("--link", help="Hard-link closed .log files, which nothing writes to, instead of copying.")
+]
+Topics = Annotated[
+    list[str] | None, typer.Option(metavar="TOPIC", help="Only this topic. Repeatable.", show_default=False)
+]
+IsDryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything and change nothing.")]
+MustRecover = Annotated[
+    bool, typer.Option("--recover", help="Take over what was not stopped cleanly: the copies are recovered.")
+]
+FillsMissing = Annotated[
+    bool, typer.Option("--empty-partitions", help="Make partitions that are missing between others empty ones.")
+]
+
+
 @ends_cleanly
 def adopt(
-    kafka_dir: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="KAFKA_DIR",
-            exists=True,
-            file_okay=False,
-            show_default=False,
-            help="A data directory of a Kafka that was stopped; all of them, if it had several.",
-        ),
-    ],
-    data_dir: Annotated[
-        Path,
-        typer.Option(metavar="DIR", file_okay=False, show_default=False, help="Our data directory, new or stopped."),
-    ],
-    is_linked: Annotated[
-        bool,
-        typer.Option("--link", help="Hard-link closed .log files, which nothing writes to, instead of copying."),
-    ] = False,
-    topic: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TOPIC", help="Only this topic. Repeatable.", show_default=False),
-    ] = None,
-    is_dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything and change nothing.")] = False,
-    must_recover: Annotated[
-        bool,
-        typer.Option("--recover", help="Take over what was not stopped cleanly: the copies are recovered."),
-    ] = False,
-    fills_missing: Annotated[
-        bool, typer.Option("--empty-partitions", help="Make partitions that are missing between others empty ones.")
-    ] = False,
+    kafka_dir: KafkaDirs,
+    data_dir: DataDir,
+    is_linked: IsLinked = False,
+    topic: Topics = None,
+    is_dry_run: IsDryRun = False,
+    must_recover: MustRecover = False,
+    fills_missing: FillsMissing = False,
 ) -> None:
     """Take topics over: offsets, timestamps, keys, headers and transactions stay what they are.
 

@@ -18,49 +18,55 @@ LINES_A_WRITE = 1000
 DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
 
 
+Files = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        show_default=False,
+        help=".log, .index, .timeindex, .txnindex, .snapshot, .checkpoint, checkpoint files, partition.metadata.",
+    ),
+]
+MoreFiles = Annotated[
+    str | None, typer.Option("--files", metavar="A,B", help="Files as Kafka's tool takes them.", show_default=False)
+]
+ShowsData = Annotated[bool, typer.Option("--print-data-log", help="Print keys and payloads; one line a record.")]
+IsDeep = Annotated[bool, typer.Option("--deep-iteration", help="Print one line a record, too.")]
+IsCheckOnly = Annotated[
+    bool, typer.Option("--verify-index-only", help="Compare indexes with their log, without printing them.")
+]
+IsSanityOnly = Annotated[
+    bool, typer.Option("--index-sanity-check", help="Only check an index as a broker's start does.")
+]
+SkipsMetadata = Annotated[bool, typer.Option("--skip-record-metadata", help="Begin record lines with the key.")]
+MaxBytes = Annotated[int | None, typer.Option(min=0, metavar="N", help="Read only the first N bytes of a .log file.")]
+MaxMessageBytes = Annotated[
+    int,
+    typer.Option("--max-message-size", min=1, metavar="N", help="Largest batch that an index entry is checked by."),
+]
+KeyDecoder = Annotated[
+    DecoderName | None, typer.Option(help="How to show keys (string); implies --print-data-log.", show_default=False)
+]
+ValueDecoder = Annotated[
+    DecoderName | None,
+    typer.Option(help="How to show payloads (string); implies --print-data-log.", show_default=False),
+]
+
+
 @ends_cleanly
 def dump(
-    file: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="FILE",
-            exists=True,
-            dir_okay=False,
-            show_default=False,
-            help=".log, .index, .timeindex, .txnindex, .snapshot, .checkpoint, checkpoint files, partition.metadata.",
-        ),
-    ] = None,
-    more_files: Annotated[
-        str | None, typer.Option("--files", metavar="A,B", help="Files as Kafka's tool takes them.", show_default=False)
-    ] = None,
-    shows_data: Annotated[
-        bool, typer.Option("--print-data-log", help="Print keys and payloads; one line a record.")
-    ] = False,
-    is_deep: Annotated[bool, typer.Option("--deep-iteration", help="Print one line a record, too.")] = False,
-    is_check_only: Annotated[
-        bool, typer.Option("--verify-index-only", help="Compare indexes with their log, without printing them.")
-    ] = False,
-    is_sanity_only: Annotated[
-        bool, typer.Option("--index-sanity-check", help="Only check an index as a broker's start does.")
-    ] = False,
-    skips_metadata: Annotated[
-        bool, typer.Option("--skip-record-metadata", help="Begin record lines with the key.")
-    ] = False,
-    max_bytes: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="Read only the first N bytes of a .log file.")
-    ] = None,
-    max_message_bytes: Annotated[
-        int,
-        typer.Option("--max-message-size", min=1, metavar="N", help="Largest batch that an index entry is checked by."),
-    ] = DEFAULT_MAX_MESSAGE_BYTES,
-    key_decoder: Annotated[
-        DecoderName | None,
-        typer.Option(help="How to show keys (string); implies --print-data-log.", show_default=False),
-    ] = None,
-    value_decoder: Annotated[
-        DecoderName | None,
-        typer.Option(help="How to show payloads (string); implies --print-data-log.", show_default=False),
-    ] = None,
+    file: Files = None,
+    more_files: MoreFiles = None,
+    shows_data: ShowsData = False,
+    is_deep: IsDeep = False,
+    is_check_only: IsCheckOnly = False,
+    is_sanity_only: IsSanityOnly = False,
+    skips_metadata: SkipsMetadata = False,
+    max_bytes: MaxBytes = None,
+    max_message_bytes: MaxMessageBytes = DEFAULT_MAX_MESSAGE_BYTES,
+    key_decoder: KeyDecoder = None,
+    value_decoder: ValueDecoder = None,
 ) -> None:
     """Print log segments and the files beside them, in the words of Kafka's DumpLogSegments.
 

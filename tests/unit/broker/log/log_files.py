@@ -9,8 +9,11 @@ from unittest.mock import patch
 
 from warmlog_broker.log.file_records import FileRecords
 from warmlog_broker.log.open_files import OpenFiles
+from warmlog_broker.log.rolling import should_roll
 from warmlog_broker.log.segment import LogSegment, SegmentConfig
 from warmlog_protocol.batch import encode_batch, iter_batches, placement_prefix, read_header
+
+HOUR_MS = 3_600_000
 
 
 def batch_of(
@@ -120,3 +123,16 @@ def full_disk_for_indexes() -> Iterator[None]:
     """No block is left when an index entry is written: index files are sparse, so that comes after their creation."""
     with patch("warmlog_broker.log.abstract_index.os.pwrite", side_effect=OSError(ENOSPC, "No space left on device")):
         yield
+
+
+def rolls(segment: LogSegment, **changes: int) -> bool:
+    """should_roll for a harmless batch, except for `changes`."""
+    arguments = {
+        "incoming_bytes": 100,
+        "incoming_last_offset": segment.base_offset + 1000,
+        "incoming_max_timestamp_ms": -1,
+        "segment_bytes": 10_000,
+        "segment_ms": HOUR_MS,
+        "now_ms": segment.created_ms,
+    }
+    return should_roll(segment, **(arguments | changes))
