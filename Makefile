@@ -13,7 +13,7 @@ BIN := .venv/bin
 # Only what runs Spark asks for Java, and only when it runs.
 WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
 
-.PHONY: help dev demo test test-slow test-kafka chaos fuzz check fmt bench bench-start bench-storage bench-spark test-spark-matrix clean
+.PHONY: help dev demo test test-slow test-kafka chaos fuzz check fmt bench bench-flush bench-start bench-storage bench-spark test-spark-matrix clean
 .NOTPARALLEL:
 
 help:
@@ -26,6 +26,7 @@ help:
 	@echo 'make check      ruff, mypy --strict, import rules'
 	@echo 'make fmt        format the code'
 	@echo 'make bench      measure; writes build/bench.json (BENCH_ARGS=--quick for a first look)'
+	@echo 'make bench-flush  measure group commit with 1 to 1,000 partitions; writes build/bench-flush.json (BENCH_ARGS as above)'
 	@echo 'make bench-start  measure starts and stops with 10,000 segments; writes build/bench-start.json'
 	@echo 'make test-spark-matrix  the tests of Spark with PySpark 4.0 to 4.3, each in an environment of its own'
 	@echo 'make bench-spark  measure reading with Spark; writes build/bench-spark.json (BENCH_ARGS as above)'
@@ -69,6 +70,9 @@ fmt: dev
 
 bench: dev
 	@$(WITH_JAVA) PYTHONPATH=tests $(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+bench-flush: dev
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.flush $(BENCH_ARGS)
 
 bench-start: dev
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.start $(BENCH_ARGS)
