@@ -1,7 +1,10 @@
-"""Settings that all tests share."""
+"""Settings that all tests share, and figures that tests tell."""
 
 import os
+from collections.abc import Callable
+from functools import partial
 
+import pytest
 from hypothesis import settings
 
 # No deadline: the time that one example takes says nothing on a machine that does other things as well. Continuous
@@ -9,3 +12,27 @@ from hypothesis import settings
 settings.register_profile("development", deadline=None, max_examples=60)
 settings.register_profile("ci", deadline=None, max_examples=60, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "development")
+
+FIGURE = "figure"
+
+
+@pytest.fixture
+def tell(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Says a line of figures, which is printed when all tests are over, whether they passed or not."""
+    return partial(record_property, FIGURE)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Prints what tests have told."""
+    reports = [report for outcome in ("passed", "failed") for report in terminalreporter.stats.get(outcome, [])]
+    lines = [
+        f"{report.nodeid.rpartition('/')[2]}: {value}"
+        for report in reports
+        if isinstance(report, pytest.TestReport)
+        for name, value in report.user_properties
+        if name == FIGURE
+    ]
+    if lines:
+        terminalreporter.section("figures")
+        for line in sorted(lines):
+            terminalreporter.write_line(line)

@@ -88,6 +88,8 @@ class Disk:
         self.operations = 0
         self.cut_at: int | None = None
         self.is_off = False
+        self.off_at_s = 0.0
+        """When the power went, by time.monotonic, which all processes of a machine share."""
         self.refuse_sync: Callable[[], bool] = bool
         """Asked at each sync of a file: True lets it fail, and what was to be synced never reaches the disk."""
         self._scratch = scratch
@@ -209,7 +211,9 @@ class Disk:
 
     def cut(self) -> None:
         """From now on every operation fails, and nothing changes any more."""
-        self.is_off = True
+        if not self.is_off:
+            self.is_off = True
+            self.off_at_s = time.monotonic()
 
     def survivors(self, target: Path, luck: random.Random) -> None:
         """Writes what the power cut has left as plain files below `target`, which is made."""

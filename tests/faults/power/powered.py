@@ -60,9 +60,9 @@ class PoweredDisk:
         """Lets the power go with the change that comes so many after the last one."""
         self._ask(do="cut_after", operations=operations)
 
-    def cut(self) -> None:
-        """Lets the power go now, if it has not gone."""
-        self._ask(do="cut")
+    def cut(self) -> float:
+        """Lets the power go now, if it has not gone; when it went, by time.monotonic."""
+        return float(self._ask(do="cut")["off_at_s"])
 
     def restore(self, seed: int) -> None:
         """Puts the power on again: what is found then depends on `seed`. Nobody may have a file open."""

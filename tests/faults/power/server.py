@@ -195,8 +195,8 @@ class Commands:
             print(json.dumps(answer), flush=True)
 
     def operations(self) -> dict[str, object]:
-        """How many changes there were, and whether the power is off."""
-        return {"operations": self._disk.operations, "is_off": self._disk.is_off}
+        """How many changes there were, and whether the power is off, and since when."""
+        return {"operations": self._disk.operations, "is_off": self._disk.is_off, "off_at_s": self._disk.off_at_s}
 
     def cut_after(self, operations: int) -> dict[str, object]:
         """The power goes with the change that comes so many after the last one."""
