@@ -46,7 +46,8 @@ class BrokerFailed(Exception):
 class BrokerProcess:
     """`python -m warmlog_broker` on `data_dir`, or several; settings have underscores for dots: `flush_ms=5`.
 
-    A context manager: entering starts it and waits until it listens, leaving kills what still runs.
+    A context manager: entering starts it and waits until it listens, leaving kills what still runs. As tests kill it
+    often, it starts in safe mode only where a test sets `crash_loop_limit`.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class BrokerProcess:
     ) -> None:
         self.data_dir = data_dir
         self.data_dirs = [data_dir, *more]
+        settings.setdefault("crash_loop_limit", 0)
         self.settings = {name.replace("_", "."): _as_text(value) for name, value in settings.items()}
         self.environment = environment or {}
         self.host = "127.0.0.1"

@@ -203,6 +203,22 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
     _integer(
         "log.cleaner.backoff.ms", 15 * SECOND_MS, "ms", "How long compaction rests when no log needs it.", minimum=1
     ),
+    # crashes
+    _integer(
+        "crash.loop.limit",
+        5,
+        "starts",
+        "After so many starts within crash.loop.window.ms that have ended in a crash the broker starts in safe mode: "
+        "it can be read, and takes no records; 0: never.",
+        minimum=0,
+        maximum=20,
+    ),
+    _integer(
+        "crash.loop.window.ms",
+        HOUR_MS,
+        "ms",
+        "How long a crash counts, and how long safe mode lasts if nobody stops the broker.",
+    ),
     # stop
     _integer(
         "shutdown.drain.ms", 10 * SECOND_MS, "ms", "How long a stop waits for requests that are under way.", minimum=0
@@ -262,6 +278,8 @@ class BrokerConfig:
     log_cleaner_dedupe_buffer_size: int = _default("log.cleaner.dedupe.buffer.size")
     log_cleaner_io_max_bytes_per_second: int = _default("log.cleaner.io.max.bytes.per.second")
     log_cleaner_backoff_ms: int = _default("log.cleaner.backoff.ms")
+    crash_loop_limit: int = _default("crash.loop.limit")
+    crash_loop_window_ms: int = _default("crash.loop.window.ms")
     shutdown_drain_ms: int = _default("shutdown.drain.ms")
     topic_settings: Mapping[str, str] = field(default_factory=dict)
     """Topic settings that were given to the broker, as users write them."""

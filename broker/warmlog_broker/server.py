@@ -10,7 +10,7 @@ import logging
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -21,6 +21,7 @@ from warmlog_broker.closing import close_logs
 from warmlog_broker.compactor import Compactor
 from warmlog_broker.config import BrokerConfig, format_address
 from warmlog_broker.connections import Connections
+from warmlog_broker.crash_guard import CrashGuard
 from warmlog_broker.data_directories import DataDirectories, ServedDirectory
 from warmlog_broker.deletion import DoomedDirectories
 from warmlog_broker.fetch_waits import FetchWaits
@@ -44,7 +45,7 @@ from warmlog_broker.startup import LogOpener, Progress, Stored, load_partitions
 from warmlog_broker.tasks import Tasks
 from warmlog_broker.topics import OpenPartition, Topics
 from warmlog_broker.trusted_clock import start_clock
-from warmlog_protocol.errors import StorageError
+from warmlog_protocol.errors import StorageError, WarmlogError
 
 TICK_S = 0.2
 BACKLOG = 1024
@@ -85,7 +86,9 @@ class Broker:
         self._connections = Connections(config.max_connections, config.max_connections_per_ip)
         self._listeners: list[asyncio.Server] = []
         self._ticking: asyncio.Task[None] | None = None
+        self._leaving_safe_mode: asyncio.TimerHandle | None = None
         self._is_stopped = False
+        self._guard = CrashGuard(config)
         self._directories: DataDirectories
         self._metadata: Metadata
         self._moves: Moves
@@ -107,8 +110,11 @@ class Broker:
         """HOST:PORT at which it listens."""
         return format_address(self.config.address[0], self.port)
 
-    async def start(self) -> None:
-        """Returns when connections are accepted. Raises CannotListen, DataDirectoryError or StorageError."""
+    async def start(self, *, while_loading: AbstractContextManager[object] | None = None) -> None:
+        """Returns when connections are accepted. Raises CannotListen, DataDirectoryError or StorageError.
+
+        `while_loading` is entered while partitions are opened and checked, which may take minutes.
+        """
         shares = share_files(
             raise_file_limit(self.config.max_connections + self.config.max_open_files + RESERVED),
             connections=self.config.max_connections,
@@ -124,16 +130,25 @@ class Broker:
             locked, metadata_log = lock_and_read(self.config)
             undo.callback(locked.close)
             undo.callback(metadata_log.close)
-            opener = LogOpener(OpenFiles(self.config.max_open_files))
+            self._guard.begin(locked.first.path)
+            undo.push(self._start_failed)
+            opener = LogOpener(OpenFiles(self.config.max_open_files), self._guard.opening)
             progress = Progress(self._report_progress)
-            load = partial(load_partitions, locked, metadata_log, opener, self.config, progress)
-            stored = await self._asking_for_time(self._loop.run_in_executor(self._disk, load))
+            load = partial(load_partitions, locked, metadata_log, opener, self._start_config, progress)
+            with while_loading or nullcontext():
+                stored = await self._asking_for_time(self._loop.run_in_executor(self._disk, load))
             self._assemble(stored, opener)
             await self._listen(sockets)
             undo.pop_all()
+        self._guard.serving()
         self._moves.resume(stored.futures)
         self._housekeeping.start()
-        self._compactor.start()
+        if self._guard.loop is None:
+            self._compactor.start()
+        else:
+            self._leaving_safe_mode = self._loop.call_later(
+                self.config.crash_loop_window_ms / 1000, self._leave_safe_mode
+            )
         self._ticking = self._loop.create_task(self._tick(), name="tick")
 
     async def stop(self) -> bool:
@@ -145,6 +160,8 @@ class Broker:
         for listener in self._listeners:
             listener.close()
         await self._drain()
+        if self._leaving_safe_mode is not None:
+            self._leaving_safe_mode.cancel()
         if self._ticking is not None:
             self._ticking.cancel()
             await asyncio.wait([self._ticking])
@@ -155,9 +172,33 @@ class Broker:
         self._service_manager.tell(status("flushing"))
         await self._directories.flush_all()
         is_clean = await self._close_logs()
+        await self._loop.run_in_executor(self._disk, self._guard.stopped, self._directories.served[0].is_live)
         self._directories.close()
         self._shut_down_threads()
         return is_clean
+
+    @property
+    def safe_mode_reason(self) -> str:
+        """Why the broker takes no records; empty when it does."""
+        return str(self._guard.loop or "")
+
+    @property
+    def _start_config(self) -> BrokerConfig:
+        """In safe mode logs are opened one at a time, so that a crash can be told to be one's."""
+        return self.config if self._guard.loop is None else replace(self.config, num_recovery_threads=1)
+
+    def end_start(self) -> None:
+        """Before the process ends in the middle of `start`, because it was told to: that is no crash."""
+        self._guard.start_has_ended()
+
+    def _start_failed(self, kind: type[BaseException] | None, *_: object) -> None:
+        """What was refused in words, or interrupted, is no crash; anything else is one."""
+        if kind is not None and (issubclass(kind, WarmlogError) or not issubclass(kind, Exception)):
+            self._guard.start_has_ended()
+
+    def _leave_safe_mode(self) -> None:
+        self._guard.end_safe_mode()
+        self._compactor.start()
 
     def _shut_down_threads(self) -> None:
         self._disk.shutdown()
@@ -171,7 +212,8 @@ class Broker:
 
     def tell_ready(self) -> None:
         """Lets the service manager know that the broker serves."""
-        self._service_manager.tell(READY, status(f"listening on {self.address}"))
+        mode = ", in safe mode: no records are taken" if self._guard.loop is not None else ""
+        self._service_manager.tell(READY, status(f"listening on {self.address}{mode}"))
 
     def _bind(self) -> list[socket.socket]:
         """A second broker on the same directory and port is told about the directory: that says more."""
@@ -261,6 +303,7 @@ class Broker:
             preparers=self._preparers,
             outbox=self._outbox,
             tasks=self._tasks,
+            write_refusal=self._guard.write_refusal,
         )
 
     async def _listen(self, sockets: list[socket.socket]) -> None:

@@ -3,8 +3,11 @@
 import asyncio
 import gc
 import logging
+import os
 import signal
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import uvloop
 
@@ -13,7 +16,7 @@ from warmlog_broker.listening import CannotListen
 from warmlog_broker.log.config import LogConfig
 from warmlog_broker.log.directory import DataDirectoryError
 from warmlog_broker.notify import ServiceManager
-from warmlog_broker.server import Broker, broker_version, start_broker
+from warmlog_broker.server import Broker, broker_version
 from warmlog_protocol.errors import InvalidConfig, StorageError
 
 EXIT_STOPPED = 0
@@ -46,7 +49,8 @@ def serve(config: BrokerConfig) -> int:
 async def _run(config: BrokerConfig) -> bool:
     """Serves until it is told to stop; returns whether the stop was clean."""
     loop = asyncio.get_running_loop()
-    broker = await start_broker(config, ServiceManager())
+    broker = Broker(config, ServiceManager())
+    await broker.start(while_loading=_ended_by_signals(loop, broker.end_start))
     told_to_stop = asyncio.Event()
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, told_to_stop.set)
@@ -73,14 +77,38 @@ async def _run(config: BrokerConfig) -> bool:
     return is_clean
 
 
+@contextmanager
+def _ended_by_signals(loop: asyncio.AbstractEventLoop, before_end: Callable[[], None]) -> Iterator[None]:
+    """Within, a signal to stop ends the process at once, after `before_end`; a second one does not wait for that."""
+
+    def end(number: int) -> None:
+        default_handling()
+        _log.info("warmlog: told to stop while partitions are checked: the next start goes on with it")
+        before_end()
+        os.kill(os.getpid(), number)
+
+    def default_handling() -> None:
+        for number in STOP_SIGNALS:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, end, number)
+    try:
+        yield
+    finally:
+        default_handling()
+
+
 def describe(broker: Broker) -> str:
-    """Version, address, directory, durability, and every bound, in one line."""
+    """Version, address, directory, durability, safe mode, and every bound, in one line."""
     config = broker.config
     settings = config.to_settings()
     bounds = ", ".join(f"{setting.name}={settings[setting.name]}" for setting in BROKER_SETTINGS if setting.unit)
     return (
         f"version {broker_version()}, address {broker.address}, {_name_directories(config)}, "
-        f"{broker.topics.partition_count} partitions, {describe_durability(config.topic_defaults)}; bounds: {bounds}"
+        f"{broker.topics.partition_count} partitions, {describe_durability(config.topic_defaults)}"
+        f"{', SAFE MODE: no records are taken' if broker.safe_mode_reason else ''}; bounds: {bounds}"
     )
 
 

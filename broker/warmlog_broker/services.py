@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -80,6 +80,8 @@ class Services:
     outbox: Outbox
     tasks: Tasks
     version: str
+    write_refusal: Callable[[], ApiError | None]
+    """Why no records are taken and no topics made; None when they are."""
     times_found: TimesFound = field(default_factory=TimesFound)
     """For FindSplits."""
 

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -58,8 +58,12 @@ class Stored:
 class LogOpener:
     """Opens and creates logs."""
 
-    def __init__(self, open_files: OpenFiles) -> None:
+    def __init__(
+        self, open_files: OpenFiles, opening: Callable[[str], AbstractContextManager[object]] = nullcontext
+    ) -> None:
+        """`opening` is entered, with the partition's name, while a log is opened that may have to be checked."""
         self._open_files = open_files
+        self._opening = opening
 
     def create(self, directory: DataDirectory, entry: TopicCreated, index: int, config: LogConfig) -> Log:
         """The log of a new topic's partition, empty, and ready to be appended to."""
@@ -81,6 +85,12 @@ class LogOpener:
         StorageError when it cannot be opened.
         """
         key = TopicPartition(entry.name, index)
+        if directory.was_clean:
+            return self._load(directory, key, entry, config)
+        with self._opening(key.directory_name):
+            return self._load(directory, key, entry, config)
+
+    def _load(self, directory: DataDirectory, key: TopicPartition, entry: TopicCreated, config: LogConfig) -> Log:
         log = Log.open(
             directory.partition_path(key),
             key=key,

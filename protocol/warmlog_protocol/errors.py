@@ -5,7 +5,9 @@
     WarmlogError
     ├── ApiError                        a request failed with a wire code; `retriable` says whether to send it again
     │   ├── StorageError
-    │   │   └── DiskFull
+    │   │   ├── DiskFull
+    │   │   ├── OutOfResources
+    │   │   └── SafeMode
     │   ├── CorruptBatch … (one class for each ErrorCode below)
     ├── ProtocolError
     │   ├── LocalProtocolError          we used the protocol wrongly: a bug of ours
@@ -56,6 +58,8 @@ class ErrorCode(IntEnum):
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
     DISK_FULL = 1000
+    OUT_OF_RESOURCES = 1001
+    SAFE_MODE = 1002
 
 
 class WarmlogError(Exception):
@@ -237,6 +241,18 @@ class DiskFull(StorageError):
     code = ErrorCode.DISK_FULL
 
 
+class OutOfResources(StorageError):
+    """The broker has run out of memory or descriptors. Nothing was changed, and the partition is served as before."""
+
+    code = ErrorCode.OUT_OF_RESOURCES
+
+
+class SafeMode(StorageError):
+    """The broker has crashed again and again, and takes no records until somebody has looked. It can be read."""
+
+    code = ErrorCode.SAFE_MODE
+
+
 class LogDirNotFound(ApiError):
     """The broker has no data directory of this path."""
 
@@ -282,7 +298,7 @@ class InconsistentTopicId(ApiError):
     code = ErrorCode.INCONSISTENT_TOPIC_ID
 
 
-_CLASSES: tuple[type[ApiError], ...] = (*ApiError.__subclasses__(), DiskFull)
+_CLASSES: tuple[type[ApiError], ...] = (*ApiError.__subclasses__(), *StorageError.__subclasses__())
 _BY_CODE = {int(cls.code): cls for cls in _CLASSES}
 
 

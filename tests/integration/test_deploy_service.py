@@ -67,6 +67,12 @@ def test_the_service_is_given_more_than_twice_the_time_that_a_stop_may_take() ->
     assert stop_s * 1000 >= 2 * BrokerConfig().shutdown_drain_ms
 
 
+def test_the_service_is_started_again_often_enough_to_reach_safe_mode() -> None:
+    settings, bounds = unit_settings(), BrokerConfig()
+    assert int(settings["StartLimitBurst"][0]) > bounds.crash_loop_limit + 1
+    assert int(settings["StartLimitIntervalSec"][0]) * 1000 < bounds.crash_loop_window_ms
+
+
 def test_the_service_may_open_as_many_files_as_the_broker_bounds_itself_to() -> None:
     bounds = BrokerConfig()
     limit = int(unit_settings()["LimitNOFILE"][0])

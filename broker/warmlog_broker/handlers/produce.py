@@ -151,7 +151,11 @@ def _append_all(
     """Appends the batches here and now, and sees to the answer."""
     results = pending.results
     now_ms = services.now_ms()
+    refusal = services.write_refusal()
     for wanted, batch in zip(message.partitions, batches, strict=True):
+        if refusal is not None:
+            results.append(_failed(wanted, refusal))
+            continue
         try:
             results.append(_append(services, wanted, batch, message.acks, now_ms, pending))
         except ApiError as error:

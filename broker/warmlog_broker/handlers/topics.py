@@ -19,6 +19,9 @@ async def create_topics(services: Services, asker: Asker, request: Request) -> C
     """Each topic by itself: one that is refused does not keep the others from being created."""
     message = request.message
     assert isinstance(message, CreateTopicsRequest)
+    refusal = services.write_refusal()
+    if refusal is not None:
+        raise refusal
     results = await services.topics.create(message.topics, validate_only=message.validate_only)
     created = []
     for new, result in zip(message.topics, results, strict=True):
