@@ -47,7 +47,7 @@ def run_plans(
     """
     if len(plans) == 1:
         return [_run(plans[0])]
-    way = choose_way(sum([len(plan.files) + len(plan.snapshots) for plan in plans]), syncfs_files)
+    way = choose_way(sum([plan.file_count for plan in plans]), syncfs_files)
     if way is FlushWay.FILE_SYSTEM:
         return _run_by_file_system(plans, data_dir)
     if way is FlushWay.ONE_BY_ONE:

@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from warmlog_broker.disk_flush import run_plans
+from warmlog_broker.flush_due import DueFlushes
 from warmlog_broker.flush_thread import FlushThread
 from warmlog_broker.log.flush import FlushPlan
 from warmlog_broker.outbox import Outbox
@@ -49,7 +50,7 @@ class Flusher:
             run_plans, data_dir=data_dir, syncfs_files=syncfs_files, threads=self._helpers, thread_count=threads
         )
         self._urgent: dict[Partition, None] = {}
-        self._due_s: dict[Partition, float] = {}
+        self._due = DueFlushes()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = 0.0
         """When the timer rings; uvloop's handle does not know it when that is now."""
@@ -65,14 +66,12 @@ class Flusher:
                 self._is_scheduled = True
                 self._idle.clear()
                 self._loop.call_soon(self._start)
-        elif partition not in self._due_s:
-            due_s = self._loop.time() + partition.config.flush_ms / 1000
-            self._due_s[partition] = due_s
-            self._set_timer(due_s)
+        elif partition not in self._due:
+            self._set_timer(self._due.add(partition, partition.config.flush_ms, self._loop.time()))
 
     async def flush_all(self) -> None:
         """Returns when everything appended until now was flushed, or its partition is offline."""
-        self._urgent.update(dict.fromkeys(self._due_s))
+        self._urgent.update(dict.fromkeys(self._due.take_all()))
         if self._urgent and not self._is_scheduled and not self._is_flushing:
             self._start()
         await self._idle.wait()
@@ -111,14 +110,13 @@ class Flusher:
     def _take_due(self) -> dict[Partition, None]:
         """The partitions to flush now: those that somebody waits for, and those whose time has come."""
         partitions, self._urgent = self._urgent, {}
-        if self._due_s:
-            now_s = self._loop.time()
-            for partition, due_s in list(self._due_s.items()):
-                if due_s <= now_s or partition in partitions:
-                    partitions[partition] = None
-                    del self._due_s[partition]
-            if self._due_s:
-                self._set_timer(min(self._due_s.values()))
+        if self._due:
+            for partition in partitions:
+                self._due.discard(partition)
+            partitions.update(dict.fromkeys(self._due.take(self._loop.time())))
+            next_s = self._due.next_s
+            if next_s is not None:
+                self._set_timer(next_s)
         return partitions
 
     def _set_timer(self, due_s: float) -> None:

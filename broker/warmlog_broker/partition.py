@@ -169,16 +169,23 @@ class Partition:
 
     def prepare_flush(self) -> FlushPlan | None:
         """What to sync; None when everything is durable, or nothing can be done for it any more, or not now."""
-        return None if self.is_offline or self.is_deleted or self.is_settling else self.log.prepare_flush()
+        log = self._log
+        if log is None or log.failure or self.is_deleted or self.is_settling:
+            return None
+        return log.prepare_flush()
 
     def owns(self, plan: FlushPlan) -> bool:
         """Whether `plan` is for the log as it is: not if the partition has moved or was deleted since."""
-        return not self.is_deleted and self._log is not None and plan.directory == self._log.directory
+        if self.is_deleted or self._log is None:
+            return False
+        directory = self._log.directory
+        return plan.directory is directory or plan.directory == directory
 
     def flushed(self, plan: FlushPlan) -> None:
         """Takes note that `plan` has run. Nobody is told before `wake`."""
-        if not self.is_offline and self.owns(plan):
-            self.log.update_high_watermark(self.log.mark_flushed(plan))
+        log = self._log
+        if log is not None and not log.failure and self.owns(plan):
+            log.update_high_watermark(log.mark_flushed(plan))
 
     # --- waking -----------------------------------------------------------------------------------------------------
 

@@ -74,10 +74,10 @@ class Bounds:
         It never goes back: a lower offset changes nothing.
         """
         if offset > self.high_watermark.offset:
-            if offset >= self._local.log_end_offset:
-                self.high_watermark = self._local.end
-            elif offset == self.flushed.offset:
+            if offset == self.flushed.offset:
                 self.high_watermark = self.flushed
+            elif offset >= self._local.log_end_offset:
+                self.high_watermark = self._local.end
             else:
                 self.high_watermark = LogOffsetMetadata(offset)
         return self.high_watermark.offset

@@ -17,7 +17,6 @@ from pathlib import Path
 from warmlog_broker.log.checkpoints import pack_epochs, replace_file_if_directory_exists, sync_directory
 from warmlog_broker.log.leader_epochs import EpochStart
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
-from warmlog_broker.log.open_files import OpenFile
 from warmlog_broker.log.segment import LogSegment, Unflushed
 from warmlog_broker.log.shortage import is_shortage
 
@@ -50,9 +49,12 @@ class FlushPlan:
         return self.end.offset
 
     @property
-    def files(self) -> list[OpenFile]:
-        """What `sync_files` syncs, snapshots aside. Held open by the plan."""
-        return [file for _, unflushed in self.segments for file in unflushed.files]
+    def file_count(self) -> int:
+        """How many files `sync_files` syncs."""
+        count = len(self.snapshots)
+        for _, unflushed in self.segments:
+            count += len(unflushed.files)
+        return count
 
     def run(self) -> None:
         """Makes everything durable; OSError when the disk refuses. Takes from 0.2 ms to what the disk needs."""
@@ -123,21 +125,24 @@ class Unsynced:
         active: LogSegment,
         epochs: tuple[EpochStart, ...] | None,
         end: LogOffsetMetadata,
+        truncations: int = 0,
     ) -> FlushPlan | None:
         """The plan that syncs all of it and the active segment; None when there is nothing to sync."""
-        segments = []
+        segments: tuple[tuple[LogSegment, Unflushed], ...] = ()
         for segment in (*self._segments, active) if self._segments else (active,):
             unflushed = segment.unflushed()
             if unflushed is not None:
-                segments.append((segment, unflushed))
+                segments += ((segment, unflushed),)
                 if unflushed.is_directory_dirty:
                     self._directories.add(directory)
-        if not (segments or self._directories or self._snapshots or epochs is not None):
-            return None
+        if not (self._directories or self._snapshots):  # as in most flushes
+            if not segments and epochs is None:
+                return None
+            return FlushPlan(directory, end, segments, (), (), epochs, truncations)
         snapshots, directories = tuple(self._snapshots), tuple(self._directories)
         self._snapshots.clear()
         self._directories.clear()
-        return FlushPlan(directory, end, tuple(segments), snapshots, directories, epochs)
+        return FlushPlan(directory, end, segments, snapshots, directories, epochs, truncations)
 
     def mark_synced(self, plan: FlushPlan) -> None:
         """Takes note that `plan` has run without an error."""

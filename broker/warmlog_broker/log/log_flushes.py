@@ -36,11 +36,10 @@ class LogFlushes:
     def prepare(self) -> FlushPlan | None:
         """See `Log.prepare_flush`."""
         local = self._local
-        local.check_online()
-        plan = local.unsynced.plan(local.directory, local.active, self._epochs.take_changes(), local.end)
-        if plan is not None:
-            plan.truncations = local.truncations
-        return plan
+        if local.failure:
+            raise local.offline()
+        epochs = self._epochs.take_changes()
+        return local.unsynced.plan(local.directory, local.active, epochs, local.end, local.truncations)
 
     def mark(self, plan: FlushPlan) -> int:
         """See `Log.mark_flushed`."""

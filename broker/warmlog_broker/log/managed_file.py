@@ -38,7 +38,8 @@ class ManagedFile(HasPath, ABC):
 
     def mark_synced(self, writes: int) -> None:
         """Notes that a sync, which began when `writes` was read, has succeeded."""
-        self._synced_writes = max(self._synced_writes, writes)
+        if writes > self._synced_writes:
+            self._synced_writes = writes
 
     @property
     def has_unsynced_writes(self) -> bool:

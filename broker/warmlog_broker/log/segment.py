@@ -84,7 +84,7 @@ class Unflushed(NamedTuple):
     is_directory_dirty: bool
     """The .log was created since: fsync the directory too."""
     log_writes: int
-    index_writes: tuple[int, ...]
+    index_writes: tuple[tuple[OffsetIndex | TimeIndex | TransactionIndex, int], ...]
     """For mark_flushed: how far the files had been written."""
 
 
@@ -419,27 +419,25 @@ class LogSegment:
 
     def unflushed(self) -> Unflushed | None:
         """What to sync for everything written until now to be durable; None when it is."""
-        log_is_dirty = self.records.has_unflushed_writes()
-        indexes = [] if self.indexes.has_room else self._loaded_indexes()
-        dirty_indexes = [index for index in indexes if index.has_unsynced_writes]
-        if not (log_is_dirty or dirty_indexes or self._is_directory_dirty):
-            return None
-        files = [self.records.open_file()] if log_is_dirty or self._is_directory_dirty else []
-        files.extend(index.open_file() for index in dirty_indexes)
-        return Unflushed(
-            tuple(files), self._is_directory_dirty, self.records.writes, tuple(index.writes for index in indexes)
+        records, is_directory_dirty = self.records, self._is_directory_dirty
+        files: tuple[OpenFile, ...] = (
+            (records.open_file(),) if is_directory_dirty or records.has_unflushed_writes() else ()
         )
+        if self.indexes.has_room:  # it is the active one, as in most flushes
+            return _new_tuple(Unflushed, (files, is_directory_dirty, records.writes, ())) if files else None
+        dirty = [index for index in (self.transactions, *self.indexes.loaded()) if index.has_unsynced_writes]
+        if not (files or dirty):
+            return None
+        files += tuple(index.open_file() for index in dirty)
+        return Unflushed(files, is_directory_dirty, records.writes, tuple((index, index.writes) for index in dirty))
 
     def mark_flushed(self, unflushed: Unflushed) -> None:
         """Notes that all of `unflushed`, the directory included, has been synced without an error."""
         self.records.mark_synced(unflushed.log_writes)
-        for index, writes in zip(self._loaded_indexes(), unflushed.index_writes, strict=False):
+        for index, writes in unflushed.index_writes:
             index.mark_synced(writes)
         if unflushed.is_directory_dirty:
             self._is_directory_dirty = False
-
-    def _loaded_indexes(self) -> list[OffsetIndex | TimeIndex | TransactionIndex]:
-        return [self.transactions, *self.indexes.loaded()]
 
     def flush(self) -> None:
         """Makes everything durable, here and now; OSError when the disk refuses."""

@@ -52,7 +52,7 @@ class Watch:
             began_s = time.perf_counter()
             outcomes = run_plans(plans, **options)
             sync_s = time.perf_counter() - began_s
-            self._synced = (began_s, sync_s, len(plans), sum(len(plan.files) + len(plan.snapshots) for plan in plans))
+            self._synced = (began_s, sync_s, len(plans), sum(plan.file_count for plan in plans))
             return outcomes
 
         flusher.run_plans = watched_run  # type: ignore[attr-defined]

@@ -131,7 +131,7 @@ def test_a_log_that_is_deleted_while_its_flush_runs_does_no_harm(room: LogRoom) 
 def test_the_parts_of_a_plan_can_be_run_around_one_sync_of_the_file_system(room: LogRoom) -> None:
     room.append()
     plan = plan_of(room)
-    assert [file.path for file in plan.files] == [str(room.segment_path(0))]
+    assert [file.path for _, unflushed in plan.segments for file in unflushed.files] == [str(room.segment_path(0))]
     plan.write_side_files()
     assert room.log.mark_flushed(plan) == 1
 
