@@ -1,25 +1,17 @@
 """After an unclean stop, what was in the page cache only is on the disk before anybody is served."""
 
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from broker_process import BrokerProcess
+from faults.flush_order import can_trace
 from warmlog_protocol.messages import ACKS_LEADER, LATEST_TIMESTAMP
 from wire_client import WireClient, batch_of
 
 CALLS = "fsync,fdatasync,syncfs,fadvise64,pread64,preadv,preadv2,listen"
 LATER_MS = 10_000_000
-
-
-def can_trace() -> bool:
-    strace = shutil.which("strace")
-    return (
-        strace is not None and subprocess.run([strace, "-o", "/dev/null", "true"], capture_output=True).returncode == 0
-    )
 
 
 class TracedBroker(BrokerProcess):
