@@ -78,9 +78,13 @@ def _run_in_threads(plans: Sequence[FlushPlan], threads: Executor, thread_count:
 
 
 def _run_by_file_system(plans: Sequence[FlushPlan], data_dir: Path) -> list[Outcome]:
-    outcomes = [_attempt(plan.write_side_files) for plan in plans]
+    outcomes = [_attempt(plan.stage_side_files) for plan in plans]
     try:
         sync_file_system(data_dir)
+        if any(plan.epochs is not None for plan in plans):
+            placed = [_attempt(plan.place_side_files) for plan in plans]
+            outcomes = [outcome or error for outcome, error in zip(outcomes, placed, strict=True)]
+            sync_file_system(data_dir)
     except OSError as error:
         outcomes = [outcome or _run(plan) for plan, outcome in zip(plans, outcomes, strict=True)]
         if not any(outcomes):

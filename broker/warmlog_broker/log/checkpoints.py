@@ -67,25 +67,29 @@ def write_file(path: Path, content: bytes, *, sync: bool) -> None:
 
 def replace_file(path: Path, content: bytes) -> None:
     """Makes `content` what `path` holds, durably; after a crash the file holds the old content or the new one."""
+    stage_file(path, content, sync=True)
+    place_file(path)
+    sync_directory(path.parent)
+
+
+def stage_file(path: Path, content: bytes, *, sync: bool) -> None:
+    """Writes `content` beside the file at `path`, for `place_file`. Without `sync` the caller sees to it in between."""
     temporary = path.with_name(path.name + ".tmp")
     try:
-        write_file(temporary, content, sync=True)
+        write_file(temporary, content, sync=sync)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def place_file(path: Path) -> None:
+    """Makes what was staged, and synced, the content of `path`; durable once the directory is synced."""
+    temporary = path.with_name(path.name + ".tmp")
+    try:
         temporary.replace(path)
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
-    sync_directory(path.parent)
-
-
-def replace_file_if_directory_exists(path: Path, content: bytes) -> bool:
-    """As `replace_file`, but False and no error when the directory was renamed or removed meanwhile."""
-    try:
-        replace_file(path, content)
-    except FileNotFoundError:
-        if path.parent.exists():
-            raise
-        return False
-    return True
 
 
 def write_offsets(path: Path, offsets: Mapping[TopicPartition, int]) -> None:

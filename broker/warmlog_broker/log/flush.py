@@ -4,17 +4,18 @@
 on; `Log.mark_flushed` takes note. A plan that raised must never be run again: after a failed sync the kernel has
 marked the pages clean, so a second one would report success for data that is lost. The log is failed instead.
 
-Where many logs are flushed together, one `syncfs` may stand for `sync_files` and `sync_directories` of all plans,
-after `write_side_files` of each.
+Where many logs are flushed together, one `syncfs` may stand for `sync_files` and `sync_directories` of all plans, after
+`stage_side_files` of each; where there are side files, it is followed by `place_side_files` of each and another one.
 """
 
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from warmlog_broker.log.checkpoints import pack_epochs, replace_file_if_directory_exists, sync_directory
+from warmlog_broker.log.checkpoints import pack_epochs, place_file, replace_file, stage_file, sync_directory
 from warmlog_broker.log.leader_epochs import EpochStart
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
 from warmlog_broker.log.segment import LogSegment, Unflushed
@@ -75,10 +76,25 @@ class FlushPlan:
 
         That a disk is too full for it does not fail the flush: the batches carry their epochs too.
         """
+        self._write_epochs(replace_file)
+
+    def stage_side_files(self) -> None:
+        """Writes what `write_side_files` does beside the file: durable after a sync, `place_side_files`, and a sync."""
+        self._write_epochs(partial(stage_file, sync=False))
+
+    def place_side_files(self) -> None:
+        """Puts in place what was staged, and synced since."""
+        if self.are_epochs_written:
+            self._write_epochs(lambda path, _: place_file(path))
+
+    def _write_epochs(self, write: Callable[[Path, bytes], None]) -> None:
         if self.epochs is None:
             return
         try:
-            replace_file_if_directory_exists(self.directory / EPOCHS_NAME, pack_epochs(self.epochs))
+            write(self.directory / EPOCHS_NAME, pack_epochs(self.epochs))
+        except FileNotFoundError:
+            if self.directory.exists():
+                raise  # otherwise the log was deleted, or has moved away
         except OSError as error:
             if not is_shortage(error):
                 raise

@@ -10,7 +10,9 @@ import pytest
 
 from warmlog_broker import disk_flush
 from warmlog_broker.disk_flush import FlushWay, Outcome, choose_way, run_plans, sync_file_system
-from warmlog_broker.log.flush import FlushPlan
+from warmlog_broker.log.checkpoints import read_epochs
+from warmlog_broker.log.flush import EPOCHS_NAME, FlushPlan
+from warmlog_broker.log.leader_epochs import EpochStart
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
 
 
@@ -109,3 +111,52 @@ def test_when_syncfs_fails_and_a_file_says_so_that_plan_has_failed(
 def test_syncing_a_file_system_that_is_not_there_says_why(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         sync_file_system(tmp_path / "nowhere")
+
+
+def with_epochs(plans: list[FlushPlan]) -> list[Path]:
+    """Gives each plan a directory of its own, and leader epochs to write there; returns their files."""
+    for number, plan in enumerate(plans):
+        plan.directory = plan.directory / f"t-{number}"
+        plan.directory.mkdir()
+        plan.epochs = (EpochStart(number, 0),)
+    return [plan.directory / EPOCHS_NAME for plan in plans]
+
+
+def test_leader_epochs_of_many_logs_get_their_names_between_two_syncs(
+    tmp_path: Path, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans = plans_of(tmp_path, 9)
+    paths = with_epochs(plans)
+    seen: list[tuple[int, int]] = []
+
+    def note(path: Path) -> None:
+        seen.append((len(list(path.glob("*/*.tmp"))), sum(each.exists() for each in paths)))
+
+    monkeypatch.setattr(disk_flush, "sync_file_system", note)
+    assert run(plans, tmp_path, threads, 4) == [None] * 9
+    assert seen == [(9, 0), (0, 9)]
+    assert [read_epochs(path) for path in paths] == [[(number, 0)] for number in range(9)]
+
+
+def test_when_the_second_syncfs_fails_each_file_is_synced(
+    tmp_path: Path, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans = plans_of(tmp_path, 9)
+    with_epochs(plans)
+    calls = 0
+
+    def fail_later(path: Path) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise OSError(errno.EIO, "the file system is broken")
+
+    monkeypatch.setattr(disk_flush, "sync_file_system", fail_later)
+    assert all(outcome is not None for outcome in run(plans, tmp_path, threads, 4))
+
+
+def test_a_log_that_is_gone_does_not_need_its_leader_epochs(tmp_path: Path, threads: ThreadPoolExecutor) -> None:
+    plans = plans_of(tmp_path, 9)
+    with_epochs(plans)
+    plans[3].directory.rmdir()
+    assert run(plans, tmp_path, threads, 4) == [None] * 9

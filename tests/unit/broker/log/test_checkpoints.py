@@ -12,7 +12,6 @@ from warmlog_broker.log.checkpoints import (
     read_offsets,
     read_partition_metadata,
     replace_file,
-    replace_file_if_directory_exists,
     write_offsets,
 )
 from warmlog_broker.log.topic_partition import TopicPartition
@@ -106,13 +105,3 @@ def test_damaged_partition_metadata_is_refused(tmp_path: Path, content: bytes) -
     path.write_bytes(content)
     with pytest.raises(StorageError, match=r"partition.metadata"):
         read_partition_metadata(path)
-
-
-def test_writing_into_a_directory_that_was_renamed_is_no_error(tmp_path: Path) -> None:
-    directory = tmp_path / "flights-0"
-    directory.mkdir()
-    assert replace_file_if_directory_exists(directory / "c", b"x")
-    directory.rename(tmp_path / "gone")
-    assert not replace_file_if_directory_exists(directory / "c", b"y")
-    assert not directory.exists()
-    assert (tmp_path / "gone" / "c").read_bytes() == b"x"

@@ -51,7 +51,7 @@ def test_leader_epochs_that_could_not_be_written_are_written_by_the_next_flush(
     room.leader_epoch = 3
     room.append()
     with monkeypatch.context() as full:
-        full.setattr("warmlog_broker.log.flush.replace_file_if_directory_exists", refuse)
+        full.setattr("warmlog_broker.log.flush.replace_file", refuse)
         assert room.flush() == 21
     assert read_epochs(room.path("leader-epoch-checkpoint")) == [(0, 0)]
     assert room.flush() == 21
