@@ -15,7 +15,10 @@ from typing import Any, Self
 
 from warmlog_broker.log.config import MAX_INT32, TOPIC_SETTINGS, UNLIMITED, LogConfig, Setting, SettingValue
 from warmlog_broker.log.index_search import WARM_BYTES
+from warmlog_protocol.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
+from warmlog_protocol.connection import DEFAULT_MAX_ITEMS
 from warmlog_protocol.errors import InvalidConfig
+from warmlog_protocol.frames import MAX_HEADER_BYTES
 
 ENVIRONMENT_PREFIX = "WARMLOG_"
 NOT_SETTINGS = frozenset({"WARMLOG_BROKER", "WARMLOG_DEBUG"})
@@ -57,16 +60,61 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         "A connection whose request has not come whole this long after it began is closed: it holds memory.",
     ),
     _integer("connections.max.idle.ms", 10 * MINUTE_MS, "ms", "A connection without requests for this long is closed."),
+    _integer(
+        "send.stall.timeout.ms",
+        2 * MINUTE_MS,
+        "ms",
+        "A connection that takes nothing of what it was answered for this long is closed.",
+    ),
     _integer("max.in.flight.requests", 64, "requests", "Unanswered requests of a connection; beyond, it is not read."),
     # memory
     _integer("socket.request.max.bytes", 100 * MIB, "bytes", "The largest frame that is taken.", minimum=64 * KIB),
     _integer(
+        "request.header.max.bytes",
+        MIB,
+        "bytes",
+        "The largest request without its batches.",
+        minimum=64 * KIB,
+        maximum=MAX_HEADER_BYTES,
+    ),
+    _integer("request.max.items", DEFAULT_MAX_ITEMS, "items", "How many topics or partitions one request may name."),
+    _integer(
         "queued.max.request.bytes",
         256 * MIB,
         "bytes",
-        "Memory for requests that are being received, over all connections; who finds none left waits.",
+        "Memory for requests that are being received or looked at, over all connections; who finds none left waits. "
+        "socket.request.max.bytes of it are for whoever has waited longest.",
         minimum=64 * KIB,
         maximum=2**40,
+    ),
+    _integer(
+        "queued.max.response.bytes",
+        256 * MIB,
+        "bytes",
+        "Memory for answers that wait for their readers, over all connections; beyond, who has not been sent "
+        "everything is answered nothing more.",
+        minimum=MIB,
+        maximum=2**40,
+    ),
+    _integer(
+        "stall.timeout.ms",
+        SECOND_MS,
+        "ms",
+        "While others wait for memory, a connection that holds some is closed when it stalls for this long.",
+    ),
+    _integer(
+        "stall.min.bytes.per.second",
+        64 * KIB,
+        "bytes/s",
+        "What moves slower than this, on average over stall.timeout.ms, stalls.",
+    ),
+    _integer(
+        "batch.max.decompressed.bytes",
+        DEFAULT_MAX_DECOMPRESSED_BYTES,
+        "bytes",
+        "The most that one batch may grow to where its records are looked at (compacted topics, compression.type).",
+        minimum=MIB,
+        maximum=DEFAULT_MAX_DECOMPRESSED_BYTES,
     ),
     _integer(
         "receive.buffer.bytes",
@@ -87,6 +135,7 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
     _integer("fetch.max.bytes", 55 * MIB, "bytes", "The most that one Fetch is answered with.", minimum=KIB),
     _integer("fetch.max.wait.ms", 5 * MINUTE_MS, "ms", "The longest that a Fetch may wait for data.", minimum=0),
     _integer("fetch.max.waits", 16_384, "requests", "Fetches that wait for data, over all connections."),
+    _integer("fetch.max.wait.partitions", 262_144, "partitions", "How many partitions all of these wait for."),
     Setting(
         "fetch.sendfile.enable", "boolean", True, "Whether data goes from file to socket by sendfile, not by copies."
     ),
@@ -153,6 +202,13 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
     _integer("max.partitions.per.topic", 1000, "partitions", "The most partitions that one topic may have."),
     _integer("max.partitions", 10_000, "partitions", "The most partitions that this broker holds."),
     _integer("producer.id.block.size", 1000, "producer ids", "How many producer ids are reserved on disk at a time."),
+    _integer(
+        "max.producer.ids.per.partition",
+        10_000,
+        "producer ids",
+        "How many idempotent producers a partition remembers; the one that was seen longest ago is forgotten first.",
+        minimum=100,
+    ),
     _integer(
         "producer.id.expiration.ms",
         DAY_MS,
@@ -246,14 +302,22 @@ class BrokerConfig:
     handshake_timeout_ms: int = _default("handshake.timeout.ms")
     request_receive_timeout_ms: int = _default("request.receive.timeout.ms")
     connections_max_idle_ms: int = _default("connections.max.idle.ms")
+    send_stall_timeout_ms: int = _default("send.stall.timeout.ms")
     max_in_flight_requests: int = _default("max.in.flight.requests")
     socket_request_max_bytes: int = _default("socket.request.max.bytes")
+    request_header_max_bytes: int = _default("request.header.max.bytes")
+    request_max_items: int = _default("request.max.items")
     queued_max_request_bytes: int = _default("queued.max.request.bytes")
+    queued_max_response_bytes: int = _default("queued.max.response.bytes")
+    stall_timeout_ms: int = _default("stall.timeout.ms")
+    stall_min_bytes_per_second: int = _default("stall.min.bytes.per.second")
+    batch_max_decompressed_bytes: int = _default("batch.max.decompressed.bytes")
     receive_buffer_bytes: int = _default("receive.buffer.bytes")
     send_queue_bytes: int = _default("send.queue.bytes")
     fetch_max_bytes: int = _default("fetch.max.bytes")
     fetch_max_wait_ms: int = _default("fetch.max.wait.ms")
     fetch_max_waits: int = _default("fetch.max.waits")
+    fetch_max_wait_partitions: int = _default("fetch.max.wait.partitions")
     fetch_sendfile_enable: bool = _default("fetch.sendfile.enable")
     cold_read_threads: int = _default("cold.read.threads")
     flush_threads: int = _default("flush.threads")
@@ -270,6 +334,7 @@ class BrokerConfig:
     max_partitions_per_topic: int = _default("max.partitions.per.topic")
     max_partitions: int = _default("max.partitions")
     producer_id_block_size: int = _default("producer.id.block.size")
+    max_producer_ids_per_partition: int = _default("max.producer.ids.per.partition")
     producer_id_expiration_ms: int = _default("producer.id.expiration.ms")
     producer_id_expiration_check_interval_ms: int = _default("producer.id.expiration.check.interval.ms")
     log_retention_check_interval_ms: int = _default("log.retention.check.interval.ms")

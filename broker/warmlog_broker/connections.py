@@ -6,6 +6,9 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Protocol
 
+REFUSED_AT_ONCE = 64
+"""Connections beyond the limits that are being told so: each has a descriptor for a moment (file_limit.RESERVED)."""
+
 
 class Connection(Protocol):
     """What the server asks of a connection."""
@@ -33,6 +36,7 @@ class Connections:
         self.limit_per_address = limit_per_address
         self._all: set[Connection] = set()
         self._by_host: Counter[str] = Counter()
+        self._refused: set[Connection] = set()
         self._gone = asyncio.Event()
         self._gone.set()
 
@@ -50,6 +54,17 @@ class Connections:
         if self._by_host[host] >= self.limit_per_address:
             return f"{host} has {self.limit_per_address} connections open, as many as max.connections.per.ip allows"
         return ""
+
+    def may_tell(self, connection: Connection) -> bool:
+        """Whether `connection`, which is refused, may stay for the moment that it takes to be told why."""
+        if len(self._refused) >= REFUSED_AT_ONCE:
+            return False
+        self._refused.add(connection)
+        return True
+
+    def remove_refused(self, connection: Connection) -> None:
+        """It has gone; harmless when it was not refused."""
+        self._refused.discard(connection)
 
     def add(self, connection: Connection) -> None:
         """Counts `connection`, which `refusal` had nothing against."""

@@ -83,6 +83,10 @@ class FetchWait:
         if self.is_satisfied:
             self._waits.end(self)
 
+    @property
+    def partition_count(self) -> int:
+        return len(self._wanted)
+
     def attach(self) -> None:
         """Asks every partition to be called when it moves."""
         for partition, wanted in self._wanted.items():
@@ -102,10 +106,12 @@ class FetchWait:
 
 
 class FetchWaits:
-    """All fetches of the broker that wait, at most `limit` of them."""
+    """All fetches of the broker that wait, at most `limit` of them, for at most `partition_limit` partitions."""
 
-    def __init__(self, limit: int, outbox: Outbox) -> None:
+    def __init__(self, limit: int, partition_limit: int, outbox: Outbox) -> None:
         self.limit = limit
+        self.partition_limit = partition_limit
+        self._partition_count = 0
         self._outbox = outbox
         self._count = 0
         self._by_owner: dict[object, dict[FetchWait, None]] = {}
@@ -126,12 +132,13 @@ class FetchWaits:
     ) -> bool:
         """`on_done` is called once `min_bytes` may be read, or after `max_wait_ms`. False when too many wait already:
         then nothing is called."""
-        if self._count >= self.limit:
+        if self._count >= self.limit or self._partition_count + len(wanted) > self.partition_limit:
             return False
         wait = FetchWait(self, owner, wanted, min_bytes, on_done)
         wait.attach()
         self._by_owner.setdefault(owner, {})[wait] = None
         self._count += 1
+        self._partition_count += len(wanted)
         wait.timer = self._loop.call_later(max_wait_ms / 1000, self.end, wait)
         if wait.is_satisfied:
             self.end(wait)
@@ -179,6 +186,7 @@ class FetchWaits:
         if not waits:
             del self._by_owner[wait.owner]
         self._count -= 1
+        self._partition_count -= wait.partition_count
         wait.detach()
         if wait.timer is not None:
             wait.timer.cancel()

@@ -23,7 +23,9 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 
+from warmlog_broker.answer_memory import AnswerMemory
 from warmlog_broker.log.file_records import FileSlice
+from warmlog_broker.repeated_lines import RepeatedLines
 from warmlog_protocol.errors import WarmlogError
 
 PIECE_BYTES = 256 * 1024
@@ -60,11 +62,18 @@ class SendQueue:
         *,
         cold_readers: Executor,
         uses_sendfile: bool,
+        memory: AnswerMemory,
+        lines: RepeatedLines,
         on_sent: Callable[[], None],
     ) -> None:
         """`on_sent` is called when some of what had to wait has been sent without anybody calling `pump`."""
         self.queued_bytes = 0
         """Not yet handed to the transport or the socket."""
+        self.held_bytes = 0
+        """Memory that waits for the reader: frames, and what a transport holds that has more than it should."""
+        self._memory = memory
+        self._lines = lines
+        self._pushed_bytes = self._paused_bytes = 0
         self._transport = transport
         self._loop = asyncio.get_running_loop()
         self._descriptor: int = transport.get_extra_info("socket").fileno()
@@ -82,27 +91,45 @@ class SendQueue:
         """Whether everything was sent, as far as this process is concerned."""
         return not self._queue and self._transport.get_write_buffer_size() == 0
 
+    @property
+    def taken_bytes(self) -> int:
+        """What the socket has taken since the beginning."""
+        return self._pushed_bytes - self.queued_bytes - self._transport.get_write_buffer_size()
+
+    @property
+    def is_reader_due(self) -> bool:
+        """Whether there is something that the reader could take now: nothing that must come from the disk first."""
+        return not self.is_empty and not self._is_reading_cold
+
     def push(self, frame: bytes, slices: Sequence[FileSlice] = ()) -> None:
         """Queues `frame` and, right behind it, `slices`, which are in the page cache. Nothing is sent before `pump`."""
         self._queue.append(frame)
-        self.queued_bytes += len(frame)
+        size_bytes = len(frame)
+        self._hold(size_bytes)
         for piece in slices:
             self._queue.append(piece)
-            self.queued_bytes += piece.size_bytes
+            size_bytes += piece.size_bytes
+        self.queued_bytes += size_bytes
+        self._pushed_bytes += size_bytes
 
     def clear(self) -> None:
         """Forgets what was not sent: the connection is gone."""
         self._queue.clear()
-        self.queued_bytes = self._position = 0
+        self.queued_bytes = self._position = self._paused_bytes = 0
+        self._hold(-self.held_bytes)
 
     def pause(self) -> None:
         """The transport has all that it should hold."""
         self._is_paused = True
         self._warm_bytes = 0
+        self._paused_bytes = self._transport.get_write_buffer_size()
+        self._hold(self._paused_bytes)
 
     def resume(self) -> None:
         """The transport has sent all that it held."""
         self._is_paused = False
+        self._hold(-self._paused_bytes)
+        self._paused_bytes = 0
         self._go_on()
 
     def pump(self) -> None:
@@ -113,13 +140,17 @@ class SendQueue:
         try:
             self._send_a_turn()
         except OSError as error:
-            _log.info("sending failed: %s", error)
+            self._lines.write(logging.INFO, "failed sends", f"sending failed: {error}", self._loop.time())
             self._transport.abort()
         except WarmlogError as error:
             _log.error("sending failed, the connection is closed: %s", error)
             self._transport.abort()
         finally:
             self._is_pumping = False
+
+    def _hold(self, size_bytes: int) -> None:
+        self.held_bytes += size_bytes
+        self._memory.held_bytes += size_bytes
 
     def _go_on(self) -> None:
         self.pump()
@@ -150,6 +181,7 @@ class SendQueue:
             item = self._queue.popleft()
             if isinstance(item, bytes):
                 parts.append(item)
+                self._hold(-len(item))
             else:
                 parts.append(item.pread())
                 self._warm_bytes -= item.size_bytes

@@ -17,6 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from types import TracebackType
 from typing import Self
 
+from warmlog_broker.answer_memory import AnswerMemory
 from warmlog_broker.closing import close_logs
 from warmlog_broker.compactor import Compactor
 from warmlog_broker.config import BrokerConfig, format_address
@@ -37,6 +38,7 @@ from warmlog_broker.notify import READY, STOPPING, ServiceManager, extend_timeou
 from warmlog_broker.opening import lock_and_read, refuse_if_locked
 from warmlog_broker.outbox import Outbox
 from warmlog_broker.producer_ids import ProducerIds
+from warmlog_broker.repeated_lines import RepeatedLines
 from warmlog_broker.request_memory import RequestMemory
 from warmlog_broker.sending import SendQueue
 from warmlog_broker.services import Services
@@ -83,6 +85,8 @@ class Broker:
         self._preparers = ThreadPoolExecutor(PREPARING_THREADS, "prepare")
         self._outbox = Outbox()
         self._tasks = Tasks()
+        self._answers = AnswerMemory(config.queued_max_response_bytes)
+        self._lines = RepeatedLines(_log)
         self._connections = Connections(config.max_connections, config.max_connections_per_ip)
         self._listeners: list[asyncio.Server] = []
         self._ticking: asyncio.Task[None] | None = None
@@ -132,7 +136,11 @@ class Broker:
             undo.callback(metadata_log.close)
             self._guard.begin(locked.first.path)
             undo.push(self._start_failed)
-            opener = LogOpener(OpenFiles(self.config.max_open_files), self._guard.opening)
+            opener = LogOpener(
+                OpenFiles(self.config.max_open_files),
+                self._guard.opening,
+                max_producers=self.config.max_producer_ids_per_partition,
+            )
             progress = Progress(self._report_progress)
             load = partial(load_partitions, locked, metadata_log, opener, self._start_config, progress)
             with while_loading or nullcontext():
@@ -165,6 +173,7 @@ class Broker:
         if self._ticking is not None:
             self._ticking.cancel()
             await asyncio.wait([self._ticking])
+        self._lines.finish(self._loop.time())
         await self._tasks.finish(TASKS_TIMEOUT_S)
         await self._compactor.stop()
         await self._moves.stop()
@@ -297,20 +306,23 @@ class Broker:
             topics=self.topics,
             directories=self._directories,
             moves=self._moves,
-            fetch_waits=FetchWaits(config.fetch_max_waits, self._outbox),
+            fetch_waits=FetchWaits(config.fetch_max_waits, config.fetch_max_wait_partitions, self._outbox),
             producer_ids=ProducerIds(self._metadata, config.producer_id_block_size),
             cold_readers=self._cold_readers,
             preparers=self._preparers,
             outbox=self._outbox,
             tasks=self._tasks,
             write_refusal=self._guard.write_refusal,
+            lines=self._lines,
         )
 
     async def _listen(self, sockets: list[socket.socket]) -> None:
         context = SessionContext(
             config=self.config,
             connections=self._connections,
-            memory=RequestMemory(self.config.queued_max_request_bytes),
+            memory=RequestMemory(self.config.queued_max_request_bytes, self.config.socket_request_max_bytes),
+            answers=self._answers,
+            lines=self._lines,
             outbox=self._outbox,
             tasks=self._tasks,
             handlers=bind_handlers(self.services),
@@ -328,6 +340,8 @@ class Broker:
             transport,
             cold_readers=self._cold_readers,
             uses_sendfile=self.config.fetch_sendfile_enable,
+            memory=self._answers,
+            lines=self._lines,
             on_sent=on_sent,
         )
 
@@ -376,6 +390,7 @@ class Broker:
             for session in self._connections:
                 session.tick(now_s)
             self._outbox.send()
+            self._lines.tick(now_s)
             self._service_manager.keep_alive(now_s)
 
     async def _asking_for_time(self, loading: "asyncio.Future[Stored]") -> Stored:

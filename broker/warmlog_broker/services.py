@@ -15,6 +15,7 @@ from warmlog_broker.log.splitting import TimesFound
 from warmlog_broker.moves import Moves
 from warmlog_broker.outbox import Outbox
 from warmlog_broker.producer_ids import ProducerIds
+from warmlog_broker.repeated_lines import RepeatedLines
 from warmlog_broker.tasks import Tasks
 from warmlog_broker.topics import Topics
 from warmlog_protocol.errors import ApiError
@@ -79,6 +80,8 @@ class Services:
     """For batches whose records the broker looks at."""
     outbox: Outbox
     tasks: Tasks
+    lines: RepeatedLines
+    """For what peers bring about as often as they like."""
     version: str
     write_refusal: Callable[[], ApiError | None]
     """Why no records are taken and no topics made; None when they are."""

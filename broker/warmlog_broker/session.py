@@ -16,23 +16,25 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from warmlog_broker.answer_memory import AnswerMemory
 from warmlog_broker.config import BrokerConfig, format_address
 from warmlog_broker.connections import Connections
+from warmlog_broker.deadlines import Deadlines, Standing
 from warmlog_broker.log.file_records import FileSlice
 from warmlog_broker.outbox import Outbox
+from warmlog_broker.receive_room import SMALL_BUFFER_BYTES, ReceiveRoom
+from warmlog_broker.repeated_lines import RepeatedLines
 from warmlog_broker.request_memory import RequestMemory
 from warmlog_broker.sending import SendQueue
 from warmlog_broker.services import Expiring
 from warmlog_broker.tasks import Tasks
-from warmlog_protocol.connection import Request, ServerConnection
-from warmlog_protocol.errors import ApiError, RemoteProtocolError, UnknownServerError
+from warmlog_protocol.connection import AnswerTooLarge, Request, ServerConnection
+from warmlog_protocol.errors import ApiError, RemoteProtocolError, TooManyConnections, UnknownServerError
 from warmlog_protocol.messages import ApiKey, Message
 
-SMALL_BUFFER_BYTES = 8 * 1024
-"""The receive buffer of a new connection, and of one that idles: thousands of those must cost little."""
-GROWTH = 8
-"""A receive buffer that one read has filled becomes this many times larger."""
 SHRINK_AFTER_S = 10.0
+SHRINK_WHEN_SHORT_AFTER_S = 0.2
+"""When others wait for memory, a buffer is not kept for what may come."""
 LINGER_S = 2.0
 """How long a refused peer may take to read why, before the connection is cut."""
 
@@ -51,6 +53,9 @@ class SessionContext:
     config: BrokerConfig
     connections: Connections
     memory: RequestMemory
+    answers: AnswerMemory
+    lines: RepeatedLines
+    """For what peers do to their own connections."""
     outbox: Outbox
     tasks: Tasks
     handlers: Mapping[int, Handler]
@@ -72,18 +77,28 @@ class Session(asyncio.BufferedProtocol):
         self._context = context
         self._loop = asyncio.get_running_loop()
         self._connection = ServerConnection(
-            max_frame_bytes=context.config.socket_request_max_bytes, buffer_bytes=SMALL_BUFFER_BYTES
+            max_frame_bytes=context.config.socket_request_max_bytes,
+            buffer_bytes=SMALL_BUFFER_BYTES,
+            max_header_bytes=context.config.request_header_max_bytes,
+            max_items=context.config.request_max_items,
+        )
+        self._room = ReceiveRoom(
+            self._connection,
+            context.memory,
+            largest_buffer_bytes=context.config.receive_buffer_bytes,
+            on_granted=self._memory_granted,
         )
         self._transport: asyncio.Transport
         self._sending: SendQueue
         self._backlog: deque[Request] = deque()
         self._in_flight = 0
         self._room_bytes = 0
-        self._claimed_bytes = 0
-        self._is_alone = self._had_partial = False
-        self._is_reading_paused = self._is_waiting_for_memory = False
+        self._received_bytes = 0
+        self._is_alone = self._had_partial = self._is_reading_paused = False
         self._is_stopping = self._is_ending = self._is_discarding = False
-        self._since_s = self._active_s = self._partial_since_s = self._loop.time()
+        self._refusal = ""
+        """Why the connection is not held, until its peer was told."""
+        self._deadlines = Deadlines(context.config, self._loop.time())
 
     # --- called by the transport --------------------------------------------------------------------------------
 
@@ -96,35 +111,31 @@ class Session(asyncio.BufferedProtocol):
             self._transport.abort()
             return
         self.host, self.name = peer[0], format_address(peer[0], peer[1])
-        refusal = self._context.connections.refusal(self.host)
-        if refusal:
-            _log.warning("connection from %s refused: %s", self.name, refusal)
-            self.is_lost = True
-            self._transport.abort()
+        self._refusal = self._context.connections.refusal(self.host)
+        if self._refusal:
+            self._refuse_connection()
             return
         self._context.connections.add(self)
         self._sending = self._context.make_send_queue(self._transport, self._sent)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The peer is gone. What it asked for is carried out; nobody hears of it."""
-        if exc is not None:
-            _log.info("connection with %s lost: %s", self.name, exc)
+        self._context.connections.remove_refused(self)
         if self.is_lost:
             return
+        if exc is not None:
+            self._tell("lost connections", f"connection with {self.name} lost: {exc}")
         self.is_lost = True
         self._backlog.clear()
         self._sending.clear()
         self.expiring.clear()
         self._context.connections.remove(self)
-        self._connection.release()
-        self._context.memory.forget(self)
-        self._context.memory.give_back(self._claimed_bytes)
-        self._claimed_bytes = 0
+        self._room.release()
         self._context.drop_waits(self)
 
     def get_buffer(self, sizehint: int) -> memoryview | bytearray:  # noqa: ARG002  (asyncio's signature)
         """Where the socket writes next."""
-        if self._is_discarding:
+        if self._is_discarding and not self._refusal:
             return _discarded
         room = self._connection.get_buffer()
         self._room_bytes = len(room)
@@ -133,14 +144,17 @@ class Session(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """`nbytes` have come: the requests that they complete are started."""
         if self._is_discarding:
+            if self._refusal:
+                self._turn_away(nbytes)
             return
+        self._received_bytes += nbytes
         try:
             requests = self._connection.received(nbytes)
             if requests or not self._had_partial:
-                self._partial_since_s = self._loop.time()
+                self._deadlines.partial_since_s = self._loop.time()
             self._had_partial = self._connection.pending_bytes > 0
             if requests:
-                self._active_s = self._loop.time()
+                self._deadlines.active_s = self._loop.time()
                 self._backlog.extend(requests)
                 self._start_requests()
             self._provide_buffer(was_filled=nbytes == self._room_bytes)
@@ -163,7 +177,7 @@ class Session(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The transport has sent what it held."""
         if not self.is_lost:
-            self._active_s = self._loop.time()
+            self._deadlines.active_s = self._loop.time()
             self._sending.resume()
 
     # --- called by handlers ---------------------------------------------------------------------------------------
@@ -174,7 +188,10 @@ class Session(asyncio.BufferedProtocol):
         if self.is_lost or self._is_discarding:
             return
         payload_bytes = sum([piece.size_bytes for piece in slices]) if slices else 0
-        self._sending.push(self._connection.answer(correlation_id, message, payload_bytes), slices)
+        try:
+            self._sending.push(self._connection.answer(correlation_id, message, payload_bytes), slices)
+        except AnswerTooLarge as error:
+            self._sending.push(self._connection.refuse(correlation_id, error))
         self._context.outbox.add(self)
 
     def refuse(self, correlation_id: int, error: ApiError) -> None:
@@ -189,10 +206,10 @@ class Session(asyncio.BufferedProtocol):
         """Ends a request that nobody waits for."""
         self._in_flight -= 1
 
-    def close(self, reason: str) -> None:
-        """Cuts the connection."""
+    def close(self, reason: str, *, kind: str = "connections closed") -> None:
+        """Cuts the connection. `kind` is what such lines are counted as when there are many."""
         if not self.is_lost:
-            _log.info("connection with %s closed: %s", self.name, reason)
+            self._tell(kind, f"connection with {self.name} closed: {reason}")
             self._transport.abort()
 
     # --- called by the server -------------------------------------------------------------------------------------
@@ -202,22 +219,21 @@ class Session(asyncio.BufferedProtocol):
         if self.expiring:
             for expiring in [late for late in self.expiring.values() if late.deadline_s <= now_s]:
                 expiring.expire()
-        config = self._context.config
-        idle_s = now_s - self._active_s
-        if self._is_reading_paused:
-            self._partial_since_s = now_s  # we keep the peer waiting, not it us
+        deadlines = self._deadlines
         if self._is_discarding:
-            if idle_s > LINGER_S:
+            if now_s - deadlines.active_s > LINGER_S:
                 self._transport.abort()
-        elif not self._connection.is_open:
-            if (now_s - self._since_s) * 1000 > config.handshake_timeout_ms:
-                self.close(f"no handshake within {config.handshake_timeout_ms} ms")
-        elif self._had_partial and (now_s - self._partial_since_s) * 1000 > config.request_receive_timeout_ms:
-            self.close(f"a request was not whole {config.request_receive_timeout_ms} ms after it began")
-        elif idle_s * 1000 > config.connections_max_idle_ms and not (self._in_flight and self._sending.is_empty):
-            self.close(f"idle for {config.connections_max_idle_ms} ms")
-        elif idle_s > SHRINK_AFTER_S and self._connection.buffer_bytes > SMALL_BUFFER_BYTES:
-            self._shrink_buffer()
+            return
+        idle_s = now_s - deadlines.active_s
+        patience_s = SHRINK_WHEN_SHORT_AFTER_S if self._context.memory.is_short else SHRINK_AFTER_S
+        if idle_s > patience_s and not self._backlog:
+            self._room.shrink()
+        if self._is_resting() and idle_s * 1000 <= self._context.config.connections_max_idle_ms:
+            deadlines.rested_s = now_s  # thousands of connections rest, several times a second
+            return
+        overdue = deadlines.overdue(now_s, self._standing())
+        if overdue is not None:
+            self.close(overdue.reason, kind=overdue.rule)
 
     def stop(self) -> None:
         """Starts no further request, and closes as soon as what is under way was answered and sent."""
@@ -245,6 +261,7 @@ class Session(asyncio.BufferedProtocol):
             not self._is_alone
             and self._in_flight < config.max_in_flight_requests
             and self._sending.queued_bytes <= config.send_queue_bytes
+            and not (self._context.answers.is_short and self._sending.held_bytes)
             and not self._is_stopping
         )
 
@@ -272,6 +289,8 @@ class Session(asyncio.BufferedProtocol):
                 self.answer(request.correlation_id, result)
             else:
                 self._is_alone = not request.api.is_pipelined or request.api.key is ApiKey.PRODUCE
+                if self._is_alone:
+                    self._room.hold(len(request.payload))
                 self._context.tasks.start(self._finish(request, result))
 
     async def _finish(self, request: Request, result: Coroutine[Any, Any, Message | None]) -> None:
@@ -285,6 +304,7 @@ class Session(asyncio.BufferedProtocol):
             self._failed(request)
         finally:
             self._is_alone = False
+            self._room.hold(0)
             self._context.outbox.add(self)
             self._context.outbox.send()
 
@@ -295,7 +315,7 @@ class Session(asyncio.BufferedProtocol):
 
     def _refuse(self, error: RemoteProtocolError) -> None:
         """Tells the peer what it did wrong, if it can be told, and ends the connection."""
-        _log.info("connection with %s closed: %s", self.name, error)
+        self._tell(f"connections closed, {error.kind}", f"connection with {self.name} closed: {error}")
         self._is_discarding = True
         self._backlog.clear()
         self._resume_reading()
@@ -329,49 +349,59 @@ class Session(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _resume_reading(self) -> None:
-        if self._is_reading_paused and not self._is_waiting_for_memory:
+        if self._is_reading_paused and not self._room.is_waiting:
             self._is_reading_paused = False
             self._transport.resume_reading()
 
-    # --- receive buffer -------------------------------------------------------------------------------------------
-
     def _provide_buffer(self, *, was_filled: bool) -> None:
-        """Sees to it that the next read finds room: a larger buffer while data flows, memory for a large request."""
-        if self._backlog or self._is_waiting_for_memory:
-            return
-        connection = self._connection
-        if was_filled:
-            self._grow_buffer()
-        if connection.oversize_bytes and not connection.is_open:
-            raise RemoteProtocolError(f"a frame of {connection.oversize_bytes} bytes before the Handshake")
-        needed_bytes = connection.buffer_bytes - SMALL_BUFFER_BYTES + connection.oversize_bytes
-        missing_bytes = needed_bytes - self._claimed_bytes
-        if missing_bytes == 0:
-            return
-        self._claimed_bytes = needed_bytes
-        memory = self._context.memory
-        if missing_bytes < 0:
-            memory.give_back(-missing_bytes)
-        elif not memory.try_claim(missing_bytes):
-            self._claimed_bytes -= missing_bytes
-            self._is_waiting_for_memory = True
-            self._pause_reading()
-            memory.wait(self, missing_bytes, lambda: self._memory_granted(missing_bytes))
+        """Sees to it that the next read finds room; until there is memory for it, nothing is read."""
+        if not self._backlog:
+            self._room.provide(was_filled=was_filled)
+            if self._room.is_waiting:
+                self._pause_reading()
 
-    def _memory_granted(self, size_bytes: int) -> None:
-        self._claimed_bytes += size_bytes
-        self._is_waiting_for_memory = False
+    def _memory_granted(self) -> None:
         if not self._backlog and self._may_start():
             self._resume_reading()
 
-    def _grow_buffer(self) -> None:
-        old_bytes = self._connection.buffer_bytes
-        new_bytes = min(old_bytes * GROWTH, self._context.config.receive_buffer_bytes)
-        if new_bytes > old_bytes and self._context.memory.try_claim(new_bytes - old_bytes):
-            self._claimed_bytes += new_bytes - old_bytes
-            self._connection.use_buffer(new_bytes)
+    def _is_resting(self) -> bool:
+        return self._connection.is_open and not self._had_partial and self._sending.is_empty
 
-    def _shrink_buffer(self) -> None:
-        if not self._connection.pending_bytes and not self._backlog:
-            self._connection.use_buffer(SMALL_BUFFER_BYTES)
-            self._provide_buffer(was_filled=False)
+    def _standing(self) -> Standing:
+        sending = self._sending
+        return Standing(
+            is_open=self._connection.is_open,
+            has_partial=self._had_partial,
+            is_kept_waiting=self._is_reading_paused,
+            is_in_the_way=self._room.is_in_the_way,
+            is_reader_due=sending.is_reader_due,
+            is_hoarding=self._context.answers.is_short and sending.held_bytes > 0,
+            is_served=bool(self._in_flight) and sending.is_empty,
+            received_bytes=self._received_bytes,
+            taken_bytes=sending.taken_bytes,
+        )
+
+    def _refuse_connection(self) -> None:
+        """There are too many: the Handshake is answered with the reason, or the connection cut when many are told."""
+        self._tell("connections refused", f"connection from {self.name} refused: {self._refusal}", logging.WARNING)
+        self.is_lost = self._is_discarding = True
+        if self._context.connections.may_tell(self):
+            self._loop.call_later(LINGER_S, self._transport.abort)
+        else:
+            self._transport.abort()
+
+    def _turn_away(self, nbytes: int) -> None:
+        """Answers the first request with why it cannot be served."""
+        try:
+            requests = self._connection.received(nbytes)
+        except RemoteProtocolError:
+            self._transport.abort()
+            return
+        if requests:
+            error = TooManyConnections(self._refusal)
+            self._transport.write(self._connection.refuse(requests[0].correlation_id, error))
+            self._transport.write_eof()
+            self._refusal = ""
+
+    def _tell(self, kind: str, message: str, level: int = logging.INFO) -> None:
+        self._context.lines.write(level, kind, message, self._loop.time())

@@ -8,6 +8,7 @@ being served.
 
 import gc
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -59,11 +60,17 @@ class LogOpener:
     """Opens and creates logs."""
 
     def __init__(
-        self, open_files: OpenFiles, opening: Callable[[str], AbstractContextManager[object]] = nullcontext
+        self,
+        open_files: OpenFiles,
+        opening: Callable[[str], AbstractContextManager[object]] = nullcontext,
+        *,
+        max_producers: int = sys.maxsize,
     ) -> None:
-        """`opening` is entered, with the partition's name, while a log is opened that may have to be checked."""
+        """`opening` is entered, with the partition's name, while a log is opened that may have to be checked. Each log
+        remembers at most `max_producers` from the next new one on."""
         self._open_files = open_files
         self._opening = opening
+        self._max_producers = max_producers
 
     def create(self, directory: DataDirectory, entry: TopicCreated, index: int, config: LogConfig) -> Log:
         """The log of a new topic's partition, empty, and ready to be appended to."""
@@ -76,6 +83,7 @@ class LogOpener:
             open_files=self._open_files,
             now_ms=now_ms(),
         )
+        log.producers.limit = self._max_producers
         log.begin_epoch(entry.leader_epoch)
         return log
 
@@ -101,6 +109,7 @@ class LogOpener:
             stored=directory.stored_state(key),
             max_leader_epoch=entry.leader_epoch,
         )
+        log.producers.limit = self._max_producers
         log.update_high_watermark(log.log_end_offset)
         if entry.leader_epoch > log.latest_epoch:
             log.begin_epoch(entry.leader_epoch)

@@ -29,6 +29,8 @@ from warmlog_protocol.errors import (
     error_from_code,
 )
 from warmlog_protocol.frames import (
+    HEAD_BYTES,
+    MAX_HEADER_BYTES,
     REQUEST_PREFIX_FIELDS,
     RESPONSE_PREFIX_FIELDS,
     Frame,
@@ -40,6 +42,8 @@ from warmlog_protocol.messages import API_OF_REQUEST, APIS, Api, ApiKey, ErrorRe
 
 DEFAULT_MAX_FRAME_BYTES = 100 * 1024 * 1024
 """As Kafka's `socket.request.max.bytes`."""
+DEFAULT_MAX_ITEMS = 10_000
+"""Topics or partitions that one request may name: each costs the broker up to some 20 µs."""
 CLIENT_BUFFER_BYTES = 256 * 1024
 """Answers to Produce are small; a Fetch answer beyond this gets a buffer of its own."""
 
@@ -48,6 +52,10 @@ _response_decoders = {api.key: msgspec.msgpack.Decoder(api.response) for api in 
 _error_decoder = msgspec.msgpack.Decoder(ErrorResponse)
 _MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What msgspec raises for bytes from a peer: also for a text that is not UTF-8 and for arrays nested without end."""
+
+
+class AnswerTooLarge(InvalidRequest):
+    """What was asked for does not fit into one answer."""
 
 
 class Request(NamedTuple):
@@ -72,8 +80,19 @@ class Answer(NamedTuple):
 class ServerConnection:
     """The broker's side of one connection."""
 
-    def __init__(self, *, max_frame_bytes: int, buffer_bytes: int) -> None:
-        self._frames = FrameBuffer(max_frame_bytes=max_frame_bytes, buffer_bytes=buffer_bytes)
+    def __init__(
+        self,
+        *,
+        max_frame_bytes: int,
+        buffer_bytes: int,
+        max_header_bytes: int = MAX_HEADER_BYTES,
+        max_items: int = DEFAULT_MAX_ITEMS,
+    ) -> None:
+        """`max_items` is how many topics or partitions one request may name."""
+        self._frames = FrameBuffer(
+            max_frame_bytes=max_frame_bytes, buffer_bytes=buffer_bytes, max_header_bytes=max_header_bytes
+        )
+        self._max_items = max_items
         self.is_open = False
         """True once the Handshake has come."""
 
@@ -99,6 +118,10 @@ class ServerConnection:
         """
         return self._frames.oversize_bytes
 
+    def allow(self, frame_bytes: int) -> None:
+        """Of a request with a buffer of its own, so much may be received by now: more than has come."""
+        self._frames.allow(frame_bytes)
+
     def use_buffer(self, buffer_bytes: int) -> None:
         """Makes the shared buffer this large: large while data flows, small while the connection idles."""
         self._frames.use_buffer(buffer_bytes)
@@ -116,8 +139,17 @@ class ServerConnection:
         return [self._request(frame) for frame in self._frames.received(count)]
 
     def answer(self, correlation_id: int, response: Message, payload_bytes: int = 0) -> bytes:
-        """The frame of a response, up to its payload, which the caller sends next."""
-        return pack_frame((correlation_id, ErrorCode.NONE), response, payload_bytes)
+        """The frame of a response, up to its payload, which the caller sends next.
+
+        Raises AnswerTooLarge when no client would take its header.
+        """
+        frame = pack_frame((correlation_id, ErrorCode.NONE), response, payload_bytes)
+        if len(frame) > MAX_HEADER_BYTES:
+            raise AnswerTooLarge(
+                f"the answer would have a header of {len(frame) - HEAD_BYTES} bytes, {MAX_HEADER_BYTES - HEAD_BYTES} "
+                "are allowed: ask for fewer topics or partitions at a time"
+            )
+        return frame
 
     def refuse(self, correlation_id: int, error: ApiError) -> bytes:
         """The frame of an error that concerns the whole request."""
@@ -135,11 +167,21 @@ class ServerConnection:
             message = _request_decoders[api.key].decode(body)
         except _MALFORMED as error:
             raise self._refusal(correlation_id, InvalidRequest(f"{api.request.__name__}: {error}")) from None
+        if len(body) > self._max_items:  # an item takes a byte at least
+            self._check_items(correlation_id, message)
         self.is_open = True
         return Request(api, api_version, correlation_id, message, frame.payload)
 
+    def _check_items(self, correlation_id: int, message: Message) -> None:
+        for name in message.__struct_fields__:
+            items = getattr(message, name)
+            if isinstance(items, list) and len(items) > self._max_items:
+                error = InvalidRequest(f"{len(items)} {name} in one request, {self._max_items} are allowed")
+                raise self._refusal(correlation_id, error)
+
     def _refusal(self, correlation_id: int, error: ApiError) -> RemoteProtocolError:
-        return RemoteProtocolError(str(error), self.refuse(correlation_id, error))
+        kind = f"requests refused as {error.code.name}"
+        return RemoteProtocolError(str(error), self.refuse(correlation_id, error), kind=kind)
 
 
 class ClientConnection:

@@ -60,6 +60,7 @@ class ErrorCode(IntEnum):
     DISK_FULL = 1000
     OUT_OF_RESOURCES = 1001
     SAFE_MODE = 1002
+    TOO_MANY_CONNECTIONS = 1003
 
 
 class WarmlogError(Exception):
@@ -75,11 +76,15 @@ class LocalProtocolError(ProtocolError):
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer broke them. `reply`, when not empty, is a last frame to send before the connection is closed."""
+    """The peer broke them. `reply`, when not empty, is a last frame to send before the connection is closed.
 
-    def __init__(self, message: str, reply: bytes = b"") -> None:
+    `kind` is the same for all errors of the same kind: what a log that is flooded with them counts.
+    """
+
+    def __init__(self, message: str, reply: bytes = b"", *, kind: str = "malformed frames") -> None:
         super().__init__(message)
         self.reply = reply
+        self.kind = kind
 
 
 class ApiError(WarmlogError):
@@ -251,6 +256,13 @@ class SafeMode(StorageError):
     """The broker has crashed again and again, and takes no records until somebody has looked. It can be read."""
 
     code = ErrorCode.SAFE_MODE
+
+
+class TooManyConnections(ApiError):
+    """The broker holds as many connections as it may, in total or from one address."""
+
+    code = ErrorCode.TOO_MANY_CONNECTIONS
+    retriable = True
 
 
 class LogDirNotFound(ApiError):

@@ -12,6 +12,8 @@ checked before anything is allocated: a frame that claims more than `max_frame_b
 bytes of it.
 """
 
+import mmap
+from contextlib import suppress
 from struct import Struct as ByteLayout
 from typing import NamedTuple
 
@@ -25,7 +27,11 @@ HEAD_BYTES = 8
 REQUEST_PREFIX_FIELDS = 3
 RESPONSE_PREFIX_FIELDS = 2
 MAX_HEADER_BYTES = 8 * 1024 * 1024
-"""A header names topics and partitions only; 8 MiB hold some 200,000 of them."""
+"""The largest header of an answer: it names topics and partitions only, and 8 MiB hold some 100,000 of them."""
+LARGE_FRAME_BYTES = 2 * 1024 * 1024
+"""A frame larger than this is received into pages of its own, which cost nothing before data has come into them.
+
+Measured: filling 2 MiB takes 0.25 ms, and 0.19 ms in a bytearray; 8 MiB 2.0 and 2.5 ms, 32 MiB 11 and 28 ms."""
 
 _HEAD = ByteLayout(">II")
 _encoder = msgspec.msgpack.Encoder()
@@ -119,11 +125,13 @@ class FrameBuffer:
 
     Frames that fit lie in one buffer of `buffer_bytes` that is used again and again, so that one read from the socket
     can bring many. A larger one gets a buffer of exactly its size, which nobody else ever touches: its payload
-    reaches the reader without a copy.
+    reaches the reader without a copy. How much of it may be received, `allow` says.
     """
 
-    def __init__(self, *, max_frame_bytes: int, buffer_bytes: int) -> None:
+    def __init__(self, *, max_frame_bytes: int, buffer_bytes: int, max_header_bytes: int = MAX_HEADER_BYTES) -> None:
         self._max_frame_bytes = max_frame_bytes
+        self._max_header_bytes = max_header_bytes
+        self._allowed_bytes = max_frame_bytes
         self._shared = memoryview(bytearray(max(buffer_bytes, HEAD_BYTES)))
         self._buffer = self._shared
         self._start = 0
@@ -133,7 +141,13 @@ class FrameBuffer:
         """Room for the next bytes, never empty. Payloads in the shared buffer are invalid from here on."""
         if self._buffer is self._shared:
             self._make_room()
-        return self._buffer[self._end :]
+            if self._buffer is self._shared:
+                return self._buffer[self._end :]
+        return self._buffer[self._end : self._allowed_bytes]
+
+    def allow(self, frame_bytes: int) -> None:
+        """Of a frame with a buffer of its own, so much may be received: more than has come. All of it by default."""
+        self._allowed_bytes = frame_bytes
 
     def received(self, count: int) -> list[Frame]:
         """Take note of `count` bytes written into `get_buffer()`; return the frames that are now whole.
@@ -188,9 +202,13 @@ class FrameBuffer:
         size, header_size = _HEAD.unpack_from(self._buffer, self._start)
         frame_size = size + SIZE_BYTES
         if frame_size > self._max_frame_bytes:
-            raise RemoteProtocolError(f"a frame of {frame_size} bytes; at most {self._max_frame_bytes} are taken")
-        if header_size > size - SIZE_BYTES or header_size > MAX_HEADER_BYTES:
-            raise RemoteProtocolError(f"a header of {header_size} bytes in a frame of {frame_size}")
+            raise RemoteProtocolError(
+                f"a frame of {frame_size} bytes; at most {self._max_frame_bytes} are taken", kind="frames too large"
+            )
+        if header_size > size - SIZE_BYTES or header_size > self._max_header_bytes:
+            raise RemoteProtocolError(
+                f"a header of {header_size} bytes in a frame of {frame_size}; at most {self._max_header_bytes} allowed"
+            )
         return frame_size, header_size
 
     def _take(self, size: int, header_size: int) -> Frame:
@@ -207,10 +225,23 @@ class FrameBuffer:
         pending = self._end - self._start
         sizes = self._next_sizes()
         if sizes is not None and sizes[0] > len(self._shared):
-            self._buffer = memoryview(bytearray(sizes[0]))
+            self._buffer = _frame_memory(sizes[0])
             self._buffer[:pending] = self._shared[self._start : self._end]
         elif sizes is not None and self._start + sizes[0] <= len(self._shared):
             return
         else:
             self._shared[:pending] = bytes(self._shared[self._start : self._end])
         self._start, self._end = 0, pending
+
+
+def _frame_memory(size_bytes: int) -> memoryview:
+    """Zeros, so many; MemoryError when the system has no more."""
+    if size_bytes <= LARGE_FRAME_BYTES:
+        return memoryview(bytearray(size_bytes))
+    try:
+        pages = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"no memory for a frame of {size_bytes} bytes: {error}") from error
+    with suppress(AttributeError, OSError):  # neither every system nor every kernel has large pages
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return memoryview(pages)

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from broker_process import BrokerProcess
-from warmlog_protocol.errors import InvalidRequest, UnsupportedVersion
+from warmlog_protocol.errors import InvalidRequest, TooManyConnections, UnsupportedVersion
 from warmlog_protocol.frames import pack_frame
 from warmlog_protocol.messages import (
     CreateTopicsRequest,
@@ -30,7 +30,7 @@ from warmlog_protocol.messages import (
     ProducePartition,
     ProduceRequest,
 )
-from wire_client import ConnectionEnded, WireClient, batch_of
+from wire_client import WireClient, batch_of
 
 SETTINGS = {
     "handshake_timeout_ms": 400,
@@ -172,7 +172,7 @@ def test_a_connection_without_a_handshake_is_closed(broker: BrokerProcess, bysta
 
 def test_one_connection_too_many_is_refused_and_room_comes_back(broker: BrokerProcess) -> None:
     held = [WireClient(broker.address) for _ in range(SETTINGS["max_connections"])]
-    with pytest.raises((ConnectionEnded, ConnectionError)):
+    with pytest.raises(TooManyConnections, match=r"12 connections are open, as many as max\.connections allows"):
         WireClient(broker.address)
     for client in held:
         client.call(MetadataRequest())
@@ -184,7 +184,7 @@ def test_one_connection_too_many_is_refused_and_room_comes_back(broker: BrokerPr
             with WireClient(broker.address) as client:
                 client.call(MetadataRequest())
             return
-        except (ConnectionEnded, ConnectionError):
+        except TooManyConnections:
             assert time.monotonic() < deadline_s
 
 

@@ -73,7 +73,12 @@ def fetch(services: Services, asker: Asker, request: Request) -> None:
         on_done=lambda: _answer(services, asker, request.correlation_id, read_partitions(services, message)),
     )
     if not is_waiting:
-        _log.warning("Fetch of %s answered at once: %d fetches wait already", asker.name, services.fetch_waits.limit)
+        services.lines.write(
+            logging.WARNING,
+            "fetches that could not wait",
+            f"Fetch of {asker.name} answered at once: {len(services.fetch_waits)} fetches wait already",
+            services.loop.time(),
+        )
         _answer(services, asker, request.correlation_id, result)
 
 

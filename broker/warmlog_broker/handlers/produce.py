@@ -127,11 +127,15 @@ async def _prepare_and_append(
     configs: Sequence[LogConfig | None],
     pending: PendingProduce,
 ) -> None:
-    prepared = await services.loop.run_in_executor(services.preparers, _prepare_all, batches, configs)
+    prepared = await services.loop.run_in_executor(
+        services.preparers, _prepare_all, batches, configs, services.config.batch_max_decompressed_bytes
+    )
     _append_all(services, asker, message, prepared, pending)
 
 
-def _prepare_all(batches: Sequence[Batch], configs: Sequence[LogConfig | None]) -> list[Batch]:
+def _prepare_all(
+    batches: Sequence[Batch], configs: Sequence[LogConfig | None], max_decompressed_bytes: int
+) -> list[Batch]:
     """In a thread: looks at those for which there is a config; the others stay as they came."""
     prepared: list[Batch] = []
     for batch, config in zip(batches, configs, strict=True):
@@ -139,7 +143,7 @@ def _prepare_all(batches: Sequence[Batch], configs: Sequence[LogConfig | None]) 
             prepared.append(batch)
             continue
         try:
-            prepared.append(prepare_batch(check_batch(batch, config.max_message_bytes), config))
+            prepared.append(prepare_batch(check_batch(batch, config.max_message_bytes), config, max_decompressed_bytes))
         except ApiError as error:
             prepared.append(error)
     return prepared

@@ -23,6 +23,11 @@ from warmlog_protocol.messages import (
 MIN_TARGET_BYTES = 4096
 """Of the distance between two cuts: an index has an entry every so often."""
 
+MAX_SCAN_MS = 60_000
+"""Reading headers keeps one of `cold.read.threads` busy."""
+MAX_SPLITS = 100_000
+"""In one answer, where each takes some 30 bytes."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -30,7 +35,7 @@ async def find_splits(services: Services, asker: Asker, request: Request) -> Fin
     """One result for each range, in the order of the request."""
     message = request.message
     assert isinstance(message, FindSplitsRequest)
-    deadline_s = time.monotonic() + message.max_scan_ms / 1000
+    deadline_s = time.monotonic() + min(message.max_scan_ms, MAX_SCAN_MS) / 1000
     return FindSplitsResponse([await _answer(services, message, wanted, deadline_s) for wanted in message.partitions])
 
 
@@ -69,4 +74,8 @@ async def _splits(
         splits += await services.loop.run_in_executor(
             services.cold_readers, measure, stretches, end_offset, times, deadline_s
         )
+        if len(splits) > MAX_SPLITS:
+            raise InvalidRequest(
+                f"{wanted.topic}-{wanted.partition}: more than {MAX_SPLITS} splits of {target_bytes} bytes"
+            )
     return splits

@@ -9,20 +9,23 @@ from warmlog_broker.log.config import LogConfig
 from warmlog_broker.log.validation import CheckedBatch, sealed
 from warmlog_protocol.batch import Columns, RecordBatch, pack_header, recompress_batch
 from warmlog_protocol.batch.header import CRC_START, HEADER_BYTES
+from warmlog_protocol.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 from warmlog_protocol.errors import CorruptBatch, InvalidRecord, MessageTooLarge
 
 MOST_NAMED = 10
 """How many records without a key an error names."""
 
 
-def prepare_batch(batch: CheckedBatch, config: LogConfig) -> CheckedBatch:
+def prepare_batch(
+    batch: CheckedBatch, config: LogConfig, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+) -> CheckedBatch:
     """The batch as it goes into the log of a topic with these settings.
 
     InvalidRecord for a body that is malformed and, on a compacted topic, for records without a key; MessageTooLarge
     when the batch has become larger than max.message.bytes.
     """
     whole = memoryview(pack_header(batch.header)[:CRC_START] + batch.covered)
-    record_batch = RecordBatch(batch.header, whole)
+    record_batch = RecordBatch(batch.header, whole, max_decompressed_bytes)
     try:
         columns = record_batch.columns
         if config.is_compacted:
@@ -30,7 +33,7 @@ def prepare_batch(batch: CheckedBatch, config: LogConfig) -> CheckedBatch:
         codec = config.codec
         if codec is None or codec is batch.header.codec:
             return batch
-        packed = recompress_batch(record_batch, codec)
+        packed = recompress_batch(record_batch, codec, max_decompressed_bytes=max_decompressed_bytes)
     except CorruptBatch as error:
         raise InvalidRecord(f"the batch's body of {len(whole) - HEADER_BYTES} bytes: {error}") from error
     if len(packed) > config.max_message_bytes:

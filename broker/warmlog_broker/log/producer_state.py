@@ -13,6 +13,7 @@ Producers expire by when this process last saw them (appended or loaded), not by
 Kafka: a producer that writes records of the year 2013 would otherwise be forgotten at once.
 """
 
+import sys
 from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -29,6 +30,8 @@ from warmlog_protocol.errors import (
     TransactionCoordinatorFenced,
 )
 
+FORGOTTEN_AT_ONCE = 8
+"""Beyond the limit a fraction of it is forgotten at a time, so that not every new producer looks through all."""
 REMEMBERED_BATCHES = 5
 """How many batches a producer may have in flight, and so how many are remembered (Kafka's constant)."""
 
@@ -128,6 +131,8 @@ class ProducerStates:
 
     def __init__(self, end_offset: int = 0) -> None:
         self.end_offset = end_offset
+        self.limit = sys.maxsize
+        """How many are remembered: any client may ask for producer ids, as often as it likes."""
         self.transactions = Transactions()
         self.verifications = Verifications()
         self._entries: dict[int, ProducerEntry] = {}
@@ -321,6 +326,13 @@ class ProducerStates:
         self.verifications.expire(now_ms, expiration_ms)
         return len(expired)
 
+    def _forget_oldest(self) -> None:
+        """Makes room for some new ones: those that were seen longest ago and have no transaction open are forgotten."""
+        idle = [entry for entry in self._entries.values() if entry.transaction_first_offset == NO_OFFSET]
+        idle.sort(key=lambda entry: entry.last_seen_ms)
+        for entry in idle[: len(self._entries) - self.limit + max(1, self.limit // FORGOTTEN_AT_ONCE)]:
+            del self._entries[entry.producer_id]
+
     def clear(self, end_offset: int) -> None:
         """Forgets everything; the state is that of an empty log that ends at `end_offset`."""
         self._entries.clear()
@@ -332,6 +344,8 @@ class ProducerStates:
         """The producer's entry, made if it is new, in the epoch of `header`."""
         entry = self._entries.get(header.producer_id)
         if entry is None:
+            if len(self._entries) >= self.limit:
+                self._forget_oldest()
             entry = self._entries[header.producer_id] = ProducerEntry(header.producer_id, header.producer_epoch, now_ms)
         elif header.producer_epoch != entry.epoch:
             entry.start_epoch(header.producer_epoch)

@@ -1,8 +1,13 @@
 """What all messages share: keys of the APIs, isolation levels, the names of special offsets and times."""
 
 from enum import IntEnum
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
+
+Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+"""What requests hold: msgpack's integers go up to 2^64 - 1, which is more than offsets, times and files can be."""
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 LATEST_TIMESTAMP = -1
 """ListOffsets: the end of what the asker may read (high watermark for a consumer)."""

@@ -2,21 +2,21 @@
 
 from msgspec import field
 
-from warmlog_protocol.messages.base import CONSUMER_REPLICA_ID, IsolationLevel, Message
+from warmlog_protocol.messages.base import CONSUMER_REPLICA_ID, Int32, Int64, IsolationLevel, Message
 
 
 class FetchPartition(Message, frozen=True):
     """Where to read one partition and how much of it. The last five are for replicas and careful consumers."""
 
     topic: str
-    partition: int
-    fetch_offset: int
-    max_bytes: int
+    partition: Int32
+    fetch_offset: Int64
+    max_bytes: Int32
     topic_id: bytes | None = None
-    current_leader_epoch: int = -1
-    last_fetched_epoch: int = -1
-    log_start_offset: int = -1
-    flushed_offset: int = -1
+    current_leader_epoch: Int32 = -1
+    last_fetched_epoch: Int32 = -1
+    log_start_offset: Int64 = -1
+    flushed_offset: Int64 = -1
 
 
 class FetchRequest(Message, frozen=True):
@@ -25,12 +25,12 @@ class FetchRequest(Message, frozen=True):
     The first batch of the first partition that has any is sent whole even when it is larger than the limits.
     """
 
-    max_wait_ms: int
-    min_bytes: int
-    max_bytes: int
+    max_wait_ms: Int32
+    min_bytes: Int32
+    max_bytes: Int32
     partitions: list[FetchPartition]
-    isolation: int = IsolationLevel.READ_UNCOMMITTED
-    replica_id: int = CONSUMER_REPLICA_ID
+    isolation: Int32 = IsolationLevel.READ_UNCOMMITTED
+    replica_id: Int32 = CONSUMER_REPLICA_ID
 
 
 class AbortedTransaction(Message, frozen=True):

@@ -1,13 +1,13 @@
 """AlterReplicaLogDirs and DescribeLogDirs: in which data directory partitions lie."""
 
-from warmlog_protocol.messages.base import Message
+from warmlog_protocol.messages.base import Int32, Message
 
 
 class ReplicaLogDir(Message, frozen=True):
     """A partition, and the path of the data directory in which it is to lie."""
 
     topic: str
-    partition: int
+    partition: Int32
     path: str
 
 

@@ -1,23 +1,23 @@
 """ListOffsets, OffsetForLeaderEpoch and DeleteRecords: where things lie in a log, and where it begins."""
 
-from warmlog_protocol.messages.base import CONSUMER_REPLICA_ID, IsolationLevel, Message
+from warmlog_protocol.messages.base import CONSUMER_REPLICA_ID, Int32, Int64, IsolationLevel, Message
 
 
 class ListOffsetsPartition(Message, frozen=True):
     """A time in milliseconds, or one of LATEST_, EARLIEST_ and MAX_TIMESTAMP."""
 
     topic: str
-    partition: int
-    timestamp_ms: int
-    current_leader_epoch: int = -1
+    partition: Int32
+    timestamp_ms: Int64
+    current_leader_epoch: Int32 = -1
 
 
 class ListOffsetsRequest(Message, frozen=True):
     """For a time: the first record at or after it."""
 
     partitions: list[ListOffsetsPartition]
-    isolation: int = IsolationLevel.READ_UNCOMMITTED
-    replica_id: int = CONSUMER_REPLICA_ID
+    isolation: Int32 = IsolationLevel.READ_UNCOMMITTED
+    replica_id: Int32 = CONSUMER_REPLICA_ID
 
 
 class ListedOffset(Message, frozen=True):
@@ -42,8 +42,8 @@ class DeleteRecordsPartition(Message, frozen=True):
     """Records below `offset` are to go; HIGH_WATERMARK (-1) means all that may be read now."""
 
     topic: str
-    partition: int
-    offset: int
+    partition: Int32
+    offset: Int64
 
 
 class DeleteRecordsRequest(Message, frozen=True):
@@ -79,16 +79,16 @@ class OffsetForLeaderEpochPartition(Message, frozen=True):
     """
 
     topic: str
-    partition: int
-    leader_epoch: int
-    current_leader_epoch: int = -1
+    partition: Int32
+    leader_epoch: Int32
+    current_leader_epoch: Int32 = -1
 
 
 class OffsetForLeaderEpochRequest(Message, frozen=True):
     """`replica_id` is the asking broker's, or -1."""
 
     partitions: list[OffsetForLeaderEpochPartition]
-    replica_id: int = CONSUMER_REPLICA_ID
+    replica_id: Int32 = CONSUMER_REPLICA_ID
 
 
 class EpochEndOffset(Message, frozen=True):

@@ -1,21 +1,21 @@
 """Produce and InitProducerId."""
 
-from warmlog_protocol.messages.base import Message
+from warmlog_protocol.messages.base import Int32, Int64, Message
 
 
 class ProducePartition(Message, frozen=True):
     """One batch of `size_bytes` for one partition; the bytes are in the payload, in the order of the request."""
 
     topic: str
-    partition: int
-    size_bytes: int
+    partition: Int32
+    size_bytes: Int32
 
 
 class ProduceRequest(Message, frozen=True):
     """At most one batch for each partition. `acks` 0 is never answered."""
 
-    acks: int
-    timeout_ms: int
+    acks: Int32
+    timeout_ms: Int32
     partitions: list[ProducePartition]
     transactional_id: str | None = None
 
@@ -42,9 +42,9 @@ class InitProducerIdRequest(Message, frozen=True):
     """Ask for a producer id. With an id and epoch: the same id with a higher epoch, if nobody else raised it."""
 
     transactional_id: str | None = None
-    transaction_timeout_ms: int = 60_000
-    producer_id: int = -1
-    producer_epoch: int = -1
+    transaction_timeout_ms: Int32 = 60_000
+    producer_id: Int64 = -1
+    producer_epoch: Int32 = -1
 
 
 class InitProducerIdResponse(Message, frozen=True):

@@ -2,16 +2,16 @@
 
 from msgspec import field
 
-from warmlog_protocol.messages.base import Message
+from warmlog_protocol.messages.base import Int32, Int64, Message
 
 
 class FindSplitsPartition(Message, frozen=True):
     """A range, its end exclusive. What of it is not in the log, or may not be read yet, is left out silently."""
 
     topic: str
-    partition: int
-    start_offset: int
-    end_offset: int
+    partition: Int32
+    start_offset: Int64
+    end_offset: Int64
     topic_id: bytes | None = None
 
 
@@ -22,8 +22,8 @@ class FindSplitsRequest(Message, frozen=True):
     """
 
     partitions: list[FindSplitsPartition]
-    target_bytes: int
-    max_scan_ms: int = 0
+    target_bytes: Int64
+    max_scan_ms: Int32 = 0
 
 
 class FoundSplit(Message, frozen=True):

@@ -2,15 +2,15 @@
 
 from msgspec import field
 
-from warmlog_protocol.messages.base import Message
+from warmlog_protocol.messages.base import Int32, Message
 
 
 class NewTopic(Message, frozen=True):
     """A topic to create. `partitions` and `replication_factor` -1 mean the broker's default."""
 
     name: str
-    partitions: int = -1
-    replication_factor: int = -1
+    partitions: Int32 = -1
+    replication_factor: Int32 = -1
     configs: dict[str, str] = field(default_factory=dict)
 
 

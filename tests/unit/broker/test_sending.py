@@ -1,6 +1,7 @@
 """Sending frames and file ranges over a real socket: in order, to slow readers, by each of the ways."""
 
 import asyncio
+import logging
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -12,8 +13,10 @@ from typing import Any
 import pytest
 import uvloop
 
+from warmlog_broker.answer_memory import AnswerMemory
 from warmlog_broker.log.file_records import FileSlice
 from warmlog_broker.log.open_files import OpenFile
+from warmlog_broker.repeated_lines import RepeatedLines
 from warmlog_broker.sending import PAUSE_ABOVE_BYTES, PIECE_BYTES, SendQueue
 
 FILE_BYTES = 6 * 1024 * 1024
@@ -46,6 +49,7 @@ class Sender(asyncio.Protocol):
         self.sent = 0
         self.lost = asyncio.Event()
         self.pauses = 0
+        self.memory = AnswerMemory(1 << 30)
         self._options = (cold_readers, uses_sendfile)
         self.queue: SendQueue
 
@@ -55,6 +59,8 @@ class Sender(asyncio.Protocol):
             transport,  # type: ignore[arg-type]
             cold_readers=cold_readers,
             uses_sendfile=uses_sendfile,
+            memory=self.memory,
+            lines=RepeatedLines(logging.getLogger("warmlog_broker.sending")),
             on_sent=self._note_sent,
         )
 

@@ -7,10 +7,13 @@ import msgspec
 from hypothesis import strategies as st
 
 from warmlog_protocol.messages import APIS, Api, Message
+from warmlog_protocol.messages.base import Int32, Int64
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 _SCALARS: dict[Any, st.SearchStrategy[Any]] = {
     int: st.integers(-2, 200) | INT64,
+    Int32: st.integers(-2, 200) | st.integers(-(2**31), 2**31 - 1),
+    Int64: st.integers(-2, 200) | INT64,
     str: st.text(max_size=20),
     bytes: st.binary(max_size=20),
     bool: st.booleans(),

@@ -1,0 +1,164 @@
+"""Slow, stalled and greedy clients are pushed back, then cut; the others are served, and memory comes back."""
+
+import struct
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from broker_process import BrokerProcess
+from warmlog_protocol.errors import InvalidRequest, TooManyConnections
+from warmlog_protocol.frames import pack_frame
+from warmlog_protocol.messages import (
+    DescribeConfigsRequest,
+    FetchPartition,
+    FetchRequest,
+    MetadataRequest,
+    ProducePartition,
+    ProduceRequest,
+)
+from wire_client import WireClient, batch_of
+
+MIB = 2**20
+PRODUCE_TIMEOUT_S = 5.0
+"""Less than a request may take to come: who waits longer has waited for the stalled ones."""
+
+
+def resident_bytes(broker: BrokerProcess) -> int:
+    status = Path(f"/proc/{broker.pid}/status").read_text()
+    return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) * 1024
+
+
+def wait_until(is_so: Callable[[], bool], what: str, timeout_s: float = 15.0) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not is_so():
+        assert time.monotonic() < deadline_s, what
+        time.sleep(0.05)
+
+
+def half_sent(address: str, frame_bytes: int, sent_bytes: int) -> WireClient:
+    """A client that has announced a Produce of `frame_bytes`, sent so much of it, and sends no more."""
+    client = WireClient(address)
+    message = ProduceRequest(-1, 1000, [ProducePartition("t", 0, frame_bytes)])
+    _, frame = client.connection.request(message, frame_bytes)
+    client.socket.settimeout(0.1)
+    with suppress(TimeoutError):  # the broker has no memory for more, and does not read it
+        client.socket.sendall(frame + bytes(sent_bytes))
+    client.socket.settimeout(20)
+    return client
+
+
+def test_stalled_requests_that_fill_the_memory_do_not_stop_honest_ones_and_are_cut(tmp_path: Path) -> None:
+    limits = {
+        "socket_request_max_bytes": 20 * MIB,
+        "queued_max_request_bytes": 50 * MIB,
+        "request_receive_timeout_ms": 6000,
+    }
+    with ExitStack() as held, BrokerProcess(tmp_path / "data", **limits) as broker:
+        honest = held.enter_context(WireClient(broker.address))
+        honest.create_topic("t")
+        honest.produce("t", batch_of([b"x" * 100_000]))
+        before_bytes = resident_bytes(broker)
+        stalled = [held.enter_context(half_sent(broker.address, 18 * MIB, 9 * MIB)) for _ in range(12)]
+        for _ in range(20):
+            begin_s = time.monotonic()
+            with WireClient(broker.address) as newcomer:  # its buffer is small: it needs memory from the budget
+                newcomer.produce("t", batch_of([b"x" * 100_000]))
+            assert time.monotonic() - begin_s < PRODUCE_TIMEOUT_S
+        assert resident_bytes(broker) - before_bytes < 70 * MIB
+        for client in stalled:
+            client.wait_for_end()
+        honest.produce("t", batch_of([b"x" * 100_000]))
+        wait_until(lambda: resident_bytes(broker) - before_bytes < 15 * MIB, "memory did not come back")
+        assert "others wait for the memory that it holds" in broker.output
+
+
+def test_who_reads_none_of_its_answers_is_pushed_back_and_then_cut(tmp_path: Path) -> None:
+    settings = {"send_stall_timeout_ms": 1500, "send_queue_bytes": 4 * MIB, "max_in_flight_requests": 1000}
+    with ExitStack() as held, BrokerProcess(tmp_path / "data", **settings) as broker:
+        other = held.enter_context(WireClient(broker.address))
+        other.create_topic("t")
+        for _ in range(4):
+            other.produce("t", batch_of([b"x" * 1_000_000]))
+        before_bytes = resident_bytes(broker)
+        stalled = [held.enter_context(WireClient(broker.address)) for _ in range(10)]
+        for client in stalled:
+            for _ in range(100):
+                client.send(FetchRequest(0, 1, 4 * MIB, [FetchPartition("t", 0, 0, 4 * MIB)]))
+        for _ in range(20):
+            assert len(other.fetch("t", 0)[1]) > MIB / 2
+        assert resident_bytes(broker) - before_bytes < 40 * MIB
+        wait_until(lambda: broker.output.count("it took nothing of what was answered for 1500 ms") == 10, "not cut")
+        assert len(other.fetch("t", 0)[1]) > MIB / 2
+
+
+def test_answers_that_nobody_reads_do_not_fill_the_memory(tmp_path: Path) -> None:
+    """Answers from memory: 2,000 descriptions of settings are more than the broker is allowed to hold."""
+    with ExitStack() as held, BrokerProcess(tmp_path / "data", queued_max_response_bytes=8 * MIB) as broker:
+        other = held.enter_context(WireClient(broker.address))
+        names = [f"topic-{number}" for number in range(40)]
+        for name in names:
+            other.create_topic(name)
+        before_bytes = resident_bytes(broker)
+        greedy = [held.enter_context(WireClient(broker.address)) for _ in range(20)]
+        for client in greedy:
+            frames = [client.connection.request(DescribeConfigsRequest(names))[1] for _ in range(100)]
+            client.socket.sendall(b"".join(frames))
+        wait_until(lambda: "answers take more than queued.max.response.bytes" in broker.output, "nobody was cut")
+        other.call(DescribeConfigsRequest(names))
+        assert resident_bytes(broker) - before_bytes < 50 * MIB
+
+
+@pytest.mark.parametrize("is_greeted", [False, True])
+def test_who_sends_byte_by_byte_is_cut_at_its_deadline(tmp_path: Path, is_greeted: bool) -> None:
+    settings = {"handshake_timeout_ms": 1000, "request_receive_timeout_ms": 1000}
+    with BrokerProcess(tmp_path / "data", **settings) as broker, WireClient(broker.address) as other:
+        with WireClient(broker.address, handshake=is_greeted) as slow:
+            frame = pack_frame((3, 0, 1), MetadataRequest(["t" * 200]))
+            begin_s = time.monotonic()
+            with suppress(ConnectionError):
+                for byte in frame:
+                    slow.socket.sendall(bytes((byte,)))
+                    time.sleep(0.05)
+            slow.wait_for_end()
+            assert time.monotonic() - begin_s < 15
+        other.call(MetadataRequest())
+        reason = "a request was not whole 1000 ms after it began" if is_greeted else "no handshake within 1000 ms"
+        wait_until(lambda: reason in broker.output, "the reason is not in the log")
+
+
+def test_one_address_may_hold_so_many_connections_and_is_told_so(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", max_connections_per_ip=3) as broker, ExitStack() as held:
+        clients = [held.enter_context(WireClient(broker.address)) for _ in range(3)]
+        for _ in range(5):
+            with pytest.raises(TooManyConnections, match=r"127\.0\.0\.1 has 3 connections open"):
+                WireClient(broker.address)
+        for client in clients:
+            client.call(MetadataRequest())
+
+
+def test_a_header_beyond_its_limit_and_too_many_items_are_refused(tmp_path: Path) -> None:
+    settings = {"request_header_max_bytes": 200_000, "request_max_items": 1000}
+    with BrokerProcess(tmp_path / "data", **settings) as broker:
+        with WireClient(broker.address) as client, pytest.raises(InvalidRequest, match="1001 topics in one request"):
+            client.call(MetadataRequest(["t"] * 1001))
+        with WireClient(broker.address) as client:
+            client.socket.sendall(struct.pack(">II", 300_000, 250_000))
+            client.wait_for_end()
+        wait_until(lambda: "a header of 250000 bytes" in broker.output, "the reason is not in the log")
+        with WireClient(broker.address) as client:
+            client.call(MetadataRequest(["t"] * 1000))
+
+
+def test_hostile_connections_cannot_flood_the_log(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        lines_before = broker.output.count("\n")
+        for _ in range(500):
+            with WireClient(broker.address, handshake=False) as client:
+                client.socket.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                client.wait_for_end()
+        assert broker.terminate() == 0
+        assert broker.output.count("\n") - lines_before < 40
+        assert "connections closed, frames too large: 490 more" in broker.output
