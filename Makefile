@@ -9,12 +9,14 @@ N ?= 200
 SEED ?= 1
 KINDS ?=
 CUTS ?= 36
+MINUTES ?= 30
+SHARE ?= 0.7
 FRAMES ?= 1000000
 BIN := .venv/bin
 # Only what runs Spark asks for Java, and only when it runs.
 WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
 
-.PHONY: help dev demo test test-slow test-kafka chaos power-loss fuzz check fmt bench bench-flush bench-start bench-storage bench-spark test-spark-matrix clean
+.PHONY: help dev demo test test-slow test-kafka chaos power-loss soak fuzz check fmt bench bench-flush bench-start bench-storage bench-spark test-spark-matrix clean
 .NOTPARALLEL:
 
 help:
@@ -24,6 +26,7 @@ help:
 	@echo 'make test-kafka run the tests in which Apache Kafka reads our files; fetches its jars by Maven'
 	@echo 'make chaos      N faults by chance against a busy broker, from SEED on (N=200 SEED=1 KINDS=kill,power,...)'
 	@echo 'make power-loss CUTS power cuts under load: what of the page cache is lost, and what may be (CUTS=36 SEED=1)'
+	@echo 'make soak       hold a share of the peak, and see what drifts; writes build/soak.json (MINUTES=30 SHARE=0.7)'
 	@echo 'make fuzz       FRAMES mutated frames against a broker (FRAMES=1000000 SEED=1)'
 	@echo 'make check      ruff, mypy --strict, import rules'
 	@echo 'make fmt        format the code'
@@ -60,6 +63,9 @@ chaos: dev
 power-loss: dev
 	@tools/fuse
 	@PYTHONPATH=tests $(BIN)/python -m faults.losses --cuts $(CUTS) --seed $(SEED)
+
+soak: dev
+	@PYTHONPATH=tests $(BIN)/python -m faults.soak --minutes $(MINUTES) --share $(SHARE)
 
 fuzz: dev
 	@PYTHONPATH=tests $(BIN)/python -m faults.fuzzing --frames $(FRAMES) --seed $(SEED)

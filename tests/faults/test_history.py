@@ -1,11 +1,13 @@
 """Whatever happens to the broker, its history stays as promised; and the checker notices when it does not."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from faults.history.checking import FinalLog, check
-from faults.history.notes import Notes, Place, WriterNotes, value_of
+from faults.history.checking import Final, FinalLog, StateLog, check, check_again
+from faults.history.nemesis import FAULTS, NEED_POWER_DISK, ON_REQUEST
+from faults.history.notes import Notes, Place, WriterNotes, key_of, value_of
 from faults.history.run import run
 from faults.power.powered import why_not
 
@@ -20,7 +22,7 @@ def history(numbers: list[int], *, acknowledged: dict[int, int], is_idempotent: 
 
 
 def findings(notes: Notes, log: FinalLog, names: list[str] = NAMES) -> list[str]:
-    return check(notes, {("t", 0): log}, names)
+    return check(notes, Final({("t", 0): log}, {}, names))
 
 
 def test_a_good_history_has_no_findings() -> None:
@@ -84,22 +86,86 @@ def test_a_log_that_was_trimmed_owes_nothing_below_its_start() -> None:
     assert findings(notes, FinalLog(2, [value_of(WRITER, 2)])) == []
 
 
+def test_a_start_below_what_was_given_up_is_noticed() -> None:
+    notes, log = history([0, 1, 2], acknowledged={})
+    notes.given_up["t", 0] = 2
+    assert findings(notes, log)[0].startswith("given up")
+    assert findings(notes, FinalLog(2, log.values[2:])) == []
+
+
+def state_of(*numbers: int) -> StateLog:
+    """A compacted log that holds these records of the writer, each at the offset of its number."""
+    return StateLog({number: (key_of(number), value_of(WRITER, number)) for number in numbers})
+
+
+def state_findings(state: StateLog, acknowledged: dict[int, int], notes: Notes | None = None) -> list[str]:
+    writer = WriterNotes(WRITER, "t", 0, is_idempotent=True, is_keyed=True, sent=100, acknowledged=acknowledged)
+    notes = notes or Notes()
+    notes.writers = [writer]
+    return check(notes, Final({}, {("t", 0): state}, NAMES))
+
+
+SAME_KEY = [number for number in range(100) if key_of(number) == key_of(1)]
+
+
+def test_a_compacted_log_may_lack_what_a_later_record_of_its_key_has_replaced() -> None:
+    assert state_findings(state_of(SAME_KEY[1]), {SAME_KEY[0]: SAME_KEY[0]}) == []
+
+
 @pytest.mark.parametrize(
-    ("seed", "kinds"),
+    ("state", "acknowledged", "kind"),
     [
-        pytest.param(11, ["kill", "stop", "pause", "connections"], id="process-and-network"),
-        pytest.param(
-            12,
-            ["power", "sync", "full", "kill"],
-            id="disk",
-            marks=pytest.mark.skipif(bool(why_not()), reason=f"no file system in user space here: {why_not()}"),
-        ),
+        pytest.param(state_of(2), {SAME_KEY[0]: 1}, "lost", id="nothing left of an acknowledged key"),
+        pytest.param(state_of(SAME_KEY[0]), {SAME_KEY[1]: 1}, "lost", id="an older value came back"),
+        pytest.param(StateLog({0: (key_of(2), value_of(WRITER, 2)), 1: (key_of(1), value_of(WRITER, 1))}), {}, "order"),
+        pytest.param(StateLog({0: (b"else", value_of(WRITER, 2))}), {}, "stranger", id="another key"),
+        pytest.param(StateLog({0: (key_of(2), value_of(WRITER, 2) + b"x")}), {}, "changed", id="other bytes"),
     ],
 )
-def test_a_real_brokers_history_is_as_promised(tmp_path: Path, seed: int, kinds: list[str]) -> None:
-    outcome = run(tmp_path, seed=seed, fault_count=12, faults=kinds)
+def test_a_compacted_log_gone_wrong_is_noticed(state: StateLog, acknowledged: dict[int, int], kind: str) -> None:
+    assert [finding.split(":")[0] for finding in state_findings(state, acknowledged)] == [kind]
+
+
+def test_a_compacted_record_that_was_read_and_is_another_now_is_noticed() -> None:
+    notes = Notes()
+    notes.note_read(Place("t", 0, 1), b"else")
+    notes.note_read(Place("t", 0, 2), b"compacted away")
+    assert [finding.split(":")[0] for finding in state_findings(state_of(1), {}, notes)] == ["unread"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(FinalLog(0, [b"a", b"b"]), FinalLog(0, [b"a"]), id="the end is gone"),
+        pytest.param(FinalLog(1, [b"b"]), FinalLog(0, [b"a", b"b"]), id="the start went back"),
+        pytest.param(FinalLog(0, [b"a", b"b"]), FinalLog(1, [b"c"]), id="another value"),
+    ],
+)
+def test_another_log_after_a_restart_is_noticed(before: FinalLog, after: FinalLog) -> None:
+    assert check_again(Final({("t", 0): before}, {}, NAMES), Final({("t", 0): after}, {}, NAMES))
+    assert check_again(Final({("t", 0): before}, {}, NAMES), Final({("t", 0): before}, {}, NAMES)) == []
+
+
+def test_another_state_after_a_restart_is_noticed() -> None:
+    first, later = SAME_KEY[:2]
+
+    def again(before: StateLog, after: StateLog) -> list[str]:
+        return check_again(Final({}, {("t", 0): before}, NAMES), Final({}, {("t", 0): after}, NAMES))
+
+    assert again(state_of(first, later), state_of(later)) == []
+    assert again(state_of(first, later), state_of(first))
+    assert again(state_of(first), state_of(first, later))
+
+
+KINDS = [name for name in FAULTS if name not in ON_REQUEST and not (why_not() and name in NEED_POWER_DISK)]
+
+
+@pytest.mark.parametrize("seed", [11, 12])
+def test_a_real_brokers_history_is_as_promised(tmp_path: Path, seed: int, tell: Callable[[str], None]) -> None:
+    outcome = run(tmp_path, seed=seed, fault_count=14, faults=KINDS)
+    tell(str(outcome))
     assert outcome.findings == [], str(outcome)
-    assert sum(outcome.faults.values()) == 12
+    assert sum(outcome.faults.values()) == 14
     assert outcome.acknowledged > 1000
     assert outcome.refused == 0
 

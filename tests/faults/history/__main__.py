@@ -1,11 +1,12 @@
 """`python -m faults.history`: runs with the seeds SEED, SEED+1, … until so many faults have happened."""
 
 import argparse
+import logging
 import sys
 import tempfile
 from pathlib import Path
 
-from faults.history.nemesis import FAULTS, NEED_POWER_DISK
+from faults.history.nemesis import FAULTS, NEED_POWER_DISK, ON_REQUEST
 from faults.history.run import run
 from faults.power.powered import why_not
 
@@ -18,10 +19,11 @@ def main() -> int:
     parser.add_argument("--faults", type=int, default=200, metavar="N", help="how many faults (default: 200)")
     parser.add_argument("--seed", type=int, default=1, help="the seed of the first run (default: 1)")
     parser.add_argument(
-        "--kinds", default="", help=f"which, by commas (default: all that can be had: {' '.join(FAULTS)})"
+        "--kinds", default="", help=f"which, by commas, of {' '.join(FAULTS)} (default: all but freeze)"
     )
     options = parser.parse_args()
-    kinds = [name for name in options.kinds.split(",") if name] or list(FAULTS)
+    logging.getLogger("warmlog").setLevel(logging.CRITICAL)  # clients tell of every connection that is lost
+    kinds = [name for name in options.kinds.split(",") if name] or [name for name in FAULTS if name not in ON_REQUEST]
     unknown = sorted(set(kinds) - set(FAULTS))
     if unknown:
         parser.error(f"no such fault: {', '.join(unknown)}; there are {', '.join(FAULTS)}")

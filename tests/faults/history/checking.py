@@ -4,8 +4,9 @@ import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
-from faults.history.notes import Notes, WriterNotes, author_of, value_of
+from faults.history.notes import Notes, WriterNotes, author_of, key_of, value_of
 
 MAX_FINDINGS_OF_A_KIND = 5
 
@@ -28,23 +29,70 @@ class FinalLog:
         return self.values[offset - self.first_offset] if self.first_offset <= offset < self.next_offset else None
 
 
+@dataclass(slots=True)
+class StateLog:
+    """One partition of a compacted topic: key and value by offset, in the order of reading."""
+
+    records: dict[int, tuple[bytes, bytes]]
+
+
 Logs = Mapping[tuple[str, int], FinalLog]
+States = Mapping[tuple[str, int], StateLog]
 
 
-def check(notes: Notes, logs: Logs, topics: Sequence[str]) -> list[str]:
-    """What is wrong; empty when everything is as promised. `topics` are those that there are in the end."""
+@dataclass(frozen=True, slots=True)
+class Final:
+    """Everything that is there when all is over."""
+
+    logs: Logs
+    states: States
+    topics: Sequence[str]
+
+
+def check(notes: Notes, final: Final) -> list[str]:
+    """What is wrong; empty when everything is as promised."""
     findings = _Findings()
-    for key, log in logs.items():
+    for key, log in final.logs.items():
         for gap in log.gaps:
             findings.add("gap", f"{key}: {gap}")
+        if log.first_offset < notes.given_up.get(key, 0):
+            findings.add("given up", f"{key}: begins at {log.first_offset}, not at {notes.given_up[key]} or above")
     for contradiction in notes.contradictions:
         findings.add("contradiction", contradiction)
     for writer in notes.writers:
-        _check_writer(writer, logs[writer.topic, writer.partition], findings)
-    _check_strangers(notes, logs, findings)
-    _check_readers(notes, logs, findings)
-    _check_topics(notes, topics, findings)
+        if writer.is_keyed:
+            _check_keyed_writer(writer, final.states[writer.topic, writer.partition], findings)
+        else:
+            _check_writer(writer, final.logs[writer.topic, writer.partition], findings)
+    _check_strangers(notes, final.logs, findings)
+    _check_readers(notes, final, findings)
+    _check_topics(notes, final.topics, findings)
     return findings.texts
+
+
+def check_again(before: Final, after: Final) -> list[str]:
+    """What is not as it was, when everything is read again after a restart. Retention and compaction may go on."""
+    findings = _Findings()
+    for key, log in after.logs.items():
+        known = before.logs[key]
+        if log.first_offset < known.first_offset or log.next_offset != known.next_offset:
+            findings.add(
+                "reread",
+                f"{key}: offsets {known.first_offset} to {known.next_offset - 1} were there, and after a restart "
+                f"{log.first_offset} to {log.next_offset - 1}",
+            )
+        elif log.values != known.values[log.first_offset - known.first_offset :]:
+            findings.add("reread", f"{key}: other values after a restart")
+    for key, state in after.states.items():
+        if not state.records.items() <= before.states[key].records.items():
+            findings.add("reread", f"{key}: records after a restart that were not there before")
+        if _latest(state).items() != _latest(before.states[key]).items():
+            findings.add("reread", f"{key}: some key has another last value after a restart")
+    return findings.texts
+
+
+def _latest(state: StateLog) -> dict[bytes, bytes]:
+    return dict(state.records.values())
 
 
 class _Findings:
@@ -92,6 +140,26 @@ def _check_writer(writer: WriterNotes, log: FinalLog, findings: _Findings) -> No
             findings.add("order", f"{writer.name}: records are not in the order of sending")
 
 
+def _check_keyed_writer(writer: WriterNotes, state: StateLog, findings: _Findings) -> None:
+    """Acknowledged records are there, or a later one of their key is; in order, once, with the bytes that were sent."""
+    numbers: list[int] = []
+    latest: dict[bytes, int] = {}
+    for offset, (key, value) in state.records.items():
+        name, number = author_of(value)
+        if name != writer.name or number >= writer.sent or key != key_of(number):
+            findings.add("stranger", f"{writer.topic} offset {offset}: nobody sent {value[:40]!r} with key {key!r}")
+            continue
+        if value != value_of(name, number):
+            findings.add("changed", f"{writer.topic} offset {offset}: not the bytes that were sent")
+        numbers.append(number)
+        latest[key] = number
+    if any(later <= earlier for earlier, later in pairwise(numbers)):
+        findings.add("order", f"{writer.name}: records are not in the order of sending, or twice there")
+    for number, offset in writer.acknowledged.items():
+        if latest.get(key_of(number), -1) < number:
+            findings.add("lost", f"{writer.name} record {number} was acknowledged at {offset}; no later one of its key")
+
+
 def _check_strangers(notes: Notes, logs: Logs, findings: _Findings) -> None:
     """Every record was sent by somebody, to that partition, with those bytes."""
     writers = {writer.name: writer for writer in notes.writers}
@@ -105,10 +173,15 @@ def _check_strangers(notes: Notes, logs: Logs, findings: _Findings) -> None:
                 findings.add("changed", f"{key} offset {log.first_offset + index}: not the bytes that were sent")
 
 
-def _check_readers(notes: Notes, logs: Logs, findings: _Findings) -> None:
-    """What a consumer has once read stays there, as it was."""
+def _check_readers(notes: Notes, final: Final, findings: _Findings) -> None:
+    """What a consumer has once read stays there, as it was; of a compacted topic, as long as it stays."""
     for place, checksum in notes.read.items():
-        log = logs[place.topic, place.partition]
+        state = final.states.get((place.topic, place.partition))
+        if state is not None:
+            if place.offset in state.records and zlib.crc32(state.records[place.offset][1]) != checksum:
+                findings.add("unread", f"{place} was read, and is another record now")
+            continue
+        log = final.logs[place.topic, place.partition]
         if place.offset < log.first_offset:
             continue
         value = log.at(place.offset)

@@ -12,6 +12,8 @@ Fault = Callable[[Target], Awaitable[None]]
 
 MAX_OPERATIONS_TO_CUT = 400
 POWER_CUT_TIMEOUT_S = 5.0
+ANSWERS_A_FAULT = 100
+ANSWER_TIMEOUT_S = 10.0
 
 
 async def kill(target: Target) -> None:
@@ -26,16 +28,25 @@ async def stop(target: Target) -> None:
 
 async def pause(target: Target) -> None:
     """SIGSTOP: nothing moves for a while, and clocks go on."""
-    os.kill(target.broker.pid, signal.SIGSTOP)
-    try:
-        await asyncio.sleep(target.luck.uniform(0.2, 1.5))
-    finally:
-        os.kill(target.broker.pid, signal.SIGCONT)
+    await _stop_for(target, target.luck.uniform(0.2, 1.5))
+
+
+async def freeze(target: Target) -> None:
+    """SIGSTOP for longer than any request may take."""
+    await _stop_for(target, target.luck.uniform(30, 60))
 
 
 async def cut_connections(target: Target) -> None:
     """Every connection is reset, with requests and answers half sent."""
     await target.proxy.cut()
+    await target.producers_proxy.cut()
+
+
+async def lose_answers(target: Target) -> None:
+    """One connection of a producer after the other is reset with an answer on its way: it has to ask again."""
+    for _ in range(ANSWERS_A_FAULT):
+        await asyncio.sleep(target.luck.uniform(0, 0.005))
+        await asyncio.wait_for(target.producers_proxy.lose_answer(), ANSWER_TIMEOUT_S)
 
 
 async def fill_disk(target: Target) -> None:
@@ -71,6 +82,14 @@ async def cut_power(target: Target) -> None:
     await asyncio.to_thread(target.broker.start)
 
 
+async def _stop_for(target: Target, seconds: float) -> None:
+    os.kill(target.broker.pid, signal.SIGSTOP)
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        os.kill(target.broker.pid, signal.SIGCONT)
+
+
 def _disk(target: Target) -> PoweredDisk:
     assert target.disk is not None
     return target.disk
@@ -80,9 +99,13 @@ FAULTS: dict[str, Fault] = {
     "kill": kill,
     "stop": stop,
     "pause": pause,
+    "freeze": freeze,
     "connections": cut_connections,
+    "answers": lose_answers,
     "full": fill_disk,
     "sync": fail_syncs,
     "power": cut_power,
 }
 NEED_POWER_DISK = frozenset({"full", "sync", "power"})
+ON_REQUEST = frozenset({"freeze"})
+"""Takes long, and is drawn only when it is named."""

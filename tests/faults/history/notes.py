@@ -6,6 +6,7 @@ from random import Random
 from typing import NamedTuple
 
 MAX_FILLING_BYTES = 600
+KEYS = 40
 
 
 class Place(NamedTuple):
@@ -28,6 +29,11 @@ def author_of(value: bytes) -> tuple[str, int]:
     return writer.decode(), int(number)
 
 
+def key_of(number: int) -> bytes:
+    """The key of a keyed writer's record; some keys are written often, others seldom."""
+    return b"%d" % (number % KEYS if number % 3 else number % 4)
+
+
 @dataclass(slots=True)
 class WriterNotes:
     """One producer's records, numbered from 0, to one partition."""
@@ -36,6 +42,8 @@ class WriterNotes:
     topic: str
     partition: int
     is_idempotent: bool
+    is_keyed: bool = False
+    """Whether it writes to a compacted topic, each record under `key_of` its number."""
     sent: int = 0
     acknowledged: dict[int, int] = field(default_factory=dict)
     """Number to offset; -1 where the broker did not say."""
@@ -56,6 +64,10 @@ class Notes:
     """Topics made during the run; whether that was acknowledged."""
     deleted: dict[str, bool] = field(default_factory=dict)
     """Topics whose deletion was asked for; whether that was acknowledged."""
+    given_up: dict[tuple[str, int], int] = field(default_factory=dict)
+    """Below which offset a DeleteRecords was acknowledged, by topic and partition."""
+    moves: int = 0
+    """Moves of partitions to another data directory that were taken on."""
     faults: dict[str, int] = field(default_factory=dict)
 
     def note_read(self, place: Place, value: bytes) -> None:

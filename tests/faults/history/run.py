@@ -10,23 +10,25 @@ from types import MappingProxyType
 
 from broker_process import BrokerFailed
 from faults.history import workload
-from faults.history.checking import FinalLog, Logs, check
+from faults.history.checking import Final, check, check_again
+from faults.history.final import read_all
 from faults.history.nemesis import FAULTS, NEED_POWER_DISK
 from faults.history.notes import Notes, WriterNotes
 from faults.history.target import Target
-from warmlog_protocol.batch import iter_batches
-from warmlog_protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from wire_client import WireClient
 
 STEADY_TOPIC = "steady"
 SHORT_TOPIC = "short-lived"
+STATE_TOPIC = "state"
+LOG_TOPICS = (STEADY_TOPIC, SHORT_TOPIC)
 PARTITIONS = 2
 TINY_SEGMENTS = {"segment.bytes": "65536", "index.interval.bytes": "512"}
 RETENTION = {"retention.bytes": "200000", "file.delete.delay.ms": "100"}
+COMPACTION = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.2", "file.delete.delay.ms": "100"}
 SETTINGS: dict[str, object] = {
     "log_retention_check_interval_ms": 300,
     "log_flush_offset_checkpoint_interval_ms": 200,
     "producer_id_block_size": 3,
+    "log_cleaner_backoff_ms": 200,
 }
 SETTLE_TIMEOUT_S = 120.0
 
@@ -43,6 +45,9 @@ class Outcome:
     refused: int = 0
     read: int = 0
     topics: int = 0
+    given_up: int = 0
+    moves: int = 0
+    lost_answers: int = 0
     seconds: float = 0.0
 
     def __str__(self) -> str:
@@ -50,7 +55,8 @@ class Outcome:
         return (
             f"seed {self.seed}: {faults or 'no faults'} in {self.seconds:.0f} s; {self.sent} records sent, "
             f"{self.acknowledged} acknowledged, {self.refused} given up, {self.read} read before the end, "
-            f"{self.topics} topics created; {len(self.findings)} findings"
+            f"{self.topics} topics created, {self.moves} moves begun, records of {self.given_up} partitions given up, "
+            f"{self.lost_answers} answers lost; {len(self.findings)} findings"
         )
 
 
@@ -64,7 +70,9 @@ def run(
 ) -> Outcome:
     """Lets `fault_count` faults happen, drawn by `seed` from `faults`, and checks what is left.
 
-    The seed decides which faults, when, and what a power cut leaves; what the clients do meanwhile it does not.
+    The seed decides which faults come, in which order, after which pauses, how long each lasts, after how many
+    operations the power goes and what it leaves. It does not decide what the clients have done by then, and so neither
+    where a fault hits them: that is timing. The same seed repeats the same faults, not the same history.
     """
     try:
         return asyncio.run(_run(workspace, seed, fault_count, faults, SETTINGS | dict(settings)))
@@ -76,29 +84,24 @@ def run(
 async def _run(workspace: Path, seed: int, fault_count: int, faults: list[str], settings: dict[str, object]) -> Outcome:
     started_s = time.monotonic()
     luck = Random(seed)
-    notes = Notes()
     has_power_disk = not NEED_POWER_DISK.isdisjoint(faults)
     async with Target(workspace, luck, has_power_disk=has_power_disk, **settings) as target:
-        address = target.proxy.address
-        await workload.create_topic(address, STEADY_TOPIC, PARTITIONS, TINY_SEGMENTS)
-        await workload.create_topic(address, SHORT_TOPIC, PARTITIONS, TINY_SEGMENTS | RETENTION)
+        notes = Notes(writers=_writers())
+        await _create_topics(target.proxy.address)
         stopping = asyncio.Event()
-        notes.writers = [
-            WriterNotes(f"{topic}-{partition}-{kind}", topic, partition, is_idempotent=kind == "idempotent")
-            for topic in (STEADY_TOPIC, SHORT_TOPIC)
-            for partition in range(PARTITIONS)
-            for kind in ("idempotent", "plain")
-        ]
-        work = [asyncio.ensure_future(workload.write(address, writer, stopping)) for writer in notes.writers]
-        work.append(asyncio.ensure_future(workload.administer(address, notes, stopping)))
-        reader = asyncio.ensure_future(workload.read(address, [STEADY_TOPIC, SHORT_TOPIC], notes))
-        await _torment(target, notes, luck, fault_count, faults, [*work, reader])
+        work = _start_work(target, notes, seed, stopping)
+        readers = _start_readers(target.proxy.address, notes)
+        await _torment(target, notes, luck, fault_count, faults, [*work, *readers])
         stopping.set()
         await asyncio.wait_for(asyncio.gather(*work), SETTLE_TIMEOUT_S)
-        reader.cancel()
-        await asyncio.wait([reader])
-        logs = await asyncio.to_thread(read_logs, target.broker.address)
-        findings = check(notes, logs, await workload.list_topics(address))
+        for reader in readers:
+            reader.cancel()
+        await asyncio.wait(readers)
+        final = await _read_final(target)
+        findings = check(notes, final)
+        await asyncio.to_thread(target.broker.restart)
+        findings += check_again(final, await _read_final(target))
+        lost_answers = target.producers_proxy.lost_answers
     return Outcome(
         seed,
         findings,
@@ -108,7 +111,64 @@ async def _run(workspace: Path, seed: int, fault_count: int, faults: list[str], 
         refused=sum(len(writer.refused) for writer in notes.writers),
         read=len(notes.read),
         topics=sum(notes.created.values()),
+        given_up=len(notes.given_up),
+        moves=notes.moves,
+        lost_answers=lost_answers,
         seconds=time.monotonic() - started_s,
+    )
+
+
+def _writers() -> list[WriterNotes]:
+    plain_and_not = [
+        WriterNotes(f"{topic}-{partition}-{kind}", topic, partition, is_idempotent=kind == "idempotent")
+        for topic in LOG_TOPICS
+        for partition in range(PARTITIONS)
+        for kind in ("idempotent", "plain")
+    ]
+    keyed = [
+        WriterNotes(f"{STATE_TOPIC}-{partition}", STATE_TOPIC, partition, is_idempotent=True, is_keyed=True)
+        for partition in range(PARTITIONS)
+    ]
+    return plain_and_not + keyed
+
+
+async def _create_topics(address: str) -> None:
+    await workload.create_topic(address, STEADY_TOPIC, PARTITIONS, TINY_SEGMENTS)
+    await workload.create_topic(address, SHORT_TOPIC, PARTITIONS, TINY_SEGMENTS | RETENTION)
+    await workload.create_topic(address, STATE_TOPIC, PARTITIONS, TINY_SEGMENTS | COMPACTION)
+
+
+def _start_work(target: Target, notes: Notes, seed: int, stopping: asyncio.Event) -> list["asyncio.Future[None]"]:
+    """Whoever changes something; each with a luck of its own, so that they do not take the nemesis's."""
+    address = target.proxy.address
+    short = [(SHORT_TOPIC, partition) for partition in range(PARTITIONS)]
+    every = [(topic, partition) for topic in (*LOG_TOPICS, STATE_TOPIC) for partition in range(PARTITIONS)]
+    return [
+        *(
+            asyncio.ensure_future(workload.write(target.producers_proxy.address, writer, stopping))
+            for writer in notes.writers
+        ),
+        asyncio.ensure_future(workload.administer(address, notes, stopping)),
+        asyncio.ensure_future(
+            workload.give_up_records(address, short, notes, Random(f"{seed}: records"), stopping),
+        ),
+        asyncio.ensure_future(
+            workload.move(address, every, target.data_dirs, notes, Random(f"{seed}: moves"), stopping),
+        ),
+    ]
+
+
+def _start_readers(address: str, notes: Notes) -> list["asyncio.Future[None]"]:
+    return [
+        asyncio.ensure_future(workload.read(address, [*LOG_TOPICS, STATE_TOPIC], notes)),
+        asyncio.ensure_future(workload.tail(address, [STEADY_TOPIC], notes)),
+    ]
+
+
+async def _read_final(target: Target) -> Final:
+    address = target.broker.address
+    return await asyncio.to_thread(
+        read_all, address, LOG_TOPICS, [STATE_TOPIC], PARTITIONS, await workload.list_topics(address)
     )
 
 
@@ -125,30 +185,3 @@ async def _torment(
         await FAULTS[name](target)
         notes.faults[name] = notes.faults.get(name, 0) + 1
     await asyncio.sleep(0.5)
-
-
-def read_logs(address: str) -> Logs:
-    """Everything that is in the topics of the run."""
-    with WireClient(address) as client:
-        return {
-            (topic, partition): _read_log(client, topic, partition)
-            for topic in (STEADY_TOPIC, SHORT_TOPIC)
-            for partition in range(PARTITIONS)
-        }
-
-
-def _read_log(client: WireClient, topic: str, partition: int) -> FinalLog:
-    """As far as there is something; what is removed meanwhile is not part of it."""
-    first_offset = client.offset_at(topic, EARLIEST_TIMESTAMP, partition=partition)
-    end_offset = client.offset_at(topic, LATEST_TIMESTAMP, partition=partition)
-    log = FinalLog(first_offset, [])
-    while log.next_offset < end_offset:
-        _, payload = client.fetch(topic, log.next_offset, partition=partition)
-        for batch in iter_batches(payload):
-            skipped = log.next_offset - batch.base_offset
-            if skipped < 0 or (skipped and log.values):
-                log.gaps.append(f"a batch begins at {batch.base_offset} and not at {log.next_offset}")
-            values = batch.values()
-            assert None not in values
-            log.values += [value for value in values[max(0, skipped) :] if value is not None]
-    return log

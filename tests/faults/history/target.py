@@ -18,6 +18,8 @@ class Proxy:
 
     def __init__(self, host: str, port: int) -> None:
         self.port = port_to_keep()
+        self.lost_answers = 0
+        self._losing: asyncio.Event | None = None
         self._target = (host, port)
         self._server: asyncio.Server | None = None
         self._links: set[asyncio.Task[None]] = set()
@@ -42,6 +44,11 @@ class Proxy:
         await asyncio.gather(*links, return_exceptions=True)
         return len(links)
 
+    async def lose_answer(self) -> None:
+        """Resets the next connection on which the broker answers, and the answer is never seen. Waits for that."""
+        self._losing = lost = asyncio.Event()
+        await lost.wait()
+
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         link = asyncio.ensure_future(self._carry(reader, writer))
         self._links.add(link)
@@ -58,7 +65,7 @@ class Proxy:
         broker_reader, broker_writer = await asyncio.open_connection(*self._target)
         directions = [
             asyncio.ensure_future(_copy(reader, broker_writer)),
-            asyncio.ensure_future(_copy(broker_reader, writer)),
+            asyncio.ensure_future(self._copy_answers(broker_reader, writer)),
         ]
         try:
             await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
@@ -68,6 +75,19 @@ class Proxy:
             await asyncio.gather(*directions, return_exceptions=True)
             broker_writer.transport.abort()
 
+    async def _copy_answers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """As `_copy`, until an answer is to be lost; the first one, to the handshake, is not taken."""
+        is_first = True
+        while data := await reader.read(COPY_BYTES):
+            if self._losing is not None and not is_first:
+                self._losing.set()
+                self._losing = None
+                self.lost_answers += 1
+                return
+            is_first = False
+            writer.write(data)
+            await writer.drain()
+
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     while data := await reader.read(COPY_BYTES):
@@ -76,15 +96,20 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 class Target:
-    """Broker, disk and proxy. Without `has_power_disk` the broker writes to an ordinary directory."""
+    """Broker, disk and proxies: one for producers, one for all others. The broker has two data directories.
+
+    Without `has_power_disk` they are ordinary ones.
+    """
 
     def __init__(self, workspace: Path, luck: Random, *, has_power_disk: bool, **settings: object) -> None:
         self.disk = PoweredDisk(workspace / "power") if has_power_disk else None
-        data_dir = (self.disk.path if self.disk is not None else workspace) / "data"
+        place = self.disk.path if self.disk is not None else workspace
+        self.data_dirs = [place / "data", place / "more-data"]
         if has_power_disk:
             settings.setdefault("flush_syncfs_files", 1_000_000)  # FUSE does not pass syncfs on
-        self.broker = BrokerProcess(data_dir, **settings)
+        self.broker = BrokerProcess(*self.data_dirs, **settings)
         self.proxy = Proxy(self.broker.host, self.broker.port)
+        self.producers_proxy = Proxy(self.broker.host, self.broker.port)
         self.luck = luck
         self._stack = contextlib.ExitStack()
 
@@ -93,12 +118,14 @@ class Target:
             self._stack.enter_context(self.disk)
         self._stack.enter_context(self.broker)
         await self.proxy.start()
+        await self.producers_proxy.start()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.proxy.stop()
+        await self.producers_proxy.stop()
         await asyncio.to_thread(self._stack.close)
 
     async def restart(self) -> None:

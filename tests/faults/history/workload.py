@@ -3,8 +3,11 @@
 import asyncio
 import contextlib
 from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
 
-from faults.history.notes import Notes, Place, WriterNotes, value_of
+from faults.history.notes import Notes, Place, WriterNotes, key_of, value_of
 from warmlog import Admin, Consumer, Producer
 from warmlog.errors import ApiError, WarmlogError
 from warmlog.sent import Sent
@@ -28,7 +31,8 @@ async def write(address: str, notes: WriterNotes, stopping: asyncio.Event) -> No
         while not stopping.is_set():
             number = notes.sent
             notes.sent += 1
-            sent = producer.send(notes.topic, value_of(notes.name, number), partition=notes.partition)
+            key = key_of(number) if notes.is_keyed else None
+            sent = producer.send(notes.topic, value_of(notes.name, number), key=key, partition=notes.partition)
             unsettled.append((number, sent))
             if len(unsettled) >= MAX_UNSETTLED:
                 await _settle(notes, *unsettled.popleft())
@@ -60,6 +64,24 @@ async def read(address: str, topics: list[str], notes: Notes) -> None:
         await asyncio.sleep(0.05)
 
 
+async def tail(address: str, topics: list[str], notes: Notes) -> None:
+    """One consumer that lives through everything, from the beginning to whatever comes, until it is cancelled.
+
+    The topics must keep all their records: it has to see each offset once, in order.
+    """
+    async with Consumer(address, topics=topics, max_wait_ms=100) as consumer:
+        next_offsets = dict.fromkeys(consumer.assignment, 0)
+        async for batch in consumer.batches():
+            for record in batch:
+                place = Place(record.topic, record.partition, record.offset)
+                expected = next_offsets[record.topic, record.partition]
+                if record.offset != expected:
+                    notes.contradictions.append(f"{place} came where offset {expected} was to come")
+                next_offsets[record.topic, record.partition] = record.offset + 1
+                assert record.value is not None
+                notes.note_read(place, record.value)
+
+
 async def administer(address: str, notes: Notes, stopping: asyncio.Event) -> None:
     """Creates topics and deletes every other one."""
     number = 0
@@ -76,6 +98,42 @@ async def administer(address: str, notes: Notes, stopping: asyncio.Event) -> Non
                     await admin.delete_topic(name)
                     notes.deleted[name] = True
         await asyncio.sleep(0.1)
+
+
+async def give_up_records(
+    address: str, places: Sequence[tuple[str, int]], notes: Notes, luck: Random, stopping: asyncio.Event
+) -> None:
+    """Gives up some of the oldest records of these partitions, again and again."""
+    while not stopping.is_set():
+        topic, partition = luck.choice(places)
+        with contextlib.suppress(WarmlogError):
+            async with Admin(address) as admin:
+                first = (await admin.list_offsets(topic, "earliest", [partition]))[partition].offset
+                end = (await admin.list_offsets(topic, "latest", [partition]))[partition].offset
+                before = luck.randint(first, max(first, (first + end) // 2))
+                result = (await admin.delete_records({(topic, partition): before}))[topic, partition]
+                if isinstance(result, int):
+                    known = notes.given_up.get((topic, partition), 0)
+                    notes.given_up[topic, partition] = max(known, before)
+        await asyncio.sleep(0.3)
+
+
+async def move(
+    address: str,
+    places: Sequence[tuple[str, int]],
+    directories: Sequence[Path],
+    notes: Notes,
+    luck: Random,
+    stopping: asyncio.Event,
+) -> None:
+    """Moves these partitions to and fro between the data directories."""
+    while not stopping.is_set():
+        topic, partition = luck.choice(places)
+        with contextlib.suppress(WarmlogError):
+            async with Admin(address) as admin:
+                await admin.move_partition(topic, partition, luck.choice(directories))
+                notes.moves += 1
+        await asyncio.sleep(0.3)
 
 
 async def list_topics(address: str) -> list[str]:

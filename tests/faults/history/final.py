@@ -1,0 +1,58 @@
+"""Reading everything that is there when a run is over, by a client of a few lines."""
+
+from collections.abc import Sequence
+
+from faults.history.checking import Final, FinalLog, StateLog
+from warmlog_protocol.batch import iter_batches
+from warmlog_protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from wire_client import WireClient
+
+
+def read_all(
+    address: str, log_topics: Sequence[str], state_topics: Sequence[str], partitions: int, topics: Sequence[str]
+) -> Final:
+    """All records of topics that keep every offset, and of those that are compacted. `topics`: all there are."""
+    with WireClient(address) as client:
+        logs = {
+            (topic, partition): _read_log(client, topic, partition)
+            for topic in log_topics
+            for partition in range(partitions)
+        }
+        states = {
+            (topic, partition): _read_state(client, topic, partition)
+            for topic in state_topics
+            for partition in range(partitions)
+        }
+    return Final(logs, states, topics)
+
+
+def _read_log(client: WireClient, topic: str, partition: int) -> FinalLog:
+    """As far as there is something; what is removed meanwhile is not part of it."""
+    first_offset = client.offset_at(topic, EARLIEST_TIMESTAMP, partition=partition)
+    end_offset = client.offset_at(topic, LATEST_TIMESTAMP, partition=partition)
+    log = FinalLog(first_offset, [])
+    while log.next_offset < end_offset:
+        _, payload = client.fetch(topic, log.next_offset, partition=partition)
+        for batch in iter_batches(payload):
+            skipped = log.next_offset - batch.base_offset
+            if skipped < 0 or (skipped and log.values):
+                log.gaps.append(f"a batch begins at {batch.base_offset} and not at {log.next_offset}")
+            values = batch.values()
+            assert None not in values
+            log.values += [value for value in values[max(0, skipped) :] if value is not None]
+    return log
+
+
+def _read_state(client: WireClient, topic: str, partition: int) -> StateLog:
+    state = StateLog({})
+    offset = client.offset_at(topic, EARLIEST_TIMESTAMP, partition=partition)
+    end_offset = client.offset_at(topic, LATEST_TIMESTAMP, partition=partition)
+    while offset < end_offset:
+        _, payload = client.fetch(topic, offset, partition=partition)
+        for batch in iter_batches(payload):
+            offset = batch.next_offset
+            for at, key, value in zip(batch.offsets(), batch.keys(), batch.values(), strict=True):
+                assert key is not None
+                assert value is not None
+                state.records[at] = (key, value)
+    return state

@@ -1,0 +1,59 @@
+"""What a process takes, out of /proc, and what the disk below it does."""
+
+import os
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+MIB = 1024 * 1024
+SYNC_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSample:
+    """One look at a process. `anonymous` is memory that no file backs: maps of indexes are not in it."""
+
+    rss_mib: float
+    pss_mib: float
+    anonymous_mib: float
+    descriptors: int
+    maps: int
+    threads: int
+    cpu_s: float
+
+
+def sample(pid: int) -> ProcessSample:
+    """What the process takes now; OSError when it is gone."""
+    proc = Path("/proc", str(pid))
+    sizes = {line.split(":")[0]: line.split()[1] for line in (proc / "smaps_rollup").read_text().splitlines()[1:]}
+    fields = (proc / "stat").read_text().rpartition(")")[2].split()
+    return ProcessSample(
+        rss_mib=int(sizes["Rss"]) / 1024,
+        pss_mib=int(sizes["Pss"]) / 1024,
+        anonymous_mib=int(sizes["Anonymous"]) / 1024,
+        descriptors=sum(1 for _ in (proc / "fd").iterdir()),
+        maps=(proc / "maps").read_text().count("\n"),
+        threads=sum(1 for _ in (proc / "task").iterdir()),
+        cpu_s=(int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"),
+    )
+
+
+def used_mib(directory: Path) -> float:
+    """What all files below have on disk together."""
+    used_bytes = 0
+    for parent, _, names in os.walk(directory):
+        for name in names:
+            with suppress(FileNotFoundError):  # retention is at work
+                used_bytes += Path(parent, name).stat().st_blocks * 512
+    return used_bytes / MIB
+
+
+def sync_ms(directory: Path) -> float:
+    """How long the disk takes now to make one block durable, whoever else uses it."""
+    path = directory / "sync-probe"
+    with path.open("wb", buffering=0) as file:
+        file.write(b"\0" * SYNC_BYTES)
+        started_s = time.monotonic()
+        os.fdatasync(file.fileno())
+        return 1000 * (time.monotonic() - started_s)

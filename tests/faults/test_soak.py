@@ -1,0 +1,85 @@
+"""What the soak takes for drift; and a soak of a few seconds, which runs all of its parts."""
+
+import json
+import math
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from faults.soak.__main__ import report
+from faults.soak.run import Plan, soak
+from faults.soak.slopes import DESCRIPTORS, MEMORY, THREADS, drift, growth, slope
+
+TIMES_S = [5.0 * number for number in range(288)]
+"""24 minutes: what is left of 30 after warming up."""
+
+
+def noisy(a_second: float, *, middle: float = 200.0, noise: float = 1.0, seed: int = 1) -> list[float]:
+    """Samples around `middle` that grow by so much a second."""
+    luck = Random(seed)
+    return [middle + a_second * at_s + luck.gauss(0, noise) for at_s in TIMES_S]
+
+
+def test_the_slope_of_a_line_is_its_slope_and_outliers_do_not_move_it() -> None:
+    values = [3 + 0.5 * at_s for at_s in TIMES_S]
+    assert slope(TIMES_S, values) == pytest.approx(0.5)
+    values[10] = 1e9
+    values[200] = -1e9
+    assert slope(TIMES_S, values) == pytest.approx(0.5)
+
+
+def test_many_samples_are_thinned_and_few_have_no_slope() -> None:
+    times_s = [float(number) for number in range(5000)]
+    assert slope(times_s, [2 * at_s for at_s in times_s]) == pytest.approx(2)
+    assert slope([1.0], [7.0]) == slope([], []) == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_memory_that_stays_is_fine_and_a_planted_leak_is_found(seed: int) -> None:
+    mib_an_hour = 1 / 3600
+    assert growth("rss", TIMES_S, noisy(0, seed=seed), MEMORY).is_good
+    assert growth("rss", TIMES_S, noisy(-50 * mib_an_hour, seed=seed), MEMORY).is_good
+    assert not growth("rss", TIMES_S, noisy(20 * mib_an_hour, seed=seed), MEMORY).is_good
+
+
+def test_what_jumps_and_comes_back_is_no_leak_and_steps_are_one() -> None:
+    waves = [200 + 20 * math.sin(at_s / 30) for at_s in TIMES_S]
+    assert growth("rss", TIMES_S, waves, MEMORY).is_good
+    steps = [200 + 3 * (at_s // 180) for at_s in TIMES_S]
+    assert not growth("rss", TIMES_S, steps, MEMORY).is_good
+
+
+def test_a_descriptor_or_a_thread_left_open_every_few_minutes_is_found() -> None:
+    leaking = [400 + at_s // 240 for at_s in TIMES_S]
+    assert not growth("descriptors", TIMES_S, leaking, DESCRIPTORS).is_good
+    assert not growth("threads", TIMES_S, leaking, THREADS).is_good
+    busy = [400.0 + Random(int(at_s)).randrange(6) for at_s in TIMES_S]
+    assert growth("descriptors", TIMES_S, busy, DESCRIPTORS).is_good
+
+
+@pytest.mark.parametrize(("last", "is_good"), [(5.0, True), (5.9, True), (6.1, False), (1.0, True)])
+def test_a_latency_may_rise_by_its_allowance_only(last: float, is_good: bool) -> None:
+    values = [5.0] * 100 + [7.0] * 100 + [last] * 100
+    verdict = drift("p99", values, unit="ms", allowed=0.2)
+    assert verdict.is_good is is_good
+    assert not drift("p99", [], unit="ms", allowed=0.2).is_good
+
+
+def test_a_short_soak_runs_every_part_without_an_error(tmp_path: Path) -> None:
+    plan = Plan(minutes=0.1, share=0.3, saturate_s=3, sample_s=1, settle_s=0.5)
+    lines: list[str] = []
+    result = soak(tmp_path, plan, lines.append)
+    assert result.errors == []
+    assert result.missing == 0
+    assert result.peak_records_per_s > 100
+    assert len(result.samples) >= 3
+    assert all(each.processes["broker"].rss_mib > 1 for each in result.samples)
+    reports = result.reports
+    assert reports["consuming"]["tail_records"] == reports["producing"]["acknowledged"] > 0
+    assert reports["consuming"]["reread_records"] > 0
+    assert reports["churning"]["connections"] > 0
+    assert reports["churning"]["topics"] > 0
+    assert "p99 of produce" in report(result)
+    assert json.loads(json.dumps(result.as_json()))["rate"] == result.rate
+    assert lines
