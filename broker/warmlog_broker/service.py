@@ -17,6 +17,7 @@ from warmlog_broker.log.config import LogConfig
 from warmlog_broker.log.directory import DataDirectoryError
 from warmlog_broker.notify import ServiceManager
 from warmlog_broker.server import Broker, broker_version
+from warmlog_protocol.durability import Durability
 from warmlog_protocol.errors import InvalidConfig, StorageError
 
 EXIT_STOPPED = 0
@@ -119,6 +120,4 @@ def _name_directories(config: BrokerConfig) -> str:
 
 def describe_durability(defaults: LogConfig) -> str:
     """What an acknowledgement means on topics that do not say otherwise."""
-    if defaults.write_caching:
-        return f"durability: acks=all answers from the page cache (write.caching), flush within {defaults.flush_ms} ms"
-    return "durability: acks=all answers after fsync"
+    return f"durability: {Durability.of(defaults.to_settings())}"

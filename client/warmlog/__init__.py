@@ -72,6 +72,7 @@ from warmlog.partition_description import PartitionDescription
 from warmlog.placed import Placed, PlacedMany
 from warmlog.producer import Producer
 from warmlog.sent import Sent
+from warmlog_protocol.durability import Durability
 
 __all__ = [
     "Admin",
@@ -87,6 +88,7 @@ __all__ = [
     "DeliveryTimeout",
     "DiskFull",
     "DuplicateSequence",
+    "Durability",
     "ErrorCode",
     "FencedLeaderEpoch",
     "InconsistentTopicId",

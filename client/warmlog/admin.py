@@ -18,6 +18,7 @@ from warmlog.offset_lookup import OffsetAt, located, look_up
 from warmlog.options import connection_options
 from warmlog.partition_description import PartitionDescription, describe_partitions
 from warmlog.times import asked_timestamp
+from warmlog_protocol.durability import Durability
 from warmlog_protocol.messages import (
     CONSUMER_REPLICA_ID,
     DEBUGGING_REPLICA_ID,
@@ -59,6 +60,11 @@ class TopicDescription:
     topic_id: UUID
     partitions: list[PartitionDescription]
     configs: dict[str, ConfigValue]
+
+    @property
+    def durability(self) -> Durability:
+        """What an acknowledgement means on this topic; as text, in words."""
+        return Durability.of({name: config.value for name, config in self.configs.items()})
 
 
 class Admin:

@@ -32,6 +32,7 @@ def test_a_topic_is_created_listed_described_and_deleted(warmlog: CommandLine) -
     described = succeeded(warmlog("topic", "describe", "life")).decode()
     assert "topic life, 4 partitions" in described
     assert "3\t" in described
+    assert "durability: acks=all answers after fsync; acks=1 from the page cache: flush within 100 ms" in described
     assert "segment.bytes\t16777216" in described
     assert "retention.ms" not in described
     assert "retention.ms\t604800000" in succeeded(warmlog("topic", "describe", "life", "--all")).decode()
@@ -49,10 +50,21 @@ def test_json_says_the_same_for_scripts(warmlog: CommandLine) -> None:
     assert described["configs"]["retention.ms"] == {"value": "-1", "is_default": False}
     (partition,) = described["partitions"]
     assert (partition["log_start_offset"], partition["high_watermark"], partition["log_end_offset"]) == (0, 2, 2)
-    assert partition["uncommitted"] == 0
+    assert (partition["uncommitted"], partition["error"]) == (0, None)
+    assert described["durability"] == {"acks_all": "fsync", "flush_ms": 100, "flush_messages": None}
     listed = {topic["name"]: topic for topic in json.loads(succeeded(warmlog("topic", "list", "--json")))}
     assert listed["js"] == {"name": "js", "topic_id": created["topic_id"], "partitions": 1}
     assert json.loads(succeeded(warmlog("topic", "delete", "js", "--yes", "--json"))) == {"name": "js", "deleted": True}
+
+
+def test_a_topic_whose_answers_do_not_wait_for_the_disk_says_so(warmlog: CommandLine) -> None:
+    settings = ("--config", "write.caching=true", "--config", "flush.ms=20", "--config", "flush.messages=500")
+    succeeded(warmlog("topic", "create", "cached", *settings))
+    described = succeeded(warmlog("topic", "describe", "cached")).decode()
+    assert "durability: acks=all answers from the page cache (write.caching), as acks=1 does: " in described
+    assert "flush within 20 ms or at 500 records" in described
+    found = json.loads(succeeded(warmlog("topic", "describe", "cached", "--json")))["durability"]
+    assert found == {"acks_all": "page cache", "flush_ms": 20, "flush_messages": 500}
 
 
 def test_what_the_broker_refuses_is_told(warmlog: CommandLine) -> None:

@@ -69,6 +69,8 @@ def test_describe_shows_the_others_and_fails(warmlog_command: CommandLine, lost:
     check_error(done, lost)
     rows = json.loads(done.stdout)["partitions"]
     assert [row["log_end_offset"] for row in rows] == [-1 if each in lost else 1 for each in range(PARTITIONS)]
+    assert [row["partition"] for row in rows if row["error"] is not None] == lost
+    assert all("is its disk mounted?" in rows[each]["error"] for each in lost)
     assert warmlog_command("topic", "list").returncode == 0
 
 

@@ -109,6 +109,7 @@ def describe(
 def _print_description(found: "TopicDescription", *, show_all: bool) -> None:
     partitions = _count(len(found.partitions), "partition")
     line(f"topic {found.name}, {partitions}, id {found.topic_id}")
+    line(f"durability: {found.durability}")
     line()
     table(PARTITION_HEADINGS, [tuple(row.values()) for row in _partition_rows(found)])
     settings = [
@@ -180,7 +181,15 @@ def _document(topic: "TopicDescription") -> dict[str, object]:
     return {
         "name": topic.name,
         "topic_id": str(topic.topic_id),
-        "partitions": _partition_rows(topic),
+        "durability": {
+            "acks_all": "page cache" if topic.durability.write_caching else "fsync",
+            "flush_ms": topic.durability.flush_ms,
+            "flush_messages": topic.durability.flush_messages,
+        },
+        "partitions": [
+            {**row, "error": None if partition.error is None else str(partition.error)}
+            for row, partition in zip(_partition_rows(topic), topic.partitions, strict=True)
+        ],
         "configs": {
             name: {"value": config.value, "is_default": config.is_default}
             for name, config in sorted(topic.configs.items())

@@ -1,0 +1,38 @@
+"""What an acknowledgement means on a topic: broker and clients say it in the same words."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+NO_BOUND = 2**63 - 1
+"""flush.messages when nobody has set it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Durability:
+    """Three settings of a topic. As text: what is on disk when which `acks` are answered."""
+
+    write_caching: bool
+    """Whether acks=all is answered from the page cache, and not after fsync: a power cut may lose it."""
+    flush_ms: int
+    """Whatever was answered from the page cache is on disk after so long."""
+    flush_messages: int | None
+    """At so many records a flush begins at once; None: at no number of them."""
+
+    @classmethod
+    def of(cls, settings: Mapping[str, str]) -> Self:
+        """By the settings of a topic: their texts by their names."""
+        flush_messages = int(settings["flush.messages"])
+        return cls(
+            settings["write.caching"] == "true",
+            int(settings["flush.ms"]),
+            None if flush_messages == NO_BOUND else flush_messages,
+        )
+
+    def __str__(self) -> str:
+        bound = f"flush within {self.flush_ms} ms"
+        if self.flush_messages is not None:
+            bound += f" or at {self.flush_messages} records"
+        if self.write_caching:
+            return f"acks=all answers from the page cache (write.caching), as acks=1 does: {bound}"
+        return f"acks=all answers after fsync; acks=1 from the page cache: {bound}"
