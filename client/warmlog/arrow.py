@@ -24,7 +24,7 @@ This module needs numpy and pyarrow (`pip install 'warmlog[arrow]'`); nothing th
 from collections.abc import Collection, Iterator, Sequence
 
 try:
-    import numpy as np
+    import numpy  # noqa: F401 - of the modules below
     import pyarrow as pa
 except ImportError as error:  # pragma: no cover - the test environment has both
     raise ImportError(f"{error}; Arrow needs numpy and pyarrow: pip install 'warmlog[arrow]'") from error
@@ -37,6 +37,7 @@ from warmlog.arrow_columns import (
     binary_array,
     headers_array,
     offsets_array,
+    repeated_int32,
     repeated_string,
     stretch_of,
     text_array,
@@ -166,7 +167,7 @@ class _Builder:
         self._schema = arrow_schema(columns, as_text)
         self._as_text = frozenset(as_text)
         self._names = tuple(columns)
-        self._constants: dict[str, pa.Array] = {}
+        self._constants: dict[bytes | int, pa.Array] = {}
 
     def weigh(self, stretch: Stretch) -> int:
         """About how many bytes `stretch` adds to an Arrow batch."""
@@ -198,18 +199,18 @@ class _Builder:
             case "timestamp":
                 return timestamps_array(stretches)
             case "timestampType":
-                return timestamp_types_array(stretches)
+                types = {stretch.timestamp_type for stretch in stretches}
+                return self._constant(types.pop(), count) if len(types) == 1 else timestamp_types_array(stretches)
             case "headers":
                 return headers_array(stretches)
-        return self._constant(name, count)
+            case "partition":
+                return self._constant(self._partition, count)
+        return self._constant(self._topic, count)
 
-    def _constant(self, name: str, count: int) -> pa.Array:
-        """The topic or the partition `count` times: a slice of the longest array that was needed so far."""
-        longest = self._constants.get(name)
+    def _constant(self, item: bytes | int, count: int) -> pa.Array:
+        """A text or an integer `count` times: a slice of the longest array of it that was needed so far."""
+        longest = self._constants.get(item)
         if longest is None or len(longest) < count:
-            if name == "topic":
-                longest = repeated_string(self._topic, count)
-            else:
-                longest = pa.array(np.full(count, self._partition, np.int32))
-            self._constants[name] = longest
+            longest = repeated_string(item, count) if isinstance(item, bytes) else repeated_int32(item, count)
+            self._constants[item] = longest
         return longest[:count]

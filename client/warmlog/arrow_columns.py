@@ -5,14 +5,18 @@ numpy refuses to see more integers in a column than its bytes hold. A data buffe
 negative or larger than its data buffer, so that adding them up in 64 bits cannot overflow, and their sum must be that
 buffer's size: each int32 offset made of them lies within it. Header names come from the decoder as text, so they are
 UTF-8. The protocol's decoder has checked all but the 2 GiB before; these checks fail only where it has a bug.
+
+What many batches have in common is made once: the offsets of items that are all equally long.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from warmlog.array_column import integers_of
 from warmlog_protocol.batch import Columns, Header, IntColumn, RecordBatch
 from warmlog_protocol.batch.record_headers import decode_headers
 from warmlog_protocol.errors import CorruptBatch, InvalidTimestamp, MessageTooLarge
@@ -24,7 +28,7 @@ MAX_DATA_BYTES = (1 << 31) - 1
 """What int32 offsets can address."""
 
 _MAX_TIMESTAMP_MS = ((1 << 63) - 1) // 1000
-_DTYPES: dict[int, np.dtype[Any]] = {width: np.dtype(f"<u{width}") for width in (1, 2, 4, 8)}
+_MAX_REGULAR_ROWS = 256 * 1024
 
 
 class Stretch:
@@ -62,9 +66,7 @@ def stretch_of(batch: RecordBatch, from_offset: int, until_offset: int) -> Stret
     if columns.offset_deltas is None:
         start, stop = min(first, columns.count), min(end, columns.count)
     else:
-        deltas = _integers(columns.offset_deltas, 0, columns.count).astype(
-            np.int64
-        )  # strictly increasing, so one number is one record
+        deltas = integers_of(columns.offset_deltas).astype(np.int64)  # strictly increasing: one number is one record
         start, stop = (int(row) for row in np.searchsorted(deltas, (first, end)))
     if start >= stop:
         return None
@@ -77,15 +79,46 @@ def binary_array(
     """Keys or values. `columns` are lengths + 1, and 0 for null; a stretch without has only nulls."""
     if all(column is None for column in columns):
         return pa.nulls(_count(stretches), pa.binary())
+    count, data_bytes = _count(stretches), sum(map(len, data))
+    _check_data_bytes(data_bytes)
+    common = _common_length(columns)
+    if common is not None:
+        buffers = [None, _regular_offsets(common, count, data_bytes), _joined_data(data)]
+        return pa.Array.from_buffers(pa.binary(), count, buffers, null_count=0)
     lengths = _joined(stretches, columns)
-    null_count = len(lengths) - int(np.count_nonzero(lengths))
+    null_count = count - int(np.count_nonzero(lengths))
     bitmap = _bitmap(lengths) if null_count else None
     lengths -= 1
     if null_count:
         np.maximum(lengths, 0, out=lengths, where=lengths == -1)
-    offsets = _arrow_offsets(lengths, sum(map(len, data)))
-    buffers = [bitmap, pa.py_buffer(offsets), _joined_data(data)]
-    return pa.Array.from_buffers(pa.binary(), len(lengths), buffers, null_count=null_count)
+    buffers = [bitmap, pa.py_buffer(_arrow_offsets(lengths, data_bytes)), _joined_data(data)]
+    return pa.Array.from_buffers(pa.binary(), count, buffers, null_count=null_count)
+
+
+def _common_length(columns: Sequence[IntColumn | None]) -> int | None:
+    """The length that all items have; None where they differ or some are null."""
+    first = columns[0]
+    if first is None or first.width != 0 or first.constant == 0:
+        return None
+    wanted = bytes(first.data)
+    if any(column is None or column.width != 0 or column.data != wanted for column in columns):
+        return None
+    return first.constant - 1
+
+
+def _regular_offsets(length: int, count: int, data_bytes: int) -> pa.Buffer:
+    """Arrow's offsets of `count` items of `length` in `data_bytes`."""
+    if length * count != data_bytes:
+        raise CorruptBatch(f"{count} items of {length} bytes, but there are {data_bytes} bytes of data")
+    rows = 1 << count.bit_length()
+    if rows > _MAX_REGULAR_ROWS or rows * length > MAX_DATA_BYTES:
+        return pa.py_buffer(np.arange(count + 1, dtype=np.int32) * np.int32(length))
+    return _cached_offsets(length, rows).slice(0, 4 * (count + 1))
+
+
+@lru_cache(maxsize=4)
+def _cached_offsets(length: int, rows: int) -> pa.Buffer:
+    return pa.py_buffer(np.arange(rows + 1, dtype=np.int32) * np.int32(length))
 
 
 def text_array(array: pa.Array) -> pa.Array:
@@ -102,15 +135,29 @@ def text_array(array: pa.Array) -> pa.Array:
 
 def offsets_array(stretches: Sequence[Stretch]) -> pa.Array:
     """Offsets in the log."""
-    offsets = np.empty(_count(stretches), np.int64)
+    count = _count(stretches)
+    if stretches and all(stretch.columns.offset_deltas is None for stretch in stretches):
+        first, last = stretches[0], stretches[-1]
+        start, stop = first.base_offset + first.start, last.base_offset + last.stop
+        if stop - start == count and _are_in_order(stretches):
+            return pa.array(np.arange(start, stop, dtype=np.int64))
+    offsets = np.empty(count, np.int64)
     for start, end, stretch in _rows(stretches):
         deltas = stretch.columns.offset_deltas
         if deltas is None:
             offsets[start:end] = np.arange(stretch.base_offset + stretch.start, stretch.base_offset + stretch.stop)
         else:
-            offsets[start:end] = _integers(deltas, stretch.start, stretch.stop)
+            offsets[start:end] = integers_of(deltas, stretch.start, stretch.stop)
             offsets[start:end] += stretch.base_offset
     return pa.array(offsets)
+
+
+def _are_in_order(stretches: Sequence[Stretch]) -> bool:
+    """Whether each begins at or after the end of the one before."""
+    ends = [stretch.base_offset + stretch.stop for stretch in stretches]
+    return all(
+        stretch.base_offset + stretch.start >= end for stretch, end in zip(stretches[1:], ends[:-1], strict=True)
+    )
 
 
 def timestamps_array(stretches: Sequence[Stretch]) -> pa.Array:
@@ -129,7 +176,11 @@ def times_ms(stretches: Sequence[Stretch]) -> Any:
     times = np.empty(_count(stretches), np.int64)
     for start, end, stretch in _rows(stretches):
         part = times[start:end]
-        part[:] = _integers(stretch.columns.timestamp_deltas_ms, stretch.start, stretch.stop)
+        deltas = stretch.columns.timestamp_deltas_ms
+        if deltas.is_constant:
+            part[:] = stretch.columns.base_timestamp_ms + deltas.constant
+            continue
+        part[:] = integers_of(deltas, stretch.start, stretch.stop)
         part += stretch.columns.base_timestamp_ms
     return times
 
@@ -167,6 +218,11 @@ def headers_array(stretches: Sequence[Stretch]) -> pa.Array:
     return pa.Array.from_buffers(HEADERS_TYPE, len(lists), buffers, children=[pairs])
 
 
+def repeated_int32(number: int, count: int) -> pa.Array:
+    """`number`, `count` times."""
+    return pa.array(np.full(count, number, np.int32))
+
+
 def repeated_string(text: bytes, count: int) -> pa.Array:
     """`text`, which is UTF-8, `count` times."""
     _check_data_bytes(len(text) * count)
@@ -193,8 +249,13 @@ def _joined(stretches: Sequence[Stretch], columns: Sequence[IntColumn | None]) -
     """An int64 array of the integers of all stretches, one after another; 0 where a batch has no such column."""
     joined = np.empty(_count(stretches), np.int64)
     for (start, end, stretch), column in zip(_rows(stretches), columns, strict=True):
-        joined[start:end] = 0 if column is None else _integers(column, stretch.start, stretch.stop)
+        joined[start:end] = 0 if column is None else integers_of(column, stretch.start, stretch.stop)
     return joined
+
+
+def arrow_memory(size_bytes: int) -> memoryview:
+    """Memory of Arrow's pool, whose pages are used again and are not cleared first."""
+    return memoryview(pa.allocate_buffer(size_bytes)).cast("B")
 
 
 def _joined_data(data: Sequence[memoryview]) -> pa.Buffer:
@@ -218,14 +279,6 @@ def _bitmap(lengths: Any) -> pa.Buffer:
     return pa.py_buffer(np.packbits(lengths != 0, bitorder="little"))
 
 
-def _integers(column: IntColumn, start: int, stop: int) -> Any:
-    """Records `start` to `stop` of `column`, unsigned and in its own width; one number where all are the same."""
-    width = column.width
-    if width == 0:
-        return np.frombuffer(column.data, _DTYPES[8], count=1)
-    return np.frombuffer(column.data, _DTYPES[width], stop - start, start * width)
-
-
 def _data_slice(lengths: IntColumn | None, start: int, stop: int, *, overhead: int) -> slice:
     """Where the data of records `start` to `stop` lies. `overhead` is what a length has too much, nulls excepted."""
     if lengths is None:
@@ -237,7 +290,7 @@ def _data_slice(lengths: IntColumn | None, start: int, stop: int, *, overhead: i
 def _data_bytes(lengths: IntColumn, start: int, stop: int, overhead: int) -> int:
     if lengths.is_constant:
         return max(lengths.constant - overhead, 0) * (stop - start)
-    numbers = _integers(lengths, start, stop)
+    numbers = integers_of(lengths, start, stop)
     return int(numbers.sum(dtype=np.uint64)) - overhead * int(np.count_nonzero(numbers))
 
 

@@ -22,6 +22,7 @@ from warmlog.errors import (
 from warmlog.options import DEFAULT_MAX_MESSAGE_BYTES, ConnectionOptions
 from warmlog.payload import owned
 from warmlog_protocol.connection import Answer, ClientConnection
+from warmlog_protocol.frames import Allocate, frame_memory
 from warmlog_protocol.messages import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
@@ -48,12 +49,16 @@ class BlockingConnection:
     Not for several threads at once. Every failure of the socket closes it and raises BrokerUnavailable.
     """
 
-    def __init__(self, host: str, port: int, options: ConnectionOptions | None = None) -> None:
-        """Connect and shake hands; BrokerUnavailable when that fails."""
+    def __init__(
+        self, host: str, port: int, options: ConnectionOptions | None = None, *, allocate: Allocate = frame_memory
+    ) -> None:
+        """Connect and shake hands; BrokerUnavailable when that fails. `allocate` makes the memory of large answers."""
         self.address = Address(host, port)
         self._options = options or ConnectionOptions()
         self._core = ClientConnection(
-            max_frame_bytes=self._options.max_frame_bytes, buffer_bytes=self._options.receive_buffer_bytes
+            max_frame_bytes=self._options.max_frame_bytes,
+            buffer_bytes=self._options.receive_buffer_bytes,
+            allocate=allocate,
         )
         self._answers: dict[int, Answer] = {}
         self._socket: socket.socket | None = self._connect()

@@ -33,8 +33,10 @@ from warmlog_protocol.frames import (
     MAX_HEADER_BYTES,
     REQUEST_PREFIX_FIELDS,
     RESPONSE_PREFIX_FIELDS,
+    Allocate,
     Frame,
     FrameBuffer,
+    frame_memory,
     pack_frame,
     split_header,
 )
@@ -188,9 +190,14 @@ class ClientConnection:
     """The client's side of one connection."""
 
     def __init__(
-        self, *, max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES, buffer_bytes: int = CLIENT_BUFFER_BYTES
+        self,
+        *,
+        max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
+        buffer_bytes: int = CLIENT_BUFFER_BYTES,
+        allocate: Allocate = frame_memory,
     ) -> None:
-        self._frames = FrameBuffer(max_frame_bytes=max_frame_bytes, buffer_bytes=buffer_bytes)
+        """`allocate` makes the memory of answers that are larger than `buffer_bytes`."""
+        self._frames = FrameBuffer(max_frame_bytes=max_frame_bytes, buffer_bytes=buffer_bytes, allocate=allocate)
         self._next_correlation_id = 0
         self._waiting: dict[int, Api] = {}
         self._versions: dict[int, int] = {ApiKey.HANDSHAKE: APIS[ApiKey.HANDSHAKE].max_version}

@@ -13,6 +13,7 @@ bytes of it.
 """
 
 import mmap
+from collections.abc import Callable
 from contextlib import suppress
 from struct import Struct as ByteLayout
 from typing import NamedTuple
@@ -120,6 +121,23 @@ def _read_long_int(data: bytes, position: int) -> tuple[int, int]:
     return int.from_bytes(data[position:end], "big", signed=is_signed), end
 
 
+Allocate = Callable[[int], memoryview]
+"""Makes writable memory of so many bytes, whatever is in it."""
+
+
+def frame_memory(size_bytes: int) -> memoryview:
+    """Zeros, so many; MemoryError when the system has no more."""
+    if size_bytes <= LARGE_FRAME_BYTES:
+        return memoryview(bytearray(size_bytes))
+    try:
+        pages = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"no memory for a frame of {size_bytes} bytes: {error}") from error
+    with suppress(AttributeError, OSError):  # neither every system nor every kernel has large pages
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return memoryview(pages)
+
+
 class FrameBuffer:
     """Bytes from a socket in, whole frames out; the socket writes straight into `get_buffer()`.
 
@@ -128,9 +146,18 @@ class FrameBuffer:
     reaches the reader without a copy. How much of it may be received, `allow` says.
     """
 
-    def __init__(self, *, max_frame_bytes: int, buffer_bytes: int, max_header_bytes: int = MAX_HEADER_BYTES) -> None:
+    def __init__(
+        self,
+        *,
+        max_frame_bytes: int,
+        buffer_bytes: int,
+        max_header_bytes: int = MAX_HEADER_BYTES,
+        allocate: Allocate = frame_memory,
+    ) -> None:
+        """`allocate` makes the buffers of frames that do not fit."""
         self._max_frame_bytes = max_frame_bytes
         self._max_header_bytes = max_header_bytes
+        self._allocate = allocate
         self._allowed_bytes = max_frame_bytes
         self._shared = memoryview(bytearray(max(buffer_bytes, HEAD_BYTES)))
         self._buffer = self._shared
@@ -225,23 +252,10 @@ class FrameBuffer:
         pending = self._end - self._start
         sizes = self._next_sizes()
         if sizes is not None and sizes[0] > len(self._shared):
-            self._buffer = _frame_memory(sizes[0])
+            self._buffer = self._allocate(sizes[0])
             self._buffer[:pending] = self._shared[self._start : self._end]
         elif sizes is not None and self._start + sizes[0] <= len(self._shared):
             return
         else:
             self._shared[:pending] = bytes(self._shared[self._start : self._end])
         self._start, self._end = 0, pending
-
-
-def _frame_memory(size_bytes: int) -> memoryview:
-    """Zeros, so many; MemoryError when the system has no more."""
-    if size_bytes <= LARGE_FRAME_BYTES:
-        return memoryview(bytearray(size_bytes))
-    try:
-        pages = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    except OSError as error:
-        raise MemoryError(f"no memory for a frame of {size_bytes} bytes: {error}") from error
-    with suppress(AttributeError, OSError):  # neither every system nor every kernel has large pages
-        pages.madvise(mmap.MADV_HUGEPAGE)
-    return memoryview(pages)

@@ -13,7 +13,9 @@ from typing import Any
 
 from warmlog.aborted import AbortedRanges
 from warmlog.address import parse_address
+from warmlog.array_column import ArrayColumn
 from warmlog.arrow import ArrowMerger
+from warmlog.arrow_columns import arrow_memory
 from warmlog.arrow_times import TimeBounds
 from warmlog.blocking import BlockingConnection
 from warmlog.errors import (
@@ -33,7 +35,7 @@ from warmlog.ranges.offset_range import OffsetRange
 from warmlog.ranges.projection import Projection
 from warmlog.ranges.read_settings import ReadSettings
 from warmlog.ranges.resolve import REMOVED, Loss
-from warmlog_protocol.batch import RecordBatch, check_crc, iter_batches
+from warmlog_protocol.batch import HEADER_BYTES, RecordBatch, check_crc, iter_batches, read_header
 from warmlog_protocol.connection import Answer
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
@@ -98,7 +100,7 @@ class _Link:
         """An open connection to the broker at `leader`, new unless the last one can be used."""
         if self._connection is None or not self._connection.is_open or self._leader != leader:
             self.drop()
-            self._connection = BlockingConnection(*parse_address(leader), self._options)
+            self._connection = BlockingConnection(*parse_address(leader), self._options, allocate=arrow_memory)
             self._leader = leader
         return self._connection
 
@@ -172,12 +174,15 @@ class _RangeReader:
         window = self._window
         before = window.position
         if fetched.error_code:
-            if fetch.start < before:
-                return  # it may concern only what was read meanwhile: the next fetch starts at the position
+            if fetch.start != before:
+                window.accepts(fetch, None)
+                return  # it may concern only what is not read now: the next fetch starts at the position
             raise self._fetch_error(connection, fetched)
+        if not window.accepts(fetch, _first_offset(answer.payload)):
+            return
         batches: list[RecordBatch] = []
         aborted = self._aborted(fetched)
-        for batch in iter_batches(answer.payload, verify_crc=False):
+        for batch in iter_batches(answer.payload, verify_crc=False, column_type=ArrayColumn):
             batches.append(batch)
             is_hidden = aborted is not None and aborted.hides(batch)
             if batch.next_offset > window.position:
@@ -268,6 +273,11 @@ class _OutOfLog(OffsetOutOfRange):
     def __init__(self, message: str, log_start_offset: int) -> None:
         super().__init__(message)
         self.log_start_offset = log_start_offset
+
+
+def _first_offset(payload: memoryview) -> int | None:
+    """Where the first batch begins; None where none came."""
+    return read_header(payload).base_offset if len(payload) >= HEADER_BYTES else None
 
 
 def _is_worth_retrying(error: BrokerUnavailable | ApiError) -> bool:

@@ -25,4 +25,7 @@ class ReadSettings:
     """Whether records of transactions that were aborted, or are open, are left out."""
     limit: int | None = None
     """Of how many records, over all ranges, reading ends."""
-    connection: ConnectionOptions = ConnectionOptions(client_name="warmlog-spark")  # noqa: RUF009 - frozen
+    connection: ConnectionOptions = ConnectionOptions(  # noqa: RUF009 - frozen
+        client_name="warmlog-spark", receive_buffer_bytes=16 * 1024
+    )
+    """Answers are large: with a small shared buffer nearly all of each is received where it is read."""

@@ -153,7 +153,7 @@ OPTIONS: dict[str, Option] = {
             Use.READ,
             "with valueFormat, what becomes of a record that does not fit the schema: null fields, or an error",
         ),
-        Option("fetch.maxBytes", "size", "2m", Use.READ, "about how many bytes one fetch brings"),
+        Option("fetch.maxBytes", "size", "4m", Use.READ, "about how many bytes one fetch brings"),
         Option("fetch.inFlight", "number", "4", Use.READ, "how many fetches a task has under way"),
         Option(
             "fetch.timeoutMs",

@@ -36,6 +36,7 @@ from warmlog_protocol.batch.header import (
     read_header,
     seal_batch,
 )
+from warmlog_protocol.batch.int_column import IntColumn
 from warmlog_protocol.batch.record_headers import Header
 from warmlog_protocol.batch.rows import decode_rows, encode_rows
 from warmlog_protocol.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec
@@ -152,17 +153,19 @@ class RecordBatch:
     `buffer` is the batch's own bytes, a view of what `read_batch` was given: it must not change meanwhile.
     """
 
-    __slots__ = ("_columns", "_max_decompressed_bytes", "buffer", "header")
+    __slots__ = ("_column_type", "_columns", "_max_decompressed_bytes", "buffer", "header")
 
     def __init__(
         self,
         header: BatchHeader,
         buffer: memoryview,
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+        column_type: type[IntColumn] = IntColumn,
     ) -> None:
         self.header = header
         self.buffer = buffer
         self._max_decompressed_bytes = max_decompressed_bytes
+        self._column_type = column_type
         self._columns: Columns | None = None
 
     @property
@@ -189,10 +192,14 @@ class RecordBatch:
     def columns(self) -> Columns:
         """The records by column. CorruptBatch, naming the offsets, when the body is malformed."""
         if self._columns is None:
-            decode = decode_columns if self.header.magic == MAGIC_COLUMNS else decode_rows
-            body = self.buffer[HEADER_BYTES:]
+            body, limit = self.buffer[HEADER_BYTES:], self._max_decompressed_bytes
             try:
-                self._columns = decode(self.header, body, max_decompressed_bytes=self._max_decompressed_bytes)
+                if self.header.magic == MAGIC_COLUMNS:
+                    self._columns = decode_columns(
+                        self.header, body, max_decompressed_bytes=limit, column_type=self._column_type
+                    )
+                else:
+                    self._columns = decode_rows(self.header, body, max_decompressed_bytes=limit)
             except CorruptBatch as error:
                 raise self._located(error) from error
         return self._columns
@@ -248,16 +255,17 @@ def read_batch(
     *,
     verify_crc: bool = True,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    column_type: type[IntColumn] = IntColumn,
 ) -> RecordBatch:
     """The batch at `position`. CorruptBatch when it is cut off or, with `verify_crc`, its CRC is wrong.
 
-    The body is not looked at before its records are asked for.
+    The body is not looked at before its records are asked for; its integers become columns of `column_type`.
     """
     header = read_header(buffer, position)
     end = position + header.size_bytes
     if verify_crc or end > len(buffer):
         check_crc(header, buffer, position)
-    return RecordBatch(header, memoryview(buffer)[position:end], max_decompressed_bytes)
+    return RecordBatch(header, memoryview(buffer)[position:end], max_decompressed_bytes, column_type)
 
 
 def iter_batches(
@@ -266,6 +274,7 @@ def iter_batches(
     *,
     verify_crc: bool = True,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    column_type: type[IntColumn] = IntColumn,
 ) -> Iterator[RecordBatch]:
     """The batches from `position` on; one that is cut off at the end of `buffer` is left out, as Kafka's consumers do.
 
@@ -275,7 +284,13 @@ def iter_batches(
         (length,) = _LENGTH.unpack_from(buffer, position)
         if position + length + LENGTH_OVERHEAD_BYTES > len(buffer):
             return
-        batch = read_batch(buffer, position, verify_crc=verify_crc, max_decompressed_bytes=max_decompressed_bytes)
+        batch = read_batch(
+            buffer,
+            position,
+            verify_crc=verify_crc,
+            max_decompressed_bytes=max_decompressed_bytes,
+            column_type=column_type,
+        )
         yield batch
         position += batch.size_bytes
 

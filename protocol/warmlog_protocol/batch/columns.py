@@ -23,8 +23,6 @@ A column of width 0 describes any number of records in nine bytes, so a size lim
 builds. Hence n is limited as well: to as many records as there are pointers in the largest body allowed.
 """
 
-from itertools import islice
-from operator import ge
 from struct import Struct
 
 from warmlog_protocol.batch.column_data import Columns, empty_columns
@@ -75,10 +73,15 @@ def encode_columns(columns: Columns, *, last_offset_delta: int, codec: Codec = C
 
 
 def decode_columns(
-    header: BatchHeader, body: memoryview, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+    header: BatchHeader,
+    body: memoryview,
+    *,
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    column_type: type[IntColumn] = IntColumn,
 ) -> Columns:
     """The columns in `body`, all of it checked, and read in place where it is not compressed.
 
+    Integers become columns of `column_type`, a subclass may check them faster.
     CorruptBatch for everything else than the format above, and for a size or a number of records over the limit.
     """
     if not header.record_count:
@@ -90,7 +93,7 @@ def decode_columns(
     if header.record_count * _POINTER_BYTES > max_decompressed_bytes:
         raise CorruptBatch(f"{header.record_count} records: too many for {max_decompressed_bytes} bytes")
     present, delete_horizon_ms, rest = _open_body(header, body, max_decompressed_bytes)
-    columns, position = _read_int_columns(header, present, rest)
+    columns, position = _read_int_columns(header, present, rest, column_type)
     columns.delete_horizon_ms = delete_horizon_ms
     _take_data(columns, rest, position)
     return columns
@@ -130,20 +133,22 @@ def _open_body(header: BatchHeader, body: memoryview, max_bytes: int) -> tuple[i
     return present, delete_horizon_ms, rest
 
 
-def _read_int_columns(header: BatchHeader, present: int, rest: memoryview) -> tuple[Columns, int]:
+def _read_int_columns(
+    header: BatchHeader, present: int, rest: memoryview, column_type: type[IntColumn]
+) -> tuple[Columns, int]:
     """The columns without their data, and the position where that begins."""
     count = header.record_count
     position = 0
     offset_deltas = key_lengths = header_lengths = None
     if present & HAS_OFFSET_DELTAS:
-        offset_deltas, position = read_column(rest, position, count)
+        offset_deltas, position = read_column(rest, position, count, column_type)
     _check_offset_deltas(header, offset_deltas)
-    timestamp_deltas_ms, position = read_column(rest, position, count)
+    timestamp_deltas_ms, position = read_column(rest, position, count, column_type)
     if present & HAS_KEYS:
-        key_lengths, position = read_column(rest, position, count)
-    value_lengths, position = read_column(rest, position, count)
+        key_lengths, position = read_column(rest, position, count, column_type)
+    value_lengths, position = read_column(rest, position, count, column_type)
     if present & HAS_HEADERS:
-        header_lengths, position = read_column(rest, position, count)
+        header_lengths, position = read_column(rest, position, count, column_type)
     base_timestamp_ms = header.base_timestamp_ms
     if header.is_log_append_time:
         base_timestamp_ms, timestamp_deltas_ms = header.max_timestamp_ms, IntColumn.constant_of(0, count)
@@ -189,11 +194,10 @@ def _check_offset_deltas(header: BatchHeader, deltas: IntColumn | None) -> None:
         if header.record_count != last + 1:
             raise CorruptBatch(f"{header.record_count} records up to offset delta {last}, but no offset deltas")
         return
-    values = deltas.tolist()
-    if any(map(ge, values, islice(values, 1, None))):
+    if not deltas.is_increasing():
         raise CorruptBatch("offset deltas are not increasing")
-    if values[-1] > last:
-        raise CorruptBatch(f"offset delta {values[-1]} is above the last, {last}")
+    if deltas.largest() > last:
+        raise CorruptBatch(f"offset delta {deltas.largest()} is above the last, {last}")
 
 
 def _check_timestamps(base_timestamp_ms: int, deltas: IntColumn) -> None:

@@ -7,7 +7,8 @@ record. On a little-endian machine they are read in place; on a big-endian one `
 import sys
 from array import array
 from collections.abc import Iterator, Sequence
-from itertools import compress, repeat
+from itertools import compress, islice, repeat
+from operator import ge
 
 from warmlog_protocol.errors import CorruptBatch
 
@@ -73,6 +74,11 @@ class IntColumn:
             return 0 if self.constant else self.count
         return bytes(self.data).count(0) if self.width == 1 else self.tolist().count(0)
 
+    def is_increasing(self) -> bool:
+        """Whether each value is above the one before it."""
+        values = self.tolist()
+        return not any(map(ge, values, islice(values, 1, None)))
+
     def select(self, keep: Sequence[object]) -> "IntColumn":
         """The values for which `keep`, one item a value, is true."""
         if self.width == 0:
@@ -116,7 +122,9 @@ def pack_ints(values: Sequence[int]) -> IntColumn:
     raise AssertionError("integers within 64 bits fit a column of 8 bytes each")
 
 
-def read_column(body: memoryview, position: int, count: int) -> tuple[IntColumn, int]:
+def read_column(
+    body: memoryview, position: int, count: int, column_type: type[IntColumn] = IntColumn
+) -> tuple[IntColumn, int]:
     """The column of `count` values at `position`, and the position after it. CorruptBatch when it does not fit."""
     if position >= len(body):
         raise CorruptBatch(f"integer column expected at byte {position}, where the body ends")
@@ -127,7 +135,7 @@ def read_column(body: memoryview, position: int, count: int) -> tuple[IntColumn,
     end = start + (width * count if width else CONSTANT_BYTES)
     if end > len(body):
         raise CorruptBatch(f"integer column at byte {position}: {end - start} bytes expected, {len(body) - start} left")
-    return IntColumn(width, body[start:end], count), end
+    return column_type(width, body[start:end], count), end
 
 
 def _unpack(width: int, data: memoryview | bytes) -> list[int]:

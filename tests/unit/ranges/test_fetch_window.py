@@ -8,7 +8,7 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warmlog.ranges.fetch_window import Fetch, FetchWindow
+from warmlog.ranges.fetch_window import FETCH_BYTES, Fetch, FetchWindow
 
 
 class Batch(NamedTuple):
@@ -49,8 +49,11 @@ class Reading:
         sent = self.window.to_send()
         self.fetches += sent
         self.in_flight.append((self.in_flight[-1] - 1 if self.in_flight else 0) + len(sent))
-        batches = self.log.answer(self.window.next_due())
+        fetch = self.window.next_due()
+        batches = self.log.answer(fetch)
         self.bytes_received += sum(batch.size_bytes for batch in batches)
+        if not self.window.accepts(fetch, batches[0].base_offset):
+            return
         for batch in batches:
             if batch.next_offset > self.window.position and not self.window.is_done:
                 first = max(batch.base_offset, self.window.position)
@@ -103,6 +106,28 @@ def test_where_batches_are_alike_nothing_is_fetched_twice(span: int, size_bytes:
     reading = Reading(log, FetchWindow(log.start, log.end)).finish()
     assert reading.bytes_received == count * size_bytes
     assert max(reading.in_flight) == min(4, max(1, len(reading.fetches) - 1))
+
+
+@given(
+    span=st.integers(2, 3_000),
+    size_bytes=st.integers(50_000, 300_000),
+    every=st.integers(20, 80),
+    data=st.data(),
+)
+@settings(max_examples=50)
+def test_a_short_batch_now_and_then_costs_hardly_a_fetch(
+    span: int, size_bytes: int, every: int, data: st.DataObject
+) -> None:
+    """As a producer leaves them at the end of each call."""
+    shapes = [(span, size_bytes)] * 1_000
+    for at in range(every, 1_000, every):
+        short = data.draw(st.integers(1, span - 1))
+        shapes[at] = (short, size_bytes * short // span)
+    log = Log(5, shapes)
+    reading = Reading(log, FetchWindow(log.start, log.end)).finish()
+    per_fetch = FETCH_BYTES // size_bytes
+    assert len(reading.fetches) <= 1.25 * (1_000 / per_fetch + 1_000 / every) + 4
+    assert reading.bytes_received <= 1.25 * sum(batch.size_bytes for batch in log.batches)
 
 
 @given(seed=st.integers(0, 10**6))
