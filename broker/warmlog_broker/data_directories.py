@@ -22,6 +22,7 @@ from warmlog_broker.config import BrokerConfig
 from warmlog_broker.disk_room import DiskRoom
 from warmlog_broker.flusher import Flusher
 from warmlog_broker.log.directory import DataDirectory
+from warmlog_broker.log.shortage import is_shortage
 from warmlog_broker.log.topic_partition import TopicPartition
 from warmlog_broker.opening import OfflineDirectory
 from warmlog_broker.outbox import Outbox
@@ -54,6 +55,8 @@ class ServedDirectory:
         )
         self.incoming = 0
         """Partitions that are being copied into it."""
+        self._checkpoint_trouble = ""
+        """Why checkpoints could not be written the last time: said once, though it is tried every second."""
         self._trying = trying
         self._on_failed: Callable[[ServedDirectory], None] = lambda _: None
         self._trial: asyncio.Task[None] | None = None
@@ -87,9 +90,14 @@ class ServedDirectory:
         try:
             await self.checkpoints.write()
         except OSError as error:
-            _log.error("recovery points could not be written down, a restart will check more: %s", error)
+            if str(error) != self._checkpoint_trouble:
+                _log.error("recovery points cannot be written down, a restart will check more: %s", error)
+            self._checkpoint_trouble = str(error)
             self.suspect()
             return False
+        if self._checkpoint_trouble:
+            _log.warning("%s: recovery points are written down again", self.path)
+        self._checkpoint_trouble = ""
         return True
 
     def call_when_failed(self, on_failed: Callable[["ServedDirectory"], None]) -> None:
@@ -122,7 +130,8 @@ class ServedDirectory:
         try:
             await asyncio.get_running_loop().run_in_executor(self._trying, attempt)
         except OSError as error:
-            self.fail(str(error))
+            if not is_shortage(error):  # want of memory says nothing about the disk
+                self.fail(str(error))
         finally:
             self._trial = None
 

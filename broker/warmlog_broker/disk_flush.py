@@ -6,13 +6,16 @@ reports an error that the kernel still holds for it; if no file reports one, eve
 """
 
 import ctypes
+import errno
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from enum import Enum, auto
 from pathlib import Path
 
+from warmlog_broker.log.checkpoints import open_to_sync
 from warmlog_broker.log.flush import FlushPlan
+from warmlog_broker.log.shortage import SyncNotBegun
 
 FEW_FILES = 3
 """Up to this many are synced in one thread: handing them to others takes longer."""
@@ -57,11 +60,12 @@ def run_plans(
 
 def sync_file_system(path: Path) -> None:
     """Makes durable whatever was written to the file system that holds `path`."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = open_to_sync(path, os.O_DIRECTORY)
     try:
-        if _libc.syncfs(descriptor) != 0:
+        while _libc.syncfs(descriptor) != 0:
             number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), str(path))
+            if number != errno.EINTR:  # Python tries its own calls again (PEP 475), and nobody this one
+                raise OSError(number, os.strerror(number), str(path))
     finally:
         os.close(descriptor)
 
@@ -87,7 +91,7 @@ def _run_by_file_system(plans: Sequence[FlushPlan], data_dir: Path) -> list[Outc
             sync_file_system(data_dir)
     except OSError as error:
         outcomes = [outcome or _run(plan) for plan, outcome in zip(plans, outcomes, strict=True)]
-        if not any(outcomes):
+        if not any(outcomes) and not isinstance(error, SyncNotBegun):
             return [error] * len(plans)
     return outcomes
 

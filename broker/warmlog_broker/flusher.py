@@ -6,7 +6,7 @@ everything that came in with it takes part; any other append is flushed within t
 over, high watermarks move, waiters are answered, and readers are woken.
 
 A flush that fails is not tried again, as the kernel would then report success for data that is lost: its partitions go
-offline.
+offline. Where a sync could not even begin, for want of a descriptor, nothing is lost: it is begun anew a little later.
 """
 
 import asyncio
@@ -20,9 +20,14 @@ from warmlog_broker.disk_flush import run_plans
 from warmlog_broker.flush_due import DueFlushes
 from warmlog_broker.flush_thread import FlushThread
 from warmlog_broker.log.flush import FlushPlan
+from warmlog_broker.log.shortage import SyncNotBegun, is_shortage
 from warmlog_broker.outbox import Outbox
 from warmlog_broker.partition import Partition
 from warmlog_protocol.errors import StorageError
+
+POSTPONED_MS = 100
+"""When a sync that could not begin is tried again."""
+COMPLAINT_INTERVAL_S = 10.0
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +59,8 @@ class Flusher:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = 0.0
         """When the timer rings; uvloop's handle does not know it when that is now."""
+        self._postponed_s = -COMPLAINT_INTERVAL_S
+        """When it was last said that a flush has to wait."""
         self._is_scheduled = self._is_flushing = False
         self._idle = asyncio.Event()
         self._idle.set()
@@ -70,7 +77,8 @@ class Flusher:
             self._set_timer(self._due.add(partition, partition.config.flush_ms, self._loop.time()))
 
     async def flush_all(self) -> None:
-        """Returns when everything appended until now was flushed, or its partition is offline."""
+        """Returns when everything appended until now was flushed, or its partition is offline, or is to be flushed
+        later for want of descriptors."""
         self._urgent.update(dict.fromkeys(self._due.take_all()))
         if self._urgent and not self._is_scheduled and not self._is_flushing:
             self._start()
@@ -105,7 +113,20 @@ class Flusher:
             return partition.prepare_flush()
         except StorageError as error:
             partition.take_offline(str(error))
-            return None
+        except OSError as error:
+            if is_shortage(error):
+                self._postpone(partition, error)
+            else:
+                partition.take_offline(f"a flush could not be prepared: {error}")
+        return None
+
+    def _postpone(self, partition: Partition, error: OSError) -> None:
+        """Has `partition` flushed a little later: who waits for it waits on."""
+        if self._postponed_s + COMPLAINT_INTERVAL_S < self._loop.time():
+            self._postponed_s = self._loop.time()
+            _log.error("%s is flushed later: %s", partition.key.directory_name, error)
+        self._due.discard(partition)
+        self._set_timer(self._due.add(partition, POSTPONED_MS, self._loop.time()))
 
     def _take_due(self) -> dict[Partition, None]:
         """The partitions to flush now: those that somebody waits for, and those whose time has come."""
@@ -151,6 +172,9 @@ class Flusher:
         for partition, plan, error in zip(partitions, plans, outcomes, strict=True):
             if error is None:
                 partition.flushed(plan)
+            elif isinstance(error, SyncNotBegun):
+                partition.not_flushed(plan)
+                self._postpone(partition, error)
             elif partition.owns(plan):
                 _log.critical("%s IS OFFLINE: its flush failed: %s", partition.key.directory_name, error)
                 partition.take_offline(f"a flush failed: {error}")

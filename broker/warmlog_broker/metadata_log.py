@@ -46,6 +46,8 @@ from typing import NamedTuple
 import msgspec
 
 from warmlog_broker.log.checkpoints import replace_file, sync_directory
+from warmlog_broker.log.shortage import storage_error
+from warmlog_broker.log.writing import write_all
 from warmlog_protocol.crc import crc32c
 from warmlog_protocol.errors import StorageError
 
@@ -326,13 +328,13 @@ class MetadataLog:
         self._check()
         data = b"".join(pack_record(entry, self._flushed_bytes) for entry in entries)
         try:
-            _write_all(self._descriptor, data, self._size_bytes)
+            write_all(self._descriptor, data, self._size_bytes)
         except OSError as error:
             try:
                 os.ftruncate(self._descriptor, self._size_bytes)
             except OSError as second:
                 self._failure = second
-            raise StorageError(f"cannot write to {self.path}: {error}") from error
+            raise storage_error(f"cannot write to {self.path}: {error}", error) from error
         self._size_bytes += len(data)
 
     def flush(self) -> None:
@@ -377,11 +379,3 @@ def _read_from_disk(path: Path) -> bytes:
         os.fdatasync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         return file.read()
-
-
-def _write_all(descriptor: int, data: bytes, position: int) -> None:
-    view = memoryview(data)
-    while view:
-        count = os.pwrite(descriptor, view, position)
-        view = view[count:]
-        position += count

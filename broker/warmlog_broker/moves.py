@@ -29,6 +29,7 @@ from warmlog_broker.log.checkpoints import sync_directory
 from warmlog_broker.log.directory import DataDirectory
 from warmlog_broker.log.log import Log
 from warmlog_broker.log.log_copy import CopyStep, LogCopy
+from warmlog_broker.log.shortage import storage_error
 from warmlog_broker.log.topic_partition import TopicPartition, deleted_directory_name
 from warmlog_broker.metadata import Metadata
 from warmlog_broker.metadata_log import PartitionMoved, PartitionsPlaced
@@ -145,7 +146,9 @@ class Moves:
             copy = LogCopy.begin(log, target.path)
         except OSError as error:
             target.suspect()
-            raise StorageError(f"{partition.key.directory_name} cannot be moved to {target.path}: {error}") from error
+            raise storage_error(
+                f"{partition.key.directory_name} cannot be moved to {target.path}: {error}", error
+            ) from error
         move = self._under_way[partition] = Move(partition, target, copy)
         partition.is_moving = True
         target.incoming += 1

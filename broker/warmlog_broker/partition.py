@@ -6,6 +6,7 @@ StorageError until a restart has read it again.
 """
 
 import logging
+import time
 from collections import deque
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Protocol
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from warmlog_broker.data_directories import ServedDirectory
 
 NO_LEADER_EPOCH = -1
+COMPLAINT_INTERVAL_S = 10.0
+"""How often a partition says in the log why requests for it fail."""
 
 _log = logging.getLogger(__name__)
 
@@ -82,6 +85,7 @@ class Partition:
         self._log = log
         self._waiting_appends: deque[tuple[int, AppendWaiter, int]] = deque()
         """End offset, who waits for it to be durable, and under which index; in the order of the offsets."""
+        self._complained_s = -COMPLAINT_INTERVAL_S
         self._readers: set[ReadWaiter] = set()
         self._log_end_readers: set[ReadWaiter] = set()
 
@@ -144,7 +148,7 @@ class Partition:
         try:
             return log.append_as_leader(checked, leader_epoch=self.leader_epoch, now_ms=now_ms)
         except StorageError as error:
-            _log.error("%s: a batch was refused: %s", self.key.directory_name, error)
+            self.complain(f"{self.key.directory_name}: a batch was refused: {error}")
             self.check_failure()
             raise
 
@@ -186,6 +190,11 @@ class Partition:
         log = self._log
         if log is not None and not log.failure and self.owns(plan):
             log.update_high_watermark(log.mark_flushed(plan))
+
+    def not_flushed(self, plan: FlushPlan) -> None:
+        """`plan` has raised SyncNotBegun: the next one does its part, too."""
+        if not self.is_offline and self.owns(plan):
+            self.log.put_back(plan)
 
     # --- waking -----------------------------------------------------------------------------------------------------
 
@@ -229,6 +238,13 @@ class Partition:
         """The checkpoints hold `offsets`, durably; None when they say nothing of this partition."""
         if offsets is not None and self._log is not None and not self.is_offline and not self.is_deleted:
             self._log.checkpointed(offsets)
+
+    def complain(self, text: str) -> None:
+        """Logs why a request failed: clients try again and again, and one line in a while says it."""
+        now_s = time.monotonic()
+        if now_s - self._complained_s >= COMPLAINT_INTERVAL_S:
+            self._complained_s = now_s
+            _log.error("%s", text)
 
     # --- moving -----------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from warmlog_broker.answer_memory import AnswerMemory
 from warmlog_broker.config import BrokerConfig, format_address
 from warmlog_broker.connections import Connections
 from warmlog_broker.deadlines import Deadlines, Standing
+from warmlog_broker.handlers.failures import own_failure
 from warmlog_broker.log.file_records import FileSlice
 from warmlog_broker.outbox import Outbox
 from warmlog_broker.receive_room import SMALL_BUFFER_BYTES, ReceiveRoom
@@ -29,7 +30,7 @@ from warmlog_broker.sending import SendQueue
 from warmlog_broker.services import Expiring
 from warmlog_broker.tasks import Tasks
 from warmlog_protocol.connection import AnswerTooLarge, Request, ServerConnection
-from warmlog_protocol.errors import ApiError, RemoteProtocolError, TooManyConnections, UnknownServerError
+from warmlog_protocol.errors import ApiError, RemoteProtocolError, TooManyConnections
 from warmlog_protocol.messages import ApiKey, Message
 
 SHRINK_AFTER_S = 10.0
@@ -137,7 +138,13 @@ class Session(asyncio.BufferedProtocol):
         """Where the socket writes next."""
         if self._is_discarding and not self._refusal:
             return _discarded
-        room = self._connection.get_buffer()
+        try:
+            room = self._connection.get_buffer()
+        except MemoryError:
+            self._is_discarding, self._refusal = True, ""
+            # uvloop is about to read into what it gets from here: the transport must still be there then.
+            self._loop.call_soon(self.close, "there is no memory for its request")
+            return _discarded
         self._room_bytes = len(room)
         return room
 
@@ -309,9 +316,7 @@ class Session(asyncio.BufferedProtocol):
             self._context.outbox.send()
 
     def _failed(self, request: Request) -> None:
-        _log.exception("%s from %s failed: a bug", request.api.key.name, self.name)
-        error = UnknownServerError(f"{request.api.key.name}: the broker met an error of its own; its log says more")
-        self.refuse(request.correlation_id, error)
+        self.refuse(request.correlation_id, own_failure(f"{request.api.key.name} from {self.name}"))
 
     def _refuse(self, error: RemoteProtocolError) -> None:
         """Tells the peer what it did wrong, if it can be told, and ends the connection."""

@@ -25,6 +25,7 @@ from warmlog_broker.log.checkpoints import sync_directory
 from warmlog_broker.log.config import LogConfig
 from warmlog_broker.log.directory import DataDirectory
 from warmlog_broker.log.log import Log
+from warmlog_broker.log.shortage import storage_error
 from warmlog_broker.log.topic_partition import TopicPartition
 from warmlog_broker.metadata import Metadata
 from warmlog_broker.metadata_log import TopicCreated, TopicDeleted, placed
@@ -277,7 +278,7 @@ class Topics:
         try:
             await self._directories.forget(keys)
         except OSError as error:
-            raise StorageError(f"no topic can be made, checkpoints cannot be written: {error}") from error
+            raise storage_error(f"no topic can be made, checkpoints cannot be written: {error}", error) from error
 
     def _refuse_existing_directories(self, entry: TopicCreated) -> None:
         """What lies there belongs to nobody we know, and nobody's data is touched."""
@@ -318,7 +319,7 @@ class Topics:
             try:
                 sync_directory(directory.path)
             except OSError as error:
-                raise StorageError(f"{directory.path} cannot be synced: {error}") from error
+                raise storage_error(f"{directory.path} cannot be synced: {error}", error) from error
         return opened
 
     def _open_log_somewhere(

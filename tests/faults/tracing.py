@@ -2,7 +2,10 @@
 
 import shlex
 import shutil
+import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from broker_process import BrokerProcess
@@ -36,3 +39,26 @@ class InjectedBroker(BrokerProcess):
         # -D: the broker is our child, and strace watches from the side.
         tracer = ["strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={calls}", "-e", f"inject={what}"]
         return [*tracer, *options, *super().arguments]
+
+
+@contextmanager
+def tampering(pid: int, inject: str, *paths: Path) -> Iterator[None]:
+    """Within, system calls of the running process fail as `inject` (`CALLS:error=ERRNO:when=N`) says.
+
+    With `paths` only those that concern one of these files. Counting for `when` begins here.
+    """
+    command = ["strace", "-f", "-p", str(pid), "-o", "/dev/null"]
+    command += ["-e", f"trace={inject.split(':', 1)[0]}", "-e", f"inject={inject}"]
+    for path in paths:
+        command += ["-P", str(path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as strace:
+        assert strace.stderr is not None
+        try:
+            line = ""
+            while "attached" not in line:
+                line = strace.stderr.readline()
+                assert line, f"{command} ended with {strace.wait()}"
+            yield
+        finally:
+            strace.send_signal(signal.SIGINT)
+            strace.stderr.read()

@@ -16,6 +16,7 @@ from warmlog_broker.fetch_waits import WantedRead
 from warmlog_broker.handlers.failures import own_failure
 from warmlog_broker.log.bounds import ReadBound
 from warmlog_broker.log.file_records import FileSlice
+from warmlog_broker.log.shortage import storage_error
 from warmlog_broker.partition import Partition, read_bound
 from warmlog_broker.sending import read_through
 from warmlog_broker.services import Asker, Services
@@ -102,8 +103,9 @@ def read_partitions(services: Services, message: FetchRequest) -> FetchResult:
         except ApiError as error:
             result.add_error(request, error)
         except OSError as error:
-            _log.error("%s-%d cannot be read: %s", request.topic, request.partition, error)
-            result.add_error(request, StorageError(f"{request.topic}-{request.partition} cannot be read: {error}"))
+            text = f"{request.topic}-{request.partition} cannot be read: {error}"
+            services.topics.partition(request.topic, request.partition).complain(text)
+            result.add_error(request, storage_error(text, error))
         except Exception:
             result.add_error(request, own_failure(f"Fetch of {request.topic!r} {request.partition}"))
     return result
@@ -161,20 +163,21 @@ async def _warm_and_answer(services: Services, asker: Asker, correlation_id: int
         fetched = result.partitions[index]
         _log.error("%s-%d cannot be read: %s", fetched.topic, fetched.partition, error)
         message = f"{fetched.topic}-{fetched.partition} cannot be read: {error}"
+        failure = StorageError(message) if isinstance(error, ApiError) else storage_error(message, error)
         result.slices[index] = []
-        result.partitions[index] = _failed(fetched, StorageError(message))
+        result.partitions[index] = _failed(fetched, failure)
     asker.answer(correlation_id, FetchResponse(result.partitions), result.all_slices())
     services.outbox.send()
 
 
-def _read_all(partitions: Sequence[Sequence[FileSlice]]) -> dict[int, Exception]:
+def _read_all(partitions: Sequence[Sequence[FileSlice]]) -> dict[int, OSError | MemoryError | ApiError]:
     """In a thread: brings everything into the page cache; the errors by the partition's place."""
-    errors: dict[int, Exception] = {}
+    errors: dict[int, OSError | MemoryError | ApiError] = {}
     for index, slices in enumerate(partitions):
         try:
             for piece in slices:
                 read_through(piece)
-        except (OSError, ApiError) as error:
+        except (OSError, MemoryError, ApiError) as error:
             errors[index] = error
     return errors
 

@@ -5,10 +5,11 @@ import logging
 
 from warmlog_broker.handlers.failures import own_failure
 from warmlog_broker.log.segment import TimestampAndOffset
+from warmlog_broker.log.shortage import storage_error
 from warmlog_broker.partition import Partition, read_bound
 from warmlog_broker.services import Asker, Services
 from warmlog_protocol.connection import Request
-from warmlog_protocol.errors import ApiError, ErrorCode, InvalidRequest, StorageError
+from warmlog_protocol.errors import ApiError, ErrorCode, InvalidRequest
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -56,7 +57,7 @@ def _answer(services: Services, message: ListOffsetsRequest, wanted: ListOffsets
         return _failed(wanted, error)
     except OSError as error:
         _log.error("%s-%d: offsets cannot be looked up: %s", wanted.topic, wanted.partition, error)
-        return _failed(wanted, StorageError(f"{wanted.topic}-{wanted.partition}: {error}"))
+        return _failed(wanted, storage_error(f"{wanted.topic}-{wanted.partition}: {error}", error))
     except Exception:
         return _failed(wanted, own_failure(f"ListOffsets of {wanted.topic!r} {wanted.partition}"))
     return ListedOffset(

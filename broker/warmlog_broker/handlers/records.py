@@ -11,6 +11,7 @@ The files of segments that lie below the log start as a whole go at the next loo
 import logging
 
 from warmlog_broker.handlers.failures import own_failure
+from warmlog_broker.log.shortage import storage_error
 from warmlog_broker.partition import Partition
 from warmlog_broker.services import Asker, Services
 from warmlog_protocol.connection import Request
@@ -53,7 +54,7 @@ async def delete_records(services: Services, asker: Asker, request: Request) -> 
         await services.directories.write_down(raised)
     except OSError as error:
         _log.error("log starts could not be written down: %s", error)
-        failure = StorageError(f"the log start could not be made durable: {error}")
+        failure = storage_error(f"the log start could not be made durable: {error}", error)
         results = [
             result if result.error_code else _failed(wanted, failure)
             for result, wanted in zip(results, message.partitions, strict=True)

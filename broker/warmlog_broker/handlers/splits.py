@@ -8,10 +8,11 @@ import logging
 import time
 
 from warmlog_broker.handlers.failures import own_failure
+from warmlog_broker.log.shortage import storage_error
 from warmlog_broker.log.splitting import Split, measure
 from warmlog_broker.services import Asker, Services
 from warmlog_protocol.connection import Request
-from warmlog_protocol.errors import ApiError, ErrorCode, InvalidRequest, StorageError
+from warmlog_protocol.errors import ApiError, ErrorCode, InvalidRequest
 from warmlog_protocol.messages import (
     FindSplitsPartition,
     FindSplitsRequest,
@@ -48,7 +49,7 @@ async def _answer(
         return FoundSplits(wanted.topic, wanted.partition, error.code, str(error))
     except OSError as error:
         _log.error("%s-%d: splits cannot be found: %s", wanted.topic, wanted.partition, error)
-        failure = StorageError(f"{wanted.topic}-{wanted.partition}: {error}")
+        failure = storage_error(f"{wanted.topic}-{wanted.partition}: {error}", error)
         return FoundSplits(wanted.topic, wanted.partition, failure.code, str(failure))
     except Exception:
         bug = own_failure(f"FindSplits of {wanted.topic!r} {wanted.partition}")

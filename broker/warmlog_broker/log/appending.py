@@ -14,10 +14,11 @@ from warmlog_broker.log.local_log import LocalLog
 from warmlog_broker.log.producer_state import ProducerStates, RememberedBatch
 from warmlog_broker.log.rolling import should_roll
 from warmlog_broker.log.segment import LogSegment
+from warmlog_broker.log.shortage import out_of_memory
 from warmlog_broker.log.transaction_guards import VerificationGuard
 from warmlog_broker.log.validation import CheckedBatch, check_fits_segment, check_timestamps, sealed, stamp
 from warmlog_protocol.batch import ControlType, EndTxnMarker, encode_end_txn_marker
-from warmlog_protocol.batch.header import CRC_START, NO_TIMESTAMP, placement_prefix
+from warmlog_protocol.batch.header import CRC_START, NO_TIMESTAMP, BatchHeader, placement_prefix
 from warmlog_protocol.errors import FencedLeaderEpoch
 
 _new_tuple = tuple.__new__  # a third of the time that a NamedTuple takes, at each append
@@ -76,7 +77,7 @@ class LogAppends:
         first_offset = local.log_end_offset
         self._write(batch, leader_epoch, now_ms)
         if has_producer:
-            self._producers.update(header, first_offset, now_ms)
+            self._remember(header, first_offset, now_ms)
         return self._appended(first_offset, append_time_ms)
 
     def append_end_transaction(
@@ -124,10 +125,19 @@ class LogAppends:
             segment.append(last_offset, header.max_timestamp_ms, last_offset, prefix, covered)
         except OSError as error:
             raise local.write_error("append", error) from error
+        except MemoryError as error:  # before or after the write: nobody knows
+            raise local.take_back(first_offset, out_of_memory(), now_ms) from error
         local.log_end_offset = last_offset + 1
         if leader_epoch != epochs.latest_epoch:
             epochs.assign(leader_epoch, first_offset)
         return segment
+
+    def _remember(self, header: BatchHeader, first_offset: int, now_ms: int) -> None:
+        """A batch that was written and is not known to be its producer's would be appended a second time."""
+        try:
+            self._producers.update(header, first_offset, now_ms)
+        except MemoryError as error:
+            raise self._local.write_error("append", out_of_memory(), is_fatal=True) from error
 
     def _appended(self, first_offset: int, append_time_ms: int) -> AppendInfo:
         """What was written at `first_offset` is taken note of: with write.caching it may be read now."""

@@ -77,7 +77,7 @@ def find_batch(file: OpenFile, path: str | Path, target_offset: int, start: int,
     while position < end:
         at = position - chunk_start
         if at + HEADER_BYTES > len(chunk):
-            chunk, chunk_start, at = _pread(fd, FIND_CHUNK_BYTES, position), position, 0
+            chunk, chunk_start, at = _read_chunk(fd, FIND_CHUNK_BYTES, position), position, 0
             if len(chunk) < HEADER_BYTES:
                 raise DamagedLog(path, position, f"{len(chunk)} bytes left, a header takes {HEADER_BYTES}")
         base_offset, length, _, magic, _, _, delta = _unpack_placement(chunk, at)
@@ -116,7 +116,7 @@ def scan_headers(
         if at + HEADER_BYTES > len(chunk):
             was_used_up = 0 < at < 2 * len(chunk)
             chunk_bytes = min(2 * chunk_bytes, MAX_HEADERS_CHUNK_BYTES) if was_used_up else FIND_CHUNK_BYTES
-            chunk, chunk_start, at = _pread(file.fd, chunk_bytes, position), position, 0
+            chunk, chunk_start, at = _read_chunk(file.fd, chunk_bytes, position), position, 0
         header = _header_at(chunk, at, path, position)
         next_position = position + header.size_bytes
         if next_position > end or header.base_offset <= previous_offset:
@@ -142,7 +142,7 @@ def scan_checked(
     while position < end:
         at = position - chunk_start
         if at + HEADER_BYTES > len(chunk):
-            chunk, chunk_start, at = _pread(file.fd, CHECK_CHUNK_BYTES, position), position, 0
+            chunk, chunk_start, at = _read_chunk(file.fd, CHECK_CHUNK_BYTES, position), position, 0
         header = _header_at(chunk, at, path, position)
         size = header.size_bytes
         if position + size > end or header.base_offset <= previous_offset:
@@ -205,6 +205,17 @@ def pread_exactly(file: OpenFile, path: str | Path, position: int, size_bytes: i
     if missing:
         raise DamagedLog(path, position, f"{size_bytes} bytes expected, {size_bytes - missing} found")
     return b"".join(pieces)
+
+
+def _read_chunk(fd: int, size_bytes: int, position: int) -> bytes:
+    """Up to `size_bytes` bytes, and a whole header at least if there is one: a read may give less than there is."""
+    chunk = _pread(fd, size_bytes, position)
+    while len(chunk) < HEADER_BYTES:
+        more = _pread(fd, size_bytes - len(chunk), position + len(chunk))
+        if not more:
+            break
+        chunk += more
+    return chunk
 
 
 def _header_at(chunk: bytes, at: int, path: str | Path, position: int) -> BatchHeader:

@@ -26,7 +26,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from uuid import UUID
 
+from warmlog_broker.log.shortage import SyncNotBegun, is_out_of_resources
 from warmlog_broker.log.topic_partition import TopicPartition
+from warmlog_broker.log.writing import write_all
 from warmlog_protocol.errors import StorageError
 
 VERSION = 0
@@ -34,9 +36,19 @@ _METADATA_HEAD = f"version: {VERSION}"
 _TOPIC_ID = "topic_id: "
 
 
+def open_to_sync(path: Path | str, more_flags: int = 0) -> int:
+    """A descriptor of `path` for a sync. SyncNotBegun when there is none to be had now, OSError for another reason."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | more_flags)
+    except OSError as error:
+        if is_out_of_resources(error):
+            raise SyncNotBegun(error.errno, error.strerror, str(path)) from error
+        raise
+
+
 def sync_directory(directory: Path | str) -> None:
     """Makes the names in `directory` durable: files created, renamed and removed before this call."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = open_to_sync(directory, os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:
@@ -56,9 +68,7 @@ def write_file(path: Path, content: bytes, *, sync: bool) -> None:
     """Writes `content` into the file at `path`, which may be half done when OSError is raised."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(descriptor, view) :]
+        write_all(descriptor, content, 0)
         if sync:
             os.fsync(descriptor)
     finally:

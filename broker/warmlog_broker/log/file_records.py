@@ -30,6 +30,7 @@ from warmlog_broker.log.checkpoints import sync_directory
 from warmlog_broker.log.file_copy import copy_bytes
 from warmlog_broker.log.managed_file import ManagedFile
 from warmlog_broker.log.open_files import OpenFile, OpenFiles
+from warmlog_broker.log.writing import write_all
 from warmlog_protocol.batch.header import BatchHeader
 
 MAX_LOG_BYTES = 2**31 - 1
@@ -167,8 +168,8 @@ class FileRecords(ManagedFile):
         try:
             written = _pwritev(file.fd, (prefix, covered), position)
             if position + written != end:
-                _write_rest(file, b"".join((prefix, covered)), position, written)
-        except OSError:
+                write_all(file.fd, b"".join((prefix, covered))[written:], position + written)
+        except (OSError, MemoryError):
             self._cut_torn_tail(file)
             raise
         self._size_bytes = end
@@ -304,9 +305,3 @@ def _clip(position: int, size_bytes: int, available_bytes: int) -> int:
     if position < 0 or size_bytes < 0 or position > available_bytes:
         raise ValueError(f"{size_bytes} bytes at {position} of {available_bytes} cannot be sliced")
     return min(size_bytes, available_bytes - position)
-
-
-def _write_rest(file: OpenFile, batch: bytes, position: int, written: int) -> None:
-    """Completes a short write."""
-    while written < len(batch):
-        written += os.pwrite(file.fd, memoryview(batch)[written:], position + written)

@@ -2,7 +2,8 @@
 
 `Log.prepare_flush` makes a plan in the thread that owns the log; `run` carries it out in any thread, while appends go
 on; `Log.mark_flushed` takes note. A plan that raised must never be run again: after a failed sync the kernel has
-marked the pages clean, so a second one would report success for data that is lost. The log is failed instead.
+marked the pages clean, so a second one would report success for data that is lost. The log is failed instead. The one
+exception is SyncNotBegun: there was no descriptor to sync with, so `Log.put_back` has the next plan do it.
 
 Where many logs are flushed together, one `syncfs` may stand for `sync_files` and `sync_directories` of all plans, after
 `stage_side_files` of each; where there are side files, it is followed by `place_side_files` of each and another one.
@@ -15,7 +16,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from warmlog_broker.log.checkpoints import pack_epochs, place_file, replace_file, stage_file, sync_directory
+from warmlog_broker.log.checkpoints import (
+    open_to_sync,
+    pack_epochs,
+    place_file,
+    replace_file,
+    stage_file,
+    sync_directory,
+)
 from warmlog_broker.log.leader_epochs import EpochStart
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
 from warmlog_broker.log.segment import LogSegment, Unflushed
@@ -160,6 +168,11 @@ class Unsynced:
         self._directories.clear()
         return FlushPlan(directory, end, segments, snapshots, directories, epochs, truncations)
 
+    def put_back(self, plan: FlushPlan) -> None:
+        """`plan` has not been run to its end, for want of something: what it was for belongs into the next one."""
+        self._snapshots.extend(plan.snapshots)
+        self._directories.update(plan.directories)
+
     def mark_synced(self, plan: FlushPlan) -> None:
         """Takes note that `plan` has run without an error."""
         for segment, unflushed in plan.segments:
@@ -171,7 +184,7 @@ class Unsynced:
 def _sync_if_there(path: Path) -> None:
     """fdatasync of a file that retention may have renamed or removed meanwhile."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = open_to_sync(path)
     except FileNotFoundError:
         return
     try:

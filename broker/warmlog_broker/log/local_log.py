@@ -23,10 +23,10 @@ from warmlog_broker.log.replacement import DELETED_SUFFIX, Replacement
 from warmlog_broker.log.retention import DueDeletions
 from warmlog_broker.log.segment import LogSegment
 from warmlog_broker.log.segment_files import KINDS, segment_file_name
-from warmlog_broker.log.shortage import is_disk_full, is_shortage
+from warmlog_broker.log.shortage import is_shortage, out_of_memory, storage_error
 from warmlog_broker.log.topic_partition import TopicPartition, deleted_directory_name
 from warmlog_broker.log.transaction_recovery import settle_transaction_index
-from warmlog_protocol.errors import DiskFull, StorageError
+from warmlog_protocol.errors import StorageError
 
 logger = logging.getLogger(__name__)
 
@@ -123,9 +123,8 @@ class LocalLog:
         reason = f"{what} failed in {self.directory}: {error}"
         if is_fatal or not is_shortage(error):
             self.fail(reason)
-        elif is_disk_full(error):
-            return DiskFull(reason)
-        return StorageError(reason)
+            return StorageError(reason)
+        return storage_error(reason, error)
 
     def take_back(self, first_offset: int, error: OSError, now_ms: int) -> StorageError:
         """The error to raise when what must go with the last batch, at `first_offset`, could not be written.
@@ -138,6 +137,8 @@ class LocalLog:
                 self.active.truncate_to(first_offset, now_ms)
             except OSError as second_error:
                 error = second_error
+            except MemoryError:
+                error = out_of_memory()
             else:
                 self.log_end_offset = first_offset
                 return self.write_error("append", error)

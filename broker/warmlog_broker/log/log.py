@@ -41,6 +41,7 @@ from warmlog_broker.log.reading import FetchData, find_by_timestamp, find_max_ti
 from warmlog_broker.log.retention_run import give_up_old_segments
 from warmlog_broker.log.rolling import is_overdue
 from warmlog_broker.log.segment import LogSegment, TimestampAndOffset
+from warmlog_broker.log.shortage import storage_error
 from warmlog_broker.log.splitting import Stretch
 from warmlog_broker.log.time_index import TimeIndex
 from warmlog_broker.log.topic_partition import TopicPartition
@@ -50,7 +51,7 @@ from warmlog_broker.log.truncation_file import believe
 from warmlog_broker.log.validation import CheckedBatch
 from warmlog_protocol.batch import ControlType, EndTxnMarker
 from warmlog_protocol.batch.header import NO_TIMESTAMP, Buffer
-from warmlog_protocol.errors import OffsetOutOfRange, PolicyViolation, StorageError
+from warmlog_protocol.errors import OffsetOutOfRange, PolicyViolation
 from warmlog_protocol.messages import HIGH_WATERMARK
 
 logger = logging.getLogger(__name__)
@@ -104,7 +105,7 @@ class Log:
             log = cls(key, factory, load_log(request))
             log._after_load()
         except OSError as error:
-            raise StorageError(f"{directory}: the log cannot be opened: {error}") from error
+            raise storage_error(f"{directory}: the log cannot be opened: {error}", error) from error
         log.update_high_watermark(stored.offsets.high_watermark)
         return log
 
@@ -393,6 +394,10 @@ class Log:
         Moves the recovery point; the high watermark is the partition's business.
         """
         return self._flushes.mark(plan)
+
+    def put_back(self, plan: FlushPlan) -> None:
+        """`plan` has raised SyncNotBegun: the next one is for all that it was for."""
+        self._flushes.put_back(plan)
 
     def fail(self, reason: str) -> None:
         """Takes the log offline: everything after raises StorageError with the first reason. Files stay as they are."""

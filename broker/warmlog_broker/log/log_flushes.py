@@ -51,6 +51,12 @@ class LogFlushes:
             bounds.flushed = plan.end
         return bounds.flushed.offset
 
+    def put_back(self, plan: FlushPlan) -> None:
+        """See `Log.put_back`."""
+        self._local.unsynced.put_back(plan)
+        if plan.epochs is not None:
+            self._epochs.has_unwritten_changes = True
+
     def after_recovery(self) -> None:
         """Makes durable what recovery has changed; only after that may anybody rely on the log. OSError from the disk.
 

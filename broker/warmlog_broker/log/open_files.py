@@ -14,6 +14,7 @@ Resources of several logs, used by several threads, may share one `OpenFiles`: l
 so that a thread in the middle of a read keeps what it reads.
 """
 
+import logging
 import os
 import sys
 import threading
@@ -26,6 +27,8 @@ DEFAULT_LIMIT = 8192
 """Descriptors and maps; a broker sets it from its RLIMIT_NOFILE, of which sockets need a share."""
 BUSY_ASKED = 4
 """An eviction asks the busy ones until it was told so often that one still is."""
+
+_log = logging.getLogger(__name__)
 
 
 class ClosedFile(WarmlogError):
@@ -51,7 +54,10 @@ class OpenFile:
     def __del__(self) -> None:
         fd, self.fd = self.fd, -1
         if fd >= 0:
-            os.close(fd)
+            try:
+                os.close(fd)
+            except OSError as error:  # all that is promised of it was synced before, and the descriptor is gone
+                _log.warning("%s: closing it failed: %s", self.path, error)
 
     def __repr__(self) -> str:
         return f"OpenFile({self.path!r}, fd={self.fd})"

@@ -84,7 +84,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(
     directory.write_checkpoints({})
     before = sorted((path.name, path.read_bytes()) for path in tmp_path.iterdir())
     with monkeypatch.context() as full:
-        full.setattr("os.write", refuse)
+        full.setattr("os.pwrite", refuse)
         with pytest.raises(OSError, match="No space left"):
             directory.write_checkpoints({})
     assert sorted((path.name, path.read_bytes()) for path in tmp_path.iterdir()) == before

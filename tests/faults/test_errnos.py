@@ -1,0 +1,224 @@
+"""What each error of the operating system does to the request, to the partition, and to everybody else.
+
+The errors are made by strace in a running broker: it answers the system call in place of the kernel.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker_process import BrokerProcess
+from faults.tracing import tampering, why_not_traced
+from warmlog_protocol.errors import ApiError, DiskFull, OutOfResources, StorageError
+from wire_client import WireClient, batch_of
+
+pytestmark = pytest.mark.skipif(bool(why_not_traced()), reason=why_not_traced())
+
+WRITES, READS = "pwritev,pwritev2", "pread64,preadv,preadv2"
+RECORD = batch_of([b"x" * 300])
+BATCHES_A_SEGMENT = 2
+
+
+class Served:
+    """A broker for all tests of this file, and a topic of two partitions for each: one to suffer, one to see it."""
+
+    def __init__(self, broker: BrokerProcess) -> None:
+        self.broker = broker
+        self.topic = ""
+        self._topics = 0
+        self.client = WireClient(broker.address)
+
+    def begin(self) -> None:
+        """A new topic."""
+        self._topics += 1
+        self.topic = f"t{self._topics}"
+        self.client.create_topic(self.topic, partitions=2)
+        for partition in range(2):
+            assert self.produce(partition) == 0
+
+    def produce(self, partition: int = 0, *, timeout_ms: int = 10_000) -> int:
+        return self.client.produce(self.topic, RECORD, partition=partition, timeout_ms=timeout_ms).base_offset
+
+    def restart(self) -> None:
+        """With the partitions that other tests took offline no stop is a clean one."""
+        self.client.close()
+        if self.broker.process is not None and self.broker.process.poll() is None:
+            self.broker.terminate()
+        self.broker.start()
+        self.client = WireClient(self.broker.address)
+
+    def refused(self) -> ApiError:
+        with pytest.raises(ApiError) as caught:
+            self.produce()
+        return caught.value
+
+    @property
+    def directory(self) -> Path:
+        return self.broker.data_dir / f"{self.topic}-0"
+
+    def file(self, base_offset: int, kind: str) -> Path:
+        return self.directory / f"{base_offset:020d}.{kind}"
+
+    def assert_goes_on_at(self, offset: int) -> None:
+        """The partition takes records again, the next at `offset`, and reads all of them."""
+        assert self.produce() == offset
+        assert self.client.fetch(self.topic, offset)[0].high_watermark == offset + 1
+        assert self.produce(1) >= 1
+
+    def assert_offline_alone(self) -> None:
+        with pytest.raises(StorageError, match="offline until a restart"):
+            self.produce()
+        with pytest.raises(StorageError, match="offline until a restart"):
+            self.client.fetch(self.topic, 0)
+        assert self.produce(1) >= 1
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    settings = {"segment_bytes": 1024, "log_flush_offset_checkpoint_interval_ms": 50, "index_warm_bytes": 0}
+    with BrokerProcess(tmp_path_factory.mktemp("errnos") / "data", **settings) as broker:
+        served = Served(broker)
+        yield served
+        served.client.close()
+
+
+@pytest.fixture
+def served(running: Served) -> Served:
+    running.begin()
+    return running
+
+
+SHORTAGES = {"ENOSPC": DiskFull, "EDQUOT": DiskFull, "EFBIG": DiskFull, "ENOMEM": OutOfResources}
+
+
+@pytest.mark.parametrize("errno", SHORTAGES)
+def test_an_append_that_finds_no_room_or_memory_fails_alone(served: Served, errno: str) -> None:
+    with tampering(served.broker.pid, f"{WRITES}:error={errno}", served.file(0, "log")):
+        for _ in range(3):
+            error = served.refused()
+            assert type(error) is SHORTAGES[errno]
+            assert error.retriable
+        assert served.produce(1) == 1
+    served.assert_goes_on_at(1)
+
+
+@pytest.mark.parametrize("errno", ["EIO", "EROFS", "ENODEV", "ESTALE"])
+def test_an_append_that_the_disk_refuses_takes_the_partition_offline(served: Served, errno: str) -> None:
+    with tampering(served.broker.pid, f"{WRITES}:error={errno}:when=1", served.file(0, "log")):
+        assert type(served.refused()) is StorageError
+    served.assert_offline_alone()
+
+
+@pytest.mark.parametrize("errno", ["EIO", "ENOSPC", "ENOMEM"])
+def test_a_sync_that_fails_is_never_taken_for_one_that_can_be_repeated(served: Served, errno: str) -> None:
+    with tampering(served.broker.pid, f"fdatasync:error={errno}:when=1", served.file(0, "log")):
+        assert type(served.refused()) is StorageError
+    served.assert_offline_alone()
+
+
+@pytest.mark.parametrize("errno", ["EMFILE", "ENFILE", "ENOMEM", "ENOSPC"])
+def test_a_roll_that_cannot_open_its_segment_fails_alone(served: Served, errno: str) -> None:
+    assert served.produce() == 1
+    with tampering(served.broker.pid, f"openat:error={errno}", served.file(2, "log")):
+        for _ in range(3):
+            assert type(served.refused()) is (DiskFull if errno == "ENOSPC" else OutOfResources)
+        assert served.client.fetch(served.topic, 0)[0].high_watermark == 2
+    served.assert_goes_on_at(2)
+
+
+def test_a_roll_that_the_disk_refuses_takes_the_partition_offline(served: Served) -> None:
+    assert served.produce() == 1
+    with tampering(served.broker.pid, "openat:error=EIO", served.file(2, "log")):
+        assert type(served.refused()) is StorageError
+    served.assert_offline_alone()
+
+
+@pytest.mark.parametrize("errno", ["EMFILE", "ENFILE", "ENOMEM"])
+def test_a_directory_that_cannot_be_opened_to_be_synced_is_synced_later(served: Served, errno: str) -> None:
+    assert served.produce() == 1
+    waiting = WireClient(served.broker.address)
+    with tampering(served.broker.pid, f"openat:error={errno}", served.directory):
+        sent = waiting.send_produce(served.topic, RECORD)
+        assert served.produce(1) == 1
+        assert served.client.fetch(served.topic, 0)[0].high_watermark == 2
+    assert waiting.produced(sent).base_offset == 2
+    waiting.close()
+    served.assert_goes_on_at(3)
+
+
+def test_a_directory_whose_sync_fails_takes_the_partition_offline(served: Served) -> None:
+    assert served.produce() == 1
+    with tampering(served.broker.pid, "fsync:error=EIO", served.directory):
+        assert type(served.refused()) is StorageError
+    served.assert_offline_alone()
+
+
+@pytest.mark.parametrize("errno", ["EMFILE", "ENOMEM", "EIO"])
+def test_a_segment_that_cannot_be_opened_to_be_read_is_an_error_of_the_request(served: Served, errno: str) -> None:
+    for offset in range(1, 3 * BATCHES_A_SEGMENT):
+        assert served.produce() == offset
+    served.restart()
+    with tampering(served.broker.pid, f"openat:error={errno}", served.file(0, "log"), served.file(0, "index")):
+        for _ in range(3):
+            with pytest.raises(StorageError) as caught:
+                served.client.fetch(served.topic, 0)
+            assert type(caught.value) is (StorageError if errno == "EIO" else OutOfResources)
+        assert served.client.fetch(served.topic, 4, max_bytes=1)[0].size_bytes
+    assert served.client.fetch(served.topic, 0)[0].size_bytes
+    served.assert_goes_on_at(3 * BATCHES_A_SEGMENT)
+
+
+@pytest.mark.parametrize("errno", ["ENOMEM", "EIO"])
+def test_a_read_that_fails_is_an_error_of_the_request(served: Served, errno: str) -> None:
+    failing = tampering(served.broker.pid, f"{READS},sendfile:error={errno}", served.file(0, "log"))
+    with failing, pytest.raises(StorageError, match="cannot be read"):
+        served.client.fetch(served.topic, 0)
+    assert served.client.fetch(served.topic, 0)[0].size_bytes
+    served.assert_goes_on_at(1)
+
+
+@pytest.mark.parametrize("call", ["rename", "openat", "fsync"])
+@pytest.mark.parametrize("errno", ["EMFILE", "EIO"])
+def test_a_checkpoint_that_cannot_be_written_is_written_later(served: Served, call: str, errno: str) -> None:
+    name = "recovery-point-offset-checkpoint"
+    path, temporary = served.broker.data_dir / name, served.broker.data_dir / f"{name}.tmp"
+    before = len(served.broker.output)
+    with tampering(served.broker.pid, f"{call}:error={errno}", path, temporary):
+        assert served.produce() == 1
+        while "recovery points cannot be written down" not in served.broker.output[before:]:
+            served.produce()
+    latest = served.produce()
+    while f"{served.topic} 0 {latest + 1}\n" not in path.read_text():
+        pass
+    served.assert_goes_on_at(latest + 1)
+
+
+@pytest.mark.parametrize("errno", ["EMFILE", "ENOSPC", "EIO"])
+def test_a_topic_that_cannot_be_made_can_be_made_later(served: Served, errno: str) -> None:
+    name = f"{served.topic}-new"
+    failing = tampering(served.broker.pid, f"mkdir,mkdirat:error={errno}", served.broker.data_dir / f"{name}-0")
+    with failing, pytest.raises(StorageError):
+        served.client.create_topic(name)
+    served.client.create_topic(name)
+    assert served.client.produce(name, RECORD).base_offset == 0
+
+
+def test_a_close_that_fails_does_no_harm(served: Served) -> None:
+    with tampering(served.broker.pid, "close:error=EIO", served.file(0, "log"), served.file(0, "index")):
+        for offset in range(1, 3 * BATCHES_A_SEGMENT):
+            assert served.produce() == offset
+        served.broker.terminate()
+    served.restart()
+    assert served.client.fetch(served.topic, 0)[0].high_watermark == 3 * BATCHES_A_SEGMENT
+
+
+def test_a_sync_of_the_file_system_that_is_interrupted_is_made_again(tmp_path: Path) -> None:
+    settings = {"flush_syncfs_files": 4}
+    with BrokerProcess(tmp_path / "data", **settings) as broker, WireClient(broker.address) as client:
+        client.create_topic("t", partitions=8)
+        with tampering(broker.pid, "syncfs:error=EINTR:when=1..3"):
+            ids = [client.send_produce("t", RECORD, partition=partition) for partition in range(8)]
+            for correlation_id in ids:
+                assert client.produced(correlation_id).base_offset == 0
+        assert broker.terminate() == 0
