@@ -153,6 +153,7 @@ def test_kafkas_name_for_the_broker_is_an_alias() -> None:
         ({"xyzzy": "t"}, "no option xyzzy: there are bootstrap.servers, subscribe, subscribePattern, "),
         ({"kafka.bootstrap.server": "b"}, "did you mean kafka.bootstrap.servers?"),
         ({"kafka.max.poll.records": "9"}, "it does not use Kafka's client, leave its settings out"),
+        ({"kafka.session.timeout.ms": "9"}, "it does not use Kafka's client, leave its settings out"),
         ({"kafka.group.id": "g"}, "format warmlog reads without a consumer group: leave out kafka.group.id"),
         ({"path": "t"}, "load() of format warmlog takes no path: name the topics with the option subscribe"),
         ({"owner": "root", "provider": "warmlog"}, "a table of format warmlog cannot be created, as Spark"),

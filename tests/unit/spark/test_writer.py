@@ -4,7 +4,7 @@ import pickle
 from datetime import UTC, datetime
 
 import pytest
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 from warmlog.spark.row_batches import arrow_of_rows
 from warmlog.spark.source import WarmlogDataSource
 from warmlog.spark.write_options import WriteOptions, parse_write_options
-from warmlog.spark.writer import AttemptWritten, WarmlogWriter, stream_writer
+from warmlog.spark.writer import AttemptWritten, WarmlogStreamWriter, WarmlogWriter, stream_writer
 from warmlog_protocol.compression import Codec
 from warmlog_protocol.errors import InvalidConfig
 
@@ -66,9 +66,8 @@ def test_writers_and_messages_travel_by_pickle() -> None:
     writer = pickle.loads(pickle.dumps(WarmlogWriter(options, {"value": 0})))
     assert isinstance(writer, DataSourceArrowWriter)
     assert vars(writer) == {"_options": options, "_columns": {"value": 0}}
-    assert isinstance(
-        pickle.loads(pickle.dumps(stream_writer(options, VALUE, overwrite=False))), DataSourceStreamArrowWriter
-    )
+    streaming = pickle.loads(pickle.dumps(stream_writer(options, VALUE, overwrite=False)))
+    assert isinstance(streaming, WarmlogStreamWriter)
     message = pickle.loads(pickle.dumps(AttemptWritten(5, 7, 0)))
     assert isinstance(message, WriterCommitMessage)
     assert message == AttemptWritten(5, 7, 0)
