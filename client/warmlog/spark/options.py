@@ -139,10 +139,11 @@ def _unknown(name: str) -> str:
     lower = name.lower()
     if lower in EXPLAINED:
         return EXPLAINED[lower]
-    nearest = difflib.get_close_matches(lower, _SPELLING, n=1, cutoff=0.6)
+    is_kafkas = lower.startswith("kafka.")  # its client has hundreds, which are like ours in nothing but their words
+    nearest = difflib.get_close_matches(lower, _SPELLING, n=1, cutoff=0.9 if is_kafkas else 0.6)
     if nearest:
         return f"format warmlog has no option {name}: did you mean {_SPELLING[nearest[0]]}?"
-    if lower.startswith("kafka."):
+    if is_kafkas:
         return f"format warmlog has no option {name}: it does not use Kafka's client, leave its settings out"
     return f"format warmlog has no option {name}: there are {', '.join(OPTIONS)}"
 
