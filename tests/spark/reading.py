@@ -1,4 +1,10 @@
-"""What a topic holds, read by the plain client's own means, so that Spark is not checked against itself."""
+"""What a topic holds, read by the plain client's own means, so that Spark is not checked against itself; and what Spark
+shows of it, in the same form."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from pyspark.sql import DataFrame, Row
 
 from broker_process import BrokerProcess
 from spark.topics import Stored
@@ -7,6 +13,7 @@ from warmlog_protocol.batch import iter_batches
 from warmlog_protocol.messages import LATEST_TIMESTAMP, FetchPartition, FetchRequest, FetchResponse
 
 FETCH_BYTES = 1024 * 1024
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def read_back(broker: BrokerProcess, topic: str) -> list[Stored]:
@@ -31,3 +38,26 @@ def read_back(broker: BrokerProcess, topic: str) -> list[Stored]:
                     ]
                     position = batch.next_offset
     return stored
+
+
+def stored_of(rows: Iterable[Row]) -> list[Stored]:
+    """Rows with headers as the tests write records, in the order of partition and offset."""
+    stored = [
+        Stored(
+            None if row.key is None else bytes(row.key),
+            None if row.value is None else bytes(row.value),
+            row.topic,
+            row.partition,
+            row.offset,
+            (row.timestamp.replace(tzinfo=UTC) - EPOCH) // timedelta(milliseconds=1),
+            row.timestampType,
+            tuple((name, None if value is None else bytes(value)) for name, value in row.headers or ()),
+        )
+        for row in rows
+    ]
+    return sorted(stored, key=lambda record: (record.topic, record.partition, record.offset))
+
+
+def in_utc(frame: DataFrame) -> DataFrame:
+    """Timestamps come to Python in the machine's zone; as text in the session's, they are UTC."""
+    return frame.withColumn("timestamp", frame.timestamp.cast("timestamp_ntz"))

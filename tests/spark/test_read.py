@@ -1,7 +1,5 @@
 """`spark.read.format("warmlog")` in a real session, against a real broker."""
 
-from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
 from random import Random
 
 import pytest
@@ -9,7 +7,8 @@ from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from broker_process import BrokerProcess
-from spark.topics import Record, Stored, Topics
+from spark.reading import in_utc, stored_of
+from spark.topics import Record, Stored, Topics, some_records
 from warmlog.spark import register
 from warmlog_protocol.compression import Codec
 
@@ -18,7 +17,6 @@ pytestmark = [  # PySpark leaves sockets of its own to the garbage collector
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 KAFKA_SCHEMA = (
     "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int>"
 )
@@ -29,45 +27,6 @@ def load(
 ) -> DataFrame:
     reader = spark.read.format("warmlog").option("bootstrap.servers", broker.address).option("subscribe", topics)
     return (reader.schema(schema) if schema else reader).options(**options).load()
-
-
-def stored_of(rows: Iterable[Row]) -> list[Stored]:
-    """Rows with headers as the tests write records, in the order of partition and offset."""
-    stored = [
-        Stored(
-            None if row.key is None else bytes(row.key),
-            None if row.value is None else bytes(row.value),
-            row.topic,
-            row.partition,
-            row.offset,
-            (row.timestamp.replace(tzinfo=UTC) - EPOCH) // timedelta(milliseconds=1),
-            row.timestampType,
-            tuple((name, None if value is None else bytes(value)) for name, value in row.headers or ()),
-        )
-        for row in rows
-    ]
-    return sorted(stored, key=lambda record: (record.topic, record.partition, record.offset))
-
-
-def in_utc(frame: DataFrame) -> DataFrame:
-    """Timestamps come to Python in the machine's zone; as text in the session's, they are UTC."""
-    return frame.withColumn("timestamp", frame.timestamp.cast("timestamp_ntz"))
-
-
-def some_records(random: Random, count: int) -> list[Record]:
-    """Records with null and empty keys and values, all kinds of times and headers."""
-    return [
-        Record(
-            random.choice([None, b"", random.randbytes(random.randrange(30))]),
-            random.choice([None, b"", random.randbytes(100), b"x" * random.randrange(300)]),
-            random.choice([0, 999, 1_700_000_000_123, 1_356_998_400_000 + random.randrange(10**10)]),
-            tuple(
-                (random.choice(["", "a", "größe"]), random.choice([None, b"", b"v"]))
-                for _ in range(random.randrange(3))
-            ),
-        )
-        for _ in range(count)
-    ]
 
 
 @pytest.fixture(scope="module")

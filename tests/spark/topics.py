@@ -1,5 +1,6 @@
 """Topics filled with sealed batches over a plain connection, so that tests know each record that Spark must show."""
 
+from random import Random
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -40,6 +41,22 @@ class Stored(NamedTuple):
     timestamp_ms: int
     timestamp_type: int
     headers: tuple[tuple[str, bytes | None], ...]
+
+
+def some_records(random: Random, count: int) -> list[Record]:
+    """Records with null and empty keys and values, all kinds of times and headers."""
+    return [
+        Record(
+            random.choice([None, b"", random.randbytes(random.randrange(30))]),
+            random.choice([None, b"", random.randbytes(100), b"x" * random.randrange(300)]),
+            random.choice([0, 999, 1_700_000_000_123, 1_356_998_400_000 + random.randrange(10**10)]),
+            tuple(
+                (random.choice(["", "a", "größe"]), random.choice([None, b"", b"v"]))
+                for _ in range(random.randrange(3))
+            ),
+        )
+        for _ in range(count)
+    ]
 
 
 class Topics:
