@@ -16,7 +16,7 @@ BIN := .venv/bin
 # Only what runs Spark asks for Java, and only when it runs.
 WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
 
-.PHONY: help dev demo test test-slow test-kafka chaos power-loss soak fuzz check fmt bench bench-flush bench-start bench-storage bench-spark test-spark-matrix clean
+.PHONY: help dev demo test test-slow test-kafka chaos power-loss soak fuzz check fmt bench bench-flush bench-start bench-storage bench-spark bench-spark-kafka test-spark-matrix clean
 .NOTPARALLEL:
 
 help:
@@ -35,6 +35,7 @@ help:
 	@echo 'make bench-start  measure starts and stops with 10,000 segments; writes build/bench-start.json'
 	@echo 'make test-spark-matrix  the tests of Spark with PySpark 4.0 to 4.3, each in an environment of its own'
 	@echo 'make bench-spark  measure reading with Spark; writes build/bench-spark.json (BENCH_ARGS as above)'
+	@echo 'make bench-spark-kafka  the same beside Kafka and its own connector, as far as that goes; fetches their jars by Maven'
 	@echo 'make bench-storage  measure the storage engine; writes build/bench-storage.json (BENCH_ARGS as above)'
 	@echo 'make dev        only set up .venv'
 	@echo 'make clean      remove what the other targets made, except .venv'
@@ -97,6 +98,10 @@ test-spark-matrix: dev
 
 bench-spark: dev
 	@$(WITH_JAVA) PYTHONPATH=tests $(BIN)/python -m benchmarks.spark $(BENCH_ARGS)
+
+bench-spark-kafka: dev
+	@KAFKA_JARS="$$(tools/kafka-jars)" && CONNECTOR_JARS="$$(tools/kafka-jars connector)" && \
+	$(WITH_JAVA) PYTHONPATH=tests $(BIN)/python -m benchmarks.spark --kafka "$$KAFKA_JARS" "$$CONNECTOR_JARS" $(BENCH_ARGS)
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse metastore_db derby.log

@@ -5,7 +5,8 @@ import asyncio
 import os
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ from benchmarks.__main__ import scratch_directory
 from benchmarks.measurement import BROKER_CPU, MB, VALUE_BYTES, Measurement, Run, write_json
 from benchmarks.produce import distinct_values
 from benchmarks.spark import exporting, reading, streaming, typed, writing
+from benchmarks.spark.kafka_connector import KafkaBench
+from benchmarks.spark.kafka_ratios import PEER, print_ratios
+from benchmarks.spark.kafka_server import KafkaServer
 from benchmarks.spark.session import MASTER, spark_session
 from broker_process import BrokerProcess
 from warmlog import Admin, Producer
@@ -43,19 +47,39 @@ class Scale:
     def quick(cls) -> "Scale":
         return cls(2, 2_000_000, 4, 1_000_000, 500_000, 12.0)
 
+    def beside_kafka(self) -> "Scale":
+        """Fewer rounds, as each takes three times as long."""
+        return replace(self, rounds=min(self.rounds, 3))
+
 
 class SparkBench:
-    """The benchmarks of Spark against one broker."""
+    """The benchmarks of Spark against one broker; those that have a peer and the peers, where there is a `kafka`."""
 
-    def __init__(self, session: Any, broker: BrokerProcess, directory: Path, scale: Scale) -> None:
+    def __init__(
+        self, session: Any, broker: BrokerProcess, directory: Path, scale: Scale, kafka: KafkaServer | None = None
+    ) -> None:
         self._session = session
         self._broker = broker
+        self._kafka = kafka
         self._directory = directory
         self._scale = scale
         self._rows = writing.CachedRows(session, scale.written_records)
 
     def benchmarks(self) -> dict[str, Callable[[], Run]]:
         """By name, in the order of a round."""
+        if self._kafka is None:
+            return self._own()
+        scale, rows, directory = self._scale, self._rows, self._directory
+        peer = KafkaBench(self._session, self._kafka)
+        peers = peer.benchmarks(scale.records, rows, scale.trigger_s, directory)
+        ours = self._own()
+        beside: dict[str, Callable[[], Run]] = {}
+        for peer_name, peer_run in peers.items():
+            name = peer_name.removeprefix(PEER)
+            beside |= {name: ours[name], peer_name: peer_run}  # both see the same minute of the machine
+        return beside
+
+    def _own(self) -> dict[str, Callable[[], Run]]:
         read = (self._session, self._broker.address, TOPIC, self._scale.records)
         few = self._scale.records // self._scale.tuple_records_share
         json = (self._session, self._broker.address, f"{TOPIC}-json", self._scale.json_records)
@@ -64,6 +88,7 @@ class SparkBench:
             "spark.sum_length": partial(reading.sum_length, *read),
             "spark.seven_columns": partial(reading.seven_columns, *read),
             "spark.parquet": partial(reading.parquet, *read, self._directory / "parquet"),
+            "spark.parquet_seven": partial(reading.parquet_seven, *read, self._directory / "parquet"),
             "spark.ceiling": partial(reading.ceiling, self._session, self._scale.records),
             "spark.export": partial(exporting.export, *read, self._directory / "export"),
             "spark.json": partial(typed.in_reader, *json),
@@ -82,6 +107,9 @@ class SparkBench:
         """The topics that are read."""
         scale = self._scale
         asyncio.run(_fill(self._broker.address, TOPIC, scale.records))
+        if self._kafka is not None:
+            KafkaBench(self._session, self._kafka).fill(scale.records, PARTITIONS, KEY_BYTES)
+            return
         asyncio.run(typed.fill(self._broker.address, f"{TOPIC}-json", scale.json_records))
         asyncio.run(_fill(self._broker.address, f"{TOPIC}-few", scale.records // scale.tuple_records_share))
 
@@ -102,15 +130,16 @@ class SparkBench:
         for index in range(self._scale.rounds + 1):
             for name, run in chosen.items():
                 console.print(f"round {index} of {self._scale.rounds}: {name}", style="dim")
-                done = self._with_broker_cpu(run)
+                done = self._with_broker_cpu(name, run)
                 if index:
                     measurements[name].runs.append(done)
         return list(measurements.values())
 
-    def _with_broker_cpu(self, run: Callable[[], Run]) -> Run:
-        before_s = broker_cpu_seconds(self._broker.pid)
+    def _with_broker_cpu(self, name: str, run: Callable[[], Run]) -> Run:
+        broker = self._kafka if self._kafka is not None and name.startswith(PEER) else self._broker
+        before_s = broker_cpu_seconds(broker.pid)
         done = run()
-        used_us = (broker_cpu_seconds(self._broker.pid) - before_s) / done.records * 1e6
+        used_us = (broker_cpu_seconds(broker.pid) - before_s) / done.records * 1e6
         return done._replace(figures={**done.figures, BROKER_CPU: used_us})
 
 
@@ -160,23 +189,40 @@ def print_rates(measurements: list[Measurement], console: Console) -> None:
             console.print(f"{each.name}: {', '.join(others)}")
 
 
+def measure(arguments: argparse.Namespace, console: Console) -> list[Measurement]:
+    """What was asked for; whatever is started for it is stopped again."""
+    scale = Scale.quick() if arguments.quick else Scale()
+    jars, connector_jars = arguments.kafka or (None, None)
+    with ExitStack() as stack:
+        directory = stack.enter_context(scratch_directory())
+        broker = stack.enter_context(BrokerProcess(directory / "data"))
+        kafka = stack.enter_context(KafkaServer(jars, directory / "kafka")) if jars else None
+        session = spark_session(directory, connector_jars)
+        stack.callback(session.stop)
+        bench = SparkBench(session, broker, directory, scale.beside_kafka() if kafka else scale, kafka)
+        bench.fill()
+        return bench.measure(arguments.only, console)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench-spark", description="Measure warmlog and Spark on this machine.")
     parser.add_argument("--quick", action="store_true", help="a fifth of the work: for a first look")
     parser.add_argument("--only", default="", help="only the benchmarks whose names contain this")
     parser.add_argument("--output", type=Path, default=Path("build/bench-spark.json"), help="where the figures go")
+    parser.add_argument(
+        "--kafka",
+        nargs=2,
+        type=Path,
+        metavar=("JARS", "CONNECTOR_JARS"),
+        help="beside Kafka and its connector, whose jars tools/kafka-jars fetches: see make bench-spark-kafka",
+    )
     arguments = parser.parse_args()
     console = Console(stderr=True)
-    with scratch_directory() as directory, BrokerProcess(directory / "data") as broker:
-        session = spark_session(directory)
-        try:
-            bench = SparkBench(session, broker, directory, Scale.quick() if arguments.quick else Scale())
-            bench.fill()
-            measurements = bench.measure(arguments.only, console)
-        finally:
-            session.stop()
+    measurements = measure(arguments, console)
     write_json(arguments.output, measurements)
     print_rates(measurements, Console(width=160))
+    if arguments.kafka:
+        print_ratios(measurements, Console(width=160))
     console.print(f"written to {arguments.output}", style="dim")
 
 

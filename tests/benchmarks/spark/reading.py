@@ -58,9 +58,19 @@ def seven_columns(session: Any, bootstrap: str, topic: str, records: int) -> Run
 
 def parquet(session: Any, bootstrap: str, topic: str, records: int, path: Path) -> Run:
     """Key, value and timestamp to Parquet, with Spark's writer."""
+    return write_parquet(session, lambda: load(session, bootstrap, topic, "key, value, timestamp"), records, path)
+
+
+def parquet_seven(session: Any, bootstrap: str, topic: str, records: int, path: Path) -> Run:
+    """Kafka's seven columns to Parquet, with Spark's writer."""
+    return write_parquet(session, lambda: load(session, bootstrap, topic), records, path)
+
+
+def write_parquet(session: Any, frame: Callable[[], Any], records: int, path: Path) -> Run:
+    """What `frame` loads, to Parquet with Spark's writer."""
 
     def action() -> int:
-        load(session, bootstrap, topic, "key, value, timestamp").write.mode("overwrite").parquet(str(path))
+        frame().write.mode("overwrite").parquet(str(path))
         return records
 
     run = timed(records, action)

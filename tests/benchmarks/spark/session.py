@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 MASTER = "local[2]"
 
 
-def spark_session(scratch: Path) -> Any:
-    """A session with two cores, whose files go to `scratch`."""
+def spark_session(scratch: Path, jars: Path | None = None) -> Any:
+    """A session with two cores, whose files go to `scratch`; with the `jars` of that directory, too."""
     from pyspark.sql import SparkSession
 
     # Spark takes the first python3 on the PATH otherwise, and finds no data sources by a path with a space in it.
@@ -24,6 +24,7 @@ def spark_session(scratch: Path) -> Any:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.memory", "3g")
+        .config("spark.driver.extraClassPath", f"{jars}/*" if jars else "")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={scratch}")
@@ -39,7 +40,9 @@ class CpuSeconds(NamedTuple):
 
 
 def cpu_seconds() -> CpuSeconds:
-    """Of the processes below this one: java, and whatever java has started."""
+    """Of Spark's java, and of whatever it has started."""
+    from pyspark import SparkContext
+
     children: dict[int, list[int]] = {}
     times: dict[int, tuple[str, float]] = {}
     ticks = os.sysconf("SC_CLK_TCK")
@@ -55,7 +58,7 @@ def cpu_seconds() -> CpuSeconds:
         # Own time, and that of children that were waited for: workers end, and their daemon has waited for them.
         times[pid] = name, sum(map(int, fields[11:15])) / ticks
     jvm = python = 0.0
-    pending = [(child, False) for child in children.get(os.getpid(), [])]
+    pending = [(SparkContext._gateway.proc.pid, False)]
     while pending:
         pid, is_below_java = pending.pop()
         name, seconds = times[pid]

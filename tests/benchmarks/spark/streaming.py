@@ -11,13 +11,16 @@ from typing import Any
 from benchmarks.measurement import Run
 from benchmarks.produce import distinct_values
 from benchmarks.spark.reading import JVM_CPU, PYTHON_CPU
-from benchmarks.spark.session import cpu_seconds
+from benchmarks.spark.session import CpuSeconds, cpu_seconds
 from warmlog import Admin, Producer
 
 RECORDS_PER_S = 20_000
 TICK_S = 0.05
 WARM_UP_BATCHES = 5
 """The first ones start workers and compile."""
+FEWEST_BATCHES = 5
+PATIENCE = 10
+"""So many times as long as asked for, on a machine that does other things as well, until there are enough batches."""
 
 
 _numbers = itertools.count()
@@ -35,16 +38,23 @@ def trigger_ms(session: Any, bootstrap: str, seconds: float, directory: Path) ->
     thread = threading.Thread(target=lambda: asyncio.run(_produce(bootstrap, topic, is_over)))
     thread.start()
     try:
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and query.exception() is None:
-            time.sleep(0.1)
+        return watch(query, seconds, before)
     finally:
         is_over.set()
         thread.join()
-        progresses = list(query.recentProgress)
+
+
+def watch(query: Any, seconds: float, before: CpuSeconds) -> Run:
+    """What micro-batches of `query` took. It is stopped after `seconds`; `before` is the processor time before it."""
+    try:
+        time.sleep(seconds)
+        deadline = time.monotonic() + PATIENCE * seconds
+        while len(steady := _steady_batches(query)) < FEWEST_BATCHES:
+            assert query.exception() is None
+            assert time.monotonic() < deadline, f"only {len(steady)} micro-batches"
+            time.sleep(0.5)
+    finally:
         query.stop()
-    assert query.exception() is None
-    steady = [progress for progress in progresses if progress.numInputRows][WARM_UP_BATCHES:]
     taken_ms = sorted(progress.durationMs["triggerExecution"] for progress in steady)
     records = sum(progress.numInputRows for progress in steady)
     used = cpu_seconds()
@@ -55,6 +65,10 @@ def trigger_ms(session: Any, bootstrap: str, seconds: float, directory: Path) ->
         PYTHON_CPU: (used.python - before.python) / records * 1e6,
     }
     return Run(records, sum(taken_ms) / 1000, figures)
+
+
+def _steady_batches(query: Any) -> list[Any]:
+    return [progress for progress in query.recentProgress if progress.numInputRows][WARM_UP_BATCHES:]
 
 
 async def _create(bootstrap: str, topic: str) -> None:

@@ -47,7 +47,7 @@ class CachedRows:
 
     def __init__(self, session: Any, records: int) -> None:
         self._session = session
-        self._records = records
+        self.records = records
         self._frame: Any = None
 
     def frame(self, *, with_keys: bool) -> Any:
@@ -56,15 +56,15 @@ class CachedRows:
                 f"lpad(cast(id as string), {VALUE_BYTES}, '0') as value",
                 "lpad(cast(id as string), 12, 'k') as key",
             )
-            self._frame = self._session.range(0, self._records, 1, TASKS).selectExpr(*columns).cache()
+            self._frame = self._session.range(0, self.records, 1, TASKS).selectExpr(*columns).cache()
             self._session.dataSource.register(DiscardingSource)
-        assert self._frame.count() == self._records
+        assert self._frame.count() == self.records
         return self._frame if with_keys else self._frame.select("value")
 
     def discard(self, *, with_keys: bool) -> Run:
         """The rows go to the Python workers and nowhere else."""
         writer = self.frame(with_keys=with_keys).write.format("discard").mode("append")
-        return timed(self._records, lambda: writer.save() or self._records)
+        return timed(self.records, lambda: writer.save() or self.records)
 
     def write(self, bootstrap: str, *, with_keys: bool) -> Run:
         """The rows are on the broker's disk when this returns; to a topic of their own."""
@@ -72,9 +72,9 @@ class CachedRows:
         frame = self.frame(with_keys=with_keys)
         asyncio.run(_create(bootstrap, topic, KEYED_PARTITIONS if with_keys else TASKS))
         writer = frame.write.format("warmlog").mode("append").option("bootstrap.servers", bootstrap)
-        run = timed(self._records, lambda: writer.option("topic", topic).save() or self._records)
+        run = timed(self.records, lambda: writer.option("topic", topic).save() or self.records)
         written = asyncio.run(_delete(bootstrap, topic))
-        assert written == self._records, f"{written} of {self._records} records"
+        assert written == self.records, f"{written} of {self.records} records"
         return run
 
 

@@ -1,0 +1,116 @@
+"""Apache Kafka on this machine, as a process: one node with KRaft, its own defaults, started and stopped."""
+
+import base64
+import os
+import secrets
+import socket
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from broker_process import port_to_keep
+
+HEAP = "-Xms1g -Xmx1g"
+"""As bin/kafka-server-start.sh sets it."""
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 30.0
+
+PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller_port}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+log.dirs={data_dir}
+offsets.topic.replication.factor=1
+auto.create.topics.enable=false
+"""
+
+
+class KafkaFailed(Exception):
+    """Kafka did not start; the text has what it said."""
+
+
+class KafkaServer:
+    """`kafka.Kafka` from the jars that tools/kafka-jars fetches; a context manager that starts and stops it.
+
+    Kafka does not flush what it acknowledges: that is its default, and how people run it.
+    """
+
+    def __init__(self, jars: Path, directory: Path) -> None:
+        self._jars = jars
+        self._directory = directory
+        self._log = directory / "kafka.log"
+        self._port = port_to_keep()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        properties = self._directory / "server.properties"
+        ports = {"port": self._port, "controller_port": port_to_keep()}
+        properties.write_text(PROPERTIES.format(data_dir=self._directory / "data", **ports))
+        cluster_id = base64.urlsafe_b64encode(secrets.token_bytes(16)).rstrip(b"=").decode()
+        storage = self.java("kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", properties)
+        if storage.wait():
+            raise KafkaFailed(self._log.read_text())
+        self._process = self.java("kafka.Kafka", properties)
+        try:
+            self._wait_until_it_listens()
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT for clients."""
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def java(self, main_class: str, *arguments: object) -> "subprocess.Popen[bytes]":
+        """A process of Java with Kafka's classes, to be stopped by whoever asked for it. Its output goes to a file."""
+        java = Path(os.environ["JAVA_HOME"]) / "bin" / "java" if "JAVA_HOME" in os.environ else "java"
+        command = [str(java), *HEAP.split(), "-cp", f"{self._jars}/*", main_class, *map(str, arguments)]
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for the benchmark, which then stops this
+            )
+
+    def _wait_until_it_listens(self) -> None:
+        assert self._process is not None
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            if self._process.poll() is not None:
+                raise KafkaFailed(self._log.read_text())
+            with socket.socket() as candidate:
+                if candidate.connect_ex(("127.0.0.1", self._port)) == 0:
+                    return
+            if time.monotonic() > deadline:
+                raise KafkaFailed(f"not ready after {START_TIMEOUT_S} s\n{self._log.read_text()}")
+            time.sleep(0.1)
+
+    def _stop(self) -> None:
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
