@@ -38,7 +38,7 @@ def close_logs(
 
 
 def _close(partition: Partition, *, sync: bool) -> CleanEnd | None:
-    if partition.is_offline:
+    if partition.is_offline or partition.is_frozen:
         return None
     try:
         return partition.log.close(sync=sync)

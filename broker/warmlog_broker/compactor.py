@@ -215,7 +215,7 @@ class Compactor:
 
     @staticmethod
     def _is_taken_away(partition: Partition) -> bool:
-        return partition.is_deleted or partition.is_offline or partition.is_moving
+        return partition.is_deleted or partition.is_offline or partition.is_moving or partition.is_frozen
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
         return await self._loop.run_in_executor(self._threads, work)

@@ -9,6 +9,9 @@ is looked at every few seconds, for disks that are unmounted, made read-only, or
 When every directory has failed there is nothing left to serve, and the broker stops. When the first one has, which
 holds the metadata log, the partitions of the others are served as before, but no topic can be created or deleted and
 no producer id be reserved until a restart.
+
+A file system that has become read-only keeps what it holds: its partitions are read as before, up to where they were
+flushed, and nothing of them is changed until a restart.
 """
 
 import asyncio
@@ -22,7 +25,7 @@ from warmlog_broker.config import BrokerConfig
 from warmlog_broker.disk_room import DiskRoom
 from warmlog_broker.flusher import Flusher
 from warmlog_broker.log.directory import DataDirectory
-from warmlog_broker.log.shortage import is_shortage
+from warmlog_broker.log.shortage import is_read_only, is_shortage
 from warmlog_broker.log.topic_partition import TopicPartition
 from warmlog_broker.opening import OfflineDirectory
 from warmlog_broker.outbox import Outbox
@@ -42,7 +45,9 @@ class ServedDirectory:
         self.data = data
         self.partitions: dict[Partition, None] = {}
         self.failure = ""
-        """Why nothing in it is served any more; empty while it works."""
+        """Why nothing in it is written any more; empty while it works."""
+        self.is_read_only = False
+        """Whether what it holds can be read all the same."""
         self.checkpoints = CheckpointWriter(data, threads)
         self.room = DiskRoom(data.path, config.disk_reserve_bytes)
         self.room.note(data.free_bytes())
@@ -131,20 +136,27 @@ class ServedDirectory:
             await asyncio.get_running_loop().run_in_executor(self._trying, attempt)
         except OSError as error:
             if not is_shortage(error):  # want of memory says nothing about the disk
-                self.fail(str(error))
+                self.fail(str(error), is_read_only=is_read_only(error))
         finally:
             self._trial = None
 
-    def fail(self, reason: str) -> None:
-        """Nothing in it is served or written any more."""
+    def fail(self, reason: str, *, is_read_only: bool = False) -> None:
+        """Nothing in it is written any more, and served only if the disk is merely read-only."""
         if self.failure:
             return
-        self.failure = reason
+        self.failure, self.is_read_only = reason, is_read_only
         _log.critical(
-            "DATA DIRECTORY %s IS OFFLINE, and %d partitions with it: %s", self.path, len(self.partitions), reason
+            "DATA DIRECTORY %s IS %s, and %d partitions with it: %s",
+            self.path,
+            "READ-ONLY" if is_read_only else "OFFLINE",
+            len(self.partitions),
+            reason,
         )
         for partition in list(self.partitions):
-            partition.take_offline(f"its data directory {self.path} has failed: {reason}")
+            if is_read_only:
+                partition.freeze(f"its data directory {self.path} is read-only: {reason}")
+            else:
+                partition.take_offline(f"its data directory {self.path} has failed: {reason}")
         self._on_failed(self)
 
 
@@ -242,7 +254,8 @@ class DataDirectories:
             directory.data.close()
 
     def _one_has_failed(self, failed: ServedDirectory) -> None:
-        if failed is self.served[0] and self.live:
+        is_any_left = any(directory.is_live or directory.is_read_only for directory in self.served)
+        if failed is self.served[0] and is_any_left:
             _log.critical("the metadata log lies in %s: no topic can be changed until a restart", failed.path)
-        if not self.live:
+        if not is_any_left:
             self.all_have_failed.set()

@@ -20,7 +20,7 @@ from warmlog_broker.disk_flush import run_plans
 from warmlog_broker.flush_due import DueFlushes
 from warmlog_broker.flush_thread import FlushThread
 from warmlog_broker.log.flush import FlushPlan
-from warmlog_broker.log.shortage import SyncNotBegun, is_shortage
+from warmlog_broker.log.shortage import SyncNotBegun, is_read_only, is_shortage
 from warmlog_broker.outbox import Outbox
 from warmlog_broker.partition import Partition
 from warmlog_protocol.errors import StorageError
@@ -175,6 +175,10 @@ class Flusher:
             elif isinstance(error, SyncNotBegun):
                 partition.not_flushed(plan)
                 self._postpone(partition, error)
+            elif isinstance(error, OSError) and is_read_only(error) and partition.owns(plan):
+                partition.freeze(f"a flush failed: {error}")
+                if partition.home is not None:
+                    partition.home.suspect()
             elif partition.owns(plan):
                 _log.critical("%s IS OFFLINE: its flush failed: %s", partition.key.directory_name, error)
                 partition.take_offline(f"a flush failed: {error}")

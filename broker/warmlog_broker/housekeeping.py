@@ -100,7 +100,8 @@ class Housekeeping:
         now_ms = time.time_ns() // 1_000_000
         await self._doomed.remove_due()
         for partition in list(self._unlinking):
-            if partition.is_offline or partition.is_deleted or partition.log.next_deletion_ms is None:
+            is_over = partition.is_offline or partition.is_deleted or partition.is_frozen
+            if is_over or partition.log.next_deletion_ms is None:
                 del self._unlinking[partition]
                 continue
             try:
@@ -127,7 +128,7 @@ class Housekeeping:
         await self._directories.look()
 
     def _keep_retention_of(self, partition: Partition, now_ms: int) -> None:
-        if partition.is_offline or partition.is_deleted or partition.is_settling:
+        if partition.is_offline or partition.is_deleted or partition.is_settling or partition.is_frozen:
             return
         log = partition.log
         try:

@@ -109,6 +109,8 @@ class Moves:
             if move is not None and move.target is target:
                 return
             log = partition.log
+            if partition.is_frozen:
+                raise StorageError(f"{topic}-{number} lies on a read-only disk, and cannot be moved away from it")
             if not target.is_live:
                 raise StorageError(f"{target.path} is offline: {target.failure}")
             if move is not None:
@@ -202,7 +204,7 @@ class Moves:
 
     def _is_over(self, move: Move) -> bool:
         partition = move.partition
-        is_gone = partition.is_deleted or partition.is_offline or not move.target.is_live
+        is_gone = partition.is_deleted or partition.is_offline or partition.is_frozen or not move.target.is_live
         return is_gone or move.is_called_off or self._is_stopping
 
     async def _switch(self, move: Move) -> bool:

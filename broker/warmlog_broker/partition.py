@@ -2,7 +2,7 @@
 
 With one replica the high watermark is the flushed offset; on a topic with write.caching it is the log end offset. What
 is appended lies between the two until a flush is over. A partition whose disk failed is offline: every use of it raises
-StorageError until a restart has read it again.
+StorageError until a restart has read it again. One whose disk has become read-only is frozen: it is read, and no more.
 """
 
 import logging
@@ -18,6 +18,7 @@ from warmlog_broker.log.directory import LogOffsets
 from warmlog_broker.log.flush import FlushPlan
 from warmlog_broker.log.log import Log
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
+from warmlog_broker.log.shortage import DiskReadOnly
 from warmlog_broker.log.topic_partition import TopicPartition
 from warmlog_broker.log.validation import CheckedBatch, check_batch
 from warmlog_protocol.batch.header import Buffer
@@ -82,6 +83,8 @@ class Partition:
         self.home: ServedDirectory | None = None
         """The data directory in which it lies; None when that is not known, or not there."""
         self._failure = failure or "its log could not be opened"
+        self._frozen = ""
+        """Why no records are taken until a restart, although what is there can be read; empty while they are."""
         self._log = log
         self._waiting_appends: deque[tuple[int, AppendWaiter, int]] = deque()
         """End offset, who waits for it to be durable, and under which index; in the order of the offsets."""
@@ -96,6 +99,11 @@ class Partition:
     def is_offline(self) -> bool:
         """Whether its disk failed."""
         return self._log is None or self._log.failure != ""
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether its disk has become read-only: it can be read, and nothing of it may be changed."""
+        return self._frozen != ""
 
     @property
     def log(self) -> Log:
@@ -137,6 +145,8 @@ class Partition:
         log = self._log
         if log is None or log.failure:
             raise self._offline()
+        if self._frozen:
+            raise self._read_only()
         if self.home is not None and self.home.room.is_short:
             raise self.home.room.refusal(self.key.directory_name)
         producer_id = checked.header.producer_id
@@ -150,6 +160,8 @@ class Partition:
         except StorageError as error:
             self.complain(f"{self.key.directory_name}: a batch was refused: {error}")
             self.check_failure()
+            if isinstance(error, DiskReadOnly) and self.home is not None:
+                self.home.suspect()
             raise
 
     def must_wait(self, acks: int) -> bool:
@@ -174,7 +186,7 @@ class Partition:
     def prepare_flush(self) -> FlushPlan | None:
         """What to sync; None when everything is durable, or nothing can be done for it any more, or not now."""
         log = self._log
-        if log is None or log.failure or self.is_deleted or self.is_settling:
+        if log is None or log.failure or self._frozen or self.is_deleted or self.is_settling:
             return None
         return log.prepare_flush()
 
@@ -272,6 +284,13 @@ class Partition:
             self._log.fail(reason)
         self.check_failure()
 
+    def freeze(self, reason: str) -> None:
+        """The disk has become read-only: fails who waits for a flush. Reading goes on below the high watermark."""
+        if not (self.is_offline or self.is_deleted or self._frozen):
+            self._frozen = reason
+            _log.error("%s takes no records until a restart: %s", self.key.directory_name, reason)
+            self._fail_waiters(self._read_only())
+
     def check_failure(self) -> None:
         """Fails everybody who waits, if the log has failed; then its data directory is looked at, too."""
         if self.is_offline and not self.is_deleted:
@@ -283,6 +302,11 @@ class Partition:
         """The topic is gone: whoever waits gets `error`."""
         self.is_deleted = True
         self._fail_waiters(error)
+
+    def _read_only(self) -> DiskReadOnly:
+        return DiskReadOnly(
+            f"{self.key.directory_name} can be read, and takes no records until a restart of the broker: {self._frozen}"
+        )
 
     def _offline(self) -> StorageError:
         reason = self._failure if self._log is None else self._log.failure

@@ -103,11 +103,18 @@ def test_an_append_that_finds_no_room_or_memory_fails_alone(served: Served, errn
     served.assert_goes_on_at(1)
 
 
-@pytest.mark.parametrize("errno", ["EIO", "EROFS", "ENODEV", "ESTALE"])
+@pytest.mark.parametrize("errno", ["EIO", "EACCES", "ENODEV", "ESTALE"])
 def test_an_append_that_the_disk_refuses_takes_the_partition_offline(served: Served, errno: str) -> None:
     with tampering(served.broker.pid, f"{WRITES}:error={errno}:when=1", served.file(0, "log")):
         assert type(served.refused()) is StorageError
     served.assert_offline_alone()
+
+
+def test_an_append_that_a_read_only_disk_refuses_fails_and_the_disk_is_tried(served: Served) -> None:
+    with tampering(served.broker.pid, f"{WRITES}:error=EROFS", served.file(0, "log")):
+        assert type(served.refused()) is StorageError
+        assert served.client.fetch(served.topic, 0)[0].high_watermark == 1
+    served.assert_goes_on_at(1)  # the trial found that the disk takes writes
 
 
 @pytest.mark.parametrize("errno", ["EIO", "ENOSPC", "ENOMEM"])

@@ -42,6 +42,8 @@ async def delete_records(services: Services, asker: Asker, request: Request) -> 
                 raise StorageError(
                     f"{partition.key.directory_name} has just moved to another data directory: try again"
                 )
+            if partition.is_frozen:
+                raise StorageError(f"{partition.key.directory_name} lies on a read-only disk")
             low_watermark = log.delete_records(wanted.offset)
         except ApiError as error:
             results.append(_failed(wanted, error))

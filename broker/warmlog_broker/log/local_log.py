@@ -23,7 +23,7 @@ from warmlog_broker.log.replacement import DELETED_SUFFIX, Replacement
 from warmlog_broker.log.retention import DueDeletions
 from warmlog_broker.log.segment import LogSegment
 from warmlog_broker.log.segment_files import KINDS, segment_file_name
-from warmlog_broker.log.shortage import is_shortage, out_of_memory, storage_error
+from warmlog_broker.log.shortage import is_read_only, is_shortage, out_of_memory, storage_error
 from warmlog_broker.log.topic_partition import TopicPartition, deleted_directory_name
 from warmlog_broker.log.transaction_recovery import settle_transaction_index
 from warmlog_protocol.errors import StorageError
@@ -119,9 +119,9 @@ class LocalLog:
                 self.replacement.close_handles()
 
     def write_error(self, what: str, error: OSError, *, is_fatal: bool = False) -> StorageError:
-        """The error to raise when the disk refused. Unless it is merely full, the log is offline from now on."""
+        """The error to raise when the disk refused. Unless it is merely full or read-only, the log is offline then."""
         reason = f"{what} failed in {self.directory}: {error}"
-        if is_fatal or not is_shortage(error):
+        if is_fatal or not (is_shortage(error) or is_read_only(error)):
             self.fail(reason)
             return StorageError(reason)
         return storage_error(reason, error)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from warmlog_broker.log.lazy_path import HasPath
 from warmlog_broker.log.open_files import ClosedFile, OpenFile, OpenFiles
+from warmlog_broker.log.shortage import is_read_only
 
 
 class ManagedFile(HasPath, ABC):
@@ -92,7 +93,12 @@ class ManagedFile(HasPath, ABC):
 
     def _opened(self, more_flags: int = 0) -> OpenFile:
         self._check_open()
-        file = OpenFile(str(self.path), (os.O_RDWR if self.is_writable else os.O_RDONLY) | more_flags)
+        try:
+            file = OpenFile(str(self.path), (os.O_RDWR if self.is_writable else os.O_RDONLY) | more_flags)
+        except OSError as error:
+            if more_flags or not is_read_only(error):
+                raise
+            file = OpenFile(str(self.path), os.O_RDONLY)  # what is there can be read all the same
         self._file = file
         self._open_files.add(self, self._open_count())
         return file

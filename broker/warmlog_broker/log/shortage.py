@@ -5,7 +5,8 @@ errno                            means                    the partition; what th
 ===============================  =======================  ===========================================================
 ENOSPC, EDQUOT, EFBIG            no room, or no right to  served as before; DiskFull
 EMFILE, ENFILE, ENOMEM, ENOBUFS  no descriptor or memory  served as before; OutOfResources (MemoryError likewise)
-any other: EIO, EROFS, ENODEV …  the disk has failed      offline, where something was to be written; StorageError
+EROFS                            the disk takes no write  read as before, takes no records; StorageError (DiskReadOnly)
+any other: EIO, ENODEV, EACCES … the disk has failed      offline, where something was to be written; StorageError
 ===============================  =======================  ===========================================================
 
 EINTR is not among them: Python tries its calls again (PEP 475), and the one call of ours that is not Python's, `syncfs`
@@ -22,6 +23,10 @@ _NO_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBU
 _SHORTAGES = _NO_ROOM | _NO_RESOURCES
 
 
+class DiskReadOnly(StorageError):
+    """The file system is read-only, mostly because the system has made it so after an error. It can be read."""
+
+
 class SyncNotBegun(OSError):
     """For want of descriptors or memory nothing was synced, and nothing is lost: it can be tried again."""
 
@@ -36,10 +41,17 @@ def is_out_of_resources(error: OSError) -> bool:
     return error.errno in _NO_RESOURCES
 
 
+def is_read_only(error: OSError) -> bool:
+    """Whether the file system takes no writes, and so has kept what it holds."""
+    return error.errno == errno.EROFS
+
+
 def storage_error(message: str, error: OSError | MemoryError) -> StorageError:
     """The error to answer with, of the class that `error` asks for."""
     if isinstance(error, MemoryError) or is_out_of_resources(error):
         return OutOfResources(message)
+    if is_read_only(error):
+        return DiskReadOnly(message)
     return DiskFull(message) if error.errno in _NO_ROOM else StorageError(message)
 
 
