@@ -5,18 +5,15 @@ an empty one, stick to one partition until its batch is full, and then to the ne
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from warmlog.arrow_encoding import ArrowRows, is_empty_or_null, offsets_and_data
+from warmlog.arrow_rows import Array, ArrowRows, BytesColumn, PreparedRows, RowSpan
 from warmlog.errors import MessageTooLarge, UnknownTopicOrPartition
 from warmlog.key_hash import crc32_of_keys
 from warmlog.record_input import BATCH_OVERHEAD_BYTES
-
-Array = Any
-"""A numpy array; numpy's own types say little more here."""
 
 HOLD_BYTES = 64 * 1024 * 1024
 """A row keeps the Arrow batch that it came with in memory: after so much, batches end that are not full."""
@@ -26,17 +23,17 @@ class BatchOfRows(NamedTuple):
     """The rows of one batch, and how many bytes they take at most."""
 
     partition: int
-    parts: Sequence[ArrowRows]
+    spans: Sequence[RowSpan]
     size_bytes: int
 
 
 class _Filling:
     """A batch that takes rows."""
 
-    __slots__ = ("parts", "size_bytes")
+    __slots__ = ("size_bytes", "spans")
 
     def __init__(self) -> None:
-        self.parts: list[ArrowRows] = []
+        self.spans: list[RowSpan] = []
         self.size_bytes = BATCH_OVERHEAD_BYTES
 
 
@@ -61,14 +58,18 @@ class TopicBatches:
         MessageTooLarge for a record that no batch can hold, UnknownTopicOrPartition for one with a partition that the
         topic does not have: before any of `rows` is taken.
         """
-        sizes = rows.sizes_bytes()
-        self._check_sizes(sizes)
         numbers = self._partition_of_each(rows, chosen)
-        self._held_bytes += int(sizes.sum())
-        if numbers is None:
-            yield from self._stick(rows, sizes)
+        counts = None
+        if numbers is not None:
+            counts = np.bincount(numbers, minlength=self._partitions + 1)
+            rows = self._sorted(rows, numbers) if np.count_nonzero(counts) > 1 else rows
+        prepared = PreparedRows(rows)
+        self._check_sizes(prepared)
+        self._held_bytes += int(prepared.ends_bytes[-1])
+        if counts is None:
+            yield from self._stick(prepared.span())
         else:
-            yield from self._distribute(rows, sizes, numbers)
+            yield from self._distribute(prepared, counts)
         if self._held_bytes >= HOLD_BYTES:
             yield from self.flush()
 
@@ -78,8 +79,13 @@ class TopicBatches:
         for partition in sorted(self._filling):
             yield self._seal(partition)
 
-    def _check_sizes(self, sizes: Array) -> None:
-        largest = int(sizes.max(initial=0)) + BATCH_OVERHEAD_BYTES
+    def _sorted(self, rows: ArrowRows, numbers: Array) -> ArrowRows:
+        """Rows of one partition after another. 16 bits are sorted by radix, in a tenth of the time."""
+        narrow = numbers.astype(np.uint16) if self._partitions < 1 << 16 else numbers
+        return rows.take(np.argsort(narrow, kind="stable"))
+
+    def _check_sizes(self, rows: PreparedRows) -> None:
+        largest = rows.largest_bytes + BATCH_OVERHEAD_BYTES
         if largest > self._max_message_bytes:
             raise MessageTooLarge(
                 f"a record for topic {self._topic}: {largest} bytes with its batch, larger than "
@@ -90,10 +96,9 @@ class TopicBatches:
         """The partition of each row, `partitions` for those that stick; None when all stick."""
         numbers = None
         if rows.keys is not None and rows.keys.null_count < len(rows):
-            has_no_key = is_empty_or_null(rows.keys)
-            offsets, data = offsets_and_data(rows.keys)
-            numbers = (crc32_of_keys(offsets, data) % np.uint32(self._partitions)).astype(np.int64)
-            numbers[has_no_key] = self._partitions
+            keys = BytesColumn.of(rows.keys)
+            numbers = (crc32_of_keys(keys.offsets, keys.content) % np.uint32(self._partitions)).astype(np.int64)
+            numbers[keys.is_empty_or_null] = self._partitions
         if chosen is not None and chosen.null_count < len(chosen):
             wanted = chosen.cast(pa.int64()).fill_null(-1).to_numpy()
             is_chosen = chosen.is_valid().to_numpy(zero_copy_only=False)
@@ -106,47 +111,44 @@ class TopicBatches:
             numbers = np.where(is_chosen, wanted, stuck)
         return numbers
 
-    def _distribute(self, rows: ArrowRows, sizes: Array, numbers: Array) -> Iterator[BatchOfRows]:
-        counts = np.bincount(numbers, minlength=self._partitions + 1)
-        places = np.flatnonzero(counts).tolist()
-        if len(places) > 1:
-            # 16 bits are sorted by radix, in a tenth of the time
-            order = np.argsort(numbers.astype(np.uint16) if self._partitions < 1 << 16 else numbers, kind="stable")
-            rows, sizes = rows.take(order), sizes[order]
+    def _distribute(self, rows: PreparedRows, counts: Array) -> Iterator[BatchOfRows]:
+        """`rows` lie in the order of their partitions, of which each has so many; those that stick come last."""
         start = 0
-        for place in places:
-            stop = start + int(counts[place])
-            part, part_sizes = rows.slice(start, stop), sizes[start:stop]
-            start = stop
-            if place == self._partitions:
-                yield from self._stick(part, part_sizes)
+        for partition in np.flatnonzero(counts).tolist():
+            span = rows.span(start, start + int(counts[partition]))
+            start = span.stop
+            if partition == self._partitions:
+                yield from self._stick(span)
             else:
-                while (taken := self._fill(place, part, part_sizes)) < len(part):
-                    yield self._seal(place)
-                    part, part_sizes = part.slice(taken, len(part)), part_sizes[taken:]
+                while (span := self._fill(partition, span)).count:
+                    yield self._seal(partition)
 
-    def _stick(self, rows: ArrowRows, sizes: Array) -> Iterator[BatchOfRows]:
-        while (taken := self._fill(self._sticky, rows, sizes)) < len(rows):
+    def _stick(self, span: RowSpan) -> Iterator[BatchOfRows]:
+        while (span := self._fill(self._sticky, span)).count:
             yield self._seal(self._sticky)
             self._sticky = (self._sticky + 1) % self._partitions
-            rows, sizes = rows.slice(taken, len(rows)), sizes[taken:]
 
-    def _fill(self, partition: int, rows: ArrowRows, sizes: Array) -> int:
-        """Put the first of `rows` into the partition's batch: how many fit. At least one into an empty batch."""
-        if not len(rows):
-            return 0
+    def _fill(self, partition: int, span: RowSpan) -> RowSpan:
+        """Put the first rows of `span` into the partition's batch, at least one into an empty one: those left over."""
+        if not span.count:
+            return span
+        rows, start, stop = span.rows, span.start, span.stop
         filling = self._filling.get(partition)
         if filling is None:
             filling = self._filling[partition] = _Filling()
-        ends = np.cumsum(sizes)
-        fits = int(np.searchsorted(ends, self._limit_bytes - filling.size_bytes, side="right"))
-        if fits == 0 and not filling.parts:
-            fits = 1
-        if fits:
-            filling.parts.append(rows.slice(0, fits) if fits < len(rows) else rows)
-            filling.size_bytes += int(ends[fits - 1])
-        return fits
+        ends = rows.ends_bytes
+        before_bytes = ends.item(start)
+        room_end = before_bytes + self._limit_bytes - filling.size_bytes
+        if ends.item(stop) > room_end:
+            stop = int(np.searchsorted(ends[: stop + 1], room_end, side="right")) - 1
+            if stop <= start:
+                if filling.spans:
+                    return span
+                stop = start + 1
+        filling.spans.append(RowSpan(rows, start, stop))
+        filling.size_bytes += ends.item(stop) - before_bytes
+        return RowSpan(rows, stop, span.stop)
 
     def _seal(self, partition: int) -> BatchOfRows:
         filling = self._filling.pop(partition)
-        return BatchOfRows(partition, filling.parts, filling.size_bytes)
+        return BatchOfRows(partition, filling.spans, filling.size_bytes)

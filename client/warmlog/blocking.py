@@ -21,6 +21,7 @@ from warmlog.errors import (
 )
 from warmlog.options import DEFAULT_MAX_MESSAGE_BYTES, ConnectionOptions
 from warmlog.payload import owned
+from warmlog_protocol.batch import Piece
 from warmlog_protocol.connection import Answer, ClientConnection
 from warmlog_protocol.frames import Allocate, frame_memory
 from warmlog_protocol.messages import (
@@ -40,6 +41,8 @@ from warmlog_protocol.messages import (
 
 R = TypeVar("R", bound=Message)
 
+MOST_PARTS = 1024
+"""Of one sendmsg: IOV_MAX, https://man7.org/linux/man-pages/man2/writev.2.html."""
 _SHORTEST_WAIT_S = 0.001  # a socket's timeout of 0 would mean not to wait at all
 
 
@@ -68,13 +71,12 @@ class BlockingConnection:
             self.close()
             raise
 
-    def request(self, message: Message, payload: Sequence[bytes | memoryview] = ()) -> int:
+    def request(self, message: Message, payload: Sequence[Piece] = ()) -> int:
         """Send a request; return the correlation id to `wait` for."""
         correlation_id, frame = self._core.request(message, sum(map(len, payload)))
         sock = self._open_socket()
         try:
-            for part in (frame, *payload):
-                sock.sendall(part)
+            _send_all(sock, [frame, *payload])
         except OSError as error:
             raise self._lost(error) from error
         return correlation_id
@@ -95,7 +97,7 @@ class BlockingConnection:
         self,
         message: Message,
         expected: type[R],
-        payload: Sequence[bytes | memoryview] = (),
+        payload: Sequence[Piece] = (),
         *,
         timeout_ms: int | None = None,
     ) -> R:
@@ -156,6 +158,19 @@ class BlockingConnection:
     def _lost(self, error: Exception) -> BrokerUnavailable:
         self.close()
         return BrokerUnavailable(f"connection to broker {self.address} lost: {error}")
+
+
+def _send_all(sock: socket.socket, parts: Sequence[Piece]) -> None:
+    """Send `parts` one after another, in as few calls as it takes."""
+    pending = [memoryview(part) for part in parts if len(part)]
+    first = 0
+    while first < len(pending):
+        sent = sock.sendmsg(pending[first : first + MOST_PARTS])
+        while sent and sent >= len(pending[first]):
+            sent -= len(pending[first])
+            first += 1
+        if sent:
+            pending[first] = pending[first][sent:]
 
 
 class BlockingCluster:

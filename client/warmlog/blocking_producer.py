@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from warmlog.arrow_encoding import ArrowRows, encode_arrow
+from warmlog.arrow_encoding import encode_arrow
+from warmlog.arrow_rows import RowSpan
 from warmlog.blocking import BlockingCluster, BlockingConnection
 from warmlog.errors import (
     ApiError,
@@ -32,6 +33,7 @@ from warmlog.options import ConnectionOptions
 from warmlog.outgoing import NO_PRODUCER, OutgoingBatch
 from warmlog.partition_queue import PartitionQueue, Verdict
 from warmlog.producer_options import MAX_IN_FLIGHT_WITH_SEQUENCES
+from warmlog_protocol.batch import Piece, restamp_producer
 from warmlog_protocol.compression import Codec
 from warmlog_protocol.connection import Answer
 from warmlog_protocol.messages import (
@@ -55,30 +57,48 @@ DELIVERY_TIMEOUT_MS = 120_000
 class ArrowBatch(OutgoingBatch):
     """A batch of Arrow columns, made when it is first sent."""
 
-    __slots__ = ("_now_ms", "_parts")
+    __slots__ = ("_now_ms", "_spans", "pieces")
 
-    def __init__(self, topic: str, partition: int, parts: Sequence[ArrowRows], size_bytes: int, now_ms: int) -> None:
+    def __init__(self, topic: str, partition: int, spans: Sequence[RowSpan], size_bytes: int, now_ms: int) -> None:
         super().__init__(topic, partition, 0.0, lambda _: None)
-        self._parts = parts
+        self._spans = spans
         self._now_ms = now_ms
-        self.count = sum(map(len, parts))
+        self.count = sum(span.count for span in spans)
         self.size_bytes = size_bytes
+        self.pieces: list[Piece] = []
+        """The bytes for the wire, to be sent one after another: most of them lie in the memory of the columns."""
 
     def encode(self, codec: Codec, producer: tuple[int, int], base_sequence: int) -> None:
-        """Make the bytes for the wire, with this sequence, and let go of the columns."""
+        """Make the bytes for the wire, with this sequence."""
         self.base_sequence = base_sequence
-        self.data = encode_arrow(
-            self._parts,
+        self.pieces = encode_arrow(
+            self._spans,
             now_ms=self._now_ms,
             codec=codec,
             producer_id=producer[0],
             producer_epoch=producer[1],
             base_sequence=base_sequence,
         )
-        self._parts = ()
+        self._spans = ()
+
+    def restamp(self, producer: tuple[int, int], base_sequence: int) -> None:
+        """The same records under another producer id or sequence."""
+        self.base_sequence = base_sequence
+        self.is_rejected = False
+        self.pieces = [restamp_producer(b"".join(self.pieces), *producer, base_sequence)]
+
+    @property
+    def wire_bytes(self) -> int:
+        """How many bytes `pieces` have."""
+        return sum(map(len, self.pieces))
+
+    def complete(self, base_offset: int, log_append_time_ms: int) -> None:
+        """The broker has them: their memory is let go."""
+        self.pieces = []
+        super().complete(base_offset, log_append_time_ms)
 
 
-Sending = tuple[PartitionQueue, OutgoingBatch]
+Sending = tuple[PartitionQueue, ArrowBatch]
 
 
 class Unanswered(NamedTuple):
@@ -118,7 +138,7 @@ class BlockingProducer:
         self._failing_since: float | None = None
         self._attempts = 0
 
-    def send(self, batch: OutgoingBatch) -> None:
+    def send(self, batch: ArrowBatch) -> None:
         """Line up one batch and send what can go. Waits while too much is under way; raises what went wrong."""
         queue = self._queues.get((batch.topic, batch.partition))
         if queue is None:
@@ -176,7 +196,7 @@ class BlockingProducer:
             if queue.producer == NO_PRODUCER or queue.awaits_producer:
                 self._give_producer(queue)
             batch = queue.next_to_send(time.monotonic(), MAX_IN_FLIGHT_WITH_SEQUENCES)
-            if batch is None:
+            if not isinstance(batch, ArrowBatch):
                 continue
             try:
                 found.setdefault(self._cluster.leader(queue.topic, queue.partition), []).append((queue, batch))
@@ -205,11 +225,11 @@ class BlockingProducer:
                 raise _placed(error, batch) from error
             self._busy[queue] = self._busy.pop(queue)  # to the end: the next request is for the others
             taken.append((queue, batch))
-            size_bytes += len(batch.data)
-        parts = [ProducePartition(queue.topic, queue.partition, len(batch.data)) for queue, batch in taken]
+            size_bytes += batch.wire_bytes
+        parts = [ProducePartition(queue.topic, queue.partition, batch.wire_bytes) for queue, batch in taken]
         request = ProduceRequest(ACKS_ALL, self._options.request_timeout_ms, parts)
         try:
-            correlation_id = connection.request(request, [batch.data for _, batch in taken])
+            correlation_id = connection.request(request, [piece for _, batch in taken for piece in batch.pieces])
         except (BrokerUnavailable, ClientClosed) as error:
             self._judge(taken, [BrokerUnavailable(str(error))] * len(taken))
             self._try_again_later(error)

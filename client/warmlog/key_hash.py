@@ -20,12 +20,11 @@ Array = Any
 """A numpy array; numpy's own types say little more here."""
 
 
-def crc32_of_keys(offsets: Array, data: memoryview) -> Array:
-    """The CRC-32, as uint32, of each key: key i is `data[offsets[i] : offsets[i + 1]]`."""
+def crc32_of_keys(offsets: Array, content: Array) -> Array:
+    """The CRC-32, as uint32, of each key: key i is `content[offsets[i] : offsets[i + 1]]`, and content are bytes."""
     count = len(offsets) - 1
     if count < 1:
         return np.zeros(0, np.uint32)
-    content = np.frombuffer(data, np.uint8)
     lengths = np.diff(offsets)
     longest, shortest = int(lengths.max()), int(lengths.min())
     if longest == shortest <= LONGEST_BYTES:
@@ -36,7 +35,7 @@ def crc32_of_keys(offsets: Array, data: memoryview) -> Array:
     is_long = ~is_short
     if is_long.any():
         starts, ends = offsets[:-1][is_long].tolist(), offsets[1:][is_long].tolist()
-        crcs[is_long] = [crc32(data[start:end]) for start, end in zip(starts, ends, strict=True)]
+        crcs[is_long] = [crc32(content[start:end]) for start, end in zip(starts, ends, strict=True)]
     return crcs
 
 

@@ -4,7 +4,13 @@
 b"123456789" is 0xe3069283.
 """
 
+from typing import Any
+
 import google_crc32c
+
+Piece = Any
+"""What the library reads in place: `bytes`, or another buffer that nobody has to release, as a numpy array of bytes is
+one. A memoryview is none."""
 
 
 def crc32c(data: bytes | bytearray | memoryview) -> int:
@@ -13,7 +19,7 @@ def crc32c(data: bytes | bytearray | memoryview) -> int:
     return crc
 
 
-def extend_crc32c(crc: int, data: bytes) -> int:
+def extend_crc32c(crc: int, data: Piece) -> int:
     """The CRC-32C of what `crc` was computed over, followed by `data`."""
     extended: int = google_crc32c.extend(crc, data)
     return extended

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from warmlog.arrow_batching import TopicBatches
-from warmlog.arrow_encoding import ArrowRows
+from warmlog.arrow_rows import ArrowRows
 from warmlog.blocking import BlockingCluster
 from warmlog.blocking_producer import ArrowBatch, BlockingProducer
 from warmlog.errors import InvalidTopic, UnknownTopicOrPartition
@@ -86,7 +86,7 @@ class _Task:
     def _send(self, topic: str, made: Iterator[Any]) -> None:
         now_ms = time.time_ns() // 1_000_000
         for batch in made:
-            self._producer.send(ArrowBatch(topic, batch.partition, batch.parts, batch.size_bytes, now_ms))
+            self._producer.send(ArrowBatch(topic, batch.partition, batch.spans, batch.size_bytes, now_ms))
 
     def _learn(self, topic: str) -> TopicBatches:
         try:

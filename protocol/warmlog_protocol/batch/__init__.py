@@ -12,6 +12,7 @@ from warmlog_protocol.batch.batch import (
     iter_batches,
     read_batch,
     seal_columns,
+    seal_in_pieces,
     seal_rows,
     to_columns,
     to_rows,
@@ -43,6 +44,7 @@ from warmlog_protocol.batch.header import (
 from warmlog_protocol.batch.int_column import IntColumn
 from warmlog_protocol.batch.record_headers import Header
 from warmlog_protocol.batch.rows import decode_rows, encode_rows
+from warmlog_protocol.crc import Piece
 
 __all__ = [
     "CRC_START",
@@ -61,6 +63,7 @@ __all__ = [
     "EndTxnMarker",
     "Header",
     "IntColumn",
+    "Piece",
     "RecordBatch",
     "check_crc",
     "columns_of",
@@ -81,6 +84,7 @@ __all__ = [
     "restamp_producer",
     "seal_batch",
     "seal_columns",
+    "seal_in_pieces",
     "seal_rows",
     "stamp_append_time",
     "to_columns",

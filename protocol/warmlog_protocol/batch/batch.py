@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from struct import Struct
 
 from warmlog_protocol.batch.column_data import Columns, columns_of
-from warmlog_protocol.batch.columns import decode_columns, encode_columns
+from warmlog_protocol.batch.columns import decode_columns, encode_columns, encode_columns_in_pieces
 from warmlog_protocol.batch.control import (
     ControlType,
     EndTxnMarker,
@@ -35,11 +35,13 @@ from warmlog_protocol.batch.header import (
     check_crc,
     read_header,
     seal_batch,
+    seal_pieces,
 )
 from warmlog_protocol.batch.int_column import IntColumn
 from warmlog_protocol.batch.record_headers import Header
 from warmlog_protocol.batch.rows import decode_rows, encode_rows
 from warmlog_protocol.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec
+from warmlog_protocol.crc import Piece
 from warmlog_protocol.errors import CorruptBatch
 
 _LENGTH = Struct(">8xi")
@@ -88,6 +90,15 @@ def seal_columns(header: BatchHeader, columns: Columns) -> bytes:
     """The columnar batch of `columns`. What they do not say is taken from `header`: codec, offsets, max timestamp…"""
     body = encode_columns(columns, last_offset_delta=header.last_offset_delta, codec=header.codec)
     return seal_batch(_header_of(columns, header, MAGIC_COLUMNS, columns.base_timestamp_ms), body)
+
+
+def seal_in_pieces(header: BatchHeader, columns: Columns, data: Sequence[Piece]) -> list[Piece]:
+    """As `seal_columns`, in pieces and with `data` for that of `columns`, which must be of at least one record.
+
+    `data` is all keys, then all values, then all headers, and is not copied unless it is compressed.
+    """
+    body = encode_columns_in_pieces(columns, data, last_offset_delta=header.last_offset_delta, codec=header.codec)
+    return seal_pieces(_header_of(columns, header, MAGIC_COLUMNS, columns.base_timestamp_ms), body)
 
 
 def seal_rows(header: BatchHeader, columns: Columns) -> bytes:

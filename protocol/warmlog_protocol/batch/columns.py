@@ -23,15 +23,24 @@ A column of width 0 describes any number of records in nine bytes, so a size lim
 builds. Hence n is limited as well: to as many records as there are pointers in the largest body allowed.
 """
 
+from collections.abc import Sequence
 from struct import Struct
 
 from warmlog_protocol.batch.column_data import Columns, empty_columns
 from warmlog_protocol.batch.header import BatchHeader
 from warmlog_protocol.batch.int_column import IntColumn, pack_ints, read_column
 from warmlog_protocol.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
+from warmlog_protocol.crc import Piece
 from warmlog_protocol.errors import CorruptBatch, MessageTooLarge
 
-__all__ = ["Columns", "IntColumn", "decode_columns", "encode_columns", "repack_columns"]
+__all__ = [
+    "Columns",
+    "IntColumn",
+    "decode_columns",
+    "encode_columns",
+    "encode_columns_in_pieces",
+    "repack_columns",
+]
 
 HAS_KEYS = 1 << 0
 HAS_HEADERS = 1 << 1
@@ -50,8 +59,28 @@ def encode_columns(columns: Columns, *, last_offset_delta: int, codec: Codec = C
     """The body that holds `columns`; empty when there are none. MessageTooLarge when its size does not fit 32 bits."""
     if not columns.count:
         return b""
+    prefix, parts = _lay_out(columns, (columns.keys, columns.values, columns.headers), last_offset_delta)
+    return b"".join((prefix, *parts)) if codec is Codec.NONE else prefix + compress(codec, b"".join(parts))
+
+
+def encode_columns_in_pieces(
+    columns: Columns, data: Sequence[Piece], *, last_offset_delta: int, codec: Codec = Codec.NONE
+) -> list[Piece]:
+    """The same, not copied together, with `data`, all keys, all values and all headers, in place of what `columns` has.
+
+    There must be at least one record.
+    """
+    prefix, parts = _lay_out(columns, data, last_offset_delta)
+    if codec is not Codec.NONE:
+        return [prefix, compress(codec, b"".join(parts))]
+    integers = len(parts) - len(data)
+    return [b"".join((prefix, *parts[:integers])), *data]
+
+
+def _lay_out(columns: Columns, data: Sequence[Piece], last_offset_delta: int) -> tuple[bytes, list[Piece]]:
+    """What stands before that which is compressed, and the parts of that: integer columns, then `data`."""
     present = 0
-    parts: list[bytes | memoryview] = []
+    parts: list[Piece] = []
     if columns.count != last_offset_delta + 1:
         present |= HAS_OFFSET_DELTAS
         _add_column(parts, columns.offset_deltas or pack_ints(range(columns.count)))
@@ -63,13 +92,12 @@ def encode_columns(columns: Columns, *, last_offset_delta: int, codec: Codec = C
     if columns.header_lengths is not None:
         present |= HAS_HEADERS
         _add_column(parts, columns.header_lengths)
-    parts += (columns.keys, columns.values, columns.headers)
+    parts += data
     size = sum(map(len, parts))
     if size > _MAX_SIZE:
         raise MessageTooLarge(f"records of {size} bytes in one batch, at most {_MAX_SIZE} are possible")
     horizon = b"" if columns.delete_horizon_ms is None else _HORIZON.pack(columns.delete_horizon_ms)
-    prefix = _PREFIX.pack(present, size) + horizon
-    return b"".join((prefix, *parts)) if codec is Codec.NONE else prefix + compress(codec, b"".join(parts))
+    return _PREFIX.pack(present, size) + horizon, parts
 
 
 def decode_columns(
@@ -108,7 +136,7 @@ def repack_columns(
     return bytes(body[:prefix_bytes]) + compress(codec, bytes(rest))
 
 
-def _add_column(parts: list[bytes | memoryview], column: IntColumn) -> None:
+def _add_column(parts: list[Piece], column: IntColumn) -> None:
     parts += (_WIDTH_BYTES[column.width], column.data)
 
 

@@ -21,11 +21,12 @@ All integers are big-endian::
 Base offset and leader epoch lie before what the CRC covers, so the broker sets them without touching the rest.
 """
 
+from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
 from warmlog_protocol.compression import Codec
-from warmlog_protocol.crc import crc32c, extend_crc32c
+from warmlog_protocol.crc import Piece, crc32c, extend_crc32c
 from warmlog_protocol.errors import CorruptBatch, MessageTooLarge
 
 Buffer = bytes | bytearray | memoryview
@@ -168,9 +169,16 @@ def pack_header(header: BatchHeader) -> bytes:
 
 def seal_batch(header: BatchHeader, body: bytes) -> bytes:
     """The whole batch: `header` with the length and CRC that belong to `body`, then `body`."""
+    return b"".join(seal_pieces(header, (body,)))
+
+
+def seal_pieces(header: BatchHeader, body: Sequence[Piece]) -> list[Piece]:
+    """The whole batch, in pieces: `header` with the length and CRC that belong to `body`, then the pieces of `body`."""
     covered = _COVERED.pack(*header[5:])
-    crc = extend_crc32c(crc32c(covered), body)
-    return b"".join((_prefix(header, len(covered) + len(body), crc), covered, body))
+    crc = crc32c(covered)
+    for piece in body:
+        crc = extend_crc32c(crc, piece)
+    return [_prefix(header, len(covered) + sum(map(len, body)), crc) + covered, *body]
 
 
 def check_crc(header: BatchHeader, buffer: Buffer, position: int = 0) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from warmlog import arrow_batching
 from warmlog.arrow_batching import BatchOfRows, TopicBatches
-from warmlog.arrow_encoding import ArrowRows
+from warmlog.arrow_rows import ArrowRows, BytesColumn, RowSpan
 from warmlog.errors import MessageTooLarge, UnknownTopicOrPartition
 from warmlog.partitioner import partition_of_key
 from warmlog.record_input import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
@@ -34,16 +34,25 @@ def arrow_of(given_rows: list[Row]) -> tuple[ArrowRows, pa.Array]:
     return ArrowRows(pa.array(values, pa.binary()), pa.array(keys, pa.binary())), pa.array(chosen, pa.int32())
 
 
-def content(batch: BatchOfRows) -> list[tuple[bytes | None, bytes]]:
+def content(batch: BatchOfRows) -> list[tuple[bytes | None, bytes | None]]:
     found = []
-    for part in batch.parts:
-        keys = [None] * len(part) if part.keys is None else part.keys.to_pylist()
-        found += list(zip(keys, part.values.to_pylist(), strict=True))
+    for span in batch.spans:
+        keys = [None] * span.count if span.rows.keys is None else items_of(span.rows.keys, span)
+        found += list(zip(keys, items_of(span.rows.values, span), strict=True))
     return found
 
 
-def size_of(records: Iterable[tuple[bytes | None, bytes]]) -> int:
-    return BATCH_OVERHEAD_BYTES + sum(RECORD_OVERHEAD_BYTES + len(key or b"") + len(value) for key, value in records)
+def items_of(column: BytesColumn, span: RowSpan) -> list[bytes | None]:
+    return [
+        column.data(index, index + 1).tobytes() if column.lengths[index] else None
+        for index in range(span.start, span.stop)
+    ]
+
+
+def size_of(records: Iterable[tuple[bytes | None, bytes | None]]) -> int:
+    return BATCH_OVERHEAD_BYTES + sum(
+        RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"") for key, value in records
+    )
 
 
 @given(given_batches=st.lists(st.lists(rows, min_size=1, max_size=30), max_size=4), partitions=st.integers(3, 5))

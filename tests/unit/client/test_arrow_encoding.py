@@ -1,6 +1,6 @@
 """Arrow columns become the very bytes that `encode_batch` makes of the same records as lists."""
 
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warmlog.arrow_encoding import ArrowRows, columns_of_arrow, encode_arrow, is_empty_or_null
+from warmlog.arrow_encoding import LEAST_PIECE_BYTES, encode_arrow
+from warmlog.arrow_rows import ArrowRows, BytesColumn, PreparedRows, RowSpan
 from warmlog.errors import InvalidRecord, InvalidTimestamp
 from warmlog.record_input import RECORD_OVERHEAD_BYTES, content_bytes
-from warmlog_protocol.batch import encode_batch
+from warmlog_protocol.batch import RecordBatch, encode_batch, read_batch
 from warmlog_protocol.compression import Codec
 
 NOW_MS = 1_700_000_000_123
@@ -54,13 +55,21 @@ def rows_of(given: list[Given], *, is_large: bool = False, has_garbage: bool = F
         None if each.headers is None else [{"key": name, "value": value} for name, value in each.headers]
         for each in some
     ]
-    rows = ArrowRows(
+    columns = (
         binary([each.value for each in some], is_large=is_large, has_garbage=has_garbage),
         binary([each.key for each in some], is_large=is_large, has_garbage=has_garbage),
         pa.array(headers, HEADERS_TYPE),
         pa.array([each.time_us for each in some], TIMES_TYPE),
     )
-    return rows.slice(1, len(some) - 1)
+    return ArrowRows(*(column.slice(1, len(given)) for column in columns))
+
+
+def whole(rows: ArrowRows) -> RowSpan:
+    return PreparedRows(rows).span()
+
+
+def batch_of(*all_rows: ArrowRows) -> RecordBatch:
+    return read_batch(b"".join(encode_arrow([whole(rows) for rows in all_rows], now_ms=NOW_MS)))
 
 
 def expected(given: list[Given], **fields: Any) -> bytes:
@@ -85,10 +94,10 @@ def test_a_batch_of_arrow_columns_has_the_bytes_of_one_made_from_lists(
 ) -> None:
     rows = rows_of(given_records, is_large=is_large, has_garbage=has_garbage)
     borders = sorted({0, *(cut for cut in cuts if cut < len(rows)), len(rows)})
-    parts = [rows.slice(start, stop) for start, stop in pairwise(borders)]
-    assert encode_arrow(
-        parts, now_ms=NOW_MS, codec=codec, producer_id=7, producer_epoch=1, base_sequence=9
-    ) == expected(given_records, codec=codec, producer_id=7, producer_epoch=1, base_sequence=9)
+    prepared = PreparedRows(rows)
+    spans = [prepared.span(start, stop) for start, stop in pairwise(borders)]
+    pieces = encode_arrow(spans, now_ms=NOW_MS, codec=codec, producer_id=7, producer_epoch=1, base_sequence=9)
+    assert b"".join(pieces) == expected(given_records, codec=codec, producer_id=7, producer_epoch=1, base_sequence=9)
 
 
 @given(given_records=st.lists(records, min_size=1, max_size=12), has_garbage=st.booleans(), data=st.data())
@@ -96,35 +105,51 @@ def test_sizes_bound_what_records_take_and_rows_can_be_taken_in_any_order(
     given_records: list[Given], has_garbage: bool, data: st.DataObject
 ) -> None:
     rows = rows_of(given_records, has_garbage=has_garbage)
-    assert rows.sizes_bytes().tolist() == [
-        content_bytes(each.value, each.key, each.headers) + RECORD_OVERHEAD_BYTES for each in given_records
-    ]
+    sizes = [content_bytes(each.value, each.key, each.headers) + RECORD_OVERHEAD_BYTES for each in given_records]
+    prepared = PreparedRows(rows)
+    assert prepared.ends_bytes.tolist() == list(accumulate(sizes, initial=0))
+    assert prepared.largest_bytes == max(sizes)
     order = data.draw(st.permutations(range(len(rows))))
-    assert encode_arrow([rows.take(order)], now_ms=NOW_MS) == expected([given_records[index] for index in order])
+    pieces = encode_arrow([whole(rows.take(order))], now_ms=NOW_MS)
+    assert b"".join(pieces) == expected([given_records[index] for index in order])
+
+
+def test_data_is_not_copied_unless_it_comes_in_small_pieces() -> None:
+    values = pa.array([bytes((65 + number,)) * 1000 for number in range(20)])
+    span = PreparedRows(ArrowRows(values)).span(5, 15)
+    _, integers, data = encode_arrow([span], now_ms=NOW_MS)
+    start = values.buffers()[2].address
+    assert data.__array_interface__["data"][0] == start + 5_000
+    assert (len(data), len(integers)) == (10_000, 5 + 9 + 9)
+    small = [span.rows.span(number, number + 1) for number in range(5, 15)]
+    pieces = encode_arrow(small, now_ms=NOW_MS)
+    assert LEAST_PIECE_BYTES > 1000
+    assert len(pieces) == 3
+    assert b"".join(pieces) == b"".join(encode_arrow([span], now_ms=NOW_MS))
 
 
 def test_values_alone_need_no_other_column_and_text_is_its_utf8() -> None:
-    columns = columns_of_arrow([ArrowRows(pa.array(["a", "größe", None]))], NOW_MS)
+    columns = batch_of(ArrowRows(pa.array(["a", "größe", None]))).columns
     assert (columns.key_lengths, columns.header_lengths, columns.base_timestamp_ms) == (None, None, NOW_MS)
     assert columns.value_list() == [b"a", "größe".encode(), None]
-    nulls = columns_of_arrow([ArrowRows(pa.nulls(2), keys=pa.nulls(2, pa.string()))], NOW_MS)
+    nulls = batch_of(ArrowRows(pa.nulls(2), keys=pa.nulls(2, pa.string()))).columns
     assert (nulls.value_list(), nulls.key_lengths) == ([None, None], None)
 
 
 def test_parts_with_and_without_a_column_go_together() -> None:
     keyed = ArrowRows(pa.array([b"a"]), keys=pa.array([b"k"]), timestamps=pa.array([7_999], TIMES_TYPE))
-    columns = columns_of_arrow([ArrowRows(pa.array([b"b"])), keyed], NOW_MS)
+    columns = batch_of(ArrowRows(pa.array([b"b"])), keyed).columns
     assert (columns.key_list(), columns.value_list()) == ([None, b"k"], [b"b", b"a"])
     assert columns.timestamp_list() == [NOW_MS, 7]
 
 
 def test_which_keys_hold_nothing() -> None:
-    assert is_empty_or_null(pa.array([b"", None, b"a"])).tolist() == [True, True, False]
+    assert BytesColumn.of(pa.array([b"", None, b"a"])).is_empty_or_null.tolist() == [True, True, False]
 
 
 def test_what_no_record_may_have_is_refused_in_words() -> None:
     with pytest.raises(InvalidTimestamp, match="a timestamp of -1 ms lies before 1970"):
-        columns_of_arrow([ArrowRows(pa.array([b""]), timestamps=pa.array([-1], TIMES_TYPE))], NOW_MS)
+        batch_of(ArrowRows(pa.array([b""]), timestamps=pa.array([-1], TIMES_TYPE)))
     nameless = pa.array([[{"key": None, "value": b"v"}]], HEADERS_TYPE)
     with pytest.raises(InvalidRecord, match="a header without a name"):
-        columns_of_arrow([ArrowRows(pa.array([b""]), headers=nameless)], NOW_MS)
+        batch_of(ArrowRows(pa.array([b""]), headers=nameless))

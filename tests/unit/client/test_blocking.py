@@ -7,17 +7,21 @@ from collections.abc import Iterator
 import pytest
 
 from fake_broker import FakeBroker
-from warmlog.blocking import BlockingCluster, BlockingConnection
+from warmlog.blocking import MOST_PARTS, BlockingCluster, BlockingConnection
 from warmlog.errors import BrokerUnavailable, ClientClosed, UnknownTopicOrPartition
 from warmlog.options import ConnectionOptions
 from warmlog_protocol.batch import encode_batch, iter_batches
 from warmlog_protocol.messages import (
+    ACKS_ALL,
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     FetchPartition,
     FetchRequest,
     MetadataRequest,
     MetadataResponse,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResponse,
 )
 
 OPTIONS = ConnectionOptions(connect_timeout_ms=1000, request_timeout_ms=1000)
@@ -88,3 +92,15 @@ def test_nobody_listening_is_named() -> None:
         pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:1: .*127\.0\.0\.1:2: "),
     ):
         cluster.topics()
+
+
+def test_a_payload_of_more_pieces_than_one_call_takes_arrives_as_it_is(broker: FakeBroker) -> None:
+    """And larger than what the socket takes at once."""
+    batch = encode_batch([bytes([number % 251]) * 1000 for number in range(3000)], timestamps_ms=1)
+    pieces = [batch[start : start + 900] for start in range(0, len(batch), 900)]
+    assert len(pieces) > 2 * MOST_PARTS
+    produce = ProduceRequest(ACKS_ALL, 1000, [ProducePartition("t", 0, len(batch))])
+    with BlockingConnection("127.0.0.1", broker.port, OPTIONS) as connection:
+        (produced,) = connection.call(produce, ProduceResponse, [b"", *pieces]).partitions
+    assert produced.error_code == 0
+    assert broker.topics["t"][0].values() == [bytes([number % 251]) * 1000 for number in range(3000)]

@@ -12,7 +12,7 @@ import pytest
 
 from fake_broker import FakeBroker, Fault
 from warmlog import blocking_producer
-from warmlog.arrow_encoding import ArrowRows
+from warmlog.arrow_rows import ArrowRows, PreparedRows, RowSpan
 from warmlog.blocking import BlockingCluster
 from warmlog.blocking_producer import ArrowBatch, BlockingProducer
 from warmlog.errors import (
@@ -47,8 +47,12 @@ def broker() -> Iterator[FakeBroker]:
     thread.join()
 
 
+def all_of(rows: ArrowRows) -> list[RowSpan]:
+    return [PreparedRows(rows).span()]
+
+
 def batch_of(values: list[bytes], partition: int = 0, topic: str = "t") -> ArrowBatch:
-    return ArrowBatch(topic, partition, [ArrowRows(pa.array(values))], 100 + sum(map(len, values)), 5)
+    return ArrowBatch(topic, partition, all_of(ArrowRows(pa.array(values))), 100 + sum(map(len, values)), 5)
 
 
 @contextmanager
@@ -122,7 +126,7 @@ def test_records_that_no_batch_takes_are_named_with_their_partition(broker: Fake
     rows = ArrowRows(pa.array([b"a"]), timestamps=pa.array([-5000], pa.timestamp("us")))
     message = r"1 records for t-1: a timestamp of -5 ms lies before 1970"
     with producing(broker.address) as producer, pytest.raises(InvalidTimestamp, match=message):
-        producer.send(ArrowBatch("t", 1, [rows], 100, 5))
+        producer.send(ArrowBatch("t", 1, all_of(rows), 100, 5))
 
 
 def test_a_topic_that_is_gone_is_an_error_at_once(broker: FakeBroker) -> None:
