@@ -20,6 +20,7 @@ from benchmarks.__main__ import scratch_directory
 from benchmarks.measurement import BROKER_CPU, MB, VALUE_BYTES, Measurement, Run, write_json
 from benchmarks.produce import distinct_values
 from benchmarks.spark import exporting, reading, streaming, typed, writing
+from benchmarks.spark.bars import print_bars
 from benchmarks.spark.kafka_connector import KafkaBench
 from benchmarks.spark.kafka_ratios import PEER, print_ratios
 from benchmarks.spark.kafka_server import KafkaServer
@@ -30,6 +31,11 @@ from warmlog import Admin, Producer
 TOPIC = "bench-spark"
 PARTITIONS = 2
 KEY_BYTES = 12
+NOT_FROM_TOPIC = {
+    *("spark.ceiling", "spark.trigger_ms"),
+    *("spark.discard", "spark.write", "spark.discard_keyed", "spark.write_keyed"),
+}
+"""They read no topic that is filled before."""
 
 
 @dataclass(frozen=True)
@@ -95,27 +101,34 @@ class SparkBench:
             "spark.from_json": partial(typed.from_json, *json),
             "spark.discard": partial(self._rows.discard, with_keys=False),
             "spark.write": partial(self._rows.write, self._broker.address, with_keys=False),
-            "spark.discard_keys": partial(self._rows.discard, with_keys=True),
-            "spark.write_keys": partial(self._rows.write, self._broker.address, with_keys=True),
+            "spark.discard_keyed": partial(self._rows.discard, with_keys=True),
+            "spark.write_keyed": partial(self._rows.write, self._broker.address, with_keys=True),
             "spark.trigger_ms": partial(
                 streaming.trigger_ms, self._session, self._broker.address, self._scale.trigger_s, self._directory
             ),
             "spark.tuples": partial(reading.tuples, self._session, self._broker.address, f"{TOPIC}-few", few),
         }
 
-    def fill(self) -> None:
-        """The topics that are read."""
-        scale = self._scale
-        asyncio.run(_fill(self._broker.address, TOPIC, scale.records))
-        if self._kafka is not None:
+    def fill(self, only: str) -> None:
+        """The topics that the benchmarks read whose names contain `only`."""
+        scale, address = self._scale, self._broker.address
+        chosen = {name.removeprefix(PEER) for name in self._chosen(only)} - NOT_FROM_TOPIC
+        if "spark.json" in chosen or "spark.from_json" in chosen:
+            asyncio.run(typed.fill(address, f"{TOPIC}-json", scale.json_records))
+        if "spark.tuples" in chosen:
+            asyncio.run(_fill(address, f"{TOPIC}-few", scale.records // scale.tuple_records_share))
+        if own := chosen - {"spark.json", "spark.from_json", "spark.tuples"}:
+            asyncio.run(_fill(address, TOPIC, scale.records))
+        if self._kafka is not None and own:
             KafkaBench(self._session, self._kafka).fill(scale.records, PARTITIONS, KEY_BYTES)
-            return
-        asyncio.run(typed.fill(self._broker.address, f"{TOPIC}-json", scale.json_records))
-        asyncio.run(_fill(self._broker.address, f"{TOPIC}-few", scale.records // scale.tuple_records_share))
+
+    def _chosen(self, only: str) -> dict[str, Callable[[], Run]]:
+        wanted = only.split(",")
+        return {name: run for name, run in self.benchmarks().items() if any(part in name for part in wanted)}
 
     def measure(self, only: str, console: Console) -> list[Measurement]:
-        """Every benchmark whose name contains `only`, round by round, after one that warms up."""
-        chosen = {name: run for name, run in self.benchmarks().items() if only in name}
+        """Every benchmark whose name contains a part of `only`, round by round, after one that warms up."""
+        chosen = self._chosen(only)
         settings = {
             "value_bytes": VALUE_BYTES,
             "key_bytes": KEY_BYTES,
@@ -200,14 +213,14 @@ def measure(arguments: argparse.Namespace, console: Console) -> list[Measurement
         session = spark_session(directory, connector_jars)
         stack.callback(session.stop)
         bench = SparkBench(session, broker, directory, scale.beside_kafka() if kafka else scale, kafka)
-        bench.fill()
+        bench.fill(arguments.only)
         return bench.measure(arguments.only, console)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench-spark", description="Measure warmlog and Spark on this machine.")
     parser.add_argument("--quick", action="store_true", help="a fifth of the work: for a first look")
-    parser.add_argument("--only", default="", help="only the benchmarks whose names contain this")
+    parser.add_argument("--only", default="", help="only those whose names contain this, or one of a,b")
     parser.add_argument("--output", type=Path, default=Path("build/bench-spark.json"), help="where the figures go")
     parser.add_argument(
         "--kafka",
@@ -223,6 +236,7 @@ def main() -> None:
     print_rates(measurements, Console(width=160))
     if arguments.kafka:
         print_ratios(measurements, Console(width=160))
+    print_bars(measurements, Console(width=160))
     console.print(f"written to {arguments.output}", style="dim")
 
 

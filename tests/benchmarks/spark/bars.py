@@ -1,0 +1,72 @@
+"""What the figures are to be at least, or at most: found, bar and verdict, a line for each that was measured."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.measurement import Measurement
+from benchmarks.spark.reading import PYTHON_CPU
+
+
+class Bar(NamedTuple):
+    """`limit` for a benchmark's records a second, its ratio to those of `other`, or one of its figures.
+
+    Rates and ratios are to be `limit` at least, figures at most.
+    """
+
+    name: str
+    limit: float
+    other: str = ""
+    figure: str = ""
+
+    def found(self, by_name: Mapping[str, Measurement]) -> float | None:
+        """None when it was not measured."""
+        measured = by_name.get(self.name)
+        if measured is None or (self.other and self.other not in by_name):
+            return None
+        if self.figure:
+            return measured.figures[self.figure]
+        return measured.records_per_s / (by_name[self.other].records_per_s if self.other else 1.0)
+
+    def is_reached(self, found: float) -> bool:
+        return found <= self.limit if self.figure else found >= self.limit
+
+    def __str__(self) -> str:
+        if self.figure:
+            return f"{self.name}: {self.figure}"
+        return f"{self.name} / {self.other}" if self.other else self.name
+
+
+BARS = (
+    Bar("spark.count", 4.0e6),
+    Bar("spark.sum_length", 3.3e6),
+    Bar("spark.seven_columns", 2.5e6),
+    Bar("spark.parquet", 1.0e6),
+    Bar("spark.export", 1.8e6),
+    Bar("spark.count", 3.0, other="spark.tuples"),
+    Bar("spark.count", 0.6, other="spark.ceiling"),
+    Bar("spark.count", 0.15, figure=PYTHON_CPU),
+    Bar("spark.write", 1.8e6),
+    Bar("spark.write", 0.85, other="spark.discard"),
+    Bar("spark.write_keyed", 1.5e6),
+    Bar("spark.write_keyed", 0.65, other="spark.discard_keyed"),
+    Bar("spark.trigger_ms", 300.0, figure="trigger_ms"),
+)
+"""Of `make bench-spark`, on two cores."""
+
+
+def print_bars(measurements: list[Measurement], console: Console) -> None:
+    """A line for every bar whose benchmarks were run."""
+    by_name = {each.name: each for each in measurements}
+    table = Table(title="Bars")
+    for heading in ("", "found", "bar", ""):
+        table.add_column(heading, justify="right" if heading else "left")
+    for bar in BARS:
+        if (found := bar.found(by_name)) is None:
+            continue
+        sign = "≤" if bar.figure else "≥"
+        table.add_row(str(bar), f"{found:,.6g}", f"{sign} {bar.limit:,g}", "ok" if bar.is_reached(found) else "missed")
+    if table.rows:
+        console.print(table)
