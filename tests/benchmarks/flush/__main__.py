@@ -82,10 +82,14 @@ class Bench:
     figures: dict[str, Figure] = field(default_factory=dict)
 
     def prepare(self) -> None:
-        """Makes the topics: all that follows appends to them."""
-        with self.broker() as broker, WireClient(broker.address, timeout_s=CREATION_TIMEOUT_S) as client:
-            client.create_topic(DURABLE, max(ACTIVE), retention_ms="-1")
-            client.create_topic(CACHED, max(ACTIVE), retention_ms="-1", write_caching="true")
+        """Makes the topics, with a record in each partition: all that follows appends to them."""
+        with self.broker() as broker:
+            with WireClient(broker.address, timeout_s=CREATION_TIMEOUT_S) as client:
+                client.create_topic(DURABLE, max(ACTIVE), retention_ms="-1")
+                client.create_topic(CACHED, max(ACTIVE), retention_ms="-1", write_caching="true")
+            with Generator(broker.address, 1) as generator:
+                for topic in (DURABLE, CACHED):
+                    generator.lockstep(request_to_all(topic, max(ACTIVE), 1), 0)
             broker.terminate()
 
     def loads(self) -> None:
@@ -99,12 +103,12 @@ class Bench:
         seconds = self.scale.load_s
         count = -(-OPEN_REQUESTS // partitions) * partitions
         requests = requests_of(DURABLE, partitions, count, OPEN_RECORDS)
-        mark = broker.mark()
+        mark = settled(broker)
         done = generator.open_loop(requests, seconds, OPEN_PER_S)
         self.note("open loop", partitions, done, broker.flushes_since(mark), OPEN_RECORDS)
         for topic, text in ((DURABLE, "closed loop"), (CACHED, "closed loop, write.caching")):
             requests = requests_of(topic, partitions, max(LEAST_UNDER_WAY, 2 * partitions), BATCH_RECORDS)
-            mark = broker.mark()
+            mark = settled(broker)
             done = generator.closed_loop(requests, seconds)
             flushes = broker.flushes_since(mark) if topic == DURABLE else ()
             self.note(text, partitions, done, flushes, BATCH_RECORDS)
@@ -120,7 +124,7 @@ class Bench:
 
     def lockstep(self, broker: WatchedBroker, generator: Generator, partitions: int, text: str, seconds: float) -> None:
         request = request_to_all(DURABLE, partitions, 1)
-        mark = broker.mark()
+        mark = settled(broker)
         done = generator.lockstep(request, seconds)
         flushes = broker.flushes_since(mark)
         self.note(text, partitions, done._replace(batches=done.batches * partitions), flushes, 1)
@@ -144,6 +148,12 @@ class Bench:
             raise
         finally:
             broker.close()
+
+
+def settled(broker: WatchedBroker) -> int:
+    """The mark of a broker for whose load nothing is left to sync that another load has written."""
+    os.sync()
+    return broker.mark()
 
 
 def load_figures(done: Done, records: int) -> dict[str, float]:
