@@ -127,6 +127,13 @@ async def test_what_nobody_waits_for_is_flushed_within_flush_ms(
     assert late.log.high_watermark == 1
 
 
+async def test_who_is_due_later_is_flushed_then_by_itself(flusher: Flusher, make_partition: MakePartition) -> None:
+    soon, later = make_partition(0, flush_ms="5"), make_partition(1, flush_ms="150")
+    waiters = [append(partition, flusher, is_waited_for=False) for partition in (later, soon)]
+    await done(waiters[1])
+    await done(waiters[0])
+
+
 async def test_what_is_due_while_a_flush_runs_is_flushed_after_it(
     flusher: Flusher, make_partition: MakePartition, disk: SlowDisk
 ) -> None:
