@@ -51,6 +51,7 @@ def arrow_reader(
     strings. Raises UnknownTopicOrPartition, OffsetOutOfRange, BrokerUnavailable, here and while it is read.
     """
     settings = settings or ReadSettings(connection=replace(ReadSettings().connection, client_name="warmlog-arrow"))
+    settings = replace(settings, bootstrap=tuple(str(address) for address in parse_addresses(bootstrap)))
     schema = arrow_schema(columns, as_text)
     bounds = Bounds(
         _points(start),

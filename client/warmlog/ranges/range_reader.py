@@ -1,7 +1,8 @@
 """Reads ranges and yields them as Arrow record batches: what a Spark task does, and Consumer.to_arrow.
 
-Several fetches are in flight (see fetch_window). A lost connection is opened again and reading goes on at the first
-offset that was not read; only when nothing has moved for `deadline_s` is it given up, for Spark to run the task again.
+Several fetches are in flight (see fetch_window). After a lost connection, or where a broker does not lead the partition
+any more, the leader is looked up, and reading goes on at the first offset that was not read; only when nothing has
+moved for `deadline_s` is it given up, for Spark to run the task again.
 What is gone, because retention took it or the topic was deleted or made anew, is an error, or skipped with a warning.
 Errors are one line, as it reaches the user through Spark: which partition, offsets and broker, and what to do.
 """
@@ -12,10 +13,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from warmlog.aborted import AbortedRanges
-from warmlog.address import parse_address
 from warmlog.array_column import ArrayColumn
 from warmlog.arrow import ArrowMerger
-from warmlog.arrow_columns import arrow_memory
 from warmlog.arrow_times import TimeBounds
 from warmlog.blocking import BlockingConnection
 from warmlog.errors import (
@@ -29,12 +28,12 @@ from warmlog.errors import (
     WarmlogError,
     error_from_code,
 )
-from warmlog.options import ConnectionOptions
 from warmlog.ranges.fetch_window import Fetch, FetchWindow
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog.ranges.projection import Projection
 from warmlog.ranges.read_settings import ReadSettings
 from warmlog.ranges.resolve import REMOVED, Loss
+from warmlog.ranges.task_link import TaskLink
 from warmlog_protocol.batch import HEADER_BYTES, RecordBatch, check_crc, iter_batches, read_header
 from warmlog_protocol.connection import Answer
 from warmlog_protocol.messages import (
@@ -69,7 +68,7 @@ def read_ranges(
 
 
 def _read_all(ranges: Sequence[OffsetRange], projection: Projection, settings: ReadSettings) -> Iterator[Any]:
-    with _Link(settings.connection) as link:
+    with TaskLink(settings.connection, settings.bootstrap) as link:
         for planned in ranges:
             yield from _RangeReader(planned, projection, settings, link).read()
 
@@ -82,37 +81,8 @@ def _first_rows(batches: Iterator[Any], limit: int) -> Iterator[Any]:
             return
 
 
-class _Link:
-    """The connection of one task: kept from range to range while they have the same leader and nothing is under way."""
-
-    def __init__(self, options: ConnectionOptions) -> None:
-        self._options = options
-        self._leader = ""
-        self._connection: BlockingConnection | None = None
-
-    def __enter__(self) -> "_Link":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.drop()
-
-    def to(self, leader: str) -> BlockingConnection:
-        """An open connection to the broker at `leader`, new unless the last one can be used."""
-        if self._connection is None or not self._connection.is_open or self._leader != leader:
-            self.drop()
-            self._connection = BlockingConnection(*parse_address(leader), self._options, allocate=arrow_memory)
-            self._leader = leader
-        return self._connection
-
-    def drop(self) -> None:
-        """Close the connection, and with it all that is under way."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-
 class _RangeReader:
-    def __init__(self, planned: OffsetRange, projection: Projection, settings: ReadSettings, link: _Link) -> None:
+    def __init__(self, planned: OffsetRange, projection: Projection, settings: ReadSettings, link: TaskLink) -> None:
         self._range = planned
         self._settings = settings
         self._link = link
@@ -141,6 +111,7 @@ class _RangeReader:
                 if failed_at != self._window.position:
                     failed_at, failing_since, attempts = self._window.position, time.monotonic(), 0
                 self._back_off(error, failing_since, attempts)
+                self._link.find_leader(self._range)
                 attempts += 1
         yield from self._merger.flush()
 
@@ -149,7 +120,7 @@ class _RangeReader:
         window = self._window
         window.restart()
         correlation_ids: dict[int, int] = {}
-        connection = self._link.to(self._range.leader)
+        connection = self._link.to(self._range)
         while not window.is_done:
             for fetch in window.to_send():
                 correlation_ids[fetch.start] = connection.request(self._request(fetch))
@@ -263,7 +234,7 @@ class _RangeReader:
 
     def _in_words(self, error: WarmlogError, remedy: str = "") -> WarmlogError:
         remedy = remedy or _REMEDIES.get(type(error), "")
-        line = f"{self._range}, stopped at {self._window.position}, broker {self._range.leader}: {error}"
+        line = f"{self._range}, stopped at {self._window.position}, broker {self._link.leader(self._range)}: {error}"
         return type(error)(f"{line}; {remedy}" if remedy else line)
 
 

@@ -25,6 +25,8 @@ class ReadSettings:
     """Whether records of transactions that were aborted, or are open, are left out."""
     limit: int | None = None
     """Of how many records, over all ranges, reading ends."""
+    bootstrap: tuple[str, ...] = ()
+    """Brokers to ask for the leader after a failure, beside the one that was it."""
     connection: ConnectionOptions = ConnectionOptions(  # noqa: RUF009 - frozen
         client_name="warmlog-spark", receive_buffer_bytes=16 * 1024
     )

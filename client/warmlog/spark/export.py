@@ -116,7 +116,9 @@ def _run(session: Any, tasks: Sequence[Task], staging: Path, options: ExportOpti
 
 def _task_of(staging: Path, options: ExportOptions) -> Callable[[Task], list[ExportedFile]]:
     """The function that Spark sends to its tasks."""
-    settings = ReadSettings(fails_on_data_loss=options.fails_on_data_loss, loss_remedy="allow data loss")
+    settings = ReadSettings(
+        fails_on_data_loss=options.fails_on_data_loss, loss_remedy="allow data loss", bootstrap=options.bootstrap
+    )
     has_headers, compression = options.has_headers, options.compression
 
     def copy(task: Task) -> list[ExportedFile]:

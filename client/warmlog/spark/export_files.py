@@ -28,6 +28,8 @@ MOST_OPEN_FILES = 32
 """Days that are written at a time: where records of more are mixed, files are closed and others begun."""
 REPEATED_COLUMNS = ["topic", "partition", "timestampType"]
 """A dictionary pays for these alone."""
+COLUMNS_WITHOUT_STATISTICS = ("value", "headers")
+"""The smallest and largest of these lets no reader pass anything over, and takes a comparison a record."""
 
 _US_PER_DAY = 86_400_000_000
 _FIRST_DAY = date(1970, 1, 1)
@@ -54,10 +56,11 @@ def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
     if not batch.num_rows:
         return
     times = batch.column("timestamp").cast(pa.int64()).to_numpy()
-    days = np.floor_divide(times, _US_PER_DAY)
-    if days.min() == days.max():
-        yield int(days[0]), batch
+    first, last = (int(time) // _US_PER_DAY for time in (times.min(), times.max()))
+    if first == last:
+        yield first, batch
         return
+    days = np.floor_divide(times, _US_PER_DAY)
     for day in np.unique(days).tolist():
         yield day, batch.take(pa.array(np.flatnonzero(days == day)))
 
@@ -107,7 +110,12 @@ class _File:
         self._batches_bytes = 0
         self._schema = schema
         self._writer = pq.ParquetWriter(
-            self._path, schema, compression=compression, use_dictionary=REPEATED_COLUMNS, store_schema=False
+            self._path,
+            schema,
+            compression=compression,
+            use_dictionary=REPEATED_COLUMNS,
+            write_statistics=[name for name in schema.names if name not in COLUMNS_WITHOUT_STATISTICS],
+            store_schema=False,
         )
 
     def add(self, batch: pa.RecordBatch) -> None:

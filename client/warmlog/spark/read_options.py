@@ -147,6 +147,7 @@ def read_settings(options: Given) -> ReadSettings:
         loss_remedy=LOSS_REMEDY,
         isolation=IsolationLevel[options.one_of("isolation.level", _ISOLATION).upper()],
         limit=options.number("limit"),
+        bootstrap=options.addresses("bootstrap.servers"),
     )
 
 

@@ -17,6 +17,7 @@ from warmlog_protocol.errors import ApiError
 from warmlog_protocol.messages import (
     APIS,
     ApiVersions,
+    BrokerMetadata,
     FetchedPartition,
     FetchPartition,
     FetchRequest,
@@ -27,6 +28,10 @@ from warmlog_protocol.messages import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     Message,
+    MetadataRequest,
+    MetadataResponse,
+    PartitionMetadata,
+    TopicMetadata,
 )
 
 TOPIC_ID = b"0123456789abcdef"
@@ -48,6 +53,8 @@ class FakeBroker:
         self.address = "{}:{}".format(*self._listener.getsockname())
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._sockets: list[socket.socket] = []
+        self.leader = self.address
+        """Whom it names when it is asked for the leader."""
 
     def __enter__(self) -> Self:
         self._threads[0].start()
@@ -129,6 +136,9 @@ class FakeBroker:
             ]
             sock.sendall(core.answer(correlation_id, ListOffsetsResponse(listed)))
             return True
+        if isinstance(message, MetadataRequest):
+            sock.sendall(core.answer(correlation_id, self._metadata(message)))
+            return True
         assert isinstance(message, FetchRequest)
         (wanted,) = message.partitions
         self.fetches.append(wanted)
@@ -142,3 +152,9 @@ class FakeBroker:
         partition, payload = answer
         sock.sendall(core.answer(correlation_id, FetchResponse([partition]), len(payload)) + payload)
         return True
+
+    def _metadata(self, message: MetadataRequest) -> MetadataResponse:
+        host, port = self.leader.rsplit(":", 1)
+        partitions = [PartitionMetadata(0, number, 1, 0, [1], [1]) for number in range(3)]
+        topics = [TopicMetadata(0, name, TOPIC_ID, partitions) for name in message.topics or ()]
+        return MetadataResponse("cluster", 1, [BrokerMetadata(1, host, int(port))], topics)

@@ -131,6 +131,26 @@ def test_a_passing_failure_is_got_over_without_losing_or_repeating_a_record(fail
         assert not broker.script
 
 
+def test_a_leader_that_moves_is_found_and_reading_goes_on_there() -> None:
+    log = log_of(1_000)
+    with (
+        FakeBroker(log, [honest, honest, *[failing(NotLeaderOrFollower("moved"))] * 20]) as old,
+        FakeBroker(log) as new,
+    ):
+        old.leader = new.address
+        assert read_offsets(old, (5, 600), (600, 995)) == list(range(5, 995))
+        assert new.connections == 1, "the second range goes there at once"
+
+
+def test_a_broker_that_is_gone_is_replaced_by_the_leader_that_the_named_brokers_know() -> None:
+    log = log_of(1_000)
+    with FakeBroker(log) as new:
+        with FakeBroker([]) as gone:
+            pass
+        settings = replace(QUICK, bootstrap=(gone.address, new.address))
+        assert read_offsets(gone, (5, 995), settings=settings) == list(range(5, 995))
+
+
 def fail_reading(broker: FakeBroker, error: type[Exception], *bounds: tuple[int, int]) -> str:
     with pytest.raises(error) as caught:
         read_offsets(broker, *(bounds or ((5, 995),)))

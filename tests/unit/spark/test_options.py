@@ -35,7 +35,7 @@ def test_defaults_are_those_of_a_batch_of_sparks_kafka_connector() -> None:
     assert options.bounds.fails_on_data_loss
     assert options.bounds.fails_on_missing_time
     assert options.limits == PlanLimits()
-    assert options.reading == ReadSettings(loss_remedy="set failOnDataLoss to false")
+    assert options.reading == ReadSettings(loss_remedy="set failOnDataLoss to false", bootstrap=("b:1",))
     assert options.retries == Retries(3, 1000)
     assert projection_of(take_options(BASE, Use.BATCH)) == Projection()
 
@@ -81,6 +81,7 @@ def test_options_are_known_in_any_case() -> None:
             loss_remedy="set failOnDataLoss to false",
             limit=5,
             isolation=IsolationLevel.READ_COMMITTED,
+            bootstrap=("b:1", "c:7400", "[::1]:9"),
         ),
         Retries(0, 10),
     )
