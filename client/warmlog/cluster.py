@@ -107,8 +107,16 @@ class Cluster:
         return None if address is None else self._link(address)
 
     def no_leader(self, topic: str, partition: int) -> ApiError:
-        """Why `leader` gave none: StorageError for a partition that is offline, NotLeaderOrFollower for any other."""
+        """Why `leader` gave none.
+
+        StorageError for a partition that is offline, UnknownTopicOrPartition for one that its topic does not have,
+        NotLeaderOrFollower for any other.
+        """
         known = self._topics.get(topic)
+        if known is not None and not 0 <= partition < len(known.partitions):
+            return UnknownTopicOrPartition(
+                f"topic {topic!r} has partitions 0 to {len(known.partitions) - 1}, not {partition}"
+            )
         parts = () if known is None else known.partitions[partition : partition + 1]
         if any(part.error_code == ErrorCode.KAFKA_STORAGE_ERROR for part in parts):
             return StorageError(

@@ -54,9 +54,11 @@ class Consumer:
         `start` is "earliest", "latest", a datetime, an offset, or a mapping from (topic, partition) to offsets, which
         leaves the others at "earliest". With `isolation` "read_committed", records of aborted transactions are left out
         and "latest" is where the oldest open one begins. `on_out_of_range` says where to go on when the log has lost
-        the position: "error", "earliest" or "latest". Reading raises when a partition could not be fetched for
-        `unavailable_timeout_ms`. At most `prefetch_bytes` are fetched ahead. `connection` may set any of the fields
-        of ConnectionOptions.
+        the position: "error", "earliest" or "latest". The same goes for a topic that was deleted and made anew. With
+        "error" reading raises InconsistentTopicId, which names both ids, and a seek goes over to the new topic; else
+        the consumer waits for the new topic and warns when it goes on there. Reading up to some point always raises.
+        Reading raises when a partition could not be fetched for `unavailable_timeout_ms`. At most `prefetch_bytes` are
+        fetched ahead. `connection` may set any of the fields of ConnectionOptions.
         """
         if (topics is None) == (partitions is None):
             raise TypeError("either topics or partitions is needed, and not both")

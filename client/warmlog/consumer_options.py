@@ -27,6 +27,11 @@ class ConsumerOptions:
     max_decompressed_bytes: int
     unavailable_timeout_ms: int
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether a consumer finds a new position by itself where the log has lost its own."""
+        return self.on_out_of_range != "error"
+
     def __post_init__(self) -> None:
         for name in ("max_bytes", "partition_max_bytes", "min_bytes", "prefetch_bytes", "max_decompressed_bytes"):
             if getattr(self, name) < 1:

@@ -23,6 +23,7 @@ from warmlog.errors import (
     InconsistentTopicId,
     RemoteProtocolError,
     UnknownTopicId,
+    UnknownTopicOrPartition,
     WarmlogError,
     error_from_code,
 )
@@ -98,15 +99,19 @@ class Fetcher:
         link = self._cluster.leader(reader.topic, reader.partition)
         if link is not None and link.connection is not None:
             return link.connection
-        error: WarmlogError | None = self._cluster.topic_error(reader.topic)
-        if error is not None:
-            self._give_up(reader, error)
-        elif link is None:
-            self._cluster.refresh_soon([reader.topic])
-            self._note_failure(reader, self._cluster.no_leader(reader.topic, reader.partition), now)
-        else:
+        error = self._cluster.topic_error(reader.topic)
+        if error is None and link is not None:
             link.want()
             self._note_failure(reader, link.last_error or BrokerUnavailable(f"no connection to {link.address}"), now)
+            return None
+        error = error or self._cluster.no_leader(reader.topic, reader.partition)
+        self._cluster.refresh_soon([reader.topic])
+        if not isinstance(error, UnknownTopicOrPartition):
+            self._note_failure(reader, error, now)
+        elif self._waits_for_topics(reader):
+            self._refuse(reader, error)
+        else:
+            self._give_up(reader, error)
         return None
 
     def _fetch(self, connection: Connection, readers: list[PartitionReader]) -> None:
@@ -193,15 +198,26 @@ class Fetcher:
     def _refuse(self, reader: PartitionReader, error: WarmlogError) -> None:
         """A Fetch of this partition failed: try again after a pause, or have the user's next read raise it."""
         now = self._loop.time()
-        is_gone = isinstance(error, (InconsistentTopicId, UnknownTopicId))
-        if isinstance(error, BrokerUnavailable) or (isinstance(error, ApiError) and error.retriable and not is_gone):
-            self._note_failure(reader, error, now)
-            self._cluster.refresh_soon([reader.topic])
-            if not isinstance(error, BrokerUnavailable):
-                pause_ms = backoff_ms(3, self._cluster.options, random.random())  # noqa: S311
-                reader.paused_until = now + pause_ms / 1000
-        else:
+        if not self._may_pass(reader, error):
             self._give_up(reader, error)
+            return
+        self._note_failure(reader, error, now)
+        self._cluster.refresh_soon([reader.topic])
+        if not isinstance(error, BrokerUnavailable):
+            pause_ms = backoff_ms(3, self._cluster.options, random.random())  # noqa: S311
+            reader.paused_until = now + pause_ms / 1000
+
+    def _may_pass(self, reader: PartitionReader, error: WarmlogError) -> bool:
+        """Whether to try again."""
+        if isinstance(error, UnknownTopicId):
+            return self._waits_for_topics(reader)
+        if isinstance(error, InconsistentTopicId):
+            return False
+        return isinstance(error, BrokerUnavailable) or (isinstance(error, ApiError) and error.retriable)
+
+    def _waits_for_topics(self, reader: PartitionReader) -> bool:
+        """Whether the reader will go on in a topic that is made anew, when its own is gone."""
+        return self._options.goes_on and reader.is_endless
 
     def _note_failure(self, reader: PartitionReader, error: WarmlogError, now: float) -> None:
         self._cluster.failed(reader.topic, reader.partition, error)

@@ -44,6 +44,7 @@ class PartitionReader:
         "high_watermark",
         "is_fetching",
         "log_start_offset",
+        "new_topic_id",
         "partition",
         "paused_until",
         "position",
@@ -58,6 +59,8 @@ class PartitionReader:
         self.topic = topic
         self.partition = partition
         self.topic_id = topic_id
+        self.new_topic_id: bytes | None = None
+        """That of the topic which has the name now, if it was made anew: `seek` goes over to it."""
         self.position = 0
         self.fetch_offset = 0
         self.until = NO_LIMIT
@@ -84,6 +87,11 @@ class PartitionReader:
         """Whether it has reached `until`."""
         return self.position >= self.until
 
+    @property
+    def is_endless(self) -> bool:
+        """Whether there is no `until` to reach."""
+        return self.until == NO_LIMIT
+
     def wants_data(self, room_bytes: int) -> bool:
         """Whether to fetch: nothing is under way, and at most `room_bytes` wait to be read."""
         return (
@@ -96,6 +104,8 @@ class PartitionReader:
     def seek(self, offset: int) -> None:
         """Go on from `offset`; what was fetched ahead is forgotten, also what is still to come."""
         self.position = self.fetch_offset = offset
+        if self.new_topic_id is not None:
+            self.topic_id, self.new_topic_id = self.new_topic_id, None
         self.generation += 1
         self.error = None
         self.failing_since = None

@@ -1,8 +1,10 @@
 """What a consumer has between `start` and `close`: its partitions, the fetcher, and the batch that comes next."""
 
 import asyncio
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import length_hint
+from uuid import UUID
 
 from warmlog.batch import Batch, Record
 from warmlog.cluster import Cluster, Topic
@@ -11,6 +13,7 @@ from warmlog.damage import next_readable
 from warmlog.errors import (
     ClientClosed,
     CorruptBatch,
+    InconsistentTopicId,
     NotLeaderOrFollower,
     OffsetOutOfRange,
     UnknownTopicOrPartition,
@@ -21,6 +24,7 @@ from warmlog.offset_lookup import TopicPartition, list_offsets
 from warmlog.options import ConnectionOptions
 from warmlog.partition_reader import NO_LIMIT, PartitionReader, whole_headers
 from warmlog.positions import Points, resolve
+from warmlog_protocol.batch import check_crc
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -28,6 +32,8 @@ from warmlog_protocol.messages import (
     FetchRequest,
     FetchResponse,
 )
+
+_log = logging.getLogger("warmlog")
 
 
 class Subscription:
@@ -179,6 +185,8 @@ class Subscription:
         assert error is not None
         if isinstance(error, OffsetOutOfRange):
             await self._handle_out_of_range(reader)
+        elif isinstance(error, InconsistentTopicId):
+            await self._handle_made_anew(reader)
         elif isinstance(error, CorruptBatch):
             raise await self._skip_damage(reader, error)
         else:
@@ -196,6 +204,31 @@ class Subscription:
             f"{reader.topic}-{reader.partition}: offset {reader.position} is not in the log, which goes from "
             f"{first.offset} to {end.offset} (the next to be written). Seek to one of these, or set on_out_of_range"
         )
+        raise reader.error
+
+    async def _handle_made_anew(self, reader: PartitionReader) -> None:
+        """The topic was deleted, and another has its name. Offsets of the old one mean nothing in it."""
+        goes_on = self._options.goes_on and reader.is_endless
+        try:
+            (topic,) = await self.cluster.topics([reader.topic])
+        except UnknownTopicOrPartition:
+            if goes_on:  # that one is gone as well: the fetcher waits for the next
+                return
+            raise
+        place = f"{reader.topic}-{reader.partition}"
+        text = (
+            f"{place}: topic {reader.topic!r} was deleted and made anew: its id was {UUID(bytes=reader.topic_id)} and "
+            f"is {topic.topic_id} now, and position {reader.position} means nothing in it"
+        )
+        if reader.partition >= len(topic.partitions):
+            reader.error = UnknownTopicOrPartition(f"{text}; it has partitions 0 to {len(topic.partitions) - 1} only")
+            raise reader.error
+        reader.new_topic_id = topic.topic_id.bytes
+        if goes_on:
+            await self.seek(self._options.on_out_of_range, [(reader.topic, reader.partition)])
+            _log.warning("%s; going on at its %s offset, %d", text, self._options.on_out_of_range, reader.position)
+            return
+        reader.error = InconsistentTopicId(f"{text}. Seek to go on in the new one, or set on_out_of_range")
         raise reader.error
 
     async def _skip_damage(self, reader: PartitionReader, error: CorruptBatch) -> UnreadableBatch:
@@ -225,9 +258,12 @@ class Subscription:
             return False
         try:
             headers = whole_headers(answer.payload, part.high_watermark, offset, is_dense=part.has_dense_offsets)
-            return any(header.next_offset > offset for header in headers)
+            first = next(headers, None)
+            if first is not None and self._options.verify_crc:  # its header alone may look right
+                check_crc(first, answer.payload[: first.size_bytes])
         except CorruptBatch:
             return False
+        return first is not None and first.next_offset > offset
 
 
 def _every_partition(topics: Iterable[Topic]) -> list[TopicPartition]:

@@ -1,17 +1,20 @@
 """A small real disk that is filled and freed again and again, under a broker that is not restarted."""
 
 import asyncio
+import logging
 import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from broker_process import BrokerProcess
 from warmlog import Admin, Consumer, DiskFull, Producer
+from warmlog.placed import Placed
+from warmlog.sent import Sent
 from wire_client import WireClient, batch_of
 
 MIB = 2**20
@@ -127,3 +130,35 @@ def test_a_full_disk_takes_no_topics_but_lets_them_be_deleted(disk: Path) -> Non
         client.close()
         broker.restart()
         assert "takes no records" in broker.output
+
+
+async def test_a_producer_that_waits_for_room_says_so_once_and_its_record_arrives(
+    disk: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with BrokerProcess(disk / "data", disk_reserve_bytes=RESERVE_BYTES, log_retention_check_interval_ms=300) as broker:
+        with WireClient(broker.address) as client:
+            client.create_topic("t")
+        (disk / "ballast").write_bytes(b"b" * (DISK_BYTES - 2 * MIB))
+        count_until_full(broker.address, b"value")
+        async with Producer(broker.address) as producer:
+            with caplog.at_level(logging.WARNING, logger="warmlog"):
+                waiting = asyncio.ensure_future(settled(producer.send("t", b"late")))
+                await until(lambda: bool(caplog.messages))
+                await asyncio.sleep(1)
+            assert not waiting.done()
+            (disk / "ballast").unlink()
+            assert (await asyncio.wait_for(waiting, NOTICED_S)).offset > 0
+        (warning,) = caplog.messages
+        for part in ("t-0", "disk.reserve.bytes", "trying again"):
+            assert part in warning
+
+
+async def settled(sent: Sent) -> Placed:
+    return await sent
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + NOTICED_S
+    while not is_so():
+        assert time.monotonic() < deadline_s
+        await asyncio.sleep(0.05)
