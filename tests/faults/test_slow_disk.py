@@ -22,7 +22,7 @@ from wire_client import WireClient, batch_of
 pytestmark = pytest.mark.skipif(not can_trace(), reason="strace is missing, or may not trace here")
 
 MIB = 1024 * 1024
-DELAY_S = 4
+DELAY_S = 6
 DEADLINE_S = 20.0
 PRODUCERS, IN_FLIGHT, BATCH_BYTES = 6, 8, MIB // 2
 OFFERED_BATCHES = 200
@@ -90,13 +90,13 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 def test_what_needs_no_disk_is_answered_while_a_sync_takes_seconds(broker: BrokerProcess) -> None:
     with WireClient(broker.address) as producer, WireClient(broker.address) as other, slow_syncs(broker.pid):
         waiting = producer.send_produce("t", batch_of([b"slow"]))
-        for _ in range(3):
-            other.call(MetadataRequest(["t"]))
-            result, payload = other.fetch("t", 0)
-            assert result.high_watermark == 1, "what is not on disk yet may be read"
-            assert b"before" in payload
-            assert other.offset_at("t", LATEST_TIMESTAMP) == 1
-            assert other.produce("t", batch_of([b"x"]), partition=1, acks=1).base_offset >= 1
+        other.call(MetadataRequest(["t"]))
+        result, payload = other.fetch("t", 0)
+        assert result.high_watermark == 1, "what is not on disk yet may be read"
+        assert b"before" in payload
+        assert other.offset_at("t", LATEST_TIMESTAMP) == 1
+        assert other.produce("t", batch_of([b"x"]), partition=1, acks=1).base_offset == 1
+        assert other.fetch("t", 0, partition=1)[0].high_watermark == 1
         assert not is_answered(producer)
         assert producer.produced(waiting).base_offset == 1
 

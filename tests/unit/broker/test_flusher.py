@@ -102,8 +102,10 @@ async def test_what_comes_during_a_flush_goes_into_the_next_one(
     disk.may_go_on.clear()
     first = append(partition, flusher)
     await asyncio.sleep(0.02)
-    others = [append(partition, flusher) for _ in range(10)]
-    await asyncio.sleep(0.02)
+    others = []
+    for _ in range(10):
+        others.append(append(partition, flusher))
+        await asyncio.sleep(0.002)  # another turn of the loop
     assert not first.done.is_set()
     disk.may_go_on.set()
     await done(first, *others)
