@@ -165,6 +165,20 @@ def test_appends_that_are_due_at_once_are_flushed_on_either_loop(make_partition:
             runner.run(scenario())
 
 
+async def test_answers_are_sent_at_the_end_of_their_flush(flusher: Flusher, make_partition: MakePartition) -> None:
+    class Sender:
+        sent = 0
+
+        def flush(self) -> None:
+            self.sent += 1
+
+    sender = Sender()
+    waiter = append(make_partition(), flusher)
+    flusher._outbox.add(sender)
+    await done(waiter)
+    assert sender.sent == 1
+
+
 async def test_flush_messages_starts_a_flush(flusher: Flusher, make_partition: MakePartition) -> None:
     partition = make_partition(flush_messages="3", flush_ms="86400000")
     waiters = [append(partition, flusher, is_waited_for=False) for _ in range(3)]

@@ -76,6 +76,23 @@ def test_what_was_appended_during_a_flush_waits_for_the_next(make_partition: Mak
     assert waiter.done == [(0, None), (1, None)]
 
 
+def test_a_flush_of_the_log_that_a_partition_had_before_says_nothing_of_the_one_it_has(
+    make_partition: MakePartition,
+) -> None:
+    partition, copy, waiter = make_partition(0), make_partition(1), Waiter()
+    end_offset = append(partition)
+    plan = partition.prepare_flush()
+    assert plan is not None
+    plan.run()
+    append(copy)
+    partition.wait_for_flush(end_offset, waiter, 0)
+    partition.switch_to(copy.log)
+    partition.flushed(plan)
+    partition.wake()
+    assert copy.log.recovery_point == 0
+    assert waiter.done == []
+
+
 def test_a_duplicate_waits_for_its_original_only(make_partition: MakePartition) -> None:
     partition, waiter = make_partition(), Waiter()
     first = append(partition, producer=1, sequence=0)
