@@ -37,6 +37,8 @@ class Connections:
         self._all: set[Connection] = set()
         self._by_host: Counter[str] = Counter()
         self._refused: set[Connection] = set()
+        self.gone_count = 0
+        """How many have gone, since the beginning."""
         self._gone = asyncio.Event()
         self._gone.set()
 
@@ -76,6 +78,7 @@ class Connections:
         """Counts it no longer; harmless when it never was."""
         if connection in self._all:
             self._all.remove(connection)
+            self.gone_count += 1
             self._by_host[connection.host] -= 1
             if not self._by_host[connection.host]:
                 del self._by_host[connection.host]

@@ -13,6 +13,10 @@ GROWTH = 8
 """A receive buffer that one read has filled becomes this many times larger."""
 
 
+def _nothing() -> None:
+    """In place of a call back to a connection that is lost: it is to be freed at once, not when somebody looks."""
+
+
 class ReceiveRoom:
     """The claims of one connection."""
 
@@ -84,7 +88,8 @@ class ReceiveRoom:
             self.provide(was_filled=False)
 
     def release(self) -> None:
-        """Gives everything back: the connection is lost."""
+        """Gives everything back, and calls nobody any more: the connection is lost."""
+        self._on_granted = _nothing
         self._connection.release()
         self._memory.forget(self._claim)
 

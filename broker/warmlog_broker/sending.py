@@ -53,6 +53,10 @@ def read_through(piece: FileSlice) -> None:
         piece.slice(position, PIECE_BYTES).pread()
 
 
+def _nothing() -> None:
+    """In place of a call back to a connection that is gone: it is to be freed at once, not when somebody looks."""
+
+
 class SendQueue:
     """The frames and file ranges that wait to be sent on one transport."""
 
@@ -112,8 +116,13 @@ class SendQueue:
         self.queued_bytes += size_bytes
         self._pushed_bytes += size_bytes
 
+    def close(self) -> None:
+        """Forgets what was not sent, and calls nobody any more: the connection is gone."""
+        self._on_sent = _nothing
+        self.clear()
+
     def clear(self) -> None:
-        """Forgets what was not sent: the connection is gone."""
+        """Forgets what was not sent."""
         self._queue.clear()
         self.queued_bytes = self._position = self._paused_bytes = 0
         self._hold(-self.held_bytes)

@@ -32,6 +32,7 @@ from warmlog_broker.housekeeping import Housekeeping
 from warmlog_broker.listening import CannotListen, bind
 from warmlog_broker.log.directory import DirectoryLocked
 from warmlog_broker.log.open_files import OpenFiles
+from warmlog_broker.memory_return import MemoryReturn, trim
 from warmlog_broker.metadata import Metadata
 from warmlog_broker.moves import Moves
 from warmlog_broker.notify import READY, STOPPING, ServiceManager, extend_timeout, status
@@ -87,6 +88,7 @@ class Broker:
         self._tasks = Tasks()
         self._answers = AnswerMemory(config.queued_max_response_bytes)
         self._lines = RepeatedLines(_log)
+        self._memory_return = MemoryReturn()
         self._connections = Connections(config.max_connections, config.max_connections_per_ip)
         self._listeners: list[asyncio.Server] = []
         self._ticking: asyncio.Task[None] | None = None
@@ -391,6 +393,8 @@ class Broker:
                 session.tick(now_s)
             self._outbox.send()
             self._lines.tick(now_s)
+            if self._memory_return.is_due(self._connections.gone_count, now_s):
+                trim()
             self._service_manager.keep_alive(now_s)
 
     async def _asking_for_time(self, loading: "asyncio.Future[Stored]") -> Stored:

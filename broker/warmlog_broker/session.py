@@ -128,7 +128,7 @@ class Session(asyncio.BufferedProtocol):
             self._tell("lost connections", f"connection with {self.name} lost: {exc}")
         self.is_lost = True
         self._backlog.clear()
-        self._sending.clear()
+        self._sending.close()
         self.expiring.clear()
         self._context.connections.remove(self)
         self._room.release()

@@ -1,7 +1,6 @@
 """One run: peers against a broker that has honest clients as well, and what it cost."""
 
 import re
-import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +8,8 @@ from pathlib import Path
 from broker_process import BrokerProcess
 from faults.fuzzing.corpus import TOPIC
 from faults.fuzzing.peers import Peer, Tally
-from warmlog_protocol.batch import iter_batches
+from faults.honest import Honest
+from faults.process_use import use_of
 from wire_client import WireClient, batch_of
 
 HONEST_TOPIC = "honest"
@@ -35,6 +35,7 @@ class Outcome:
     warm_descriptors: int = 0
     end_descriptors: int = 0
     honest_records: int = 0
+    honest: str = ""
 
     def __str__(self) -> str:
         tally = self.tally
@@ -42,8 +43,8 @@ class Outcome:
             f"seed {self.seed}: {tally.frames} frames over {tally.connections} connections in {self.seconds:.0f} s; "
             f"after {tally.answered} the connection went on, {tally.closed} ended it, {tally.swallowed} left it waiting"
             f"; memory {self.warm_bytes / 2**20:.1f} MiB after warm-up, {self.end_bytes / 2**20:.1f} MiB at the end; "
-            f"descriptors {self.warm_descriptors} and {self.end_descriptors}; {self.honest_records} honest records "
-            f"beside; {len(self.findings)} findings"
+            f"descriptors {self.warm_descriptors} and {self.end_descriptors}; beside: {self.honest}; "
+            f"{len(self.findings)} findings"
         )
 
 
@@ -56,15 +57,16 @@ def run(data_dir: Path, *, seed: int, frames: int, peers: int = 2) -> Outcome:
             client.create_topic(TOPIC, retention_bytes="1000000", segment_bytes="1048576")
             client.create_topic(HONEST_TOPIC)
             client.produce(TOPIC, batch_of([b"value"] * 10))
-        honest = _Honest(broker.address)
+        honest = Honest(broker.address, HONEST_TOPIC)
         honest.start()
         warm_up = max(int(frames * WARM_UP_SHARE), min(frames // 2, WARM_UP_FRAMES))
         _send(broker, outcome, seed * 1000, warm_up, peers)
-        outcome.warm_bytes, outcome.warm_descriptors = _used(broker.pid)
+        outcome.warm_bytes, outcome.warm_descriptors = use_of(broker.pid)
         _send(broker, outcome, seed * 1000 + 500, frames - warm_up, peers)
-        outcome.end_bytes, outcome.end_descriptors = _used(broker.pid)
+        outcome.end_bytes, outcome.end_descriptors = use_of(broker.pid)
         honest.stop()
         outcome.honest_records = honest.count
+        outcome.honest = str(honest)
         _judge(broker, honest, outcome)
     outcome.seconds = time.monotonic() - started_s
     return outcome
@@ -89,7 +91,7 @@ def _add(total: Tally, more: Tally) -> None:
         total.by_mutation[mutation] = total.by_mutation.get(mutation, 0) + count
 
 
-def _judge(broker: BrokerProcess, honest: "_Honest", outcome: Outcome) -> None:
+def _judge(broker: BrokerProcess, honest: Honest, outcome: Outcome) -> None:
     if broker.process is None or broker.process.poll() is not None:
         outcome.findings.append(f"the broker ended: {broker.output[-500:]}")
         return
@@ -111,38 +113,3 @@ def _complaints(output: str) -> list[str]:
         if COMPLAINTS.search(line):
             found[" / ".join(lines[number : number + COMPLAINT_LINES])] = None
     return list(found)
-
-
-def _used(pid: int) -> tuple[int, int]:
-    """Resident bytes and open descriptors of a process."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    found = re.search(r"VmRSS:\s+(\d+) kB", status)
-    assert found is not None
-    return int(found[1]) * 1024, len(list(Path(f"/proc/{pid}/fd").iterdir()))
-
-
-class _Honest(threading.Thread):
-    """A client that does nothing wrong: its records must all be there, in order."""
-
-    def __init__(self, address: str) -> None:
-        super().__init__(name="honest", daemon=True)
-        self.count = 0
-        self.error: BaseException | None = None
-        self._address = address
-        self._must_stop = threading.Event()
-
-    def run(self) -> None:
-        try:
-            with WireClient(self._address) as client:
-                while not self._must_stop.wait(0.01):
-                    placed = client.produce(HONEST_TOPIC, batch_of([b"%d" % self.count]))
-                    assert placed.base_offset == self.count
-                    _, payload = client.fetch(HONEST_TOPIC, self.count)
-                    assert [batch.values() for batch in iter_batches(payload)] == [[b"%d" % self.count]]
-                    self.count += 1
-        except BaseException as error:
-            self.error = error
-
-    def stop(self) -> None:
-        self._must_stop.set()
-        self.join(30)
