@@ -16,7 +16,7 @@ BIN := .venv/bin
 # Only what runs Spark asks for Java, and only when it runs.
 WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
 
-.PHONY: help dev demo test test-slow test-kafka chaos power-loss soak fuzz check fmt bench bench-flush bench-start bench-storage bench-spark bench-spark-kafka test-spark-matrix clean
+.PHONY: help dev demo test test-slow test-kafka chaos power-loss soak fuzz connections check fmt bench bench-flush bench-start bench-storage bench-spark bench-spark-kafka test-spark-matrix clean
 .NOTPARALLEL:
 
 help:
@@ -28,6 +28,7 @@ help:
 	@echo 'make power-loss CUTS power cuts under load: what of the page cache is lost, and what may be (CUTS=36 SEED=1)'
 	@echo 'make soak       hold a share of the peak, and see what drifts; writes build/soak.json (MINUTES=30 SHARE=0.7)'
 	@echo 'make fuzz       FRAMES mutated frames against a broker (FRAMES=1000000 SEED=1)'
+	@echo 'make connections  4,000 connections held and served, 1,000 half-open ones cut, and what they cost'
 	@echo 'make check      ruff, mypy --strict, import rules'
 	@echo 'make fmt        format the code'
 	@echo 'make bench      measure; writes build/bench.json (BENCH_ARGS=--quick for a first look)'
@@ -67,6 +68,9 @@ power-loss: dev
 
 soak: dev
 	@PYTHONPATH=tests $(BIN)/python -m faults.soak --minutes $(MINUTES) --share $(SHARE)
+
+connections: dev
+	@PYTHONPATH=tests $(BIN)/python -m faults.connections
 
 fuzz: dev
 	@PYTHONPATH=tests $(BIN)/python -m faults.fuzzing --frames $(FRAMES) --seed $(SEED)

@@ -12,10 +12,13 @@ from broker_process import BrokerProcess
 from warmlog_protocol.errors import InvalidRequest, TooManyConnections
 from warmlog_protocol.frames import pack_frame
 from warmlog_protocol.messages import (
+    CreateTopicsRequest,
     DescribeConfigsRequest,
     FetchPartition,
     FetchRequest,
     MetadataRequest,
+    MetadataResponse,
+    NewTopic,
     ProducePartition,
     ProduceRequest,
 )
@@ -162,3 +165,26 @@ def test_hostile_connections_cannot_flood_the_log(tmp_path: Path) -> None:
         assert broker.terminate() == 0
         assert broker.output.count("\n") - lines_before < 40
         assert "connections closed, frames too large: 490 more" in broker.output
+
+
+def test_requests_that_name_much_get_one_answer_for_each_topic_or_an_error(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker, WireClient(broker.address) as client:
+        client.create_topic("t", partitions=100)
+        answer = client.call(MetadataRequest(["t"] * 10_000))
+        assert isinstance(answer, MetadataResponse)
+        assert [topic.name for topic in answer.topics] == ["t"]
+        with pytest.raises(InvalidRequest, match="1000 are allowed"):
+            client.call(DescribeConfigsRequest(["t"] * 1001))
+        with pytest.raises(InvalidRequest, match="1000 are allowed"):
+            client.call(CreateTopicsRequest([NewTopic(f"new-{number}") for number in range(1001)]))
+        client.call(MetadataRequest())
+
+
+def test_integers_beyond_their_field_are_refused_as_such(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        for number in (2**31, 2**63, 2**64 - 1, -(2**63)):
+            with WireClient(broker.address) as client, pytest.raises(InvalidRequest, match="Expected `int`"):
+                client.fetch("t", 0, partition=number)
+        with WireClient(broker.address) as client:
+            client.call(MetadataRequest())
+        assert "a bug" not in broker.output

@@ -1,5 +1,6 @@
 """DescribeLogDirs and AlterReplicaLogDirs: what lies in which data directory, and moving it to another."""
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from warmlog_protocol.messages import (
 )
 
 UNKNOWN = -1
+PARTITIONS_A_TURN = 100
+"""After so many others have their turn: to see that a path is no data directory takes 60 µs."""
 
 
 async def alter_replica_log_dirs(
@@ -32,7 +35,12 @@ async def alter_replica_log_dirs(
     """Each partition by itself; answered once its move would go on after a restart."""
     message = request.message
     assert isinstance(message, AlterReplicaLogDirsRequest)
-    return AlterReplicaLogDirsResponse([await _alter(services, wanted) for wanted in message.partitions])
+    results = []
+    for number, wanted in enumerate(message.partitions):
+        if number % PARTITIONS_A_TURN == PARTITIONS_A_TURN - 1:
+            await asyncio.sleep(0)
+        results.append(await _alter(services, wanted))
+    return AlterReplicaLogDirsResponse(results)
 
 
 async def _alter(services: Services, wanted: ReplicaLogDir) -> AlteredReplicaLogDir:

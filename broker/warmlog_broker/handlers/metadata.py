@@ -20,14 +20,14 @@ NO_TOPIC_ID = bytes(16)
 
 
 def metadata(services: Services, asker: Asker, request: Request) -> MetadataResponse:  # noqa: ARG001
-    """The topics asked for, or all; one that does not exist has an error code and no partitions."""
+    """The topics asked for, each once, or all; one that does not exist has an error code and no partitions."""
     message = request.message
     assert isinstance(message, MetadataRequest)
     node_id = services.config.node_id
     if message.topics is None:
         topics = [_describe(topic, node_id) for topic in services.topics]
     else:
-        topics = [_find(services, name) for name in message.topics]
+        topics = [_find(services, name) for name in dict.fromkeys(message.topics)]
     return MetadataResponse(
         cluster_id=services.cluster_id,
         controller_id=node_id,

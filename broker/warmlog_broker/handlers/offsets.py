@@ -20,6 +20,8 @@ from warmlog_protocol.messages import (
     ListOffsetsResponse,
 )
 
+PARTITIONS_A_TURN = 100
+"""After so many others have their turn: a lookup by time takes 50 µs."""
 NOT_FOUND = TimestampAndOffset(-1, -1, -1)
 
 _log = logging.getLogger(__name__)
@@ -30,7 +32,9 @@ async def list_offsets(services: Services, asker: Asker, request: Request) -> Li
     message = request.message
     assert isinstance(message, ListOffsetsRequest)
     results = []
-    for wanted in message.partitions:
+    for number, wanted in enumerate(message.partitions):
+        if number % PARTITIONS_A_TURN == PARTITIONS_A_TURN - 1:
+            await asyncio.sleep(0)
         if wanted.timestamp_ms not in (LATEST_TIMESTAMP, EARLIEST_TIMESTAMP):
             await _learn_timestamps(services, wanted)
         results.append(_answer(services, message, wanted))

@@ -50,7 +50,8 @@ class Outcome:
         return (
             f"{self.idle} connections held, {self.connection_kib:.1f} KiB each, opened in {self.connect_s:.1f} s; a "
             f"request on each in turn took {self.ask_s:.1f} s; beside them {self.cut.count} of {self.half_open} "
-            f"half-open ones cut {self.cut.first_s:.1f} to {self.cut.last_s:.1f} s after they began (deadline {DEADLINE_MS} ms); "
+            f"half-open ones cut {self.cut.first_s:.1f} to {self.cut.last_s:.1f} s after they began "
+            f"(deadline {DEADLINE_MS} ms); "
             f"broker before: {self.before}, holding: {self.held}, after all had gone: "
             f"{'; again: '.join(map(str, self.after))}; beside: {self.honest}; {len(self.findings)} findings"
         )

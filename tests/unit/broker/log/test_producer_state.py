@@ -92,6 +92,32 @@ def test_an_unknown_producer_may_begin_anywhere() -> None:
     states.append(batch(17))
 
 
+def test_beyond_the_limit_those_that_were_seen_longest_ago_are_forgotten() -> None:
+    states = Producers()
+    states.limit = 100
+    for producer_id in range(100):
+        states.append(batch(0, producer_id=producer_id), now_ms=producer_id)
+    states.append(batch(1, producer_id=0), now_ms=500)
+    states.append(batch(1, producer_id=1), now_ms=501)
+    states.append(batch(0, producer_id=100), now_ms=502)
+    assert len(states) == 100 - 100 // 8 + 1
+    assert all(states.get(producer_id) for producer_id in (0, 1, 100))
+    assert states.get(2) is None
+    for producer_id in range(101, 500):
+        states.append(batch(0, producer_id=producer_id), now_ms=600 + producer_id)
+        assert len(states) <= 100
+
+
+def test_a_producer_with_an_open_transaction_is_not_forgotten() -> None:
+    states = Producers()
+    states.limit = 10
+    states.append(batch(0, producer_id=1, attributes=TRANSACTIONAL))
+    for producer_id in range(2, 40):
+        states.append(batch(0, producer_id=producer_id), now_ms=producer_id)
+    assert states.get(1) is not None
+    assert len(states) <= 10
+
+
 def test_each_of_the_last_five_batches_is_answered_with_its_original_offsets() -> None:
     states = Producers()
     for sequence in range(6):
