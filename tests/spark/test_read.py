@@ -1,7 +1,9 @@
 """`spark.read.format("warmlog")` in a real session, against a real broker."""
 
+import asyncio
 from random import Random
 
+import pyspark
 import pytest
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -9,6 +11,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from broker_process import BrokerProcess
 from spark.reading import in_utc, stored_of
 from spark.topics import Record, Stored, Topics, some_records
+from warmlog import Consumer
+from warmlog import Record as Consumed
 from warmlog.spark import register
 from warmlog_protocol.compression import Codec
 
@@ -16,6 +20,11 @@ pytestmark = [  # PySpark leaves sockets of its own to the garbage collector
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
+
+PLANS_ONCE = pyspark.__version__ >= "4.1"
+only_where_it_plans_once = pytest.mark.skipif(
+    not PLANS_ONCE, reason="Spark 4.0 plans at every action: what was planned before is not read"
+)
 
 KAFKA_SCHEMA = (
     "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,timestamp:timestamp,timestampType:int>"
@@ -68,6 +77,28 @@ def test_every_column_of_every_record_is_what_was_produced(
     assert stored_of(in_utc(frame).collect()) == mixed
     no_headers = [record.offset for record in mixed if not record.headers]
     assert sorted(row.offset for row in frame.where("headers is null").collect()) == sorted(no_headers)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_spark_shows_the_records_that_the_plain_client_reads(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, seed: int
+) -> None:
+    random = Random(seed)
+    topic = topics.create(f"seeded-{seed}", partitions=seed + 1, segment_bytes="16384")
+    for _ in range(30):
+        records, codec = some_records(random, random.randrange(1, 40)), random.choice(list(Codec))
+        topics.fill(topic, random.randrange(seed + 1), records, codec=codec, as_rows=random.random() < 0.5)
+
+    async def consume() -> list[Consumed]:
+        async with Consumer(broker.address, topics=[topic], start="earliest") as consumer:
+            return [record async for record in consumer.records(until="latest")]
+
+    plain = sorted(asyncio.run(consume()), key=lambda record: (record.partition, record.offset))
+    shown = stored_of(in_utc(load(spark, broker, topic, includeHeaders="true", minPartitions="5")).collect())
+    assert shown == [
+        Stored(each.key, each.value, topic, each.partition, each.offset, each.timestamp_ms, 0, tuple(each.headers))
+        for each in plain
+    ]
 
 
 def test_a_schema_chooses_columns_in_any_order(spark: SparkSession, broker: BrokerProcess, mixed: list[Stored]) -> None:
@@ -271,6 +302,19 @@ def test_a_table_is_refused_as_spark_would_lose_its_options(spark: SparkSession,
         spark.sql(f"create table t using warmlog options ('bootstrap.servers' '{broker.address}', subscribe 'plain')")
 
 
+def test_a_dataframe_keeps_its_plan_from_spark_4_1_on(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics
+) -> None:
+    topics.create("growing")
+    topics.fill("growing", 0, [Record(None, b"a")] * 3)
+    frame = load(spark, broker, "growing")
+    assert frame.count() == 3
+    topics.fill("growing", 0, [Record(None, b"b")] * 2)
+    assert frame.count() == (3 if PLANS_ONCE else 5)
+    assert load(spark, broker, "growing").count() == 5
+
+
+@only_where_it_plans_once
 def test_a_topic_deleted_after_planning_is_named_with_its_range(
     spark: SparkSession, broker: BrokerProcess, topics: Topics
 ) -> None:
@@ -285,6 +329,7 @@ def test_a_topic_deleted_after_planning_is_named_with_its_range(
     assert "the topic was deleted, or made anew, after these ranges were planned: load() again" in str(caught.value)
 
 
+@only_where_it_plans_once
 def test_a_topic_made_anew_is_skipped_where_data_loss_is_allowed(
     spark: SparkSession, broker: BrokerProcess, topics: Topics
 ) -> None:
