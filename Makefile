@@ -56,7 +56,9 @@ test-slow: dev
 	@$(WITH_JAVA) $(BIN)/python -m pytest -m slow $(PYTEST_ARGS)
 
 test-kafka: dev
-	@KAFKA_JARS="$$(tools/kafka-jars)" && export KAFKA_JARS && $(BIN)/python -m pytest -m slow tests/kafka $(PYTEST_ARGS)
+	@KAFKA_JARS="$$(tools/kafka-jars)" && CONNECTOR_JARS="$$(tools/kafka-jars connector)" && \
+	export KAFKA_JARS CONNECTOR_JARS && $(WITH_JAVA) $(BIN)/python -m pytest -m slow tests/kafka \
+		tests/spark/test_ported_job.py $(PYTEST_ARGS)
 
 chaos: dev
 	@tools/fuse
