@@ -21,8 +21,7 @@ from benchmarks.measurement import BROKER_CPU, MB, VALUE_BYTES, Measurement, Run
 from benchmarks.produce import distinct_values
 from benchmarks.spark import exporting, reading, streaming, typed, writing
 from benchmarks.spark.bars import print_bars
-from benchmarks.spark.kafka_connector import KafkaBench
-from benchmarks.spark.kafka_ratios import PEER, print_ratios
+from benchmarks.spark.kafka_connector import PEER, KafkaBench
 from benchmarks.spark.kafka_server import KafkaServer
 from benchmarks.spark.session import MASTER, spark_session
 from broker_process import BrokerProcess
@@ -234,8 +233,6 @@ def main() -> None:
     measurements = measure(arguments, console)
     write_json(arguments.output, measurements)
     print_rates(measurements, Console(width=160))
-    if arguments.kafka:
-        print_ratios(measurements, Console(width=160))
     print_bars(measurements, Console(width=160))
     console.print(f"written to {arguments.output}", style="dim")
 

@@ -53,8 +53,13 @@ BARS = (
     Bar("spark.write_keyed", 1.5e6),
     Bar("spark.write_keyed", 0.65, other="spark.discard_keyed"),
     Bar("spark.trigger_ms", 300.0, figure="trigger_ms"),
+    Bar("spark.count", 2.2, other="kafka.spark.count"),
+    Bar("spark.sum_length", 1.65, other="kafka.spark.sum_length"),
+    Bar("spark.seven_columns", 1.25, other="kafka.spark.seven_columns"),
+    Bar("spark.parquet", 1.4, other="kafka.spark.parquet"),
+    Bar("spark.parquet_seven", 1.4, other="kafka.spark.parquet_seven"),
 )
-"""Of `make bench-spark`, on two cores."""
+"""Of `make bench-spark`, and of `make bench-spark-kafka` those against Kafka's connector, on two cores."""
 
 
 def print_bars(measurements: list[Measurement], console: Console) -> None:

@@ -13,6 +13,8 @@ from benchmarks.spark.session import cpu_seconds
 from benchmarks.spark.streaming import RECORDS_PER_S, watch
 from benchmarks.spark.writing import CachedRows
 
+PEER = "kafka."
+"""What the name of ours has before it here."""
 TOPIC = "bench-spark"
 LARGE_BATCHES = {"kafka.batch.size": "524288", "kafka.linger.ms": "20"}
 """As our writer makes them: Kafka's connector both writes and reads these faster than those of Kafka's defaults."""
