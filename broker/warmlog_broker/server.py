@@ -1,8 +1,8 @@
 """The broker as a whole: started, serving, stopped.
 
 Stopping takes these steps: no further connections or requests; what is under way is answered or, after
-shutdown.drain.ms, cut; everything is flushed; logs are closed, checkpoints written and, for every log that was closed
-well, a note is left that spares the next start from checking it.
+shutdown.drain.ms, cut, however slow clients and disks are; everything is flushed; logs are closed, checkpoints written
+and, for every log that was closed well, a note is left that spares the next start from checking it.
 """
 
 import asyncio
@@ -54,6 +54,8 @@ TICK_S = 0.2
 BACKLOG = 1024
 CLOSE_TIMEOUT_S = 5.0
 TASKS_TIMEOUT_S = 5.0
+STOP_REST_S = 60
+"""What a stop may take beyond shutdown.drain.ms: the two above, and the disk's time for the last flush."""
 EXTENSION_INTERVAL_S = 10.0
 """A third of what `extend_timeout` asks for."""
 PREPARING_THREADS = 2
@@ -166,7 +168,7 @@ class Broker:
         if self._is_stopped:
             return True
         self._is_stopped = True
-        self._service_manager.tell(STOPPING, status("finishing requests"))
+        self._service_manager.tell(STOPPING, status("finishing requests"), extend_timeout(self._stop_us()))
         for listener in self._listeners:
             listener.close()
         await self._drain()
@@ -187,6 +189,10 @@ class Broker:
         self._directories.close()
         self._shut_down_threads()
         return is_clean
+
+    def _stop_us(self) -> int:
+        """How long a stop may take before the service manager should think that it hangs, in microseconds."""
+        return self.config.shutdown_drain_ms * 1000 + STOP_REST_S * 1_000_000
 
     @property
     def safe_mode_reason(self) -> str:
@@ -352,11 +358,12 @@ class Broker:
         self.services.fetch_waits.finish_all()
         for session in self._connections:
             session.stop()
-        await self._directories.flush_all()
+        flushing = self._loop.create_task(self._directories.flush_all())
         await self._connections.wait_until_gone(self.config.shutdown_drain_ms / 1000)
         for session in self._connections:
             session.close("the broker stops")
         await self._connections.wait_until_gone(CLOSE_TIMEOUT_S)
+        await flushing
 
     async def _close_logs(self) -> bool:
         """Closes the logs of each directory, and writes down in it how they were left."""
