@@ -47,7 +47,7 @@ def leaders_of(client: WireClient, topic: str) -> list[int]:
 
 
 def test_a_flush_that_fails_takes_its_partition_offline_alone(
-    tmp_path: Path, fail_syncs_below: Callable[[Path], None]
+    tmp_path: Path, fail_syncs_below: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     with BrokerThread(tmp_path) as broker, WireClient(broker.address) as client:
         client.create_topic("t", partitions=3)
@@ -66,6 +66,9 @@ def test_a_flush_that_fails_takes_its_partition_offline_alone(
             client.fetch("t", 0, partition=1)
         assert leaders_of(client, "t") == [1, -1, 1]
         assert client.produce("t", batch_of([b"x"]), partition=0).base_offset == 2
+    told = [record for record in caplog.records if record.levelname == "CRITICAL"]
+    assert ["t-1 IS OFFLINE" in record.getMessage() for record in told] == [True]
+    assert "the disk is broken" in told[0].getMessage()
     assert not broker.was_clean
 
 
@@ -117,6 +120,53 @@ def test_a_syncfs_that_fails_takes_all_partitions_of_the_flush_offline(
             codes = [result.error_code for result in cast("ProduceResponse", response).partitions]
             assert codes == [StorageError.code] * 8
         assert client.produce("other", batch_of([b"x"])).base_offset == 0
+
+
+def test_when_syncfs_fails_and_a_file_says_so_the_other_partitions_of_the_flush_go_on(
+    tmp_path: Path, fail_syncs_below: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path) -> None:
+        raise OSError(errno.EIO, "the disk is broken")
+
+    with BrokerThread(tmp_path, flush_syncfs_files=4) as broker, WireClient(broker.address) as client:
+        client.create_topic("t", partitions=8)
+        real = disk_flush.sync_file_system
+        monkeypatch.setattr(disk_flush, "sync_file_system", fail)
+        fail_syncs_below(tmp_path / "t-3")
+        batch = batch_of([b"x"])
+        request = ProduceRequest(-1, 10_000, [ProducePartition("t", number, len(batch)) for number in range(8)])
+        for offset in range(2):
+            response, _ = client.receive(client.send(request, batch * 8))
+            results = cast("ProduceResponse", response).partitions
+            assert [each.error_code for each in results] == [0, 0, 0, StorageError.code, 0, 0, 0, 0]
+            assert {each.base_offset for each in results if not each.error_code} == {offset}
+            monkeypatch.setattr(disk_flush, "sync_file_system", real)
+        assert leaders_of(client, "t").index(-1) == 3
+
+
+def test_a_disk_whose_sync_hangs_holds_up_its_own_partitions_and_not_those_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.fdatasync
+    may_go_on = threading.Event()
+    one, other = tmp_path / "one", tmp_path / "other"
+
+    def fdatasync(descriptor: int) -> None:
+        if Path(f"/proc/self/fd/{descriptor}").readlink().is_relative_to(one):
+            assert may_go_on.wait(20)
+        real(descriptor)
+
+    with BrokerThread(one, other) as broker, WireClient(broker.address) as client:
+        client.create_topic("t", partitions=2)
+        slow, quick = (int(next(path.glob("t-?")).name[-1]) for path in (one, other))
+        monkeypatch.setattr(os, "fdatasync", fdatasync)
+        waiting = client.send_produce("t", batch_of([b"x"]), partition=slow)
+        for offset in range(3):
+            assert client.produce("t", batch_of([b"x"]), partition=quick).base_offset == offset
+        assert waiting not in client._answers
+        may_go_on.set()
+        assert client.produced(waiting).base_offset == 0
+    assert broker.was_clean
 
 
 def test_a_produce_that_takes_too_long_is_answered_and_may_be_sent_again(

@@ -1,5 +1,6 @@
 """Produce, as a real broker answers it."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -239,6 +240,20 @@ def test_a_topic_that_takes_the_time_of_appending_says_it(client: WireClient) ->
     assert produced.log_append_time_ms > 1_700_000_000_000
     _, payload = client.fetch(name, 0)
     assert [batch.timestamps_ms() for batch in iter_batches(payload)] == [[produced.log_append_time_ms] * 2]
+
+
+def test_with_write_caching_so_many_records_begin_a_flush_and_its_recovery_point_is_written_down(
+    tmp_path: Path,
+) -> None:
+    checkpoint = tmp_path / "data" / "recovery-point-offset-checkpoint"
+    with BrokerProcess(tmp_path / "data", environment=None) as process, WireClient(process.address) as client:
+        client.create_topic("t", write_caching="true", flush_ms="86400000", flush_messages="3")
+        for _ in range(3):
+            client.produce("t", batch_of([b"a"]))
+        deadline_s = time.monotonic() + 15
+        while "t 0 3" not in checkpoint.read_text().splitlines():
+            assert time.monotonic() < deadline_s, checkpoint.read_text()
+            time.sleep(0.05)
 
 
 def test_with_write_caching_acks_all_does_not_wait_for_the_disk(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Group commits on a real disk, by each of the ways, and what becomes of a failure."""
 
+import ctypes
 import errno
 import os
 from collections.abc import Iterator
@@ -106,6 +107,33 @@ def test_when_syncfs_fails_and_a_file_says_so_that_plan_has_failed(
     monkeypatch.setattr(os, "fdatasync", fail)
     outcomes = run(plans_of(tmp_path, 9), tmp_path, threads, 4)
     assert [outcome is not None for outcome in outcomes] == [number == 4 for number in range(9)]
+
+
+class FailingLibrary:
+    """Has `syncfs` fail with these errors, and then succeed."""
+
+    def __init__(self, *errors: int) -> None:
+        self.errors = list(errors)
+
+    def syncfs(self, descriptor: int) -> int:
+        if not self.errors:
+            return 0
+        ctypes.set_errno(self.errors.pop(0))
+        return -1
+
+
+def test_what_syncfs_reports_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_flush, "_libc", FailingLibrary(errno.EIO))
+    with pytest.raises(OSError, match=tmp_path.name) as raised:
+        sync_file_system(tmp_path)
+    assert raised.value.errno == errno.EIO
+
+
+def test_a_syncfs_that_a_signal_interrupts_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = FailingLibrary(errno.EINTR, errno.EINTR)
+    monkeypatch.setattr(disk_flush, "_libc", library)
+    sync_file_system(tmp_path)
+    assert library.errors == []
 
 
 def test_syncing_a_file_system_that_is_not_there_says_why(tmp_path: Path) -> None:
