@@ -53,7 +53,8 @@ from warmlog_protocol.errors import StorageError
 
 FILE_NAME = "metadata.log"
 CUT_FILE_NAME = "metadata.log.cut"
-FILE_HEAD = b"WLMETA1\n"
+FILE_FAMILY = b"WLMETA"
+FILE_HEAD = FILE_FAMILY + b"1\n"
 MAX_BODY_BYTES = 16 * 1024 * 1024
 HISTORY_RECORDS = 256
 """The file is rewritten when it holds this many records more than twice what the state takes."""
@@ -239,7 +240,13 @@ def read_records(data: bytes, path: Path) -> Loaded:
     if not data.startswith(FILE_HEAD):
         if FILE_HEAD.startswith(data[: len(FILE_HEAD)]):
             return Loaded([], 0, len(data))
-        raise StorageError(f"{path}: expected {FILE_HEAD!r} at its beginning, found {data[: len(FILE_HEAD)]!r}")
+        found = data[: len(FILE_HEAD)]
+        if found.startswith(FILE_FAMILY):
+            raise StorageError(
+                f"{path} has the format {found!r}, this version reads {FILE_HEAD!r} only: it was written by a newer "
+                f"warmlog. Install that version again; nothing was changed"
+            )
+        raise StorageError(f"{path}: expected {FILE_HEAD!r} at its beginning, found {found!r}")
     entries: list[AnyEntry] = []
     position = len(FILE_HEAD)
     while position < len(data):
@@ -251,7 +258,8 @@ def read_records(data: bytes, path: Path) -> Loaded:
             entries.append(_decoder.decode(body))
         except msgspec.DecodeError as error:
             raise StorageError(
-                f"{path}, position {position}: an entry that this version does not know: {error}"
+                f"{path}, position {position}: an entry that this version does not know, was it written by a newer "
+                f"warmlog? {error}"
             ) from None
         position += _RECORD.size + len(body)
     return Loaded(entries, position, len(data) - position)

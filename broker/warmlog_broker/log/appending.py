@@ -19,7 +19,7 @@ from warmlog_broker.log.transaction_guards import VerificationGuard
 from warmlog_broker.log.validation import CheckedBatch, check_fits_segment, check_timestamps, sealed, stamp
 from warmlog_protocol.batch import ControlType, EndTxnMarker, encode_end_txn_marker
 from warmlog_protocol.batch.header import CRC_START, NO_TIMESTAMP, BatchHeader, placement_prefix
-from warmlog_protocol.errors import FencedLeaderEpoch
+from warmlog_protocol.errors import CorruptBatch, FencedLeaderEpoch
 
 _new_tuple = tuple.__new__  # a third of the time that a NamedTuple takes, at each append
 
@@ -69,7 +69,7 @@ class LogAppends:
                 return self._original(duplicate)
         append_time_ms = NO_TIMESTAMP
         if config.takes_append_time:
-            append_time_ms = self.last_append_time_ms = max(now_ms, self.last_append_time_ms)
+            append_time_ms = self._take_append_time(now_ms)
             batch = stamp(batch, append_time_ms)
             header = batch.header
         else:
@@ -103,6 +103,25 @@ class LogAppends:
                 raise local.take_back(first_offset, error, now_ms) from error
         self._producers.end_transaction(placed, marker, now_ms)
         return self._appended(first_offset, NO_TIMESTAMP)
+
+    def _take_append_time(self, now_ms: int) -> int:
+        """The time to stamp a batch with: the clock's, or the last batch's when the clock has gone back since, be it
+        while the broker was down."""
+        if self.last_append_time_ms == NO_TIMESTAMP:
+            self.last_append_time_ms = self._latest_timestamp_ms()
+        self.last_append_time_ms = max(now_ms, self.last_append_time_ms)
+        return self.last_append_time_ms
+
+    def _latest_timestamp_ms(self) -> int:
+        """The largest timestamp of the last segment that has records; -1 when there is none, or it cannot be told."""
+        local = self._local
+        segment = local.active if local.active.size_bytes else local.segments.lower(local.active.base_offset)
+        try:
+            return NO_TIMESTAMP if segment is None else segment.max_timestamp_ms
+        except CorruptBatch:
+            return NO_TIMESTAMP
+        except OSError as error:
+            raise local.write_error("append", error) from error
 
     def _settle_active(self, now_ms: int) -> None:
         """Makes sure of the transaction index to which an entry is going to be added."""

@@ -173,6 +173,11 @@ def test_a_file_of_another_kind_is_refused() -> None:
         read_records(b"something else", PATH)
 
 
+def test_a_file_of_a_newer_version_is_refused_naming_both_versions() -> None:
+    with pytest.raises(StorageError, match=r"WLMETA2.*WLMETA1.*newer warmlog.*nothing was changed"):
+        read_records(b"WLMETA2\n" + bytes(100), PATH)
+
+
 def test_an_entry_of_a_newer_version_is_refused() -> None:
     record = bytearray(pack_record(UncleanStart(1), 0))
     newer = pack_file([CLUSTER])

@@ -93,6 +93,21 @@ class TestAppending:
         timestamps = [batch.timestamps_ms() for batch in read_batches(room.log, 0, bound="log_end")]
         assert timestamps == [[START_MS], [START_MS], [START_MS + 1000]]
 
+    @pytest.mark.parametrize("has_rolled", [False, True])
+    @pytest.mark.parametrize("back_ms", [86_400_000, START_MS])
+    def test_the_time_of_appending_does_not_go_back_over_a_restart(
+        self, room: LogRoom, back_ms: int, has_rolled: bool
+    ) -> None:
+        room.set_config(message_timestamp_type="LogAppendTime")
+        room.append(timestamp_ms=5)
+        if has_rolled:
+            room.log.roll(room.now_ms)
+        room.now_ms -= back_ms
+        room.restart()
+        assert room.append(timestamp_ms=6).append_time_ms == START_MS
+        room.now_ms += back_ms + 1
+        assert room.append(timestamp_ms=7).append_time_ms == START_MS + 1
+
     def test_rows_are_kept_as_they_came(self, room: LogRoom) -> None:
         room.append(b"a", b"b", rows=True)
         room.append(b"c")
