@@ -5,6 +5,9 @@ compacted topic every record needs a key; and unless `compression.type` is `prod
 codec. Offsets, sequences, timestamps and magic stay. It takes up to some milliseconds for each batch, in any thread.
 """
 
+from collections.abc import Iterable
+from itertools import islice
+
 from warmlog_broker.log.config import LogConfig
 from warmlog_broker.log.validation import CheckedBatch, sealed
 from warmlog_protocol.batch import Columns, RecordBatch, pack_header, recompress_batch
@@ -48,9 +51,13 @@ def _check_keys(columns: Columns) -> None:
     lengths = columns.key_lengths
     if lengths is not None and not lengths.zeros():
         return
-    without = list(range(columns.count)) if lengths is None else [n for n, length in enumerate(lengths) if not length]
-    named = ", ".join(map(str, without[:MOST_NAMED])) + (", …" if len(without) > MOST_NAMED else "")
+    # Counted, not listed: a few bytes can say that there are millions of records without a key.
+    without: Iterable[int] = range(columns.count)
+    if lengths is not None:
+        without = (index for index, length in enumerate(lengths) if not length)
+    count = columns.count if lengths is None else lengths.zeros()
+    named = ", ".join(map(str, islice(without, MOST_NAMED))) + (", …" if count > MOST_NAMED else "")
     raise InvalidRecord(
-        f"cleanup.policy=compact keeps the last value of each key, and of {columns.count} records {len(without)} have "
-        f"none: at index {named}"
+        f"cleanup.policy=compact keeps the last value of each key, and of {columns.count} records {count} have none: "
+        f"at index {named}"
     )

@@ -25,6 +25,11 @@ from warmlog_protocol.batch.varint import pack_varint, read_more, read_varint
 from warmlog_protocol.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress_rows, decompress_rows
 from warmlog_protocol.errors import CorruptBatch
 
+BYTES_A_ROW = 64
+"""What a decoded row takes at the least: a body under its limit may hold at most so many rows, whatever it says."""
+MAX_HEADERS = 1_000_000
+"""In one batch: one of two bytes takes a hundred when it is decoded."""
+
 _NO_ATTRIBUTES = b"\x00"
 _NULL = pack_varint(-1)
 _NO_HEADERS: Sequence[Header] = ()
@@ -65,6 +70,8 @@ def decode_rows(
         if len(body):
             raise CorruptBatch(f"no records, but a body of {len(body)} bytes")
         return empty_columns(header.base_timestamp_ms)
+    if header.record_count * BYTES_A_ROW > max_decompressed_bytes:
+        raise CorruptBatch(f"{header.record_count} records: too many for {max_decompressed_bytes} bytes")
     rows = _read_rows(header, decompress_rows(header.codec, body, limit_bytes=max_decompressed_bytes))
     timestamp_deltas, offset_deltas, keys, values, headers = zip(*rows, strict=True)
     columns = columns_of(
@@ -100,10 +107,15 @@ def _read_rows(header: BatchHeader, data: bytes) -> list[Row]:
     """The rows in `data`, which holds nothing else. The deltas are as they were written."""
     rows: list[Row] = []
     position = 0
+    headers_left = MAX_HEADERS
     try:
         for _ in range(header.record_count):
             row, position = _read_row(data, position)
             rows.append(row)
+            if row[-1]:
+                headers_left -= len(row[-1])
+                if headers_left < 0:
+                    raise CorruptBatch(f"more than {MAX_HEADERS} record headers up to byte {position}")
     except IndexError:
         raise CorruptBatch(f"body of {len(data)} bytes ends within record {len(rows)}") from None
     if position != len(data):
@@ -152,7 +164,7 @@ def _read_row(data: bytes, position: int) -> tuple[Row, int]:
 
 def _read_headers(data: bytes, position: int) -> tuple[Sequence[Header], int]:
     count, position = read_varint(data, position)
-    if count < 0:
+    if not 0 <= count <= MAX_HEADERS:
         raise CorruptBatch(f"{count} headers before byte {position}")
     headers: list[Header] = []
     for _ in range(count):

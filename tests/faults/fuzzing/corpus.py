@@ -10,6 +10,14 @@ from warmlog_protocol.compression import Codec
 from warmlog_protocol.messages import API_OF_REQUEST, APIS, HandshakeRequest, Message, MetadataRequest
 
 TOPIC = "fuzzed"
+COMPACTED_TOPIC = "compacted"
+PACKED_TOPIC = "packed"
+TOPICS: dict[str, dict[str, str]] = {
+    TOPIC: {},
+    COMPACTED_TOPIC: {"cleanup_policy": "compact,delete"},
+    PACKED_TOPIC: {"compression_type": "zstd"},
+}
+"""With settings. On the last two the broker opens every batch."""
 HEAD = Struct(">II")
 
 _FILLINGS: dict[str, object] = {
@@ -51,12 +59,25 @@ def corpus() -> list[Parts]:
     """One request of each API at least; those with batches in their payload with each codec and magic."""
     requests = [request(_filled(api.request)) for api in APIS.values() if not _has_payload(api.request)]
     for codec in Codec:
-        keys = [b"key", None, b"key", None, b""]
-        columns = encode_batch([b"value"] * 5, keys=keys, timestamps_ms=1_700_000_000_000, codec=codec)
-        for batch in (columns, to_rows(read_batch(columns))):
-            kinds = [api.request for api in APIS.values() if _has_payload(api.request)]
-            requests += [request(_with_batch(kind, len(batch)), batch) for kind in kinds]
+        for keys in ([b"key", None, b"key", None, b""], [b"key", b"other", b"key", b"", b"k"]):
+            columns = encode_batch([b"value"] * 5, keys=keys, timestamps_ms=1_700_000_000_000, codec=codec)
+            for batch in (columns, to_rows(read_batch(columns))):
+                kinds = [api.request for api in APIS.values() if _has_payload(api.request)]
+                requests += [request(_with_batch(kind, topic, len(batch)), batch) for kind in kinds for topic in TOPICS]
     return requests
+
+
+def with_batch(parts: Parts, batch: bytes) -> Parts:
+    """A Produce with another batch in the place of its own."""
+    fields = [_with_size(field, len(batch)) if isinstance(field, list) else field for field in parts.fields]
+    return Parts(fields, batch)
+
+
+def _with_size(partitions: list[object], size_bytes: int) -> list[object]:
+    """The partitions of a Produce: the first has the only batch, and its size is the last field."""
+    first = partitions[0]
+    assert isinstance(first, list)
+    return [[*first[:-1], size_bytes]]
 
 
 def handshake() -> bytes:
@@ -77,11 +98,11 @@ def _has_payload(kind: type[Message]) -> bool:
     return isinstance(part, type) and any(f.name == "size_bytes" for f in msgspec.structs.fields(part))
 
 
-def _with_batch(kind: type[Message], size_bytes: int) -> Message:
+def _with_batch(kind: type[Message], topic: str, size_bytes: int) -> Message:
     values = {field.name: _value(field.name, field.type) for field in msgspec.structs.fields(kind)}
     partitions = values["partitions"]
     assert isinstance(partitions, list)
-    values["partitions"] = [msgspec.structs.replace(partitions[0], size_bytes=size_bytes)]
+    values["partitions"] = [msgspec.structs.replace(partitions[0], topic=topic, size_bytes=size_bytes)]
     return kind(**values)
 
 

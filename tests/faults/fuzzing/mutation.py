@@ -6,15 +6,40 @@ from struct import Struct
 
 import msgspec
 
-from faults.fuzzing.corpus import HEAD, Parts, pack
+from faults.fuzzing.bodies import any_bomb, changed_body
+from faults.fuzzing.corpus import HEAD, Parts, pack, with_batch
 from warmlog_protocol.batch.header import CRC_START
 from warmlog_protocol.crc import crc32c
 
 Mutation = Callable[[Parts, Random], bytes]
 
-INTEGERS = (-1, -2, 0, 1, 127, 128, 2**15, 2**31 - 1, 2**31, -(2**31) - 1, 2**32, 2**53, 2**63 - 1, 2**63, -(2**63))
+INTEGERS = (
+    -1,
+    -2,
+    0,
+    1,
+    127,
+    128,
+    2**15,
+    2**31 - 1,
+    2**31,
+    -(2**31) - 1,
+    2**32,
+    2**53,
+    2**63 - 1,
+    2**63,
+    2**64 - 1,
+    -(2**63),
+)
 TEXTS = ("", ".", "..", "a" * 300, "x" * 70_000, "../../etc", "naïve", "\0", "\ud7ff", "fuzzed")
-DEPTHS = (5, 100, 3000)
+DEPTHS = (5, 100, 3000, 50_000)
+NESTS = (b"\x91", b"\x81\xa1a", b"\x81\x01", b"\xdc\x00\x01")
+WIDE_MAPS = (
+    b"\xde\xff\xff" + b"".join(b"\xcd" + key.to_bytes(2, "big") + b"\xc0" for key in range(0xFFFF)),
+    b"\xdf\x00\x01\x00\x00" + b"\xa1k\xa1v" * 0x10000,
+)
+WIDE_SHARE = 0.1
+BOMB_SHARE = 0.02
 _CRC = Struct(">I")
 _CRC_POSITION = 17
 
@@ -103,6 +128,37 @@ def change_batch(parts: Parts, luck: Random) -> bytes:
     return pack(parts._replace(payload=bytes(batch)))
 
 
+def change_body(parts: Parts, luck: Random) -> bytes:
+    """The batch's body is not what its header says, under a checksum that is right."""
+    if len(parts.payload) <= CRC_START:
+        return change_version(parts, luck)
+    return pack(with_batch(parts, changed_body(parts.payload, luck)))
+
+
+def send_bomb(parts: Parts, luck: Random) -> bytes:
+    """A small batch that becomes a hundred megabytes; seldom, for it takes the broker its time."""
+    if len(parts.payload) <= CRC_START or luck.random() > BOMB_SHARE:
+        return nest(parts, luck)
+    return pack(with_batch(parts, any_bomb(luck)))
+
+
+def change_version(parts: Parts, luck: Random) -> bytes:
+    """An API or a version that nobody knows, or a correlation id out of bounds."""
+    fields = list(parts.fields)
+    place = luck.randrange(3)
+    fields[place] = luck.choice((*INTEGERS, 2**64 - 1, 7, 42, 1001, -5))
+    return pack(parts._replace(fields=fields))
+
+
+def nest(parts: Parts, luck: Random) -> bytes:
+    """Arrays and maps in each other, deeper than anybody reads, or a map with more entries than anybody needs."""
+    fields = list(parts.fields)
+    deep = luck.choice(NESTS) * luck.choice(DEPTHS) + b"\xc0"
+    bomb = luck.choice(WIDE_MAPS) if luck.random() < WIDE_SHARE else deep
+    fields[luck.randrange(3, len(fields)) if len(fields) > 3 else 0] = msgspec.Raw(bomb)
+    return pack(parts._replace(fields=fields))
+
+
 def garbage(parts: Parts, luck: Random) -> bytes:
     """Nothing of a frame."""
     return luck.choice((b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", luck.randbytes(64)))
@@ -120,6 +176,11 @@ MUTATIONS: tuple[Mutation, ...] = (
     announce_items,
     change_batch,
     change_batch,
+    change_body,
+    change_body,
+    change_version,
+    nest,
+    send_bomb,
     garbage,
 )
 

@@ -10,7 +10,7 @@ from faults.fuzzing.corpus import corpus, handshake, sentinel
 from faults.fuzzing.mutation import MUTATIONS
 from warmlog_protocol.frames import HEAD_BYTES
 
-ANSWER_TIMEOUT_S = 0.02
+ANSWER_TIMEOUT_S = 0.05
 """A frame that says it is longer than it is swallows what comes after it: then nothing is answered."""
 FRAMES_A_CONNECTION = 40
 SENTINEL_ID = 0x5EED

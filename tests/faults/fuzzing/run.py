@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from broker_process import BrokerProcess
-from faults.fuzzing.corpus import TOPIC
+from faults.fuzzing.corpus import TOPIC, TOPICS
 from faults.fuzzing.peers import Peer, Tally
 from faults.honest import Honest
-from faults.process_use import use_of
+from faults.process_use import sockets_of, use_of
 from wire_client import WireClient, batch_of
 
 HONEST_TOPIC = "honest"
@@ -19,7 +19,14 @@ SETTLE_S = 1.0
 MAX_COMPLAINTS = 5
 COMPLAINT_LINES = 16
 COMPLAINTS = re.compile(r"Traceback|: a bug|Error in|never awaited")
-SETTINGS: dict[str, object] = {"max_partitions": 40, "max_partitions_per_topic": 10, "connections_max_idle_ms": 60_000}
+OPEN_FILES = 64
+MOST_DESCRIPTORS = OPEN_FILES + 48
+SETTINGS: dict[str, object] = {
+    "max_partitions": 40,
+    "max_partitions_per_topic": 10,
+    "connections_max_idle_ms": 60_000,
+    "max_open_files": OPEN_FILES,
+}
 
 
 @dataclass(slots=True)
@@ -32,8 +39,9 @@ class Outcome:
     seconds: float = 0.0
     warm_bytes: int = 0
     end_bytes: int = 0
-    warm_descriptors: int = 0
-    end_descriptors: int = 0
+    warm_sockets: int = 0
+    end_sockets: int = 0
+    descriptors: int = 0
     honest_records: int = 0
     honest: str = ""
 
@@ -43,27 +51,28 @@ class Outcome:
             f"seed {self.seed}: {tally.frames} frames over {tally.connections} connections in {self.seconds:.0f} s; "
             f"after {tally.answered} the connection went on, {tally.closed} ended it, {tally.swallowed} left it waiting"
             f"; memory {self.warm_bytes / 2**20:.1f} MiB after warm-up, {self.end_bytes / 2**20:.1f} MiB at the end; "
-            f"descriptors {self.warm_descriptors} and {self.end_descriptors}; beside: {self.honest}; "
-            f"{len(self.findings)} findings"
+            f"sockets {self.warm_sockets} and {self.end_sockets}, descriptors {self.descriptors}; "
+            f"beside: {self.honest}; {len(self.findings)} findings"
         )
 
 
-def run(data_dir: Path, *, seed: int, frames: int, peers: int = 2) -> Outcome:
+def run(data_dir: Path, *, seed: int, frames: int, peers: int = 8) -> Outcome:
     """Sends so many frames, mutated by `seed`, and reports what they did to the broker."""
     started_s = time.monotonic()
     outcome = Outcome(seed, [])
     with BrokerProcess(data_dir, **SETTINGS) as broker:
         with WireClient(broker.address) as client:
-            client.create_topic(TOPIC, retention_bytes="1000000", segment_bytes="1048576")
+            for topic, settings in TOPICS.items():
+                client.create_topic(topic, retention_bytes="1000000", segment_bytes="1048576", **settings)
             client.create_topic(HONEST_TOPIC)
             client.produce(TOPIC, batch_of([b"value"] * 10))
         honest = Honest(broker.address, HONEST_TOPIC)
         honest.start()
         warm_up = max(int(frames * WARM_UP_SHARE), min(frames // 2, WARM_UP_FRAMES))
         _send(broker, outcome, seed * 1000, warm_up, peers)
-        outcome.warm_bytes, outcome.warm_descriptors = use_of(broker.pid)
+        outcome.warm_bytes, outcome.warm_sockets = use_of(broker.pid).memory_bytes, sockets_of(broker.pid)
         _send(broker, outcome, seed * 1000 + 500, frames - warm_up, peers)
-        outcome.end_bytes, outcome.end_descriptors = use_of(broker.pid)
+        (outcome.end_bytes, outcome.descriptors), outcome.end_sockets = use_of(broker.pid), sockets_of(broker.pid)
         honest.stop()
         outcome.honest_records = honest.count
         outcome.honest = str(honest)
@@ -101,8 +110,10 @@ def _judge(broker: BrokerProcess, honest: Honest, outcome: Outcome) -> None:
     allowance = max(8 * 2**20, outcome.warm_bytes // 10)
     if outcome.end_bytes > outcome.warm_bytes + allowance:
         outcome.findings.append(f"memory grew from {outcome.warm_bytes} to {outcome.end_bytes} bytes")
-    if outcome.end_descriptors > outcome.warm_descriptors + 8:
-        outcome.findings.append(f"{outcome.end_descriptors - outcome.warm_descriptors} descriptors were not given back")
+    if outcome.end_sockets > outcome.warm_sockets + 2:
+        outcome.findings.append(f"{outcome.end_sockets - outcome.warm_sockets} sockets were not given back")
+    if outcome.descriptors > MOST_DESCRIPTORS:
+        outcome.findings.append(f"{outcome.descriptors} descriptors, with {OPEN_FILES} files of logs and few others")
 
 
 def _complaints(output: str) -> list[str]:

@@ -18,14 +18,17 @@ from warmlog_protocol.batch import (
     RecordBatch,
     columns_of,
     decode_rows,
+    encode_batch,
     iter_batches,
     read_batch,
     read_header,
+    rows,
     seal_batch,
     seal_rows,
     to_columns,
     to_rows,
 )
+from warmlog_protocol.batch.rows import BYTES_A_ROW
 from warmlog_protocol.batch.varint import pack_varint, read_varint
 from warmlog_protocol.compression import Codec, compress, compress_rows
 from warmlog_protocol.errors import CorruptBatch
@@ -270,7 +273,7 @@ FIRST = row(0, 0, -1, 1, b"a", 0)
         (header_of(1), row(0, 0, -1, 2**62, b"a", 0), "ends within record 0"),
         (header_of(1), row(0, 0, -1, 0, -1), "-1 headers"),
         (header_of(1), row(0, 0, -1, 0, 1), "ends within record 0"),
-        (header_of(1), row(0, 0, -1, 0, 2**31 - 1), "ends within record 0"),
+        (header_of(1), row(0, 0, -1, 0, 2**31 - 1), "2147483647 headers before"),
         (header_of(1), row(0, 0, -1, 0, 1, -1, -1), "header without a name"),
         (header_of(1), row(0, 0, -1, 0, 1, 1, b"\xff", -1), "name b'.xff'"),
         (header_of(1), row(0, 0, -1, 0, 1, 5, b"h", -1), "5 bytes expected"),
@@ -341,3 +344,23 @@ def test_the_size_of_every_record_is_counted_as_kafka_does() -> None:
     """7 bytes more than a value of up to 63 bytes: the sizes of Kafka's own tests depend on it."""
     for size in (0, 1, 4, 56):
         assert len(rows_of(Records([b"v" * size], [1000]))) == HEADER_BYTES + 7 + size
+
+
+def test_more_rows_than_their_limit_has_room_for_are_refused_before_they_are_unpacked() -> None:
+    batch = to_rows(read_batch(encode_batch([b""] * 2000, timestamps_ms=1, codec=Codec.ZSTD)))
+    assert read_batch(batch, max_decompressed_bytes=2000 * BYTES_A_ROW).columns.count == 2000
+    with pytest.raises(CorruptBatch, match="2000 records: too many"):
+        _ = read_batch(batch, max_decompressed_bytes=2000 * BYTES_A_ROW - 1).columns
+
+
+def test_more_record_headers_than_anybody_has_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "MAX_HEADERS", 100)
+    many: list[tuple[str, bytes | None]] = [("", None)] * 50
+    fits = to_rows(read_batch(encode_batch([b"v"] * 2, timestamps_ms=1, headers=[many, many])))
+    assert read_batch(fits).columns.count == 2
+    more = to_rows(read_batch(encode_batch([b"v"] * 3, timestamps_ms=1, headers=[many, many, many[:1]])))
+    with pytest.raises(CorruptBatch, match="more than 100 record headers"):
+        _ = read_batch(more).columns
+    one = to_rows(read_batch(encode_batch([b"v"], timestamps_ms=1, headers=[many * 3])))
+    with pytest.raises(CorruptBatch, match="150 headers before byte"):
+        _ = read_batch(one).columns

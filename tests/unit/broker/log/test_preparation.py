@@ -1,5 +1,7 @@
 """Batches whose records the broker looks at before they are appended."""
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,6 +67,30 @@ def test_many_records_without_a_key_are_counted_and_not_all_named() -> None:
     checked = check_batch(encode_batch([b"v"] * 500, timestamps_ms=1), LIMIT)
     with pytest.raises(InvalidRecord, match=r"of 500 records 500 have none: at index 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, …"):
         prepare_batch(checked, LogConfig(cleanup_policy="compact"))
+
+
+def test_millions_of_records_in_a_few_bytes_are_counted_and_not_listed() -> None:
+    """Columns of width 0 say one value for all."""
+    header = read_header(encode_batch([b""] * 2, timestamps_ms=1))
+    count = 16_000_000
+    columns = (b"\x00" + bytes(8)) + (b"\x00" + (1).to_bytes(8, "little"))
+    body = b"\x00" + len(columns).to_bytes(4, "little") + columns
+    batch = seal_batch(header._replace(record_count=count, last_offset_delta=count - 1), body)
+    tracemalloc.start()
+    with pytest.raises(InvalidRecord, match=f"{count} have none"):
+        prepare_batch(check_batch(batch, LIMIT), LogConfig(cleanup_policy="compact"))
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 1_000_000
+
+
+def test_a_batch_that_becomes_larger_than_the_broker_unpacks_is_refused() -> None:
+    sent = encode_batch([bytes(3_000_000)], keys=[b"k"], timestamps_ms=1, codec=Codec.ZSTD)
+    checked = check_batch(sent, LIMIT)
+    config = LogConfig(cleanup_policy="compact")
+    assert prepare_batch(checked, config, 4_000_000) is checked
+    with pytest.raises(InvalidRecord, match="over the limit of 2000000"):
+        prepare_batch(checked, config, 2_000_000)
 
 
 def test_a_malformed_body_is_refused_where_it_is_looked_at() -> None:
