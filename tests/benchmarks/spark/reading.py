@@ -1,5 +1,6 @@
 """Runs of reading: each takes a session and says how many records it has read in how many seconds."""
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,8 +14,8 @@ CEILING_ROWS = 10_000
 """Of one Arrow batch: 1 MiB of values, as the reader makes them."""
 
 
-def load(session: Any, bootstrap: str, topic: str, columns: str | None = None, source: str = "warmlog") -> Any:
-    reader = session.read.format(source).option("bootstrap.servers", bootstrap).option("subscribe", topic)
+def load(session: Any, bootstrap: str, topic: str, columns: str | None = None) -> Any:
+    reader = session.read.format("warmlog").option("bootstrap.servers", bootstrap).option("subscribe", topic)
     return (reader.option("columns", columns) if columns else reader).load()
 
 
@@ -97,12 +98,14 @@ def ceiling(session: Any, records: int) -> Run:
     return timed(batches * CEILING_ROWS, action)
 
 
-def tuples(session: Any, bootstrap: str, topic: str, records: int) -> Run:
-    """count() of the values, given to Spark as tuples: what a source without Arrow would do."""
+def tuples(session: Any, bootstrap: str, topic: str, records: int, ends: dict[str, dict[str, int]]) -> Run:
+    """count() of the values up to `ends`, given to Spark as tuples: what a source without Arrow would do."""
     from pyspark import cloudpickle
 
     from benchmarks.spark import tuple_source
 
     cloudpickle.register_pickle_by_value(tuple_source)
     session.dataSource.register(tuple_source.TupleSource)
-    return timed(records, lambda: load(session, bootstrap, topic, "value", "warmlog_tuples").count())
+    reader = session.read.format("warmlog_tuples").option("bootstrap.servers", bootstrap).option("subscribe", topic)
+    frame = reader.option("columns", "value").option("endingOffsets", json.dumps(ends))
+    return timed(records, lambda: frame.load().count())

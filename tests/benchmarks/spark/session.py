@@ -44,7 +44,7 @@ def cpu_seconds() -> CpuSeconds:
     from pyspark import SparkContext
 
     children: dict[int, list[int]] = {}
-    times: dict[int, tuple[str, float]] = {}
+    times: dict[int, tuple[str, float, float]] = {}
     ticks = os.sysconf("SC_CLK_TCK")
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -52,18 +52,18 @@ def cpu_seconds() -> CpuSeconds:
         except OSError:
             continue
         name = text[text.index("(") + 1 : text.rindex(")")]
-        fields = text.rpartition(")")[2].split()
+        fields = [*map(int, text.rpartition(")")[2].split()[1:15])]
         pid = int(path.parent.name)
-        children.setdefault(int(fields[1]), []).append(pid)
+        children.setdefault(fields[0], []).append(pid)
         # Own time, and that of children that were waited for: workers end, and their daemon has waited for them.
-        times[pid] = name, sum(map(int, fields[11:15])) / ticks
+        times[pid] = name, sum(fields[10:12]) / ticks, sum(fields[12:14]) / ticks
     jvm = python = 0.0
     pending = [(SparkContext._gateway.proc.pid, False)]
     while pending:
         pid, is_below_java = pending.pop()
-        name, seconds = times[pid]
+        name, own_s, ended_s = times[pid]
         is_java = name == "java"
-        jvm += seconds if is_java else 0
-        python += seconds if is_below_java and not is_java else 0
+        jvm += own_s if is_java else 0
+        python += ended_s if is_java else (own_s + ended_s if is_below_java else 0)  # java waits for daemons that end
         pending += [(child, is_below_java or is_java) for child in children.get(pid, [])]
     return CpuSeconds(jvm, python)
