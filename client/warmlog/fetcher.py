@@ -106,10 +106,10 @@ class Fetcher:
             return None
         error = error or self._cluster.no_leader(reader.topic, reader.partition)
         self._cluster.refresh_soon([reader.topic])
-        if not isinstance(error, UnknownTopicOrPartition):
-            self._note_failure(reader, error, now)
-        elif self._waits_for_topics(reader):
+        if isinstance(error, UnknownTopicOrPartition) and self._waits_for_topics(reader):
             self._refuse(reader, error)
+        elif isinstance(error, ApiError) and error.retriable and not isinstance(error, UnknownTopicOrPartition):
+            self._note_failure(reader, error, now)
         else:
             self._give_up(reader, error)
         return None

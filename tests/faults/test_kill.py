@@ -25,7 +25,7 @@ class StubbornProducer(threading.Thread):
     """Produces numbered records to one partition, a few batches in flight, and sends again what was not answered."""
 
     def __init__(self, address: str, partition: int, producer: tuple[int, int]) -> None:
-        super().__init__()
+        super().__init__(daemon=True)
         self.acknowledged = 0
         """Batches, counted from the first, that were acknowledged."""
         self.errors: list[BaseException] = []

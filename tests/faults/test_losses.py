@@ -52,5 +52,5 @@ def test_a_real_broker_loses_no_more_than_stated(tmp_path: Path) -> None:
 @NEEDS_POWER
 def test_a_broker_that_flushes_later_than_stated_is_found_out(tmp_path: Path) -> None:
     lazy = replace(MODES[0], settings={"write.caching": "true", "flush.ms": "60000"}, flush_ms=1)
-    cuts = measure(tmp_path, lazy, cuts=3, luck=Random(5))
+    cuts = measure(tmp_path, lazy, cuts=2, luck=Random(5))
     assert problems(cuts)
