@@ -9,7 +9,7 @@ import pytest
 
 from faults.soak.__main__ import report
 from faults.soak.run import Plan, soak
-from faults.soak.slopes import DESCRIPTORS, MEMORY, THREADS, drift, growth, slope
+from faults.soak.slopes import DESCRIPTORS, MEMORY, THREADS, at_least, at_most, drift, growth, slope
 
 TIMES_S = [5.0 * number for number in range(288)]
 """24 minutes: what is left of 30 after warming up."""
@@ -66,6 +66,13 @@ def test_a_latency_may_rise_by_its_allowance_only(last: float, is_good: bool) ->
     assert not drift("p99", [], unit="ms", allowed=0.2).is_good
 
 
+def test_bounds_are_inclusive() -> None:
+    assert at_most("lag", 3.0, 3.0, "s").is_good
+    assert not at_most("lag", 3.1, 3.0, "s").is_good
+    assert at_least("held", 0.97, 0.97).is_good
+    assert not at_least("held", 0.96, 0.97).is_good
+
+
 def test_a_short_soak_runs_every_part_without_an_error(tmp_path: Path) -> None:
     plan = Plan(minutes=0.1, share=0.3, saturate_s=3, sample_s=1, settle_s=0.5)
     lines: list[str] = []
@@ -80,6 +87,7 @@ def test_a_short_soak_runs_every_part_without_an_error(tmp_path: Path) -> None:
     assert reports["consuming"]["reread_records"] > 0
     assert reports["churning"]["connections"] > 0
     assert reports["churning"]["topics"] > 0
+    assert result.held > 0
     assert "p99 of produce" in report(result)
     assert json.loads(json.dumps(result.as_json()))["rate"] == result.rate
     assert lines

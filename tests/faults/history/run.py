@@ -165,6 +165,13 @@ def _start_readers(address: str, notes: Notes) -> list["asyncio.Future[None]"]:
     ]
 
 
+async def _some_acknowledged(notes: Notes) -> None:
+    """Returns when some more records are acknowledged than before: a fault that hits nobody shows nothing."""
+    before = sum(len(writer.acknowledged) for writer in notes.writers)
+    while sum(len(writer.acknowledged) for writer in notes.writers) == before:  # noqa: ASYNC110 - ten writers, one look
+        await asyncio.sleep(0.01)
+
+
 async def _read_final(target: Target) -> Final:
     address = target.broker.address
     return await asyncio.to_thread(
@@ -177,6 +184,7 @@ async def _torment(
 ) -> None:
     """One fault after the other, with work going on between them; ends early when a worker has ended with an error."""
     for _ in range(fault_count):
+        await asyncio.wait_for(_some_acknowledged(notes), SETTLE_TIMEOUT_S)
         await asyncio.sleep(luck.uniform(0.1, 0.8))
         for worker in work:
             if worker.done():

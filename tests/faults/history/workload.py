@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from random import Random
 
 from faults.history.notes import Notes, Place, WriterNotes, key_of, value_of
 from warmlog import Admin, Consumer, Producer
-from warmlog.errors import ApiError, WarmlogError
+from warmlog.errors import ApiError, BrokerUnavailable, StorageError, WarmlogError
 from warmlog.sent import Sent
 
 MAX_UNSETTLED = 200
@@ -69,7 +69,7 @@ async def tail(address: str, topics: list[str], notes: Notes) -> None:
 
     The topics must keep all their records: it has to see each offset once, in order.
     """
-    async with Consumer(address, topics=topics, max_wait_ms=100) as consumer:
+    async with _started(address, topics) as consumer:
         next_offsets = dict.fromkeys(consumer.assignment, 0)
         async for batch in consumer.batches():
             for record in batch:
@@ -80,6 +80,20 @@ async def tail(address: str, topics: list[str], notes: Notes) -> None:
                 next_offsets[record.topic, record.partition] = record.offset + 1
                 assert record.value is not None
                 notes.note_read(place, record.value)
+
+
+@contextlib.asynccontextmanager
+async def _started(address: str, topics: list[str]) -> AsyncIterator[Consumer]:
+    """A consumer that has begun, however long the broker is away before; from then on it must manage by itself."""
+    while True:
+        consumer = Consumer(address, topics=topics, max_wait_ms=100, unavailable_timeout_ms=GIVE_UP_MS)
+        with contextlib.suppress(BrokerUnavailable, StorageError):
+            await consumer.start()
+            break
+    try:
+        yield consumer
+    finally:
+        await consumer.close()
 
 
 async def administer(address: str, notes: Notes, stopping: asyncio.Event) -> None:

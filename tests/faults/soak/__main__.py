@@ -5,6 +5,7 @@ import json
 import sys
 import tempfile
 from pathlib import Path
+from statistics import median
 
 from faults.soak.run import WARM_UP_SHARE, Plan, Soak, soak
 
@@ -38,11 +39,19 @@ def report(result: Soak) -> str:
         f"{producing['dropped_ticks']} ticks dropped",
         f"{len(result.judged)} of {len(result.samples)} samples count: the first {WARM_UP_SHARE:.0%} are warming up",
         *map(str, result.verdicts),
+        f"     a sync of one block by itself, beside all that: {_thirds([each.sync_ms for each in result.judged])}",
         *(f"  {error}" for error in result.errors[:20]),
     ]
     missed = [verdict.name for verdict in result.verdicts if not verdict.is_good]
     lines.append(f"DRIFT or failure: {', '.join(missed)}" if missed else "nothing drifts")
     return "\n".join(lines)
+
+
+def _thirds(values: list[float]) -> str:
+    third = max(1, len(values) // 3)
+    if not values:
+        return "no samples"
+    return f"first third {median(values[:third]):.2f} ms, last third {median(values[-third:]):.2f} ms"
 
 
 if __name__ == "__main__":

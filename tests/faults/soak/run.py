@@ -12,12 +12,13 @@ from typing import Any
 from broker_process import BrokerProcess
 from faults.soak import topics
 from faults.soak.sampling import ProcessSample, sample, sync_ms, used_mib
-from faults.soak.slopes import DESCRIPTORS, MAPS, MEMORY, THREADS, Verdict, at_most, drift, growth
+from faults.soak.slopes import DESCRIPTORS, MAPS, MEMORY, THREADS, Verdict, at_least, at_most, drift, growth
 from faults.soak.worker import Report, Worker
 
 WORKERS = ("producing", "consuming", "churning")
 WARM_UP_SHARE = 0.2
 ALLOWED_DRIFT = 0.2
+HELD_SHARE = 0.97
 MAX_LAG_S = 3.0
 """The two totals are each up to a second old."""
 RAMP_SHARE = 1 / 3
@@ -86,6 +87,7 @@ class Soak:
         lags_s = [each.lag_records / self.rate for each in judged]
         return [
             *found,
+            at_least("load that was held", self.held, HELD_SHARE),
             drift("p99 of produce", p99s, unit="ms", allowed=ALLOWED_DRIFT),
             at_most("consumer lag, median", median(lags_s) if lags_s else 0.0, MAX_LAG_S, "s of records"),
             at_most("disk", max((each.disk_mib for each in self.samples), default=0.0), topics.DISK_LIMIT_MIB, "MiB"),
@@ -94,7 +96,16 @@ class Soak:
         ]
 
     @property
+    def held(self) -> float:
+        """What was acknowledged between the first and the last sample, as a share of what was to be sent."""
+        if len(self.samples) < 2:
+            return 0.0
+        first, last = self.samples[0], self.samples[-1]
+        return (last.acknowledged - first.acknowledged) / (self.rate * (last.at_s - first.at_s))
+
+    @property
     def missing(self) -> int:
+        """Records that were sent and not acknowledged, in the end."""
         report = self.reports["producing"]
         return int(report["sent"] - report["acknowledged"])
 

@@ -84,3 +84,8 @@ def drift(name: str, values: Sequence[float], *, unit: str, allowed: float) -> V
 def at_most(name: str, value: float, limit: float, unit: str) -> Verdict:
     """Whether `value` is no more than `limit`."""
     return Verdict(name, f"{value:.4g} {unit}", f"at most {limit:.4g}", value <= limit)
+
+
+def at_least(name: str, value: float, limit: float) -> Verdict:
+    """Whether the share `value` is no less than `limit`."""
+    return Verdict(name, f"{value:.1%}", f"at least {limit:.0%}", value >= limit)
