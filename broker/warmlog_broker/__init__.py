@@ -3,8 +3,9 @@
 `serve` runs one as a process, `start_broker` inside an event loop; both take a `BrokerConfig`.
 """
 
-from warmlog_broker.config import BrokerConfig, load_settings
+from warmlog_broker.config import BrokerConfig
 from warmlog_broker.server import Broker, start_broker
 from warmlog_broker.service import serve
+from warmlog_broker.settings_sources import load_settings
 
 __all__ = ["Broker", "BrokerConfig", "load_settings", "serve", "start_broker"]

@@ -6,7 +6,6 @@ A setting is given, from weakest to strongest, by a TOML file, by an environment
 not set it itself. What is not known is refused.
 """
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
@@ -19,10 +18,6 @@ from warmlog_protocol.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 from warmlog_protocol.connection import DEFAULT_MAX_ITEMS
 from warmlog_protocol.errors import InvalidConfig
 from warmlog_protocol.frames import MAX_HEADER_BYTES
-
-ENVIRONMENT_PREFIX = "WARMLOG_"
-NOT_SETTINGS = frozenset({"WARMLOG_BROKER", "WARMLOG_DEBUG"})
-"""Environment variables with the prefix that belong to the command line: the broker it dials, and its tracebacks."""
 
 KIB, MIB = 1024, 1024 * 1024
 SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1000, 60_000, 3_600_000, 86_400_000
@@ -449,62 +444,6 @@ def parse_address(text: str) -> tuple[str, int]:
 def format_address(host: str, port: int) -> str:
     """The inverse of `parse_address`."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def load_settings(
-    given: Mapping[str, str], *, file: Path | None = None, environment: Mapping[str, str] = os.environ
-) -> BrokerConfig:
-    """The configuration from a TOML `file`, the `environment` and, strongest, what was `given` on the command line."""
-    settings = _from_file(file) if file is not None else {}
-    settings.update(_from_environment(environment))
-    settings.update(given)
-    return BrokerConfig.from_settings(settings)
-
-
-def _from_file(path: Path) -> dict[str, str]:
-    import tomllib  # most brokers have no such file, and start sooner without it
-
-    try:
-        with open(path, "rb") as file:
-            tables = tomllib.load(file)
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidConfig(f"cannot read the configuration {path}: {error}") from None
-    settings: dict[str, str] = {}
-    _flatten("", tables, settings)
-    return settings
-
-
-def _flatten(prefix: str, table: Mapping[str, Any], settings: dict[str, str]) -> None:
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            _flatten(f"{prefix}{name}.", value, settings)
-        elif isinstance(value, bool):
-            settings[prefix + name] = "true" if value else "false"
-        elif isinstance(value, str | int):
-            settings[prefix + name] = str(value)
-        else:
-            raise InvalidConfig(
-                f"{prefix}{name}: {value!r} is not allowed, it must be text, a whole number or a boolean"
-            )
-
-
-def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    names = {_variable(name): name for name in [*_BY_NAME, *_TOPIC_NAMES]}
-    settings = {}
-    for variable, value in environment.items():
-        if not variable.startswith(ENVIRONMENT_PREFIX) or variable in NOT_SETTINGS:
-            continue
-        name = names.get(variable)
-        if name is None:
-            nearest = get_close_matches(variable, names, n=1, cutoff=0.5)
-            hint = f"; did you mean {nearest[0]}?" if nearest else ""
-            raise InvalidConfig(f"the environment variable {variable} is not a setting{hint}")
-        settings[name] = value
-    return settings
-
-
-def _variable(name: str) -> str:
-    return ENVIRONMENT_PREFIX + name.upper().replace(".", "_")
 
 
 def describe_broker_settings() -> str:

@@ -64,7 +64,7 @@ def serve(
 
 def _load(given: dict[str, str], file: Path | None) -> "BrokerConfig":
     """The configuration; a setting that is unknown or out of bounds is misuse."""
-    from warmlog_broker.config import load_settings
+    from warmlog_broker.settings_sources import load_settings
     from warmlog_protocol.errors import InvalidConfig
 
     environment = {name: value for name, value in os.environ.items() if name not in OF_CLIENTS}

@@ -9,9 +9,9 @@ from warmlog_broker.config import (
     BrokerConfig,
     describe_broker_settings,
     format_address,
-    load_settings,
     parse_address,
 )
+from warmlog_broker.settings_sources import load_settings
 from warmlog_protocol.errors import InvalidConfig
 
 DIRECTORY = {"data.dir": "/data"}
