@@ -1,5 +1,6 @@
 """A broker that dies, or gives records up, while Spark reads: each record exactly once, or an error with the range."""
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from broker_process import BrokerProcess
 from spark.topics import Record, Topics
+from warmlog import Admin
 
 pytestmark = [
     pytest.mark.slow,
@@ -68,9 +70,31 @@ def test_a_broker_killed_and_started_again_while_spark_reads_costs_no_record(
         killer.join()
 
 
-def test_what_retention_takes_between_planning_and_reading_is_an_error_or_skipped(
+def test_what_is_removed_between_planning_and_reading_is_an_error_or_skipped(
     spark: SparkSession, own_broker: BrokerProcess
 ) -> None:
+    """Spark 4.0 plans again before it reads, and finds the same then."""
+    fill(own_broker, "removed")
+    start = '{"removed": {"0": 0, "1": 0}}'
+    strict, lenient = (
+        load(spark, own_broker, "removed", startingOffsets=start, failOnDataLoss=fails) for fails in ("true", "false")
+    )
+    assert strict.count() == lenient.count() == RECORDS
+
+    async def remove() -> None:
+        async with Admin(own_broker.address) as admin:
+            await admin.delete_records({("removed", 1): 15_500})
+
+    asyncio.run(remove())
+    gone = r"removed-1 offsets 0 to 40000.*(offsets 0 to 15499 are gone|gone before 15500)"
+    with pytest.raises(Exception, match=gone):
+        strict.count()
+    first = "min(offset) filter (where partition = 1)"
+    (row,) = lenient.selectExpr("count(*)", "count(distinct partition, offset)", first).collect()
+    assert tuple(row) == (RECORDS - 15_500, RECORDS - 15_500, 15_500)
+
+
+def test_what_retention_took_is_an_error_or_skipped(spark: SparkSession, own_broker: BrokerProcess) -> None:
     fill(own_broker, "trimmed", retention_bytes="4194304")
     strict, lenient = (
         load(spark, own_broker, "trimmed", startingOffsets='{"trimmed": {"0": 0, "1": 0}}', failOnDataLoss=fails)

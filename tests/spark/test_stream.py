@@ -144,6 +144,7 @@ def test_a_micro_batch_whose_commit_is_lost_is_run_again_with_the_same_records(
         path.unlink()
     fill(topics, "replayed", 1, 300, 100)
     run(spark, broker, tmp_path, subscribe="replayed")
+    run(spark, broker, tmp_path, subscribe="replayed")  # before Spark 4.2, the first one is the lost micro-batch alone
     assert found(spark, tmp_path) == once(range(400))
 
 

@@ -73,7 +73,7 @@ class KafkaBench:
     def _write(self, rows: CachedRows) -> Run:
         """The same rows as ours, to a topic of their own. Kafka acknowledges before they are on disk."""
         frame = rows.frame(with_keys=False)
-        topic = self._create(f"bench-write-{next(_numbers)}", frame.rdd.getNumPartitions())
+        topic = self._create(f"kafka-write-{next(_numbers)}", frame.rdd.getNumPartitions())
 
         def action() -> int:
             self._save(frame, topic)
@@ -83,7 +83,7 @@ class KafkaBench:
 
     def _trigger_ms(self, seconds: float, directory: Path) -> Run:
         """Micro-batches one after another, to no sink, while RECORDS_PER_S come from Kafka's own performance tool."""
-        topic = self._create(f"bench-trigger-{next(_numbers)}", 2)
+        topic = self._create(f"kafka-trigger-{next(_numbers)}", 2)
         before = cpu_seconds()
         reader = self._session.readStream.format("kafka").option("kafka.bootstrap.servers", self._server.address)
         writer = reader.option("subscribe", topic).load().writeStream.format("noop")
