@@ -92,7 +92,7 @@ class Bench:
                     generator.lockstep(request_to_all(topic, max(ACTIVE), 1), 0)
             broker.terminate()
 
-    def loads(self) -> None:
+    def loads(self, number: int) -> None:
         """One round of the loads."""
         with self.broker() as broker, Generator(broker.address) as generator:
             for partitions in ACTIVE:
@@ -114,9 +114,11 @@ class Bench:
             self.note(text, partitions, done, flushes, BATCH_RECORDS)
         self.lockstep(broker, generator, partitions, "one request for all", seconds / 2)
 
-    def ways(self) -> None:
-        """One round of the ways."""
-        for way, settings in WAYS.items():
+    def ways(self, number: int) -> None:
+        """One round of the ways; in each round another one begins."""
+        names = list(WAYS)[number % len(WAYS) :] + list(WAYS)[: number % len(WAYS)]
+        for way in names:
+            settings = WAYS[way]
             with self.broker(few_files=0, **settings) as broker, Generator(broker.address, 1) as generator:
                 for files in WAY_FILES:
                     self.lockstep(broker, generator, files, way, self.scale.way_s)
@@ -218,7 +220,7 @@ def main() -> None:
             for name, run in (("loads", bench.loads), ("ways", bench.ways)):
                 if arguments.only in (None, name):
                     console.print(f"round {number + 1} of {scale.rounds}: {name}", style="dim")
-                    run()
+                    run(number)
     loads = list(dict.fromkeys(figure.settings["load"] for figure in bench.figures.values()))
     figures = sorted(bench.figures.values(), key=lambda figure: loads.index(figure.settings["load"]))
     write_json(arguments.output, figures)

@@ -90,7 +90,13 @@ def test_a_flush_of_the_log_that_a_partition_had_before_says_nothing_of_the_one_
     partition.flushed(plan)
     partition.wake()
     assert copy.log.recovery_point == 0
+    assert partition.prepare_flush() is None, "what a crash would take back is not flushed, and not acknowledged"
+    assert partition.must_wait(ACKS_LEADER)
     assert waiter.done == []
+    partition.settled()
+    flush(partition)
+    assert waiter.done == [(0, None)]
+    assert not partition.must_wait(ACKS_LEADER)
 
 
 def test_a_duplicate_waits_for_its_original_only(make_partition: MakePartition) -> None:
