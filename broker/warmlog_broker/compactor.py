@@ -29,7 +29,7 @@ from warmlog_broker.log.shortage import is_shortage
 from warmlog_broker.log.throttle import UNLIMITED
 from warmlog_broker.partition import Partition
 from warmlog_broker.topics import Topics
-from warmlog_protocol.errors import StorageError, WarmlogError
+from warmlog_protocol.errors import DiskFull, OutOfResources, StorageError, WarmlogError
 
 PARTITIONS_A_TURN = 16
 
@@ -129,7 +129,7 @@ class Compactor:
         try:
             found = partition.log.compaction.range(now_ms)
         except (OSError, WarmlogError) as error:
-            self._give_up(partition, f"it cannot be looked at: {error}")
+            self._note_failure(partition, error)
             return None
         if not found.is_due(partition.config.min_cleanable_dirty_ratio):
             return None
@@ -157,7 +157,7 @@ class Compactor:
         except StorageError as error:
             _log.error("%s: compaction failed: %s", partition.key.directory_name, error)
             partition.check_failure()
-        except (WarmlogError, OSError, ValueError) as error:
+        except (WarmlogError, OSError, ValueError, MemoryError) as error:
             self._failed(partition, log, error)
         finally:
             del self._under_way[partition]
@@ -204,8 +204,13 @@ class Compactor:
     def _failed(self, partition: Partition, log: Log, error: Exception) -> None:
         if self._is_taken_away(partition) or partition.log is not log:
             return  # its files are not there any more
-        if isinstance(error, OSError) and is_shortage(error):
-            _log.error("%s: not compacted, the disk is full: %s", partition.key.directory_name, error)
+        self._note_failure(partition, error)
+
+    def _note_failure(self, partition: Partition, error: Exception) -> None:
+        """Want of room, memory or descriptors passes; a log that cannot be understood stays as it is."""
+        is_passing = isinstance(error, MemoryError | DiskFull | OutOfResources)
+        if is_passing or (isinstance(error, OSError) and is_shortage(error)):
+            _log.error("%s: not compacted now: %s", partition.key.directory_name, str(error) or "out of memory")
         else:
             self._give_up(partition, str(error))
 

@@ -9,7 +9,6 @@ Where many logs are flushed together, one `syncfs` may stand for `sync_files` an
 `stage_side_files` of each; where there are side files, it is followed by `place_side_files` of each and another one.
 """
 
-import logging
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -28,8 +27,6 @@ from warmlog_broker.log.leader_epochs import EpochStart
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
 from warmlog_broker.log.segment import LogSegment, Unflushed
 from warmlog_broker.log.shortage import is_shortage
-
-logger = logging.getLogger(__name__)
 
 EPOCHS_NAME = "leader-epoch-checkpoint"
 
@@ -50,8 +47,8 @@ class FlushPlan:
     """The leader epochs to write to their file; None when they have not changed."""
     truncations: int = 0
     """`LocalLog.truncations` when the plan was made."""
-    are_epochs_written: bool = True
-    """False once the disk was too full for them: the next flush writes them."""
+    epochs_trouble: str = ""
+    """Why the leader epochs could not be written, for a lack that passes: the next flush writes them."""
 
     @property
     def end_offset(self) -> int:
@@ -92,7 +89,7 @@ class FlushPlan:
 
     def place_side_files(self) -> None:
         """Puts in place what was staged, and synced since."""
-        if self.are_epochs_written:
+        if not self.epochs_trouble:
             self._write_epochs(lambda path, _: place_file(path))
 
     def _write_epochs(self, write: Callable[[Path, bytes], None]) -> None:
@@ -106,8 +103,7 @@ class FlushPlan:
         except OSError as error:
             if not is_shortage(error):
                 raise
-            self.are_epochs_written = False
-            logger.warning("%s: leader epochs were not written: %s", self.directory, error)
+            self.epochs_trouble = str(error)
 
     def sync_directories(self) -> None:
         """Makes new names durable. A directory that was renamed or removed meanwhile has no need of it."""

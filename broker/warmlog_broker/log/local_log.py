@@ -23,7 +23,7 @@ from warmlog_broker.log.replacement import DELETED_SUFFIX, Replacement
 from warmlog_broker.log.retention import DueDeletions
 from warmlog_broker.log.segment import LogSegment
 from warmlog_broker.log.segment_files import KINDS, segment_file_name
-from warmlog_broker.log.shortage import is_read_only, is_shortage, out_of_memory, storage_error
+from warmlog_broker.log.shortage import SyncNotBegun, is_read_only, is_shortage, out_of_memory, storage_error
 from warmlog_broker.log.topic_partition import TopicPartition, deleted_directory_name
 from warmlog_broker.log.transaction_recovery import settle_transaction_index
 from warmlog_protocol.errors import StorageError
@@ -243,6 +243,8 @@ class LocalLog:
         while replacement is not None and self.replacement is replacement:
             try:
                 replacement.sync()
+            except SyncNotBegun as error:  # whoever comes next goes on from here
+                raise self.write_error("a replacement", error) from error
             except OSError as error:
                 raise self.write_error("a replacement", error, is_fatal=True) from error
             self.advance(replacement)

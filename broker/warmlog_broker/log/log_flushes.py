@@ -19,13 +19,14 @@ logger = logging.getLogger(__name__)
 class LogFlushes:
     """The flushes of one log; `Log` says what they raise."""
 
-    __slots__ = ("_bounds", "_epochs", "_local", "_producers")
+    __slots__ = ("_are_epochs_missing", "_bounds", "_epochs", "_local", "_producers")
 
     def __init__(self, local: LocalLog, bounds: Bounds, epochs: LeaderEpochs, producers: ProducerStates) -> None:
         self._local = local
         self._bounds = bounds
         self._epochs = epochs
         self._producers = producers
+        self._are_epochs_missing = False
 
     @property
     def is_due(self) -> bool:
@@ -45,11 +46,20 @@ class LogFlushes:
         """See `Log.mark_flushed`."""
         local, bounds = self._local, self._bounds
         local.unsynced.mark_synced(plan)
-        if not plan.are_epochs_written:
-            self._epochs.has_unwritten_changes = True
+        if plan.epochs is not None:
+            self._note_epochs(plan)
         if plan.truncations == local.truncations and plan.end.offset >= bounds.flushed.offset:
             bounds.flushed = plan.end
         return bounds.flushed.offset
+
+    def _note_epochs(self, plan: FlushPlan) -> None:
+        """Whether they are on disk; says so once when they are not, as the next flush tries again."""
+        trouble = plan.epochs_trouble
+        if trouble:
+            self._epochs.has_unwritten_changes = True
+            if not self._are_epochs_missing:
+                logger.warning("%s: leader epochs were not written: %s", self._local.directory, trouble)
+        self._are_epochs_missing = bool(trouble)
 
     def put_back(self, plan: FlushPlan) -> None:
         """See `Log.put_back`."""

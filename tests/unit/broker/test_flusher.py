@@ -12,6 +12,7 @@ import uvloop
 
 from unit.broker.conftest import NOW_MS, MakePartition
 from warmlog_broker.flusher import Flusher
+from warmlog_broker.log.flush import FlushPlan
 from warmlog_broker.outbox import Outbox
 from warmlog_broker.partition import Partition
 from warmlog_protocol.errors import ApiError, StorageError
@@ -216,3 +217,63 @@ async def test_a_partition_that_is_deleted_during_its_flush_disturbs_nobody(
     await done(*waiters)
     assert waiters[1].error is None
     await until(lambda: other.log.high_watermark == 1)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+async def test_a_flush_that_finds_no_descriptor_is_made_later(
+    flusher: Flusher, make_partition: MakePartition, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    first, second = make_partition(0), make_partition(1)
+    prepare, refusals = first.prepare_flush, [number] * 3
+
+    def refuse() -> FlushPlan | None:
+        if refusals:
+            raise OSError(refusals.pop(), "not now")
+        return prepare()
+
+    monkeypatch.setattr(first, "prepare_flush", refuse)
+    waiters = [append(first, flusher), append(second, flusher)]
+    await done(waiters[1])
+    assert not waiters[0].done.is_set()
+    await done(waiters[0])
+    assert (waiters[0].error, first.is_offline) == (None, False)
+
+
+async def test_a_directory_that_cannot_be_opened_to_be_synced_is_synced_by_the_next_flush(
+    flusher: Flusher, make_partition: MakePartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = make_partition()
+    real, synced, refusals = os.open, [], [errno.EMFILE, errno.ENFILE]
+
+    def open_file(path: str, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_DIRECTORY:
+            if refusals:
+                raise OSError(refusals.pop(), "not now", path)
+            synced.append(str(path))
+        return real(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", open_file)
+    waiter = append(partition, flusher)
+    await done(waiter)
+    assert (waiter.error, partition.is_offline) == (None, False)
+    assert str(partition.log.directory) in synced
+
+
+async def test_a_flush_that_a_read_only_disk_refuses_leaves_the_partition_to_be_read(
+    flusher: Flusher, make_partition: MakePartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = make_partition()
+    await done(append(partition, flusher))
+
+    def refuse(descriptor: int) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", refuse)
+        waiter = append(partition, flusher)
+        await done(waiter)
+    assert isinstance(waiter.error, StorageError)
+    assert (partition.is_offline, partition.is_frozen) == (False, True)
+    assert partition.log.high_watermark == 1
+    with pytest.raises(StorageError, match="can be read, and takes no records"):
+        append(partition, flusher)
