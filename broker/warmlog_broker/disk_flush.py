@@ -17,9 +17,6 @@ from warmlog_broker.log.checkpoints import open_to_sync
 from warmlog_broker.log.flush import FlushPlan
 from warmlog_broker.log.shortage import SyncNotBegun
 
-FEW_FILES = 3
-"""Up to this many are synced in one thread: handing them to others takes longer."""
-
 Outcome = OSError | None
 """What became of a plan: None, or the error for which it is not durable."""
 
@@ -33,8 +30,12 @@ class FlushWay(Enum):
 
 
 def choose_way(file_count: int, syncfs_files: int) -> FlushWay:
-    """The cheapest way for so many files; from `syncfs_files` on the whole file system is synced, with 0 never."""
-    if file_count <= FEW_FILES:
+    """The cheapest way for so many files; from `syncfs_files` on the whole file system is synced, with 0 never.
+
+    Threads from two files on: syncs that wait at once share a commit of the file system's journal, and that is what
+    each of them waits for where others write to the same disk (`make bench-flush`).
+    """
+    if file_count < 2:
         return FlushWay.ONE_BY_ONE
     if syncfs_files and file_count >= syncfs_files:
         return FlushWay.FILE_SYSTEM
@@ -91,7 +92,8 @@ def _run_by_file_system(plans: Sequence[FlushPlan], data_dir: Path) -> list[Outc
             sync_file_system(data_dir)
     except OSError as error:
         outcomes = [outcome or _run(plan) for plan, outcome in zip(plans, outcomes, strict=True)]
-        if not any(outcomes) and not isinstance(error, SyncNotBegun):
+        is_told = any(outcome is not None and not isinstance(outcome, SyncNotBegun) for outcome in outcomes)
+        if not is_told and not isinstance(error, SyncNotBegun):
             return [error] * len(plans)
     return outcomes
 

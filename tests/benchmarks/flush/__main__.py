@@ -119,7 +119,7 @@ class Bench:
         names = list(WAYS)[number % len(WAYS) :] + list(WAYS)[: number % len(WAYS)]
         for way in names:
             settings = WAYS[way]
-            with self.broker(few_files=0, **settings) as broker, Generator(broker.address, 1) as generator:
+            with self.broker(**settings) as broker, Generator(broker.address, 1) as generator:
                 for files in WAY_FILES:
                     self.lockstep(broker, generator, files, way, self.scale.way_s)
                 broker.terminate()
@@ -138,10 +138,10 @@ class Bench:
         figure.runs.append(load_figures(done, records) | flush_figures(flushes))
 
     @contextmanager
-    def broker(self, *, few_files: int | None = None, **settings: int) -> Iterator[WatchedBroker]:
+    def broker(self, **settings: int) -> Iterator[WatchedBroker]:
         """A broker; what it has to say is printed when something fails."""
         settings["max_in_flight_requests"] = IN_FLIGHT
-        broker = WatchedBroker(self.directory / "data", few_files=few_files, **settings)
+        broker = WatchedBroker(self.directory / "data", **settings)
         try:
             with broker:
                 yield broker

@@ -17,7 +17,7 @@ from warmlog_broker import disk_flush, flusher
 from warmlog_broker.__main__ import main
 from warmlog_broker.log.flush import FlushPlan
 
-NOTES, FEW_FILES = "WATCH_NOTES", "WATCH_FEW_FILES"
+NOTES = "WATCH_NOTES"
 _NOTE = struct.Struct("6d")
 
 
@@ -83,13 +83,10 @@ class Watch:
 class WatchedBroker(BrokerProcess):
     """Such a process; `flushes_since` says what it did."""
 
-    def __init__(self, data_dir: Path, *, few_files: int | None = None, **settings: int) -> None:
-        """`few_files` replaces disk_flush.FEW_FILES."""
+    def __init__(self, data_dir: Path, **settings: int) -> None:
         super().__init__(data_dir, environment={}, **settings)
         self._notes = os.memfd_create("flushes")
         self.environment[NOTES] = f"/proc/{os.getpid()}/fd/{self._notes}"
-        if few_files is not None:
-            self.environment[FEW_FILES] = str(few_files)
 
     @property
     def arguments(self) -> list[str]:
@@ -111,6 +108,4 @@ class WatchedBroker(BrokerProcess):
 
 if __name__ == "__main__":
     Watch(os.environ[NOTES]).install()
-    if FEW_FILES in os.environ:
-        disk_flush.FEW_FILES = int(os.environ[FEW_FILES])
     sys.exit(main())

@@ -15,6 +15,7 @@ from warmlog_broker.log.checkpoints import read_epochs
 from warmlog_broker.log.flush import EPOCHS_NAME, FlushPlan
 from warmlog_broker.log.leader_epochs import EpochStart
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
+from warmlog_broker.log.shortage import SyncNotBegun
 
 
 @pytest.fixture
@@ -41,8 +42,7 @@ def run(plans: list[FlushPlan], directory: Path, threads: ThreadPoolExecutor, sy
     ("file_count", "syncfs_files", "way"),
     [
         (1, 24, FlushWay.ONE_BY_ONE),
-        (3, 24, FlushWay.ONE_BY_ONE),
-        (4, 24, FlushWay.IN_THREADS),
+        (2, 24, FlushWay.IN_THREADS),
         (23, 24, FlushWay.IN_THREADS),
         (24, 24, FlushWay.FILE_SYSTEM),
         (1000, 0, FlushWay.IN_THREADS),
@@ -90,6 +90,20 @@ def test_when_syncfs_fails_and_no_file_says_so_all_plans_have_failed(
     outcomes = run(plans_of(tmp_path, 9), tmp_path, threads, 4)
     assert len(outcomes) == 9
     assert all(outcome is not None for outcome in outcomes)
+
+
+def test_when_syncfs_fails_a_file_that_could_not_be_asked_says_nothing_of_the_others(
+    tmp_path: Path, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail_syncfs(monkeypatch)
+    plans = plans_of(tmp_path, 9)
+
+    def refuse() -> None:
+        raise SyncNotBegun(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(FlushPlan, "run", lambda plan: refuse() if plan is plans[4] else None)
+    outcomes = run(plans, tmp_path, threads, 4)
+    assert all(outcome is not None and not isinstance(outcome, SyncNotBegun) for outcome in outcomes)
 
 
 def test_when_syncfs_fails_and_a_file_says_so_that_plan_has_failed(
