@@ -1,5 +1,6 @@
 """A disk that fails takes its partition offline, and nobody else's."""
 
+import asyncio
 import errno
 import os
 import threading
@@ -10,6 +11,7 @@ from typing import cast
 import pytest
 
 from broker_thread import BrokerThread
+from warmlog import Admin, TopicDescription
 from warmlog_broker import disk_flush
 from warmlog_broker.log import file_records
 from warmlog_protocol.errors import ApiError, RequestTimedOut, StorageError, UnknownServerError
@@ -46,6 +48,11 @@ def leaders_of(client: WireClient, topic: str) -> list[int]:
     return [partition.leader_id for partition in metadata.topics[0].partitions]
 
 
+async def describe(address: str, topic: str) -> TopicDescription:
+    async with Admin(address) as admin:
+        return await admin.describe_topic(topic)
+
+
 def test_a_flush_that_fails_takes_its_partition_offline_alone(
     tmp_path: Path, fail_syncs_below: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -66,6 +73,9 @@ def test_a_flush_that_fails_takes_its_partition_offline_alone(
             client.fetch("t", 0, partition=1)
         assert leaders_of(client, "t") == [1, -1, 1]
         assert client.produce("t", batch_of([b"x"]), partition=0).base_offset == 2
+        described = asyncio.run(describe(broker.address, "t"))
+        assert [each.error is not None for each in described.partitions] == [False, True, False]
+        assert "a flush failed: [Errno 5] the disk is broken" in str(described.partitions[1].error)
     told = [record for record in caplog.records if record.levelname == "CRITICAL"]
     assert ["t-1 IS OFFLINE" in record.getMessage() for record in told] == [True]
     assert "the disk is broken" in told[0].getMessage()
