@@ -11,6 +11,7 @@ import pytest
 from broker_process import BrokerProcess
 from faults.tracing import tampering, why_not_traced
 from warmlog_protocol.errors import ApiError, DiskFull, OutOfResources, StorageError
+from warmlog_protocol.messages import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse, ReplicaLogDir
 from wire_client import WireClient, batch_of
 
 pytestmark = pytest.mark.skipif(bool(why_not_traced()), reason=why_not_traced())
@@ -76,7 +77,13 @@ class Served:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    settings = {"segment_bytes": 1024, "log_flush_offset_checkpoint_interval_ms": 50, "index_warm_bytes": 0}
+    settings = {
+        "segment_bytes": 1024,
+        "index_interval_bytes": 100,
+        "log_flush_offset_checkpoint_interval_ms": 50,
+        "index_warm_bytes": 0,
+        "retention_ms": -1,  # the records are old
+    }
     with BrokerProcess(tmp_path_factory.mktemp("errnos") / "data", **settings) as broker:
         served = Served(broker)
         yield served
@@ -154,6 +161,34 @@ def test_a_directory_that_cannot_be_opened_to_be_synced_is_synced_later(served: 
     served.assert_goes_on_at(3)
 
 
+@pytest.mark.parametrize("errno", ["ENOSPC", "EMFILE", "ENOMEM"])
+@pytest.mark.parametrize("kind", ["snapshot", "index", "timeindex"])
+def test_a_roll_that_cannot_write_a_side_file_fails_alone(served: Served, kind: str, errno: str) -> None:
+    assert served.produce() == 1
+    calls = "openat" if errno == "EMFILE" else "pwrite64,write"
+    offset = 2 if kind == "snapshot" else 0
+    with tampering(served.broker.pid, f"{calls}:error={errno}", served.file(offset, kind)):
+        for _ in range(3):
+            if kind == "snapshot" or errno != "EMFILE":  # indexes are open already
+                assert type(served.refused()) is (DiskFull if errno == "ENOSPC" else OutOfResources)
+            assert served.client.fetch(served.topic, 0)[0].size_bytes
+    assert served.produce() >= 2
+    assert served.client.fetch(served.topic, 1)[0].size_bytes
+    assert served.produce(1) >= 1
+
+
+def test_an_index_that_cannot_be_mapped_is_an_error_of_the_request(served: Served) -> None:
+    for offset in range(1, 3 * BATCHES_A_SEGMENT):
+        assert served.produce() == offset
+    served.restart()
+    with tampering(served.broker.pid, "mmap:error=ENOMEM", served.file(0, "index")):
+        with pytest.raises(OutOfResources):
+            served.client.fetch(served.topic, 1)
+        assert served.client.fetch(served.topic, 4)[0].size_bytes
+    assert served.client.fetch(served.topic, 1)[0].size_bytes
+    served.assert_goes_on_at(3 * BATCHES_A_SEGMENT)
+
+
 def test_a_directory_whose_sync_fails_takes_the_partition_offline(served: Served) -> None:
     assert served.produce() == 1
     with tampering(served.broker.pid, "fsync:error=EIO", served.directory):
@@ -229,3 +264,31 @@ def test_a_sync_of_the_file_system_that_is_interrupted_is_made_again(tmp_path: P
             for correlation_id in ids:
                 assert client.produced(correlation_id).base_offset == 0
         assert broker.terminate() == 0
+
+
+@pytest.mark.parametrize("errno", ["ENOSPC", "ENOMEM", "EIO"])
+def test_a_move_that_fails_leaves_the_partition_where_it_is(tmp_path: Path, errno: str) -> None:
+    disks = [tmp_path / "one", tmp_path / "two"]
+    with BrokerProcess(*disks, retention_ms=-1) as broker, WireClient(broker.address) as client:
+        client.create_topic("t")
+        client.produce("t", RECORD)
+        source = next(disk for disk in disks if (disk / "t-0").exists())
+        target = next(disk for disk in disks if disk is not source)
+        log = source / "t-0" / f"{0:020d}.log"
+        with tampering(broker.pid, f"copy_file_range,sendfile:error={errno}", log):
+            move(client, target)
+            while "has failed" not in broker.output:
+                assert client.fetch("t", 0)[0].high_watermark >= 1
+        assert client.produce("t", RECORD).base_offset == 1
+        assert (source / "t-0").exists()
+        move(client, target)
+        while "moved to" not in broker.output:
+            client.produce("t", RECORD)
+        assert client.fetch("t", 0)[0].size_bytes
+        assert broker.terminate() == 0
+
+
+def move(client: WireClient, target: Path) -> None:
+    response = client.call(AlterReplicaLogDirsRequest([ReplicaLogDir("t", 0, str(target))]))
+    assert isinstance(response, AlterReplicaLogDirsResponse)
+    assert response.partitions[0].error_message == ""

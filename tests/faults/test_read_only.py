@@ -15,7 +15,7 @@ from warmlog_protocol.errors import StorageError
 from warmlog_protocol.messages import ACKS_LEADER, DescribeLogDirsRequest, DescribeLogDirsResponse
 from wire_client import WireClient, batch_of
 
-RECORD = batch_of([b"x" * 300])
+RECORD = batch_of([b"x" * 300], timestamp_ms=time.time_ns() // 1_000_000)
 NOBODY = 65534
 PATIENCE_S = 20.0
 

@@ -15,7 +15,7 @@ from warmlog_protocol.errors import ApiError, StorageError
 from warmlog_protocol.messages import FetchPartition, FetchRequest
 from wire_client import ConnectionEnded, WireClient, batch_of
 
-RECORD = batch_of([b"x" * 300])
+RECORD = batch_of([b"x" * 300], timestamp_ms=time.time_ns() // 1_000_000)
 LARGE = batch_of([os.urandom(500_000)])
 NAMED_REST_S = 10.0
 """CLOSE_TIMEOUT_S and TASKS_TIMEOUT_S of the server; what is asserted leaves as much again for a busy machine."""
