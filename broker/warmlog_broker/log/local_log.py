@@ -274,7 +274,7 @@ class LocalLog:
 
     def take_due_deletions(self, now_ms: int) -> list[Callable[[], None]]:
         """The unlinking that is due, for `run_deletions` in any thread."""
-        return self._deletions.take_due(now_ms)
+        return self._deletions.take_due(now_ms, self.factory.config.file_delete_delay_ms)
 
     @property
     def next_deletion_ms(self) -> int | None:

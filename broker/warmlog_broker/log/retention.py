@@ -112,8 +112,15 @@ class DueDeletions:
         for deletion in deletions:
             heappush(self._waiting, (due_ms, next(self._numbers), deletion))
 
-    def take_due(self, now_ms: int) -> list[Callable[[], None]]:
-        """What is due, in order of its time; it is no longer waited for."""
+    def take_due(self, now_ms: int, longest_delay_ms: int) -> list[Callable[[], None]]:
+        """What is due, in order of its time; it is no longer waited for.
+
+        Nothing waits for longer than `longest_delay_ms` from now on: what seems to was added before the clock was set
+        back, and would keep its room on the disk until the clock is there again.
+        """
+        latest_ms = now_ms + longest_delay_ms
+        if self._waiting and self._waiting[0][0] > latest_ms:
+            self._waiting = sorted((latest_ms, number, deletion) for _, number, deletion in self._waiting)
         due = []
         while self._waiting and self._waiting[0][0] <= now_ms:
             due.append(heappop(self._waiting)[2])

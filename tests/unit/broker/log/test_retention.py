@@ -152,10 +152,10 @@ def test_deletions_wait_for_their_time_and_happen_once() -> None:
     deletions.add(200, [lambda: done.append("late")])
     deletions.add(100, [lambda: done.append("early"), lambda: done.append("early too")])
     assert (len(deletions), deletions.next_due_ms) == (3, 100)
-    assert deletions.take_due(99) == []
-    run_deletions(deletions.take_due(100))
+    assert deletions.take_due(99, 1000) == []
+    run_deletions(deletions.take_due(100, 1000))
     assert done == ["early", "early too"]
-    assert len(deletions.take_due(10**9)) == 1
+    assert len(deletions.take_due(10**9, 1000)) == 1
     assert (len(deletions), deletions.next_due_ms) == (0, None)
 
 
@@ -167,6 +167,20 @@ def test_a_deletion_that_fails_is_not_tried_again_and_the_others_go_on() -> None
     done: list[int] = []
     deletions.add(1, [fails, lambda: done.append(1)])
     with pytest.raises(OSError, match="the disk is gone"):
-        run_deletions(deletions.take_due(5))
+        run_deletions(deletions.take_due(5, 1000))
     assert done == [1]
-    assert deletions.take_due(5) == []
+    assert deletions.take_due(5, 1000) == []
+
+
+def test_what_waits_when_the_clock_is_set_back_waits_for_its_delay_once_more() -> None:
+    done: list[str] = []
+    deletions = DueDeletions()
+    now_ms, delay_ms = 1_000_000, 1000
+    deletions.add(now_ms, [lambda: done.append("sync")])
+    deletions.add(now_ms + delay_ms, [lambda: done.append("unlink")])
+    back_ms = now_ms - 500_000
+    assert deletions.take_due(back_ms, delay_ms) == []
+    assert deletions.take_due(back_ms + delay_ms - 1, delay_ms) == []
+    run_deletions(deletions.take_due(back_ms + delay_ms, delay_ms))
+    assert done == ["sync", "unlink"]
+    assert len(deletions) == 0
