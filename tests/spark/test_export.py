@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -18,6 +19,7 @@ from broker_process import BrokerProcess
 from spark.reading import read_back
 from spark.topics import Record, Stored, Topics
 from warmlog.errors import OffsetOutOfRange
+from warmlog.spark import export_job
 from warmlog.spark.export import Copied, ExportOptions, export_available
 from warmlog.spark.export_manifest import ExportRefused, Manifest
 from warmlog.spark.plan import PlanLimits
@@ -218,3 +220,24 @@ def test_the_command_copies_follows_and_can_be_killed_at_any_time(
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["topic"] == "followed"
     assert exported(path) == without_headers(read_back(broker, "followed"))
+
+
+@pytest.mark.slow
+def test_spark_submit_runs_the_export(broker: BrokerProcess, topics: Topics, tmp_path: Path) -> None:
+    topics.create("submitted", partitions=2)
+    fill(topics, "submitted", 1, 0, 500)
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    job = Path(export_job.__file__)
+    conf = ["--master", "local[2]", "--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1"]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    for _ in range(2):
+        done = subprocess.run(
+            [submit, *conf, job, "submitted", tmp_path, "--broker", broker.address, "--json"],
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=LONG_WAIT_S,
+        )
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout.splitlines()[-1])["path"] == str(tmp_path)
+    assert exported(tmp_path) == without_headers(read_back(broker, "submitted"))

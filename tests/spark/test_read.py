@@ -1,6 +1,8 @@
 """`spark.read.format("warmlog")` in a real session, against a real broker."""
 
 import asyncio
+import time
+from datetime import UTC, datetime, timedelta
 from random import Random
 
 import pyspark
@@ -221,6 +223,41 @@ def test_times_are_exact_for_each_record_whatever_their_order(
     assert frame.count() == len(stored)
 
 
+def test_times_may_be_relative_and_in_words(spark: SparkSession, broker: BrokerProcess, topics: Topics) -> None:
+    topics.create("aged")
+    now_ms = time.time_ns() // 1_000_000
+    for minutes in (600, 60, 30, 0):
+        topics.fill("aged", 0, [Record(None, b"%d" % minutes, now_ms - minutes * 60_000)] * 3)
+    half_an_hour_ago = datetime.fromtimestamp(now_ms / 1000 - 1_800, UTC)
+    for options, expected in (
+        ({"startingTimestamp": "-45m"}, (30, 0)),
+        ({"startingTimestamp": "-2h", "endingTimestamp": "-15m"}, (60, 30)),
+        ({"startingTimestamp": (half_an_hour_ago - timedelta(seconds=1)).isoformat()}, (30, 0)),
+        ({"endingTimestamp": (half_an_hour_ago - timedelta(seconds=1)).isoformat()}, (600, 60)),
+    ):
+        rows = load(spark, broker, "aged", columns="value string, offset", **options).orderBy("offset").collect()
+        assert [int(row.value) for row in rows] == [minutes for minutes in expected for _ in range(3)], options
+
+
+def test_damage_on_the_disk_is_an_error_unless_checksums_are_not_wanted(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics
+) -> None:
+    topics.create("damaged")
+    for first in range(0, 30, 10):
+        topics.fill("damaged", 0, [Record(None, b"value %02d" % number) for number in range(first, first + 10)])
+    (log,) = (broker.data_dir / "damaged-0").glob("*.log")
+    content = log.read_bytes()
+    with log.open("r+b") as file:
+        file.seek(content.index(b"value 15"))
+        file.write(b"VALUE")
+    with pytest.raises(PythonException, match=r"damaged-0 offsets 0 to 30, stopped at 10, .*batch at offset 10: CRC"):
+        load(spark, broker, "damaged").collect()
+    frame = load(spark, broker, "damaged", columns="value string", verifyChecksums="false")
+    assert frame.where("value = 'VALUE 15'").count() == 1
+    around = load(spark, broker, "damaged", startingOffsets='{"damaged": {"0": 20}}')
+    assert around.count() == 10
+
+
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -233,6 +270,7 @@ def test_times_are_exact_for_each_record_whatever_their_order(
         ({"subscribe": "", "subscribePattern": "pl.i?n", "partitions": "1"}, [(1, 0, 1_000)]),
         ({"maxRecordsPerPartition": "900"}, [(0, 0, 5_000), (1, 0, 1_000)]),
         ({"maxBytesPerPartition": "8k"}, [(0, 0, 5_000), (1, 0, 1_000)]),
+        ({"fetch.maxBytes": "1k", "fetch.inFlight": "3", "fetch.timeoutMs": "1m"}, [(0, 0, 5_000), (1, 0, 1_000)]),
     ],
 )
 def test_options_choose_what_is_read(
