@@ -121,6 +121,18 @@ def test_four_fetches_are_in_flight() -> None:
         assert starts == sorted(starts)
 
 
+@pytest.mark.parametrize("short", [1, 3, 9])
+@pytest.mark.parametrize("failure", [honest, hang_up, empty, failing(NotLeaderOrFollower("moved"))])
+def test_short_batches_that_mislead_guesses_lose_and_repeat_nothing(short: int, failure: Step) -> None:
+    log, base = [], 0
+    for span in [*[10] * 30, short, *[10] * 30, *[short] * 40, *[10] * 30, short, short, *[10] * 20]:
+        values = [b"%099d" % offset for offset in range(base, base + span)]
+        log.append(encode_batch(values, timestamps_ms=0, base_offset=base))
+        base += span
+    with FakeBroker(log, [*[honest] * 12, failure, *[honest] * 3, failure]) as broker:
+        assert read_offsets(broker, (0, base)) == list(range(base))
+
+
 @pytest.mark.parametrize("failure", [hang_up, empty, failing(NotLeaderOrFollower("moved"))])
 @pytest.mark.parametrize("after", [0, 1, 5])
 def test_a_passing_failure_is_got_over_without_losing_or_repeating_a_record(failure: Step, after: int) -> None:
