@@ -148,10 +148,13 @@ def test_a_reader_that_does_not_read_holds_little_memory(
             assert sender.queue._transport.get_write_buffer_size() <= PAUSE_ABOVE_BYTES + PIECE_BYTES
             assert sender.queue.queued_bytes > 9 * FILE_BYTES
             assert sender.pauses >= 1
+            assert 0 < sender.memory.held_bytes <= PAUSE_ABOVE_BYTES + PIECE_BYTES + 10 * 5
             for _ in range(10):
                 assert await read(reader, 5 + FILE_BYTES, piece_bytes=300_000) == b"frame" + data
             assert sender.sent >= 1
             assert sender.queue.is_empty
+            assert sender.memory.held_bytes == 0
+            assert sender.queue.taken_bytes == 10 * (5 + FILE_BYTES)
 
     run(scenario())
 
@@ -222,5 +225,25 @@ def test_a_reader_that_goes_away_ends_the_connection(
             await asyncio.wait_for(sender.lost.wait(), 5)
             sender.queue.clear()
             assert sender.queue.queued_bytes == 0
+
+    run(scenario())
+
+
+def test_frames_that_nobody_reads_are_counted_until_they_are_read_or_given_up(
+    cold_readers: ThreadPoolExecutor, run: Run
+) -> None:
+    async def scenario() -> None:
+        async with connected(cold_readers) as (sender, reader):
+            for _ in range(100):
+                sender.queue.push(bytes(100_000))
+            assert sender.memory.held_bytes == sender.queue.held_bytes == 10_000_000
+            sender.queue.pump()
+            await asyncio.sleep(0.05)
+            assert 5_000_000 < sender.memory.held_bytes <= 10_000_000
+            await read(reader, 9_000_000)
+            await asyncio.sleep(0.05)
+            assert sender.memory.held_bytes <= 2_000_000
+            sender.queue.close()
+            assert sender.memory.held_bytes == 0
 
     run(scenario())

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unit.protocol.message_strategies import messages_of
-from warmlog_protocol.connection import Answer, ClientConnection, Request, ServerConnection
+from warmlog_protocol.connection import Answer, AnswerTooLarge, ClientConnection, Request, ServerConnection
 from warmlog_protocol.errors import (
     ApiError,
     ErrorCode,
@@ -394,3 +394,19 @@ def test_an_invalid_request_error_is_what_the_client_sees_of_its_own_malformed_r
     (answer,) = pour_back(client, refusal.value.reply)
     assert isinstance(answer.result, InvalidRequest)
     assert "MetadataRequest" in str(answer.result)
+
+
+def test_more_items_than_a_request_may_name_are_refused_with_their_number() -> None:
+    server = ServerConnection(max_frame_bytes=MAX_FRAME_BYTES, buffer_bytes=4096, max_items=3)
+    server.is_open = True
+    assert pour(server, pack_frame((ApiKey.METADATA, 0, 1), MetadataRequest(["t"] * 3)))
+    with pytest.raises(RemoteProtocolError, match="4 topics in one request, 3 are allowed") as refused:
+        pour(server, pack_frame((ApiKey.METADATA, 0, 2), MetadataRequest(["t"] * 4)))
+    assert refused.value.reply
+    assert refused.value.kind == "requests refused as INVALID_REQUEST"
+
+
+def test_an_answer_that_no_client_would_take_is_not_made() -> None:
+    server = new_server()
+    with pytest.raises(AnswerTooLarge, match="ask for fewer topics or partitions at a time"):
+        server.answer(1, MetadataResponse("c" * 9_000_000, 0, [], []))

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from unit.protocol.message_strategies import INT64, requests
 from warmlog_protocol.errors import RemoteProtocolError
-from warmlog_protocol.frames import HEAD_BYTES, MAX_HEADER_BYTES, Frame, FrameBuffer, pack_frame, split_header
+from warmlog_protocol.frames import (
+    HEAD_BYTES,
+    LARGE_FRAME_BYTES,
+    MAX_HEADER_BYTES,
+    Frame,
+    FrameBuffer,
+    pack_frame,
+    split_header,
+)
 from warmlog_protocol.messages import Message, MetadataRequest
 
 MAX_FRAME_BYTES = 1024 * 1024
@@ -297,3 +305,46 @@ def test_a_frame_head_counts_the_payload_that_follows() -> None:
     size, header_size = struct.unpack_from(">II", frame)
     assert header_size == len(frame) - HEAD_BYTES
     assert size == 4 + header_size + 1000
+
+
+# --- large frames -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [BUFFER_BYTES * 4, LARGE_FRAME_BYTES * 2])
+def test_of_a_large_frame_no_more_is_taken_than_was_allowed(size: int) -> None:
+    buffer = new_buffer(max_frame_bytes=2 * size)
+    payload = bytes(range(256)) * (size // 256)
+    data = memoryview(raw_frame(b"\x90", payload))
+    room = buffer.get_buffer()
+    room[:100] = data[:100]
+    assert not buffer.received(100)
+    taken = 100
+    for allowed in (1000, size // 2, len(data)):
+        buffer.allow(allowed)
+        while taken < allowed:
+            room = buffer.get_buffer()
+            assert 0 < len(room) <= allowed - taken
+            room[:] = data[taken : taken + len(room)]
+            taken += len(room)
+            frames = buffer.received(len(room))
+    (frame,) = frames
+    assert frame.is_payload_owned
+    assert frame.payload == payload
+
+
+def test_a_large_frame_costs_nothing_before_it_has_come() -> None:
+    buffer = new_buffer(max_frame_bytes=2**31)
+    buffer.get_buffer()[:HEAD_BYTES] = struct.pack(">II", 2**30, 10)
+    tracemalloc.start()
+    buffer.received(HEAD_BYTES)
+    assert len(buffer.get_buffer()) > 2**29
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak_bytes < 100_000
+
+
+def test_a_header_over_its_own_limit_is_refused() -> None:
+    buffer = FrameBuffer(max_frame_bytes=MAX_FRAME_BYTES, buffer_bytes=BUFFER_BYTES, max_header_bytes=1000)
+    assert pour(buffer, raw_frame(b"h" * 1000))
+    with pytest.raises(RemoteProtocolError, match="a header of 1001 bytes in a frame of 1009; at most 1000 allowed"):
+        pour(buffer, raw_frame(b"h" * 1001))
