@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess
+from broker_process import BrokerProcess, port_to_keep
 from spark.topics import Record, Topics
 from warmlog.errors import OffsetOutOfRange
 from warmlog.ranges.discover import Discovery
@@ -50,6 +50,23 @@ def test_a_broker_killed_and_started_again_while_it_is_read_costs_no_record(tmp_
             if number == at_batch:
                 broker.kill()
                 broker.start()
+        assert values == list(range(40_000))
+
+
+def test_a_broker_that_comes_back_at_another_address_is_found_by_those_that_know_it(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        fill_long_topic(broker)
+        planned = whole_of(discover_one(broker))
+        later = port_to_keep()
+        settings = ReadSettings(fetch_bytes=500_000, in_flight=2, bootstrap=(f"{broker.host}:{later}",))
+        values: list[int] = []
+        for number, batch in enumerate(read_ranges([planned], Projection(("value",)), settings)):
+            values += map(int, batch.column(0).to_pylist())
+            if number == 2:
+                broker.kill()
+                broker.port = later
+                broker.start()
+        assert planned.leader != broker.address
         assert values == list(range(40_000))
 
 
