@@ -13,6 +13,7 @@ bytes of it.
 """
 
 import mmap
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from struct import Struct as ByteLayout
@@ -127,7 +128,7 @@ Allocate = Callable[[int], memoryview]
 
 def frame_memory(size_bytes: int) -> memoryview:
     """Zeros, so many; MemoryError when the system has no more."""
-    if size_bytes <= LARGE_FRAME_BYTES:
+    if size_bytes <= LARGE_FRAME_BYTES or sys.platform == "win32":
         return memoryview(bytearray(size_bytes))
     try:
         pages = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
