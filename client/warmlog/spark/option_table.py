@@ -199,7 +199,7 @@ OPTIONS: dict[str, Option] = {
         Option(
             "batch.size",
             "size",
-            "512k",
+            "1m",
             Use.WRITE,
             "how large a batch of records becomes, within the topic's max.message.bytes",
             aliases=("kafka.batch.size",),

@@ -16,7 +16,7 @@ class WriteOptions:
     topic: str | None = None
     include_headers: bool = True
     codec: Codec = Codec.NONE
-    batch_bytes: int = 512 * 1024
+    batch_bytes: int = 1024 * 1024
     delivery_timeout_ms: int = 120_000
 
 
