@@ -4,10 +4,6 @@ The sink is Parquet, which Spark commits together with the micro-batch.
 """
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -21,6 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from broker_process import BrokerProcess
+from spark.drivers import kill_while_streaming
 from spark.topics import Record, Topics
 
 pytestmark = [  # PySpark leaves sockets of its own to the garbage collector
@@ -29,8 +26,6 @@ pytestmark = [  # PySpark leaves sockets of its own to the garbage collector
 ]
 
 WAIT_S = 180.0
-LONG_WAIT_S = 300.0
-"""A session of its own has to start."""
 
 
 def fill(topics: Topics, topic: str, partition: int, first: int, count: int) -> None:
@@ -199,11 +194,6 @@ def test_what_a_stream_cannot_do_is_refused_in_words(
 
 
 DRIVER = """
-import sys
-from pyspark.sql import SparkSession
-
-broker, directory = sys.argv[1:]
-session = SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false").getOrCreate()
 reader = session.readStream.format("warmlog").option("bootstrap.servers", broker).option("subscribe", "killed-driver")
 stream = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "100").load()
 values = stream.selectExpr("cast(cast(value as string) as long) as number")
@@ -220,23 +210,6 @@ def test_after_kill_9_of_the_driver_every_record_is_there_once(
     fill(topics, "killed-driver", 0, 0, 3_000)
     fill(topics, "killed-driver", 1, 3_000, 3_000)
     for _ in range(2):
-        commits = tmp_path / "checkpoint" / "commits"
-        before = len(list(commits.glob("[0-9]*"))) if commits.exists() else 0
-        driver = subprocess.Popen(
-            [sys.executable, "-c", DRIVER, broker.address, str(tmp_path)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            env={**os.environ, "PYSPARK_PYTHON": Path(sys.executable).name},
-        )
-        try:
-            deadline = time.monotonic() + LONG_WAIT_S
-            while not commits.exists() or len(list(commits.glob("[0-9]*"))) < before + 3:
-                assert driver.poll() is None
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
-        finally:
-            os.killpg(driver.pid, signal.SIGKILL)  # the driver, its JVM and its workers
-            driver.wait()
+        kill_while_streaming(DRIVER, broker.address, tmp_path, after=3)
     run(spark, broker, tmp_path, subscribe="killed-driver")
     assert found(spark, tmp_path) == once(range(6_000))

@@ -4,7 +4,6 @@ What is written is at least once: a task or micro-batch that Spark runs again wr
 """
 
 import os
-import shutil
 import signal
 import time
 from collections import Counter
@@ -17,7 +16,6 @@ import pytest
 from pyspark import TaskContext
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
 
 from broker_process import BrokerProcess
 from spark.reading import read_back
@@ -33,8 +31,6 @@ pytestmark = [  # PySpark leaves sockets of its own to the garbage collector
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-
-WAIT_S = 60.0
 
 
 def write(frame: DataFrame, broker: BrokerProcess, **options: str) -> None:
@@ -166,6 +162,30 @@ def test_a_task_that_is_killed_and_run_again_writes_its_records_again_and_no_oth
     assert max(found.values()) == 2
 
 
+def test_a_write_that_fails_for_good_is_an_error_and_leaves_what_its_attempts_had_sent(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics
+) -> None:
+    """Nothing can take back what an attempt has appended: that, too, is at least once."""
+    topics.create("failing")
+
+    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        for start in range(0, 3_000, 1_000):
+            values = [b"%d-%0100d" % (context.attemptNumber(), value) for value in range(start, start + 1_000)]
+            yield pa.RecordBatch.from_pydict({"value": values})
+        raise ValueError("there is something wrong with this row")
+
+    frame = spark.range(0, 1, 1, 1).mapInArrow(rows, "value binary")
+    with pytest.raises(PySparkException, match="there is something wrong with this row"):
+        write(frame, broker, topic="failing", **{"batch.size": "16k"})
+    found = values_of(read_back(broker, "failing"))
+    assert set(found) <= {b"%d-%0100d" % (attempt, value) for attempt in range(4) for value in range(3_000)}
+    assert max(found.values(), default=1) == 1
+    write(spark.range(1).selectExpr("'after' as value"), broker, topic="failing")
+    assert values_of(read_back(broker, "failing")) == found + Counter([b"after"])
+
+
 def test_a_broker_killed_and_started_again_while_a_task_writes_costs_nothing_and_repeats_nothing(
     tmp_path: Path,
 ) -> None:
@@ -214,64 +234,3 @@ def test_a_broker_that_stays_away_is_an_error_that_names_the_partition(tmp_path:
         options = WriteOptions((broker.address,), "gone", delivery_timeout_ms=300)
         with pytest.raises(DeliveryTimeout, match=r"gone-0: nothing was acknowledged for .*is the broker running"):
             write_batches(batches(), {"value": 0}, options)
-
-
-# --- streams ----------------------------------------------------------------------------------------------------------
-
-
-def start_stream(
-    spark: SparkSession, broker: BrokerProcess, topic: str, checkpoint: Path, **options: Any
-) -> StreamingQuery:
-    """100 numbers in each micro-batch, the same ones whenever it is run again."""
-    source = spark.readStream.format("rate-micro-batch").options(rowsPerBatch="100", numPartitions="2").load()
-    writer = source.selectExpr("cast(value as string) as value").writeStream.format("warmlog").options(topic=topic)
-    writer = writer.option("bootstrap.servers", broker.address).option("checkpointLocation", str(checkpoint))
-    return writer.options(**options).trigger(processingTime="100 milliseconds").start()
-
-
-def run_until(query: StreamingQuery, committed: Path) -> None:
-    """Stops the query once the micro-batch of that commit file is done."""
-    deadline = time.monotonic() + WAIT_S
-    while not committed.exists():
-        assert query.exception() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    query.stop()
-
-
-def test_a_stream_writes_and_a_micro_batch_that_is_run_again_writes_again(
-    spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path
-) -> None:
-    """At least once, as promised. Where exactly once is built, this is the test that changes."""
-    topics.create("stream", partitions=2)
-    commits = tmp_path / "commits"
-    run_until(start_stream(spark, broker, "stream", tmp_path), commits / "2")
-    done = sorted(int(path.name) for path in commits.iterdir() if path.name.isdigit())
-    found = values_of(read_back(broker, "stream"))
-    assert {b"%d" % number for number in range(100 * len(done))} <= set(found)
-    twice = {value for value, count in found.items() if count > 1}
-    assert not twice & {b"%d" % number for number in range(100 * len(done))}
-
-    last = done[-1]
-    for path in (commits / str(last), commits / f".{last}.crc"):
-        path.unlink(missing_ok=True)
-    for name in (str(last + 1), f".{last + 1}.crc"):  # planned, not done when the query was stopped
-        (tmp_path / "offsets" / name).unlink(missing_ok=True)
-    run_until(start_stream(spark, broker, "stream", tmp_path), commits / str(last))
-    found = values_of(read_back(broker, "stream"))
-    again = {b"%d" % number for number in range(100 * last, 100 * last + 100)}
-    assert all(found[value] == 2 for value in again)
-    assert all(found[b"%d" % number] == 1 for number in range(100 * last))
-    shutil.rmtree(tmp_path)
-
-
-def test_a_stream_that_would_overwrite_is_refused_in_words(
-    spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path
-) -> None:
-    source = spark.readStream.format("rate-micro-batch").options(rowsPerBatch="10").load()
-    counts = source.groupBy("value").count().selectExpr("cast(value as string) as value")
-    writer = counts.writeStream.format("warmlog").options(topic=topics.create("complete")).outputMode("complete")
-    writer = writer.option("bootstrap.servers", broker.address).option("checkpointLocation", str(tmp_path))
-    query = writer.start()
-    with pytest.raises(PySparkException, match=r"a log is only appended to: write with \.outputMode"):
-        query.awaitTermination(WAIT_S)

@@ -1,0 +1,119 @@
+"""`df.writeStream.format("warmlog")` in a real session, against a real broker.
+
+What is written is at least once: a micro-batch that Spark runs again writes again. Tests here make it do so.
+"""
+
+import shutil
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from broker_process import BrokerProcess
+from spark.drivers import committed, kill_while_streaming
+from spark.reading import read_back
+from spark.topics import Topics
+
+pytestmark = [  # PySpark leaves sockets of its own to the garbage collector
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+WAIT_S = 180.0
+
+
+def counted(broker: BrokerProcess, topic: str) -> Counter[bytes | None]:
+    """How often each value is in the log."""
+    return Counter(record.value for record in read_back(broker, topic))
+
+
+def numbers_of(*batches: int) -> set[bytes | None]:
+    """The values of these micro-batches of `start_stream`."""
+    return {b"%d" % number for batch in batches for number in range(100 * batch, 100 * batch + 100)}
+
+
+def start_stream(
+    spark: SparkSession, broker: BrokerProcess, topic: str, checkpoint: Path, **options: Any
+) -> StreamingQuery:
+    """100 numbers in each micro-batch, the same ones whenever it is run again."""
+    source = spark.readStream.format("rate-micro-batch").options(rowsPerBatch="100", numPartitions="2").load()
+    writer = source.selectExpr("cast(value as string) as value").writeStream.format("warmlog").options(topic=topic)
+    writer = writer.option("bootstrap.servers", broker.address).option("checkpointLocation", str(checkpoint))
+    return writer.options(**options).trigger(processingTime="100 milliseconds").start()
+
+
+def run_until(query: StreamingQuery, commit_file: Path) -> None:
+    """Stops the query once the micro-batch of that commit file is done."""
+    deadline = time.monotonic() + WAIT_S
+    while not commit_file.exists():
+        assert query.exception() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    query.stop()
+
+
+def test_a_stream_writes_and_a_micro_batch_that_is_run_again_writes_again(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path
+) -> None:
+    """At least once, as promised. Where exactly once is built, this is the test that changes."""
+    topics.create("stream", partitions=2)
+    commits = tmp_path / "commits"
+    run_until(start_stream(spark, broker, "stream", tmp_path), commits / "2")
+    done = committed(commits)
+    found = counted(broker, "stream")
+    assert all(found[value] == 1 for value in numbers_of(*done))
+
+    last = done[-1]
+    for path in (commits / str(last), commits / f".{last}.crc"):
+        path.unlink(missing_ok=True)
+    for name in (str(last + 1), f".{last + 1}.crc"):  # planned, not done when the query was stopped
+        (tmp_path / "offsets" / name).unlink(missing_ok=True)
+    run_until(start_stream(spark, broker, "stream", tmp_path), commits / str(last))
+    found = counted(broker, "stream")
+    assert all(found[value] == 2 for value in numbers_of(last))
+    assert all(found[value] == 1 for value in numbers_of(*range(last)))
+    shutil.rmtree(tmp_path)
+
+
+def test_a_stream_that_would_overwrite_is_refused_in_words(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path
+) -> None:
+    source = spark.readStream.format("rate-micro-batch").options(rowsPerBatch="10").load()
+    counts = source.groupBy("value").count().selectExpr("cast(value as string) as value")
+    writer = counts.writeStream.format("warmlog").options(topic=topics.create("complete")).outputMode("complete")
+    writer = writer.option("bootstrap.servers", broker.address).option("checkpointLocation", str(tmp_path))
+    query = writer.start()
+    with pytest.raises(PySparkException, match=r"a log is only appended to: write with \.outputMode"):
+        query.awaitTermination(WAIT_S)
+
+
+DRIVER = """
+source = session.readStream.format("rate-micro-batch").options(rowsPerBatch="100", numPartitions="2").load()
+writer = source.selectExpr("cast(value as string) as value").writeStream.format("warmlog")
+writer = writer.option("topic", "killed-writer").option("bootstrap.servers", broker)
+writer = writer.option("checkpointLocation", directory + "/checkpoint")
+writer.trigger(processingTime="0 seconds").start().awaitTermination()
+"""
+
+
+@pytest.mark.slow
+def test_after_kill_9_of_the_driver_every_record_is_there_and_only_unfinished_micro_batches_are_repeated(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path
+) -> None:
+    """At least once, as promised. Where exactly once is built, this is the test that changes."""
+    topics.create("killed-writer", partitions=2)
+    unfinished = [kill_while_streaming(DRIVER, broker.address, tmp_path, after=3) + 1 for _ in range(2)]
+    checkpoint = tmp_path / "checkpoint"
+    query = start_stream(spark, broker, "killed-writer", checkpoint)
+    run_until(query, checkpoint / "commits" / str(unfinished[-1] + 1))
+    found = counted(broker, "killed-writer")
+    done = committed(checkpoint / "commits")
+    assert numbers_of(*done) <= set(found)
+    repeated = {value for value, count in found.items() if count > 1}
+    assert repeated & numbers_of(*done) <= numbers_of(*unfinished)
+    assert max(found.values()) <= 2
