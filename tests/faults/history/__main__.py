@@ -11,6 +11,7 @@ from faults.history.run import run
 from faults.power.powered import why_not
 
 FAULTS_A_RUN = 25
+MAX_REASONS = 10
 
 
 def main() -> int:
@@ -44,8 +45,8 @@ def _run_all(fault_count: int, seed: int, kinds: list[str]) -> int:
         with tempfile.TemporaryDirectory(prefix="warmlog-history-") as workspace:
             outcome = run(Path(workspace), seed=seed, fault_count=count, faults=kinds)
         print(outcome, flush=True)
-        for finding in outcome.findings:
-            print(f"  {finding}", flush=True)
+        for line in (*outcome.findings, *(f"given up: {reason}" for reason in outcome.reasons[:MAX_REASONS])):
+            print(f"  {line}", flush=True)
         finding_count += len(outcome.findings)
         done += count
         seed += 1

@@ -49,6 +49,8 @@ class Outcome:
     moves: int = 0
     lost_answers: int = 0
     seconds: float = 0.0
+    reasons: list[str] = field(default_factory=list)
+    """Why records were given up, each once."""
 
     def __str__(self) -> str:
         faults = ", ".join(f"{count} {name}" for name, count in sorted(self.faults.items()))
@@ -115,6 +117,7 @@ async def _run(workspace: Path, seed: int, fault_count: int, faults: list[str], 
         moves=notes.moves,
         lost_answers=lost_answers,
         seconds=time.monotonic() - started_s,
+        reasons=sorted({reason for writer in notes.writers for reason in writer.refused.values()}),
     )
 
 
@@ -165,6 +168,14 @@ def _start_readers(address: str, notes: Notes) -> list["asyncio.Future[None]"]:
     ]
 
 
+def draw(luck: Random, count: int, faults: list[str]) -> list[str]:
+    """So many of `faults`: all of them in some order, and then again in another, so that none is left out for long."""
+    drawn: list[str] = []
+    while len(drawn) < count:
+        drawn += luck.sample(faults, len(faults))
+    return drawn[:count]
+
+
 async def _some_acknowledged(notes: Notes) -> None:
     """Returns when some more records are acknowledged than before: a fault that hits nobody shows nothing."""
     before = sum(len(writer.acknowledged) for writer in notes.writers)
@@ -183,13 +194,12 @@ async def _torment(
     target: Target, notes: Notes, luck: Random, fault_count: int, faults: list[str], work: list["asyncio.Future[None]"]
 ) -> None:
     """One fault after the other, with work going on between them; ends early when a worker has ended with an error."""
-    for _ in range(fault_count):
+    for name in draw(luck, fault_count, faults):
         await asyncio.wait_for(_some_acknowledged(notes), SETTLE_TIMEOUT_S)
         await asyncio.sleep(luck.uniform(0.1, 0.8))
         for worker in work:
             if worker.done():
                 worker.result()
-        name = luck.choice(faults)
         await FAULTS[name](target)
         notes.faults[name] = notes.faults.get(name, 0) + 1
     await asyncio.sleep(0.5)
