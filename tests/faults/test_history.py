@@ -161,7 +161,7 @@ def test_another_state_after_a_restart_is_noticed() -> None:
 KINDS = [name for name in FAULTS if name not in ON_REQUEST and not (why_not() and name in NEED_POWER_DISK)]
 
 
-FAULT_COUNT = 12
+FAULT_COUNT = 10
 
 
 def test_every_kind_of_fault_comes_and_a_seed_repeats_its_faults() -> None:

@@ -30,7 +30,7 @@ SETTINGS: dict[str, object] = {
     "producer_id_block_size": 3,
     "log_cleaner_backoff_ms": 200,
 }
-SETTLE_TIMEOUT_S = 120.0
+SETTLE_TIMEOUT_S = 420.0
 
 
 @dataclass(slots=True)

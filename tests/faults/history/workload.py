@@ -13,7 +13,8 @@ from warmlog.errors import ApiError, BrokerUnavailable, StorageError, WarmlogErr
 from warmlog.sent import Sent
 
 MAX_UNSETTLED = 200
-GIVE_UP_MS = 120_000
+GIVE_UP_MS = 400_000
+"""On a busy machine starts take long, and a writer may find the broker up only now and then."""
 
 
 async def write(address: str, notes: WriterNotes, stopping: asyncio.Event) -> None:
