@@ -91,12 +91,15 @@ class Deadlines:
             return Overdue(
                 "send.stall.timeout.ms", f"it took nothing of what was answered for {config.send_stall_timeout_ms} ms"
             )
-        if self._is_slow(self._taking, now.taken_bytes, now_s) and now.is_hoarding:
-            return Overdue(
-                "stall.timeout.ms",
-                f"answers take more than queued.max.response.bytes, and in {config.stall_timeout_ms} ms it took less "
-                f"than {config.stall_min_bytes_per_second} bytes a second of its own",
+        if self._is_slow(self._taking, now.taken_bytes, now_s):
+            pace = (
+                f"in {config.stall_timeout_ms} ms it took less than {config.stall_min_bytes_per_second} bytes a second "
+                "of its answers"
             )
+            if now.is_hoarding:
+                return Overdue("stall.timeout.ms", f"answers take more than queued.max.response.bytes, and {pace}")
+            if now.is_in_the_way and now.is_kept_waiting:
+                return Overdue("stall.timeout.ms", f"others wait for the memory that its requests hold, and {pace}")
         return None
 
     def _idle(self, now_s: float, now: Standing) -> Overdue | None:

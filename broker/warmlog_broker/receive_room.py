@@ -47,8 +47,11 @@ class ReceiveRoom:
         """Whether it holds memory for which others wait."""
         return self._memory.is_short and self._claim.size_bytes > 0
 
-    def provide(self, *, was_filled: bool) -> None:
+    def provide(self, *, was_filled: bool, may_read: bool = True) -> None:
         """Sees to it that the next read finds room, if it need not wait for memory; gives back what is not needed.
+
+        Without `may_read` the socket is not read, for reasons of the connection's own: nothing is claimed for what
+        has yet to come, as it would be kept from others for as long.
 
         Raises RemoteProtocolError for a large frame from a peer that has not said who it is.
         """
@@ -63,7 +66,7 @@ class ReceiveRoom:
                 f"a frame of {frame_bytes} bytes before the Handshake", kind="large frames before the Handshake"
             )
         window_bytes = self._window_bytes if frame_bytes else 0
-        if frame_bytes and connection.pending_bytes >= window_bytes:
+        if frame_bytes and may_read and connection.pending_bytes >= window_bytes:
             window_bytes = window(frame_bytes, connection.pending_bytes)
         needed_bytes = connection.buffer_bytes - SMALL_BUFFER_BYTES + window_bytes + self._held_bytes
         missing_bytes = needed_bytes - self._claim.size_bytes

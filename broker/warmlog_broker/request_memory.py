@@ -88,9 +88,11 @@ class RequestMemory:
     def claim(self, claim: Claim, size_bytes: int, *, is_quick: bool, on_granted: Callable[[], None]) -> bool:
         """Whether `size_bytes` for a frame were claimed at once. If not, `on_granted` is called when they are.
 
-        A claim waits for one thing at a time. `is_quick` says that the frame takes no more than QUICK_BYTES.
+        A claim waits for one thing at a time. `is_quick` says that the frame takes no more than QUICK_BYTES. What the
+        part for small requests can never hold waits with the large ones: behind them it might wait for good.
         """
         assert not claim.is_waiting
+        is_quick = is_quick and size_bytes <= self._quick_limit
         waiting = _Waiting(claim, size_bytes, on_granted)
         is_first = not (self._quick_line if is_quick else self._line)
         if (is_first or claim is self._eldest) and self._take(waiting, is_quick=is_quick):

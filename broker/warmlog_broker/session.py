@@ -361,8 +361,9 @@ class Session(asyncio.BufferedProtocol):
     def _provide_buffer(self, *, was_filled: bool) -> None:
         """Sees to it that the next read finds room; until there is memory for it, nothing is read."""
         if not self._backlog:
-            self._room.provide(was_filled=was_filled)
-            if self._room.is_waiting:
+            may_read = self._may_start()
+            self._room.provide(was_filled=was_filled and may_read, may_read=may_read)
+            if self._room.is_waiting or not may_read:
                 self._pause_reading()
 
     def _memory_granted(self) -> None:

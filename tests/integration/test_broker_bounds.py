@@ -78,6 +78,25 @@ def test_stalled_requests_that_fill_the_memory_do_not_stop_honest_ones_and_are_c
         assert "others wait for the memory that it holds" in broker.output
 
 
+def test_who_is_not_read_while_its_fetches_wait_holds_no_memory(tmp_path: Path) -> None:
+    limits = {"socket_request_max_bytes": 20 * MIB, "queued_max_request_bytes": 50 * MIB, "max_in_flight_requests": 8}
+    with ExitStack() as held, BrokerProcess(tmp_path / "data", **limits) as broker:
+        honest = held.enter_context(WireClient(broker.address))
+        for topic in ("t", "empty"):
+            honest.create_topic(topic)
+        for frame_bytes in [18 * MIB] * 20 + [2 * MIB - 1000] * 10:
+            peer = held.enter_context(WireClient(broker.address))
+            waiting = FetchRequest(300_000, 1, 1000, [FetchPartition("empty", 0, 0, 1000)])
+            fetches = b"".join(peer.connection.request(waiting)[1] for _ in range(8))
+            message = ProduceRequest(-1, 1000, [ProducePartition("t", 0, frame_bytes)])
+            peer.socket.sendall(fetches + peer.connection.request(message, frame_bytes)[1] + bytes(1000))
+        for _ in range(3):
+            begin_s = time.monotonic()
+            with WireClient(broker.address, timeout_s=10) as newcomer:
+                newcomer.produce("t", batch_of([b"x" * 100_000]))
+            assert time.monotonic() - begin_s < PRODUCE_TIMEOUT_S
+
+
 def test_who_reads_none_of_its_answers_is_pushed_back_and_then_cut(tmp_path: Path) -> None:
     settings = {"send_stall_timeout_ms": 1500, "send_queue_bytes": 4 * MIB, "max_in_flight_requests": 1000}
     with ExitStack() as held, BrokerProcess(tmp_path / "data", **settings) as broker:

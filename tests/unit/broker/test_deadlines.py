@@ -95,6 +95,15 @@ def test_who_takes_a_byte_now_and_then_may_stay_until_answers_take_too_much_memo
     assert rule(deadlines, 100.1, replace(SENDING, taken_bytes=100, is_hoarding=True)) == "stall.timeout.ms"
 
 
+def test_who_is_not_read_as_it_does_not_read_is_cut_when_others_wait_for_its_memory() -> None:
+    deadlines = Deadlines(CONFIG, 0.0)
+    stuck = replace(SENDING, has_partial=True, is_kept_waiting=True)
+    assert rule(deadlines, 2.0, stuck) == ""
+    assert rule(deadlines, 2.9, replace(stuck, is_in_the_way=True)) == ""
+    assert rule(deadlines, 3.1, replace(stuck, is_in_the_way=True)) == "stall.timeout.ms"
+    assert rule(deadlines, 4.2, replace(stuck, is_in_the_way=True, taken_bytes=2000)) == ""
+
+
 def test_idling_ends_and_waiting_for_an_answer_is_no_idling() -> None:
     deadlines = Deadlines(CONFIG, 0.0)
     assert rule(deadlines, 601.0, replace(RESTING, is_served=True)) == ""

@@ -86,6 +86,20 @@ def test_small_requests_need_not_wait_behind_large_ones() -> None:
     assert served == ["small 3", "large"]
 
 
+def test_small_requests_do_not_wait_for_good_where_there_is_no_part_for_them() -> None:
+    memory, served = RequestMemory(1000, 1000), list[str]()
+    large = [Asker(memory, "large", served) for _ in range(2)]
+    assert large[0].ask(900)
+    assert not Asker(memory, "small", served).ask(10, is_quick=True)
+    for number in range(10):
+        asking, ending = large[1 - number % 2], large[number % 2]
+        assert not asking.ask(900)
+        ending.end()
+        if "small" in served:
+            return
+    raise AssertionError("large requests overtake it again and again")
+
+
 def test_who_is_gone_does_not_hold_up_the_others() -> None:
     memory, served = memory_of(90), list[str]()
     holder, eldest = Asker(memory, "holder", served), Asker(memory, "eldest", served)
