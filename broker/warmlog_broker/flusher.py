@@ -109,6 +109,9 @@ class Flusher:
             self._idle.set()
 
     def _prepare(self, partition: Partition) -> FlushPlan | None:
+        home = partition.home
+        if home is not None and home.flusher is not self:
+            return None  # it has moved away since: a syncfs of this disk says nothing of where it lies now
         try:
             return partition.prepare_flush()
         except StorageError as error:

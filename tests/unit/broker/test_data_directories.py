@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from unit.broker.conftest import NOW_MS, MakePartition
 from warmlog_broker.config import BrokerConfig
 from warmlog_broker.data_directories import DataDirectories, ServedDirectory
 from warmlog_broker.log.directory import DataDirectory
 from warmlog_broker.outbox import Outbox
+from warmlog_protocol.messages import ACKS_LEADER
+from wire_client import batch_of
 
 
 @pytest.fixture
@@ -60,3 +63,20 @@ async def test_a_directory_is_found_however_its_path_is_written(directories: Dat
     assert directories.get(tmp_path / "b" / ".." / "a") is first
     assert directories.get(tmp_path / "c") is None
     assert directories.get(Path("a\0b")) is None
+
+
+async def test_who_has_moved_away_is_flushed_by_the_new_directory_alone(
+    directories: DataDirectories, make_partition: MakePartition
+) -> None:
+    """A syncfs of the old disk says nothing of what was written to the new one."""
+    first, second = directories
+    partition = make_partition()
+    first.admit(partition)
+    for home in (first, second):
+        home.admit(partition)
+        partition.append(batch_of([b"x"], timestamp_ms=NOW_MS), ACKS_LEADER, NOW_MS, 0)
+        directories.appended(partition, is_waited_for=False)
+    await first.flusher.flush_all()
+    assert partition.log.recovery_point == partition.log.high_watermark == 0
+    await second.flusher.flush_all()
+    assert partition.log.recovery_point == partition.log.high_watermark == 2
