@@ -20,20 +20,15 @@ def close_logs(
 ) -> dict[TopicPartition, CleanEnd]:
     """Makes every log of a data directory durable and closes it; returns how those were left that could be closed.
 
-    Blocks until the disk is done: call it in a thread, when nobody uses the logs any more.
+    Blocks until the disk is done: call it in a thread, when nobody uses the logs any more. OSError when the file system
+    cannot be synced as a whole: then nothing that the logs say of themselves may be written down.
     """
     is_synced_at_once = choose_way(len(partitions), config.flush_syncfs_files) is FlushWay.FILE_SYSTEM
     with ThreadPoolExecutor(config.num_recovery_threads, "close") as threads:
         found = threads.map(lambda partition: _close(partition, sync=not is_synced_at_once), partitions)
         ends = {partition.key: end for partition, end in zip(partitions, found, strict=True) if end is not None}
     if is_synced_at_once and ends:
-        try:
-            sync_file_system(directory)
-        except OSError as error:
-            _log.critical(
-                "the last flush of %s failed, its logs will be checked at the next start: %s", directory, error
-            )
-            return {}
+        sync_file_system(directory)
     return ends
 
 

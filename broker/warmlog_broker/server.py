@@ -379,11 +379,11 @@ class Broker:
         """Whether all its logs were closed well, and the next start will know it."""
         await directory.settle()
         partitions = list(directory.partitions)
-        ends = await self._loop.run_in_executor(self._disk, close_logs, directory.path, partitions, self.config)
-        directory.checkpoints.note(partitions)
-        if not directory.is_live:
-            return False
         try:
+            ends = await self._loop.run_in_executor(self._disk, close_logs, directory.path, partitions, self.config)
+            directory.checkpoints.note(partitions)
+            if not directory.is_live:
+                return False
             await directory.checkpoints.write()
             await self._loop.run_in_executor(self._disk, directory.data.mark_clean, ends)
         except OSError as error:

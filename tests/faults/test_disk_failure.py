@@ -12,8 +12,10 @@ import pytest
 
 from broker_thread import BrokerThread
 from warmlog import Admin, TopicDescription
-from warmlog_broker import disk_flush
+from warmlog_broker import closing, disk_flush
 from warmlog_broker.log import file_records
+from warmlog_broker.log.checkpoints import read_offsets
+from warmlog_broker.log.directory import RECOVERY_POINTS_NAME
 from warmlog_protocol.errors import ApiError, RequestTimedOut, StorageError, UnknownServerError
 from warmlog_protocol.messages import (
     DeleteTopicsRequest,
@@ -281,3 +283,23 @@ def test_an_error_of_our_own_is_answered_and_the_broker_lives(tmp_path: Path) ->
             client.fetch("t", 0)
         del broker.broker.topics.get
         assert client.produce("t", batch_of([b"x"]), partition=1).base_offset == 0
+
+
+def test_when_the_last_sync_of_a_stop_fails_nothing_is_written_down_that_it_was_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(directory: Path) -> None:
+        raise OSError(errno.EIO, "the disk is broken", str(directory))
+
+    settings = {"flush_syncfs_files": 2, "log_flush_offset_checkpoint_interval_ms": 3_600_000}
+    with BrokerThread(tmp_path, **settings) as broker, WireClient(broker.address) as client:
+        client.create_topic("t", partitions=3)
+        for partition in range(3):
+            client.produce("t", batch_of([b"a"]), partition=partition)
+        before = read_offsets(tmp_path / RECOVERY_POINTS_NAME)
+        monkeypatch.setattr(closing, "sync_file_system", refuse)
+    assert not broker.was_clean
+    assert read_offsets(tmp_path / RECOVERY_POINTS_NAME) == before
+    assert f"the next start will check all logs in {tmp_path}" in caplog.text
+    with BrokerThread(tmp_path) as broker, WireClient(broker.address) as client:
+        assert [client.fetch("t", 0, partition=partition)[0].high_watermark for partition in range(3)] == [1, 1, 1]
