@@ -40,7 +40,11 @@ class LogFlushes:
         if local.failure:
             raise local.offline()
         epochs = self._epochs.take_changes()
-        return local.unsynced.plan(local.directory, local.active, epochs, local.end, local.truncations)
+        try:
+            return local.unsynced.plan(local.directory, local.active, epochs, local.end, local.truncations)
+        except OSError:  # for want of a descriptor, it may be: the next plan has them
+            self._epochs.has_unwritten_changes = epochs is not None
+            raise
 
     def mark(self, plan: FlushPlan) -> int:
         """See `Log.mark_flushed`."""

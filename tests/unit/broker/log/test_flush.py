@@ -1,5 +1,6 @@
 """Flush plans: what they sync, and what counts as flushed afterwards."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from unit.broker.log.log_room import LogRoom
 from warmlog_broker.log import checkpoints
 from warmlog_broker.log.checkpoints import read_epochs
 from warmlog_broker.log.flush import FlushPlan
+from warmlog_broker.log.segment import LogSegment, Unflushed
 
 
 @pytest.fixture
@@ -104,6 +106,21 @@ def test_a_segment_rolled_while_its_flush_runs_is_synced_by_the_next(
     syncs = Syncs(monkeypatch)
     assert room.flush() == 5
     assert f"{0:020d}.index" in syncs.names
+
+
+def test_a_plan_that_could_not_be_made_leaves_the_leader_epochs_to_the_next(
+    room: LogRoom, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room.append()
+    with monkeypatch.context() as patch:
+
+        def refuse() -> Unflushed | None:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        patch.setattr(LogSegment, "unflushed", lambda _: refuse())
+        with pytest.raises(OSError, match="Too many open files"):
+            room.log.prepare_flush()
+    assert plan_of(room).epochs == ((0, 0),)
 
 
 def test_a_failed_snapshot_sync_keeps_the_recovery_point(room: LogRoom, monkeypatch: pytest.MonkeyPatch) -> None:
