@@ -11,8 +11,13 @@ this directory         this one            it lies there
 this directory         another one only    somebody has moved it while the broker was down: it lies there
 this directory         none                lost: offline, and never made anew in silence
 a directory not there  anything            offline until the directory is back: what lies elsewhere is older
-anything               several             offline, unless the metadata log says which one a move was about to remove
+this directory         this and others     it lies there, and the others go, if they are what a creation left: no record
+nothing                several             it lies in the one that has records, or else in any; the others go as above
+anything               several, records    offline, unless the metadata log says which one a move was about to remove
 =====================  ==================  =============================================================================
+
+The creation of a partition leaves a directory where its disk refused something half-way and the next directory took the
+partition (`leftovers`).
 
 A move between directories (`moves`) is decided by the entry PartitionMoved. What a crash has left of it is finished
 here: from that entry on the copy is the partition, and the old directory goes; before it the copy is a copy.
@@ -22,11 +27,13 @@ import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import UUID
 
+from warmlog_broker.leftovers import is_leftover, take_away
 from warmlog_broker.log.checkpoints import read_partition_metadata, sync_directory
-from warmlog_broker.log.directory import DataDirectory
+from warmlog_broker.log.directory import NEVER_STORED, DataDirectory
 from warmlog_broker.log.loading import METADATA_NAME
-from warmlog_broker.log.topic_partition import TopicPartition, deleted_directory_name
+from warmlog_broker.log.topic_partition import TopicPartition
 from warmlog_broker.metadata_log import AnyEntry, MetadataState, PartitionsPlaced, TopicCreated
 from warmlog_broker.opening import DirectorySet
 from warmlog_protocol.errors import StorageError
@@ -94,6 +101,7 @@ def find_places(directories: DirectorySet, state: MetadataState) -> Places:
                 places.known[key] = known[index]
             if (entry.topic_id, index) in state.leaving:
                 _finish_move(key, entry, directories, state, found, places)
+            _clear_leftovers(key, entry, known.get(index), found)
             places.by_key[key] = _find(key, known.get(index), directories, state, found)
             for directory, path in found.futures.get(key, ()):
                 places.futures.append((key, directory, path))
@@ -106,7 +114,14 @@ def _find(
     current = found.current.get(key, [])
     if len(current) > 1:
         names = " and ".join(str(directory.partition_path(key)) for directory in current)
-        return Lost(f"it is there more than once: {names}. Move all but one of them away; nothing was changed")
+        decided = directories.get(known) if known is not None else None
+        says = (
+            f"the metadata log says {decided.path}" if decided else "the metadata log does not say which is the latest"
+        )
+        return Lost(
+            f"it is there more than once: {names}; {says}. Move all but the right one out of the data directories and "
+            f"start again; nothing was changed"
+        )
     if known is not None and directories.get(known) is None:
         reason = directories.why_offline(known, state)
         if current:
@@ -122,6 +137,36 @@ def _find(
     held = directory.stored_state(key).offsets.recovery_point
     what = f"it held records up to offset {held}" if held else "it was made, and may have held records"
     return Lost(f"{path} is missing, although {what}: put it back, or delete the topic", directory)
+
+
+def _clear_leftovers(key: TopicPartition, entry: TopicCreated, known: bytes | None, found: _Found) -> None:
+    """Of several directories of one partition only that stays in which it lies, if the others never held a record."""
+    current = found.current.get(key, [])
+    if len(current) < 2:
+        return
+    topic_id = UUID(bytes=entry.topic_id)
+    leftovers = [
+        directory
+        for directory in current
+        if is_leftover(directory.partition_path(key), topic_id) and directory.stored_state(key) == NEVER_STORED
+    ]
+    others = [directory for directory in current if directory not in leftovers]
+    right = next((directory for directory in current if directory.directory_id.bytes == known), None)
+    if right is None and len(others) == 1:
+        right = others[0]
+    elif right is None and known is None and not others:
+        right = current[0]
+    if right is None:
+        return
+    for directory in leftovers:
+        if directory is not right:
+            path = directory.partition_path(key)
+            _log.warning("%s lies in %s: %s holds nothing and is removed", key.directory_name, right.path, path)
+            try:
+                take_away(path, key)
+            except OSError as error:
+                _log.error("%s cannot be removed, and is left alone: %s", path, error)
+            current.remove(directory)
 
 
 def _new_place(key: TopicPartition, directories: DirectorySet, found: _Found) -> Place:
@@ -157,8 +202,7 @@ def _finish_move(
         return
     if old in current:
         _log.warning("%s has moved to %s: what is left of it is removed", old.partition_path(key), current)
-        old.partition_path(key).rename(old.path / deleted_directory_name(key))
-        sync_directory(old.path)
+        take_away(old.partition_path(key), key)
         current.remove(old)
     places.changes.append(PartitionsPlaced(entry.topic_id, to_id, [key.partition]))
 

@@ -2,10 +2,11 @@
 
 A topic exists from the moment at which the metadata log holds it; its directories are made after that, and a start
 makes those that a crash prevented. Each partition goes to the data directory that has the fewest; when that one
-refuses, to the next. Where they lie is in the metadata log before anybody may write to them. Deleting is the same the
-other way round: first the metadata log, then the directories are renamed to Kafka's `-delete` form, then removed after
-file.delete.delay.ms. What was renamed is removed at the next start; what a crash prevented from being renamed is
-renamed then, told by its topic id. Directories that belong to no topic are left alone.
+refuses, to the next, and what was begun is taken away (`leftovers`). Where they lie is in the metadata log before
+anybody may write to them. Deleting is the same the other way round: first the metadata log, then the directories are
+renamed to Kafka's `-delete` form, then removed after file.delete.delay.ms. What was renamed is removed at the next
+start; what a crash prevented from being renamed is renamed then, told by its topic id. Directories that belong to no
+topic are left alone.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from uuid import UUID, uuid4
 from warmlog_broker.config import BrokerConfig
 from warmlog_broker.data_directories import DataDirectories, ServedDirectory
 from warmlog_broker.deletion import rename_deleted
+from warmlog_broker.leftovers import is_leftover, take_away
 from warmlog_broker.log.checkpoints import sync_directory
 from warmlog_broker.log.config import LogConfig
 from warmlog_broker.log.directory import DataDirectory
@@ -273,6 +275,7 @@ class Topics:
                     defaults=self._defaults,
                     limits=self._limits,
                 )
+                self._refuse_unfinished(entry)
                 self._refuse_existing_directories(entry)
             except ApiError as error:
                 results.append(error)
@@ -289,6 +292,12 @@ class Topics:
         except OSError as error:
             raise storage_error(f"no topic can be made, checkpoints cannot be written: {error}", error) from error
 
+    def _refuse_unfinished(self, entry: TopicCreated) -> None:
+        if entry.name in self._metadata.state.topics:
+            raise StorageError(
+                f"topic {entry.name!r} was begun and could neither be made nor be taken back: the next start makes it"
+            )
+
     def _refuse_existing_directories(self, entry: TopicCreated) -> None:
         """What lies there belongs to nobody we know, and nobody's data is touched."""
         for index in range(entry.partitions):
@@ -303,17 +312,25 @@ class Topics:
         """Makes the directories of a topic that is in the metadata log; if that fails, takes it out again."""
         try:
             opened = await asyncio.get_running_loop().run_in_executor(self._threads, self._open_logs, entry)
+            places = {index: directory.data.directory_id.bytes for index, (directory, _) in enumerate(opened)}
+            await self._metadata.commit(placed(entry.topic_id, places))
         except ApiError as error:
             _log.error("topic %r could not be made: %s", entry.name, error)
-            deleted = TopicDeleted(entry.topic_id, entry.name, entry.partitions)
-            await self._metadata.commit([deleted])
-            await self._remove(deleted, [], 0)
+            await self._take_back(entry)
             return error
-        places = {index: directory.data.directory_id.bytes for index, (directory, _) in enumerate(opened)}
-        await self._metadata.commit(placed(entry.topic_id, places))
         self.add(entry, [OpenPartition(directory, log) for directory, log in opened])
         _log.info("topic %r created with %d partitions", entry.name, entry.partitions)
         return entry
+
+    async def _take_back(self, entry: TopicCreated) -> None:
+        """Takes a topic that could not be made out of the metadata log; if that fails, the next start makes it."""
+        deleted = TopicDeleted(entry.topic_id, entry.name, entry.partitions)
+        try:
+            await self._metadata.commit([deleted])
+        except StorageError as error:
+            _log.error("topic %r cannot be taken back, and is made by the next start: %s", entry.name, error)
+            return
+        await self._remove(deleted, [], 0)
 
     def _open_logs(self, entry: TopicCreated) -> list[tuple[ServedDirectory, Log]]:
         """In a thread: makes the logs, each where the fewest partitions are; their directories are durable then."""
@@ -345,8 +362,19 @@ class Topics:
             except ApiError as error:
                 _log.error("%s-%d could not be made in %s: %s", entry.name, index, directory.path, error)
                 failure = error
+                self._clear_leftover(directory, entry, index)
                 asyncio.run_coroutine_threadsafe(_suspect(directory), self._loop)
         raise failure
+
+    def _clear_leftover(self, directory: ServedDirectory, entry: TopicCreated, index: int) -> None:
+        """In a thread: takes away what was begun in a directory. What cannot be taken away now is by the next start."""
+        key = TopicPartition(entry.name, index)
+        path = directory.data.partition_path(key)
+        try:
+            if path.is_dir() and is_leftover(path, UUID(bytes=entry.topic_id)):
+                self._loop.call_soon_threadsafe(self._on_deleted, [take_away(path, key)], 0)
+        except OSError as error:
+            _log.error("%s is left over, and cannot be taken away before the next start: %s", path, error)
 
     async def _remove(self, deleted: TopicDeleted, partitions: Sequence[Partition], delay_ms: int) -> None:
         """Renames the directories. What cannot be renamed now is renamed at the next start."""

@@ -158,6 +158,12 @@ def test_another_state_after_a_restart_is_noticed() -> None:
     assert again(state_of(first), state_of(first, later))
 
 
+def test_a_partition_that_is_offline_after_the_last_restart_is_noticed() -> None:
+    before, after = Final({}, {}, NAMES, ["t-0"]), Final({}, {}, NAMES, ["u-1"])
+    assert check_again(before, after) == ["offline: u-1 is offline after a restart"]
+    assert check_again(before, Final({}, {}, NAMES)) == []
+
+
 KINDS = [name for name in FAULTS if name not in ON_REQUEST and not (why_not() and name in NEED_POWER_DISK)]
 
 

@@ -47,6 +47,8 @@ class Final:
     logs: Logs
     states: States
     topics: Sequence[str]
+    offline: Sequence[str] = ()
+    """Partitions that nobody can read or write."""
 
 
 def check(notes: Notes, final: Final) -> list[str]:
@@ -71,8 +73,13 @@ def check(notes: Notes, final: Final) -> list[str]:
 
 
 def check_again(before: Final, after: Final) -> list[str]:
-    """What is not as it was, when everything is read again after a restart. Retention and compaction may go on."""
+    """What is not as it was, when everything is read again after a restart. Retention and compaction may go on.
+
+    With a disk that is well again every partition is online after a restart.
+    """
     findings = _Findings()
+    for name in after.offline:
+        findings.add("offline", f"{name} is offline after a restart")
     for key, log in after.logs.items():
         known = before.logs[key]
         if log.first_offset < known.first_offset or log.next_offset != known.next_offset:

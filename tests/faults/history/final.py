@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from faults.history.checking import Final, FinalLog, StateLog
 from warmlog_protocol.batch import iter_batches
-from warmlog_protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from warmlog_protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MetadataRequest, MetadataResponse
 from wire_client import WireClient
 
 
@@ -23,7 +23,20 @@ def read_all(
             for topic in state_topics
             for partition in range(partitions)
         }
-    return Final(logs, states, topics)
+        offline = _offline(client)
+    return Final(logs, states, topics, offline)
+
+
+def _offline(client: WireClient) -> list[str]:
+    """The partitions of all topics, of those too to which nobody writes, that have no leader."""
+    response = client.call(MetadataRequest(None))
+    assert isinstance(response, MetadataResponse)
+    return [
+        f"{topic.name}-{partition.partition}"
+        for topic in response.topics
+        for partition in topic.partitions
+        if partition.leader_id < 0
+    ]
 
 
 def _read_log(client: WireClient, topic: str, partition: int) -> FinalLog:

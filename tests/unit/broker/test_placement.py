@@ -2,17 +2,20 @@
 
 import logging
 from collections.abc import Iterator
+from errno import EIO
 from pathlib import Path
 from uuid import UUID
 
 import pytest
 
+from warmlog_broker import placement
 from warmlog_broker.log.checkpoints import pack_partition_metadata
 from warmlog_broker.log.directory import DataDirectory
 from warmlog_broker.log.topic_partition import TopicPartition, deleted_directory_name, future_directory_name
 from warmlog_broker.metadata_log import DirectoryKnown, MetadataState, PartitionMoved, PartitionsPlaced, TopicCreated
 from warmlog_broker.opening import DirectorySet, OfflineDirectory
 from warmlog_broker.placement import Lost, Place, Places, find_places
+from wire_client import batch_of
 
 TOPIC = TopicCreated("t", UUID(int=7).bytes, 1, {})
 KEY = TopicPartition("t", 0)
@@ -165,3 +168,91 @@ def test_copies_go_by_the_topics_id_and_strangers_are_left_alone(room: Room, cap
         assert room.find().futures == [(key, room.two, copy)]
     assert f"{stranger} is the copy of no partition" in caplog.text
     assert stranger.exists()
+
+
+EMPTY_LOG = "00000000000000000000.log"
+
+
+def begun(room: Room, directory: DataDirectory) -> Path:
+    """As a creation leaves it that failed late."""
+    path = room.make(directory)
+    (path / EMPTY_LOG).touch()
+    return path
+
+
+@pytest.mark.parametrize("has_id", [True, False])
+@pytest.mark.parametrize("has_records", [True, False])
+def test_what_a_creation_left_behind_goes_and_the_partition_stays(room: Room, has_id: bool, has_records: bool) -> None:
+    room.placed(room.two)
+    leftover = begun(room, room.one)
+    if not has_id:
+        (leftover / "partition.metadata").unlink()
+    right = begun(room, room.two)
+    if has_records:
+        (right / EMPTY_LOG).write_bytes(batch_of([b"x"]))
+    places = room.find()
+    assert room.path(places) == right
+    assert room.current == ["two"]
+    assert len(room.one.deleted_partitions()) == 1
+
+
+@pytest.mark.parametrize("has_records", [True, False])
+def test_before_it_was_decided_where_a_partition_lies_the_one_with_records_is_it_or_any(
+    room: Room, has_records: bool
+) -> None:
+    begun(room, room.one)
+    right = begun(room, room.two)
+    if has_records:
+        (right / EMPTY_LOG).write_bytes(batch_of([b"x"]))
+    places = room.find()
+    assert room.path(places) == (right if has_records else room.one.path / "t-0")
+    assert len(room.current) == 1
+    assert places.is_news(KEY)
+
+
+@pytest.mark.parametrize("what", ["records", "preallocated", "later offsets", "kept aside", "another topic's"])
+def test_a_second_directory_stays_unless_it_certainly_holds_nothing(room: Room, what: str) -> None:
+    room.placed(room.two)
+    begun(room, room.two)
+    other = begun(room, room.one)
+    match what:
+        case "records":
+            (other / EMPTY_LOG).write_bytes(batch_of([b"x"]))
+        case "preallocated":
+            (other / EMPTY_LOG).write_bytes(bytes(1000))
+        case "later offsets":
+            (other / EMPTY_LOG).rename(other / "00000000000000000007.log")
+        case "kept aside":
+            (other / (EMPTY_LOG + ".cut")).write_bytes(b"x")
+        case _:
+            (other / "partition.metadata").write_bytes(pack_partition_metadata(UUID(int=8)))
+    places = room.find()
+    if what == "preallocated":
+        assert room.path(places) == room.two.path / "t-0"
+        return
+    reason = room.reason(places)
+    assert f"{room.one.path / 't-0'} and {room.two.path / 't-0'}" in reason
+    assert f"the metadata log says {room.two.path}. Move all but the right one out" in reason
+    assert room.current == ["one", "two"]
+
+
+def test_an_empty_directory_does_not_take_the_place_of_one_with_records_that_was_not_decided_on(room: Room) -> None:
+    room.placed(room.one)
+    begun(room, room.one)
+    (begun(room, room.two) / EMPTY_LOG).write_bytes(batch_of([b"x"]))
+    assert "more than once" in room.reason(room.find())
+
+
+def test_a_leftover_that_cannot_be_removed_does_not_keep_the_partition_offline(
+    room: Room, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    room.placed(room.two)
+    begun(room, room.one)
+    begun(room, room.two)
+
+    def refuse(path: Path, key: TopicPartition) -> Path:
+        raise OSError(EIO, "Input/output error")
+
+    monkeypatch.setattr(placement, "take_away", refuse)
+    assert room.path(room.find()) == room.two.path / "t-0"
+    assert "cannot be removed, and is left alone" in caplog.text
