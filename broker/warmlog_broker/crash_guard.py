@@ -127,7 +127,9 @@ class CrashGuard:
         """Why no records are taken and no topics made; None when they are."""
         if self.loop is None:
             return None
-        return SafeMode(f"the broker is in safe mode and takes no records: {self.loop}")
+        return SafeMode(
+            f"the broker is in safe mode and takes no records, until it is stopped and started: {self.loop}"
+        )
 
     def serving(self) -> None:
         """The start is over."""

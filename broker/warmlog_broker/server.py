@@ -121,7 +121,8 @@ class Broker:
     async def start(self, *, while_loading: AbstractContextManager[object] | None = None) -> None:
         """Returns when connections are accepted. Raises CannotListen, DataDirectoryError or StorageError.
 
-        `while_loading` is entered while partitions are opened and checked, which may take minutes.
+        `while_loading` is entered before this start is noted, and left when all partitions are opened and checked: that
+        may take minutes.
         """
         shares = share_files(
             raise_file_limit(self.config.max_connections + self.config.max_open_files + RESERVED),
@@ -138,16 +139,16 @@ class Broker:
             locked, metadata_log = lock_and_read(self.config)
             undo.callback(locked.close)
             undo.callback(metadata_log.close)
-            self._guard.begin(locked.first.path)
             undo.push(self._start_failed)
-            opener = LogOpener(
-                OpenFiles(self.config.max_open_files),
-                self._guard.opening,
-                max_producers=self.config.max_producer_ids_per_partition,
-            )
-            progress = Progress(self._report_progress)
-            load = partial(load_partitions, locked, metadata_log, opener, self._start_config, progress)
             with while_loading or nullcontext():
+                self._guard.begin(locked.first.path)
+                opener = LogOpener(
+                    OpenFiles(self.config.max_open_files),
+                    self._guard.opening,
+                    max_producers=self.config.max_producer_ids_per_partition,
+                )
+                progress = Progress(self._report_progress)
+                load = partial(load_partitions, locked, metadata_log, opener, self._start_config, progress)
                 stored = await self._asking_for_time(self._loop.run_in_executor(self._disk, load))
             self._assemble(stored, opener)
             await self._listen(sockets)

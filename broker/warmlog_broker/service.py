@@ -51,10 +51,8 @@ async def _run(config: BrokerConfig) -> bool:
     """Serves until it is told to stop; returns whether the stop was clean."""
     loop = asyncio.get_running_loop()
     broker = Broker(config, ServiceManager())
-    await broker.start(while_loading=_ended_by_signals(loop, broker.end_start))
     told_to_stop = asyncio.Event()
-    for number in STOP_SIGNALS:
-        loop.add_signal_handler(number, told_to_stop.set)
+    await broker.start(while_loading=_ended_by_signals(loop, broker.end_start, then=told_to_stop.set))
     # Thousands of partitions are a million objects that stay: looking through them again and again costs 0.1 s a time.
     gc.collect()
     gc.freeze()
@@ -79,8 +77,13 @@ async def _run(config: BrokerConfig) -> bool:
 
 
 @contextmanager
-def _ended_by_signals(loop: asyncio.AbstractEventLoop, before_end: Callable[[], None]) -> Iterator[None]:
-    """Within, a signal to stop ends the process at once, after `before_end`; a second one does not wait for that."""
+def _ended_by_signals(
+    loop: asyncio.AbstractEventLoop, before_end: Callable[[], None], *, then: Callable[[], None]
+) -> Iterator[None]:
+    """Within, a signal to stop ends the process at once, after `before_end`; a second one does not wait for that.
+
+    Behind it such a signal calls `then`: at no time between the two does it end the process as a crash would.
+    """
 
     def end(number: int) -> None:
         default_handling()
@@ -98,7 +101,8 @@ def _ended_by_signals(loop: asyncio.AbstractEventLoop, before_end: Callable[[], 
     try:
         yield
     finally:
-        default_handling()
+        for number in STOP_SIGNALS:
+            loop.add_signal_handler(number, then)
 
 
 def describe(broker: Broker) -> str:
