@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from threading import Barrier
 
 from warmlog_broker.disk_flush import run_plans
 from warmlog_broker.flush_due import DueFlushes
@@ -50,7 +51,7 @@ class Flusher:
         self._on_flushed = on_flushed
         self._loop = asyncio.get_running_loop()
         self._thread = FlushThread()
-        self._helpers = ThreadPoolExecutor(max(1, threads - 1), "flush-more")
+        self._helpers = _start_threads(max(1, threads - 1), "flush-more")
         self._run_plans = partial(
             run_plans, data_dir=data_dir, syncfs_files=syncfs_files, threads=self._helpers, thread_count=threads
         )
@@ -190,3 +191,18 @@ class Flusher:
         for partition in partitions:
             partition.wake()
         self._outbox.send()
+
+
+def _start_threads(count: int, name: str) -> ThreadPoolExecutor:
+    """A pool of threads that run already: a flush is no time to find out that there is no thread to be had."""
+    pool = ThreadPoolExecutor(count, name)
+    all_run = Barrier(count + 1)
+    try:
+        for _ in range(count):
+            pool.submit(all_run.wait)
+        all_run.wait()
+    except BaseException:
+        all_run.abort()
+        pool.shutdown(wait=False)
+        raise
+    return pool

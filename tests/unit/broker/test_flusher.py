@@ -204,6 +204,20 @@ async def test_a_flush_that_fails_fails_its_own_partitions_and_is_not_tried_agai
     assert waiter.error is None
 
 
+async def test_a_flush_needs_no_thread_that_was_not_there_before(
+    flusher: Flusher, make_partition: MakePartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions = [make_partition(number) for number in range(5)]
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    waiters = [append(partition, flusher) for partition in partitions]
+    await done(*waiters)
+    assert [waiter.error for waiter in waiters] == [None] * 5
+
+
 async def test_a_partition_that_is_deleted_during_its_flush_disturbs_nobody(
     flusher: Flusher, make_partition: MakePartition, disk: SlowDisk
 ) -> None:
