@@ -4,7 +4,7 @@ All are exclusive ends but the first::
 
     log start offset <= high watermark <= log end offset
     log start offset <= last stable offset <= high watermark
-    log start offset <= recovery point <= log end offset
+    log start offset <= recovery point <= log end offset      (with write.caching the log start may be ahead of it)
 
 The high watermark and the flushed offset, which is the recovery point, never go back while nothing is truncated. Both
 are kept with their place in the files, which bounds a read without a search.
