@@ -117,8 +117,15 @@ def _needs(call: Call) -> list[Need]:
 
 
 def _covers(sync: Call, need: Need) -> bool:
-    """Whether `sync` began when what is needed had been done, and is about it."""
-    return sync.begin > need.call.end and (sync.name == "syncfs" or sync.target == need.path)
+    """Whether `sync` began when what is needed had been done, and is about it.
+
+    A syncfs is about what lies below the directory that it was called for: another one may be on another disk.
+    """
+    if sync.begin <= need.call.end:
+        return False
+    if sync.name == "syncfs":
+        return PurePosixPath(need.path).is_relative_to(sync.target)
+    return sync.target == need.path
 
 
 def _parent(path: str) -> str:

@@ -186,6 +186,7 @@ def test_an_order_that_is_right_passes(lines: list[str]) -> None:
         [CREATE, SYNC_DIRECTORY.replace("t-0", "t-1"), WRITE, SYNC, ANSWER],
         ['1 mkdir("/d/t-0", 0777) = 0', SYNC_DIRECTORY, WRITE, SYNC, ANSWER],
         ["2 fdatasync(8</d/t-0/0.log> <unfinished ...>", WRITE, "2 <... fdatasync resumed>) = 0", ANSWER],
+        [WRITE, SYNCFS.replace("/d", "/e"), ANSWER],
         [WRITE, "2 syncfs(7</d> <unfinished ...>", ANSWER, "2 <... syncfs resumed>) = 0"],
     ],
 )
