@@ -6,11 +6,14 @@ from random import Random
 
 import pytest
 
+from broker_process import BrokerProcess
 from faults.history.checking import Final, FinalLog, StateLog, check, check_again
+from faults.history.final import read_all
 from faults.history.nemesis import FAULTS, NEED_POWER_DISK, ON_REQUEST
 from faults.history.notes import Notes, Place, WriterNotes, key_of, value_of
 from faults.history.run import draw, run
 from faults.power.powered import why_not
+from wire_client import WireClient, batch_of
 
 WRITER = "w"
 NAMES = ["t"]
@@ -83,15 +86,34 @@ def test_gaps_and_topics_that_went_or_came_back_are_noticed() -> None:
 
 def test_a_log_that_was_trimmed_owes_nothing_below_its_start() -> None:
     notes, _ = history([], acknowledged={0: 0, 1: 1, 2: 2})
+    notes.may_begin_at["t", 0] = 2
     notes.note_read(Place("t", 0, 0), value_of(WRITER, 0))
     assert findings(notes, FinalLog(2, [value_of(WRITER, 2)])) == []
 
 
 def test_a_start_below_what_was_given_up_is_noticed() -> None:
     notes, log = history([0, 1, 2], acknowledged={})
-    notes.given_up["t", 0] = 2
+    notes.given_up["t", 0] = notes.may_begin_at["t", 0] = 2
     assert findings(notes, log)[0].startswith("given up")
     assert findings(notes, FinalLog(2, log.values[2:])) == []
+
+
+def test_records_that_are_gone_from_the_start_and_nobody_gave_up_are_noticed() -> None:
+    notes, log = history([0, 1, 2], acknowledged={0: 0, 1: 1, 2: 2})
+    trimmed = FinalLog(1, log.values[1:])
+    assert [finding.split(":")[0] for finding in findings(notes, trimmed)] == ["start"]
+    notes.may_begin_at["t", 0] = 1
+    assert findings(notes, trimmed) == []
+    assert findings(notes, FinalLog(2, log.values[2:]))[0].startswith("start")
+    notes.retained_topics = frozenset(["t"])
+    assert findings(notes, FinalLog(2, log.values[2:])) == []
+
+
+def test_records_of_a_plain_writer_that_changed_places_are_noticed() -> None:
+    notes, log = history([0, 2, 1], acknowledged={}, is_idempotent=False)
+    assert [finding.split(":")[0] for finding in findings(notes, log)] == ["order"]
+    notes, log = history([0, 1, 2, 1], acknowledged={}, is_idempotent=False)
+    assert findings(notes, log) == []
 
 
 def state_of(*numbers: int) -> StateLog:
@@ -127,6 +149,25 @@ def test_a_compacted_log_gone_wrong_is_noticed(state: StateLog, acknowledged: di
     assert [finding.split(":")[0] for finding in state_findings(state, acknowledged)] == [kind]
 
 
+def test_gaps_of_a_compacted_log_are_noticed() -> None:
+    state = state_of(2)
+    state.gaps.append("a batch begins at 1, before 3")
+    assert [finding.split(":")[0] for finding in state_findings(state, {})] == ["gap"]
+
+
+def test_what_cannot_be_read_is_a_gap_also_after_a_restart(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker, WireClient(broker.address) as client:
+        client.create_topic("t")
+        client.produce("t", batch_of([b"x" * 100]))
+        (path,) = (tmp_path / "data" / "t-0").glob("*.log")
+        with path.open("r+b") as file:
+            file.write(bytes(61))
+        final = read_all(broker.address, ["t"], ["t"], 1, NAMES)
+    for texts in (check(Notes(), final), check_again(final, final)):
+        assert [finding.split(":")[0] for finding in texts] == ["gap", "gap"]
+        assert "cannot be read" in texts[0]
+
+
 def test_a_compacted_record_that_was_read_and_is_another_now_is_noticed() -> None:
     notes = Notes()
     notes.note_read(Place("t", 0, 1), b"else")
@@ -145,6 +186,12 @@ def test_a_compacted_record_that_was_read_and_is_another_now_is_noticed() -> Non
 def test_another_log_after_a_restart_is_noticed(before: FinalLog, after: FinalLog) -> None:
     assert check_again(Final({("t", 0): before}, {}, NAMES), Final({("t", 0): after}, {}, NAMES))
     assert check_again(Final({("t", 0): before}, {}, NAMES), Final({("t", 0): before}, {}, NAMES)) == []
+
+
+def test_a_topic_that_came_or_went_by_a_restart_is_noticed() -> None:
+    assert check_again(Final({}, {}, ["a", "b"]), Final({}, {}, ["a"]))
+    assert check_again(Final({}, {}, ["a"]), Final({}, {}, ["a", "b"]))
+    assert check_again(Final({}, {}, ["a", "b"]), Final({}, {}, ["b", "a"])) == []
 
 
 def test_another_state_after_a_restart_is_noticed() -> None:

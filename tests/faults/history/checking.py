@@ -18,7 +18,7 @@ class FinalLog:
     first_offset: int
     values: list[bytes]
     gaps: list[str] = field(default_factory=list)
-    """Batches that did not begin where the one before ended."""
+    """Where batches did not begin where the one before ended, or could not be read."""
 
     @property
     def next_offset(self) -> int:
@@ -34,6 +34,8 @@ class StateLog:
     """One partition of a compacted topic: key and value by offset, in the order of reading."""
 
     records: dict[int, tuple[bytes, bytes]]
+    gaps: list[str] = field(default_factory=list)
+    """Where batches began before the end of the one before, or could not be read."""
 
 
 Logs = Mapping[tuple[str, int], FinalLog]
@@ -54,11 +56,13 @@ class Final:
 def check(notes: Notes, final: Final) -> list[str]:
     """What is wrong; empty when everything is as promised."""
     findings = _Findings()
+    _check_gaps(final, findings)
     for key, log in final.logs.items():
-        for gap in log.gaps:
-            findings.add("gap", f"{key}: {gap}")
         if log.first_offset < notes.given_up.get(key, 0):
             findings.add("given up", f"{key}: begins at {log.first_offset}, not at {notes.given_up[key]} or above")
+        may_begin_at = notes.may_begin_at.get(key, 0)
+        if log.first_offset > may_begin_at and key[0] not in notes.retained_topics:
+            findings.add("start", f"{key}: begins at {log.first_offset}, nobody gave up more than {may_begin_at}")
     for contradiction in notes.contradictions:
         findings.add("contradiction", contradiction)
     for writer in notes.writers:
@@ -80,6 +84,9 @@ def check_again(before: Final, after: Final) -> list[str]:
     findings = _Findings()
     for name in after.offline:
         findings.add("offline", f"{name} is offline after a restart")
+    if set(after.topics) != set(before.topics):
+        findings.add("reread", f"topics {sorted(set(after.topics) ^ set(before.topics))} came or went by a restart")
+    _check_gaps(after, findings)
     for key, log in after.logs.items():
         known = before.logs[key]
         if log.first_offset < known.first_offset or log.next_offset != known.next_offset:
@@ -124,8 +131,18 @@ class _Findings:
         return self._texts + more
 
 
+def _check_gaps(final: Final, findings: _Findings) -> None:
+    """Everything could be read, and nothing is missing between batches."""
+    for key, log in (*final.logs.items(), *final.states.items()):
+        for gap in log.gaps:
+            findings.add("gap", f"{key}: {gap}")
+
+
 def _check_writer(writer: WriterNotes, log: FinalLog, findings: _Findings) -> None:
-    """Acknowledged records are there, at their offsets; an idempotent writer's are there once and in order."""
+    """Acknowledged records are there, at their offsets; an idempotent writer's are there once and in order.
+
+    Another's are in order as well where they are there for the first time, for it has one batch under way at a time.
+    """
     found: list[tuple[int, int]] = []
     for index, value in enumerate(log.values):
         author, number = author_of(value)
@@ -145,6 +162,8 @@ def _check_writer(writer: WriterNotes, log: FinalLog, findings: _Findings) -> No
             findings.add("duplicate", f"{writer.name}: {len(numbers) - len(present)} records are there twice")
         if numbers != sorted(numbers):
             findings.add("order", f"{writer.name}: records are not in the order of sending")
+    elif log.first_offset == 0 and list(dict.fromkeys(numbers)) != sorted(present):
+        findings.add("order", f"{writer.name}: records came first in another order than that of sending")
 
 
 def _check_keyed_writer(writer: WriterNotes, state: StateLog, findings: _Findings) -> None:

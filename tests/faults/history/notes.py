@@ -66,6 +66,10 @@ class Notes:
     """Topics whose deletion was asked for; whether that was acknowledged."""
     given_up: dict[tuple[str, int], int] = field(default_factory=dict)
     """Below which offset a DeleteRecords was acknowledged, by topic and partition."""
+    may_begin_at: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The highest offset below which records were asked to be given up, acknowledged or not."""
+    retained_topics: frozenset[str] = frozenset()
+    """Those in which the broker gives up old records by itself."""
     moves: int = 0
     """Moves of partitions to another data directory that were taken on."""
     faults: dict[str, int] = field(default_factory=dict)

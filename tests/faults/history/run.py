@@ -18,12 +18,17 @@ from faults.history.target import Target
 
 STEADY_TOPIC = "steady"
 SHORT_TOPIC = "short-lived"
+TRIMMED_TOPIC = "trimmed"
+"""It loses what is given up, and nothing else."""
 STATE_TOPIC = "state"
-LOG_TOPICS = (STEADY_TOPIC, SHORT_TOPIC)
+LOG_TOPICS = (STEADY_TOPIC, SHORT_TOPIC, TRIMMED_TOPIC)
+WRITERS = {STEADY_TOPIC: ("idempotent", "plain"), SHORT_TOPIC: ("idempotent", "plain"), TRIMMED_TOPIC: ("idempotent",)}
+"""Of each partition."""
 PARTITIONS = 2
 TINY_SEGMENTS = {"segment.bytes": "65536", "index.interval.bytes": "512"}
-RETENTION = {"retention.bytes": "200000", "file.delete.delay.ms": "100"}
-COMPACTION = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.2", "file.delete.delay.ms": "100"}
+SOON_UNLINKED = {"file.delete.delay.ms": "100"}
+RETENTION = {"retention.bytes": "200000"} | SOON_UNLINKED
+COMPACTION = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.2"} | SOON_UNLINKED
 SETTINGS: dict[str, object] = {
     "log_retention_check_interval_ms": 300,
     "log_flush_offset_checkpoint_interval_ms": 200,
@@ -88,7 +93,7 @@ async def _run(workspace: Path, seed: int, fault_count: int, faults: list[str], 
     luck = Random(seed)
     has_power_disk = not NEED_POWER_DISK.isdisjoint(faults)
     async with Target(workspace, luck, has_power_disk=has_power_disk, **settings) as target:
-        notes = Notes(writers=_writers())
+        notes = Notes(writers=_writers(), retained_topics=frozenset([SHORT_TOPIC]))
         await _create_topics(target.proxy.address)
         stopping = asyncio.Event()
         work = _start_work(target, notes, seed, stopping)
@@ -124,9 +129,9 @@ async def _run(workspace: Path, seed: int, fault_count: int, faults: list[str], 
 def _writers() -> list[WriterNotes]:
     plain_and_not = [
         WriterNotes(f"{topic}-{partition}-{kind}", topic, partition, is_idempotent=kind == "idempotent")
-        for topic in LOG_TOPICS
+        for topic, kinds in WRITERS.items()
         for partition in range(PARTITIONS)
-        for kind in ("idempotent", "plain")
+        for kind in kinds
     ]
     keyed = [
         WriterNotes(f"{STATE_TOPIC}-{partition}", STATE_TOPIC, partition, is_idempotent=True, is_keyed=True)
@@ -138,13 +143,14 @@ def _writers() -> list[WriterNotes]:
 async def _create_topics(address: str) -> None:
     await workload.create_topic(address, STEADY_TOPIC, PARTITIONS, TINY_SEGMENTS)
     await workload.create_topic(address, SHORT_TOPIC, PARTITIONS, TINY_SEGMENTS | RETENTION)
+    await workload.create_topic(address, TRIMMED_TOPIC, PARTITIONS, TINY_SEGMENTS | SOON_UNLINKED)
     await workload.create_topic(address, STATE_TOPIC, PARTITIONS, TINY_SEGMENTS | COMPACTION)
 
 
 def _start_work(target: Target, notes: Notes, seed: int, stopping: asyncio.Event) -> list["asyncio.Future[None]"]:
     """Whoever changes something; each with a luck of its own, so that they do not take the nemesis's."""
     address = target.proxy.address
-    short = [(SHORT_TOPIC, partition) for partition in range(PARTITIONS)]
+    short = [(topic, partition) for topic in (SHORT_TOPIC, TRIMMED_TOPIC) for partition in range(PARTITIONS)]
     every = [(topic, partition) for topic in (*LOG_TOPICS, STATE_TOPIC) for partition in range(PARTITIONS)]
     return [
         *(

@@ -68,8 +68,15 @@ async def read(address: str, topics: list[str], notes: Notes) -> None:
 async def tail(address: str, topics: list[str], notes: Notes) -> None:
     """One consumer that lives through everything, from the beginning to whatever comes, until it is cancelled.
 
-    The topics must keep all their records: it has to see each offset once, in order.
+    The topics must keep all their records: it has to see each offset once, in order, and nothing may end it.
     """
+    try:
+        await _follow(address, topics, notes)
+    except WarmlogError as error:
+        notes.contradictions.append(f"a consumer could not go on: {type(error).__name__}: {error}")
+
+
+async def _follow(address: str, topics: list[str], notes: Notes) -> None:
     async with _started(address, topics) as consumer:
         next_offsets = dict.fromkeys(consumer.assignment, 0)
         async for batch in consumer.batches():
@@ -126,10 +133,11 @@ async def give_up_records(
                 first = (await admin.list_offsets(topic, "earliest", [partition]))[partition].offset
                 end = (await admin.list_offsets(topic, "latest", [partition]))[partition].offset
                 before = luck.randint(first, max(first, (first + end) // 2))
-                result = (await admin.delete_records({(topic, partition): before}))[topic, partition]
+                place = (topic, partition)
+                notes.may_begin_at[place] = max(notes.may_begin_at.get(place, 0), before)
+                result = (await admin.delete_records({place: before}))[place]
                 if isinstance(result, int):
-                    known = notes.given_up.get((topic, partition), 0)
-                    notes.given_up[topic, partition] = max(known, before)
+                    notes.given_up[place] = max(notes.given_up.get(place, 0), before)
         await asyncio.sleep(0.3)
 
 
