@@ -6,7 +6,12 @@ asyncio producer; this one only waits differently: `send` returns at once while 
 answer otherwise.
 
 A batch that the broker refuses for good ends it all: the error is raised by the call that learns of it, and what was
-sent after that batch may or may not be in the log. Whoever runs a task again writes its records again.
+sent after that batch may or may not be in the log. Whoever runs a task again writes its records again. Every further
+call fails then.
+
+A DeliveryTimeout gives nothing up: which batches the broker has is not known, and they keep their sequences. `flush`
+may be called again, and goes on where it was, with the whole time before it; each batch is then in the log once and in
+order. Closed instead, a batch that was on its way is there once or not at all.
 """
 
 import time
@@ -137,9 +142,14 @@ class BlockingProducer:
         self._waiting_bytes = 0
         self._failing_since: float | None = None
         self._attempts = 0
+        self._fatal: WarmlogError | None = None
 
     def send(self, batch: ArrowBatch) -> None:
-        """Line up one batch and send what can go. Waits while too much is under way; raises what went wrong."""
+        """Line up one batch and send what can go. Waits while too much is under way; raises what went wrong.
+
+        The batch is lined up all the same when that is a DeliveryTimeout: `flush` sends it.
+        """
+        self._refuse_after_end()
         queue = self._queues.get((batch.topic, batch.partition))
         if queue is None:
             queue = PartitionQueue(batch.topic, batch.partition, is_idempotent=True)
@@ -153,6 +163,7 @@ class BlockingProducer:
 
     def flush(self) -> None:
         """Wait until everything is acknowledged; raises what went wrong."""
+        self._refuse_after_end()
         while self._busy:
             self._move()
 
@@ -168,6 +179,10 @@ class BlockingProducer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _refuse_after_end(self) -> None:
+        if self._fatal is not None:
+            raise ClientError(f"this producer has ended, as a batch was refused for good: {self._fatal}")
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
@@ -222,7 +237,8 @@ class BlockingProducer:
             try:
                 queue.mark_sent(batch, self._codec)
             except WarmlogError as error:
-                raise _placed(error, batch) from error
+                self._fatal = _placed(error, batch)
+                raise self._fatal from error
             self._busy[queue] = self._busy.pop(queue)  # to the end: the next request is for the others
             taken.append((queue, batch))
             size_bytes += batch.wire_bytes
@@ -257,7 +273,8 @@ class BlockingProducer:
             else:
                 judged = queue.judge(batch, outcome)
                 if judged is Verdict.FAILED or isinstance(outcome, UnknownTopicOrPartition):
-                    raise _placed(outcome, batch) from outcome
+                    self._fatal = _placed(outcome, batch)
+                    raise self._fatal from outcome
                 if judged is not Verdict.DELIVERED:
                     continue
             batch.complete(-1, -1)
@@ -283,6 +300,7 @@ class BlockingProducer:
         pause_s = min(pause_ms, self._options.retry_backoff_max_ms) / 1000
         self._attempts += 1
         if waited_s + pause_s > self._timeout_s:
+            self._failing_since, self._attempts = None, 0
             queue = next(iter(self._busy))
             raise DeliveryTimeout(
                 f"{queue.topic}-{queue.partition}: nothing was acknowledged for {waited_s:.0f} s: {error}; "

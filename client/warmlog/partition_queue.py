@@ -19,6 +19,7 @@ next is held back: it could be accepted in the place of the first, which could t
 
 from bisect import insort
 from collections import deque
+from collections.abc import Sequence
 from enum import Enum
 from operator import attrgetter
 
@@ -158,9 +159,9 @@ class PartitionQueue:
     def judge(self, batch: OutgoingBatch, error: WarmlogError) -> Verdict:
         """What becomes of `batch`, which was in flight, after `error`; it is in `retries` if it is to go again."""
         self.in_flight.remove(batch)
-        batch.last_error = error
-        has_predecessor = any(other.order < batch.order for other in (*self.in_flight, *self.retries))
-        judged = verdict(error, has_predecessor=has_predecessor, needs_reset=self.needs_reset)
+        earlier = [other for other in (*self.in_flight, *self.retries) if other.order < batch.order]
+        judged = verdict(error, has_predecessor=bool(earlier), needs_reset=self.needs_reset)
+        batch.last_error = _reason(batch, error, earlier)
         if judged is Verdict.REJECTED:
             batch.is_rejected = True
             self.needs_reset = self.needs_reset or not isinstance(error, OutOfOrderSequence)
@@ -190,3 +191,11 @@ class PartitionQueue:
         sequence = self.next_sequence
         self.next_sequence = (sequence + count) & SEQUENCE_MASK
         return sequence
+
+
+def _reason(batch: OutgoingBatch, error: WarmlogError, earlier: Sequence[OutgoingBatch]) -> WarmlogError:
+    """Why `batch` is not in the log yet. One that is out of order waits for `earlier` ones: the first one's reason."""
+    if not isinstance(error, OutOfOrderSequence):
+        return error
+    first = min(earlier, key=_by_order, default=batch)
+    return first.last_error or batch.last_error or error

@@ -58,7 +58,10 @@ class Producer:
         `drain` waits while more than `high_water_bytes` (default: 1/16 of `buffer_bytes`) are not acknowledged, and
         `send` raises BufferFull beyond `buffer_bytes`; a batch has at most a quarter of the high-water mark, so that
         some are on their way while the next one fills up. A batch is given up `delivery_timeout_ms` after its first
-        record. `connection` may set any of the fields of ConnectionOptions.
+        record, with DeliveryTimeout: the broker may have it or not. An idempotent producer then makes certain of what
+        is still on its way and goes on under the next producer epoch, so that later records are accepted, and none is
+        in the log twice or before one that was sent earlier. `connection` may set any of the fields of
+        ConnectionOptions.
         """
         wire_acks = parse_acks(acks)
         is_idempotent = wire_acks == ACKS_ALL if idempotent is None else idempotent

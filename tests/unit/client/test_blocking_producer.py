@@ -4,7 +4,7 @@ import asyncio
 import random
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from warmlog.arrow_rows import ArrowRows, PreparedRows, RowSpan
 from warmlog.blocking import BlockingCluster
 from warmlog.blocking_producer import ArrowBatch, BlockingProducer
 from warmlog.errors import (
+    ClientError,
     DeliveryTimeout,
     InvalidTimestamp,
     MessageTooLarge,
@@ -148,3 +149,36 @@ def test_a_broker_that_stays_away_is_given_up_in_time(broker: FakeBroker) -> Non
 def test_no_broker_at_all_is_given_up_in_time() -> None:
     with producing("127.0.0.1:1", delivery_timeout_ms=50) as producer, pytest.raises(DeliveryTimeout):
         send_and_flush(producer, batch_of([b"b"]))
+
+
+@pytest.mark.parametrize("fault", [Fault.LOSE_REQUEST, Fault.LOSE_ANSWER, Fault.IGNORE, Fault.STORAGE_ERROR])
+def test_after_a_delivery_timeout_flush_goes_on_where_it_was(broker: FakeBroker, fault: Fault) -> None:
+    options = ConnectionOptions(
+        connect_timeout_ms=1000, request_timeout_ms=100, retry_backoff_ms=5, retry_backoff_max_ms=20
+    )
+    batches = [[b"%d" % number] for number in range(20)]
+    with BlockingCluster(broker.address, options) as cluster:
+        producer = BlockingProducer(cluster, options=options, delivery_timeout_ms=200)
+        send_and_flush(producer, batch_of([b"first"]))
+        broker.faults.extend([Fault.NONE, *[fault] * 1000])
+        for values in batches:
+            with suppress(DeliveryTimeout):
+                producer.send(batch_of(values))
+        with pytest.raises(DeliveryTimeout):
+            producer.flush()
+        broker.faults.clear()
+        producer.flush()
+        send_and_flush(producer, batch_of([b"last"]))
+        producer.close()
+    assert stored(broker)[0] == [b"first", *[values[0] for values in batches], b"last"]
+
+
+def test_after_a_batch_that_was_refused_for_good_every_call_fails(broker: FakeBroker) -> None:
+    with producing(broker.address) as producer:
+        send_and_flush(producer, batch_of([b"a"]))
+        broker.faults.append(Fault.TOO_LARGE)
+        with pytest.raises(MessageTooLarge):
+            send_and_flush(producer, *[batch_of([b"b"]) for _ in range(3)])
+        for call in (producer.flush, lambda: producer.send(batch_of([b"c"]))):
+            with pytest.raises(ClientError, match=r"has ended.*1 records for t-0: as ordered"):
+                call()

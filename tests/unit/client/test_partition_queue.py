@@ -80,6 +80,25 @@ def test_a_batch_that_failed_alone_waits_until_those_behind_it_have_come_back() 
     assert send_all(queue) == batches[1:]
 
 
+def test_a_batch_that_waits_for_one_before_it_is_held_up_by_that_ones_error() -> None:
+    queue, batches = queue_of(3)
+    send_all(queue)
+    queue.judge(batches[0], StorageError("offline"))
+    for batch in batches[1:]:
+        queue.judge(batch, OutOfOrderSequence("expected sequence 0"))
+    assert [str(batch.last_error) for batch in batches] == ["offline"] * 3
+    queue.give_up(batches[0])
+    send_all(queue)
+    assert [str(batch.last_error) for batch in batches[1:]] == ["offline"] * 2
+
+
+def test_an_order_that_nobody_can_explain_is_the_reason_itself() -> None:
+    queue, batches = queue_of(1)
+    send_all(queue)
+    assert queue.judge(batches[0], OutOfOrderSequence("expected sequence 7")) is Verdict.FAILED
+    assert str(batches[0].last_error) == "expected sequence 7"
+
+
 def test_a_pause_holds_everything_back() -> None:
     queue, batches = queue_of(1)
     queue.paused_until = 2.0
