@@ -7,6 +7,7 @@ from operator import length_hint
 from uuid import UUID
 
 from warmlog.batch import Batch, Record
+from warmlog.batch_places import whole_headers
 from warmlog.cluster import Cluster, Topic
 from warmlog.consumer_options import ConsumerOptions
 from warmlog.damage import next_readable
@@ -22,7 +23,7 @@ from warmlog.errors import (
 from warmlog.fetcher import Fetcher
 from warmlog.offset_lookup import TopicPartition, list_offsets
 from warmlog.options import ConnectionOptions
-from warmlog.partition_reader import NO_LIMIT, PartitionReader, whole_headers
+from warmlog.partition_reader import NO_LIMIT, PartitionReader
 from warmlog.positions import Points, resolve
 from warmlog_protocol.batch import check_crc
 from warmlog_protocol.messages import (

@@ -16,6 +16,7 @@ from warmlog.aborted import AbortedRanges
 from warmlog.array_column import ArrayColumn
 from warmlog.arrow import ArrowMerger
 from warmlog.arrow_times import TimeBounds
+from warmlog.batch_places import whole_headers
 from warmlog.blocking import BlockingConnection
 from warmlog.errors import (
     ApiError,
@@ -34,7 +35,7 @@ from warmlog.ranges.projection import Projection
 from warmlog.ranges.read_settings import ReadSettings
 from warmlog.ranges.resolve import REMOVED, Loss
 from warmlog.ranges.task_link import TaskLink
-from warmlog_protocol.batch import HEADER_BYTES, RecordBatch, check_crc, iter_batches, read_header
+from warmlog_protocol.batch import HEADER_BYTES, RecordBatch, check_crc, read_batch, read_header
 from warmlog_protocol.connection import Answer
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
@@ -153,7 +154,7 @@ class _RangeReader:
             return
         batches: list[RecordBatch] = []
         aborted = self._aborted(fetched)
-        for batch in iter_batches(answer.payload, verify_crc=False, column_type=ArrayColumn):
+        for batch in _whole_batches(answer.payload, fetch.start, fetched):
             batches.append(batch)
             is_hidden = aborted is not None and aborted.hides(batch)
             if batch.next_offset > window.position:
@@ -244,6 +245,14 @@ class _OutOfLog(OffsetOutOfRange):
     def __init__(self, message: str, log_start_offset: int) -> None:
         super().__init__(message)
         self.log_start_offset = log_start_offset
+
+
+def _whole_batches(payload: memoryview, start: int, fetched: FetchedPartition) -> Iterator[RecordBatch]:
+    """The batches of an answer to a fetch from `start` on. CorruptBatch at one that cannot be where it is."""
+    position = 0
+    for header in whole_headers(payload, fetched.high_watermark, start, is_dense=fetched.has_dense_offsets):
+        yield read_batch(payload, position, verify_crc=False, column_type=ArrayColumn)
+        position += header.size_bytes
 
 
 def _first_offset(payload: memoryview) -> int | None:

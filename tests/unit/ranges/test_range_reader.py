@@ -301,6 +301,35 @@ def test_a_wrong_crc_is_an_error_with_partition_and_offset() -> None:
     assert "other offsets can be read" in message
 
 
+@pytest.mark.parametrize("damaged_base", [0, 95, 150, 10_000, 1 << 40])
+def test_a_base_offset_which_no_crc_covers_is_believed_only_where_it_can_be(damaged_base: int) -> None:
+    batches = log_of(300)
+    damaged = damaged_base.to_bytes(8, "big") + batches[10][8:]
+
+    def damage(_: FetchPartition, answer: Answer) -> Answer:
+        fetched, payload = answer
+        return fetched, payload.replace(batches[10], damaged)
+
+    whole = replace(QUICK, fetch_bytes=1_000_000)
+    with FakeBroker(batches, [damage]) as broker, pytest.raises(CorruptBatch) as raised:
+        read_offsets(broker, (0, 300), settings=whole)
+    assert "stopped at 100, " in str(raised.value)
+    assert "expected and the high watermark is 300" in str(raised.value)
+
+
+def test_a_gap_is_damage_where_the_broker_says_that_there_is_none() -> None:
+    batches = log_of(100)
+
+    def without_one(_: FetchPartition, answer: Answer) -> Answer:
+        fetched, payload = answer
+        return replace_fields(fetched, has_dense_offsets=True, size_bytes=len(payload) - len(batches[4])), (
+            payload.replace(batches[4], b"")
+        )
+
+    with FakeBroker(batches, [without_one]) as broker, pytest.raises(CorruptBatch, match="where 40 was expected"):
+        read_offsets(broker, (0, 100), settings=replace(QUICK, fetch_bytes=1_000_000))
+
+
 def test_checksums_are_not_looked_at_where_they_are_not_wanted() -> None:
     batches = [encode_batch([b"%099d" % n], timestamps_ms=0, base_offset=n) for n in range(3)]
     batches[1] = batches[1][:17] + b"\0\0\0\0" + batches[1][21:]
