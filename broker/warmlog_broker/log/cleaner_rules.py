@@ -6,7 +6,8 @@ until the delete horizon of their batch, which is set by the first pass that mee
 log from its start within `delete.retention.ms` sees every deletion.
 
 A batch that is left without records goes too, except as an empty header where something hangs on it: the last batch of
-an active producer says where its sequence stands, and the last batch of the cleaned part says where that ends.
+an active producer says where its sequence stands, and the last batch of the cleaned part says where that ends. It is
+the last one on disk: what was appended behind it and not flushed may be lost, and the sequence then stands there again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,10 +20,12 @@ from warmlog_broker.log.transaction_index import AbortedTxn
 from warmlog_protocol.batch import BatchHeader, Columns, RecordBatch, empty_batch, filter_batch
 
 NO_DATA = -1
+UNKNOWN = -2
 
 
 class LastOfProducer(NamedTuple):
-    """What an active producer wrote last: its last data, NO_DATA when there were only markers, and its epoch."""
+    """What an active producer wrote last that is on disk: its last data, NO_DATA when there were only markers, UNKNOWN
+    when all that is remembered may be lost; and its epoch."""
 
     last_offset: int
     epoch: int
@@ -131,6 +134,8 @@ class CompactionRules:
             return False
         if last.last_offset == NO_DATA:
             return header.is_control and header.producer_epoch == last.epoch
+        if last.last_offset == UNKNOWN:
+            return not header.is_control
         return header.last_offset == last.last_offset
 
 

@@ -10,11 +10,11 @@ from warmlog_broker.log.bounds import Bounds
 from warmlog_broker.log.cleaner import CleaningTask
 from warmlog_broker.log.cleaner_plan import CleanableRange, cleanable_range
 from warmlog_broker.log.cleaner_rewrite import Rewritten
-from warmlog_broker.log.cleaner_rules import NO_DATA, LastOfProducer
+from warmlog_broker.log.cleaner_rules import NO_DATA, UNKNOWN, LastOfProducer
 from warmlog_broker.log.cleaner_sources import CleaningAborted, CleaningPace, SourceSegment
 from warmlog_broker.log.config import LogConfig
 from warmlog_broker.log.local_log import LocalLog
-from warmlog_broker.log.producer_state import ProducerStates
+from warmlog_broker.log.producer_state import ProducerEntry, ProducerStates
 from warmlog_broker.log.replacement import Replacement
 from warmlog_broker.log.segment_files import TRANSACTION_INDEX_KIND
 
@@ -67,9 +67,7 @@ class Compaction:
             ),
             transaction_indexes=tuple(segment.files.path(TRANSACTION_INDEX_KIND) for segment in segments),
             last_of_producers={
-                entry.producer_id: LastOfProducer(
-                    entry.batches[-1].last_offset if entry.batches else NO_DATA, entry.epoch
-                )
+                entry.producer_id: LastOfProducer(_last_flushed(entry, self._bounds.flushed.offset), entry.epoch)
                 for entry in self._producers.entries
             },
             config=local.factory.config,
@@ -125,3 +123,10 @@ class Compaction:
     def advance(self, replacement: Replacement) -> bool:
         """Takes the next step; True once all are taken."""
         return self._local.advance(replacement)
+
+
+def _last_flushed(entry: ProducerEntry, flushed_offset: int) -> int:
+    """The last offset of the producer's newest batch below `flushed_offset`; NO_DATA or UNKNOWN where there is none."""
+    if not entry.batches:
+        return NO_DATA
+    return next((batch.last_offset for batch in reversed(entry.batches) if batch.last_offset < flushed_offset), UNKNOWN)

@@ -287,6 +287,26 @@ def test_the_last_sequence_survives_even_where_the_data_does_not(room: Compactio
     assert room.put(pair(5, 5), producer=(7, 0, 2)).first_offset == 3
 
 
+@pytest.mark.parametrize("unflushed", [1, 5])
+def test_the_last_flushed_sequence_survives_although_later_batches_are_lost(
+    room: CompactionRoom, unflushed: int
+) -> None:
+    """The power goes after a compaction, and before the flush of what was appended meanwhile."""
+    room.put(pair(9, 0), producer=(7, 0, 0))
+    room.put(pair(1, 1), producer=(7, 0, 1))
+    room.put(pair(1, 2))
+    room.roll()
+    for sequence in range(2, 2 + unflushed):
+        room.put(pair(1, sequence), producer=(7, 0, sequence))
+    room.compact()
+    for name in room.files(".snapshot"):
+        room.path(name).unlink()
+    os.truncate(room.segment_path(3), 0)
+    room.crash()
+    assert room.put(pair(1, 1), producer=(7, 0, 1)).is_duplicate
+    assert room.put(pair(1, 2), producer=(7, 0, 2)).first_offset == 3
+
+
 def test_a_repeated_batch_that_was_compacted_away_is_a_duplicate_and_not_a_gap(room: CompactionRoom) -> None:
     for sequence in range(8):
         room.put(pair(1, sequence), producer=(7, 0, sequence))
