@@ -17,6 +17,8 @@ def main() -> int:
     parser.add_argument("--cuts", type=int, default=24, metavar="N", help="how many, over all modes (default: 24)")
     parser.add_argument("--seed", type=int, default=1, help="when the power goes and what it leaves (default: 1)")
     options = parser.parse_args()
+    if options.cuts < len(MODES):
+        parser.error(f"--cuts {options.cuts}: there are {len(MODES)} modes, and each needs one")
     if missing := why_not():
         print(missing, file=sys.stderr)
         return 2

@@ -35,6 +35,7 @@ PAUSE_S = 0.002
 NO_SYNCFS = 1_000_000
 GONE = (ConnectionEnded, OSError, ApiError)
 JOIN_TIMEOUT_S = 30.0
+PROBE_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,8 @@ class Probe(threading.Thread):
         super().__init__(daemon=True)
         self.longest_s = 0.0
         self.sent_at_s = 0.0
+        self.is_answered = threading.Event()
+        """Some flush has come to its end."""
         self._address = address
         self._topic = topic
 
@@ -94,6 +97,7 @@ class Probe(threading.Thread):
                     self.sent_at_s = time.monotonic()
                     client.produce(self._topic, batch_of([b"probe"]))
                     self.longest_s = max(self.longest_s, time.monotonic() - self.sent_at_s)
+                    self.is_answered.set()
         except GONE:
             return
 
@@ -120,6 +124,9 @@ def _cut(disk: PoweredDisk, broker: BrokerProcess, mode: Mode, topic: str, luck:
     probe = Probe(broker.address, f"{topic}-probe")
     for thread in (*writers, probe):
         thread.start()
+    wrong = (
+        [] if probe.is_answered.wait(PROBE_TIMEOUT_S) else [f"{topic}: no flush came to its end: no loss is bounded"]
+    )
     time.sleep(luck.uniform(0.5, 1.5))
     cut_at_s = disk.cut()
     broker.kill()
@@ -129,7 +136,6 @@ def _cut(disk: PoweredDisk, broker: BrokerProcess, mode: Mode, topic: str, luck:
     disk.restore(luck.randrange(2**32))
     broker.start()
     losses: list[Loss] = []
-    wrong: list[str] = []
     with WireClient(broker.address) as client:
         for partition, writer in enumerate(writers):
             before = [batch for batch in writer.acknowledged if batch.at_s <= cut_at_s]
