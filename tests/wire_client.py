@@ -81,6 +81,10 @@ class WireClient:
             raise answer.result
         return answer.result, bytes(answer.payload)
 
+    def has_answer(self, correlation_id: int) -> bool:
+        """Whether the answer came while another one was waited for."""
+        return correlation_id in self._answers
+
     def call(self, message: Message, payload: bytes = b"") -> Message:
         return self.receive(self.send(message, payload))[0]
 

@@ -87,6 +87,8 @@ class Services:
     """Why no records are taken and no topics made; None when they are."""
     times_found: TimesFound = field(default_factory=TimesFound)
     """For FindSplits."""
+    wide_fetches: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the fetch that is read in turns: one at a time, so that many of them leave as much time to others."""
 
     @staticmethod
     def now_ms() -> int:

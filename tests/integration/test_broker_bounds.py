@@ -16,6 +16,7 @@ from warmlog_protocol.messages import (
     DescribeConfigsRequest,
     FetchPartition,
     FetchRequest,
+    FetchResponse,
     MetadataRequest,
     MetadataResponse,
     NewTopic,
@@ -197,6 +198,21 @@ def test_requests_that_name_much_get_one_answer_for_each_topic_or_an_error(tmp_p
         with pytest.raises(InvalidRequest, match="1000 are allowed"):
             client.call(CreateTopicsRequest([NewTopic(f"new-{number}") for number in range(1001)]))
         client.call(MetadataRequest())
+
+
+def test_a_fetch_that_names_much_leaves_others_their_turn(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker, WireClient(broker.address, timeout_s=60) as client:
+        client.create_topic("t")
+        client.produce("t", batch_of([b"x"]))
+        items = [FetchPartition("t", 0, 0, 1000), *(FetchPartition("t", 0, 1, 1000) for _ in range(8999))]
+        for request in (FetchRequest(0, 1, MIB, items), FetchRequest(300, MIB, MIB, items)):
+            wide = client.send(request)
+            answers = [client.fetch("t", 0)[0].size_bytes for _ in range(3)]
+            assert not client.has_answer(wide), "all its partitions were read in one turn"
+            response, payload = client.receive(wide)
+            assert isinstance(response, FetchResponse)
+            assert len(response.partitions) == 9000
+            assert [response.partitions[0].size_bytes, *answers] == [len(payload)] * 4
 
 
 def test_integers_beyond_their_field_are_refused_as_such(tmp_path: Path) -> None:

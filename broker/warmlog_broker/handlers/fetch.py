@@ -8,6 +8,7 @@ A fetch of committed data ends at the last stable offset, and says which aborted
 leaving those out is the client's part.
 """
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,10 @@ from warmlog_protocol.errors import (
 )
 from warmlog_protocol.messages import AbortedTransaction, FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 
+MANY_ITEMS = 128
+"""A fetch that names more partitions is read in turns."""
+ITEMS_A_TURN = 32
+"""So many of its partitions are read at a time, about 1 ms: others have their turn in between."""
 NO_OFFSET = -1
 NO_TOPIC_ID = bytes(16)
 
@@ -61,17 +66,25 @@ def fetch(services: Services, asker: Asker, request: Request) -> None:
     """Reads, and answers or waits."""
     message = request.message
     assert isinstance(message, FetchRequest)
-    result = read_partitions(services, message)
+    if len(message.partitions) > MANY_ITEMS:
+        services.tasks.start(_fetch_in_turns(services, asker, request.correlation_id, message))
+    else:
+        _answer_or_wait(services, asker, request.correlation_id, message, read_partitions(services, message))
+
+
+def _answer_or_wait(
+    services: Services, asker: Asker, correlation_id: int, message: FetchRequest, result: FetchResult
+) -> None:
     max_wait_ms = min(message.max_wait_ms, services.config.fetch_max_wait_ms)
     if is_due(result, message.min_bytes, max_wait_ms):
-        _answer(services, asker, request.correlation_id, result)
+        _answer(services, asker, correlation_id, result)
         return
     is_waiting = services.fetch_waits.add(
         asker,
         result.wanted,
         min_bytes=min(message.min_bytes, message.max_bytes, services.config.fetch_max_bytes),
         max_wait_ms=max_wait_ms,
-        on_done=lambda: _answer(services, asker, request.correlation_id, read_partitions(services, message)),
+        on_done=lambda: _read_and_answer(services, asker, correlation_id, message),
     )
     if not is_waiting:
         services.lines.write(
@@ -80,7 +93,31 @@ def fetch(services: Services, asker: Asker, request: Request) -> None:
             f"Fetch of {asker.name} answered at once: {len(services.fetch_waits)} fetches wait already",
             services.loop.time(),
         )
-        _answer(services, asker, request.correlation_id, result)
+        _answer(services, asker, correlation_id, result)
+
+
+def _read_and_answer(services: Services, asker: Asker, correlation_id: int, message: FetchRequest) -> None:
+    """At the end of a wait."""
+    if len(message.partitions) > MANY_ITEMS:
+        services.tasks.start(_read_and_answer_in_turns(services, asker, correlation_id, message))
+    else:
+        _answer(services, asker, correlation_id, read_partitions(services, message))
+
+
+async def _fetch_in_turns(services: Services, asker: Asker, correlation_id: int, message: FetchRequest) -> None:
+    async with services.wide_fetches:
+        _answer_or_wait(services, asker, correlation_id, message, await _read_in_turns(services, message))
+        services.outbox.send()
+        await asyncio.sleep(0)
+
+
+async def _read_and_answer_in_turns(
+    services: Services, asker: Asker, correlation_id: int, message: FetchRequest
+) -> None:
+    async with services.wide_fetches:
+        _answer(services, asker, correlation_id, await _read_in_turns(services, message))
+        services.outbox.send()
+        await asyncio.sleep(0)
 
 
 def is_due(result: FetchResult, min_bytes: int, max_wait_ms: int) -> bool:
@@ -93,10 +130,27 @@ def read_partitions(services: Services, message: FetchRequest) -> FetchResult:
 
     The first batch of the first partition that has any is read whole, however large it is.
     """
-    bound = read_bound(message.isolation, message.replica_id)
-    left_bytes = min(message.max_bytes, services.config.fetch_max_bytes)
     result = FetchResult()
-    for request in message.partitions:
+    _read_some(services, message, message.partitions, result)
+    return result
+
+
+async def _read_in_turns(services: Services, message: FetchRequest) -> FetchResult:
+    """As `read_partitions`, while others have their turn."""
+    result = FetchResult()
+    for first in range(0, len(message.partitions), ITEMS_A_TURN):
+        _read_some(services, message, message.partitions[first : first + ITEMS_A_TURN], result)
+        await asyncio.sleep(0)
+    return result
+
+
+def _read_some(
+    services: Services, message: FetchRequest, partitions: Sequence[FetchPartition], result: FetchResult
+) -> None:
+    """Adds what can be read of `partitions`, some of those that `message` names, to `result`."""
+    bound = read_bound(message.isolation, message.replica_id)
+    left_bytes = min(message.max_bytes, services.config.fetch_max_bytes) - result.size_bytes
+    for request in partitions:
         limit_bytes = max(0, min(request.max_bytes, left_bytes))
         try:
             left_bytes -= _read(services, request, bound, limit_bytes, result)
@@ -108,7 +162,6 @@ def read_partitions(services: Services, message: FetchRequest) -> FetchResult:
             result.add_error(request, storage_error(text, error))
         except Exception:
             result.add_error(request, own_failure(f"Fetch of {request.topic!r} {request.partition}"))
-    return result
 
 
 def _read(services: Services, request: FetchPartition, bound: ReadBound, limit_bytes: int, result: FetchResult) -> int:
