@@ -47,6 +47,7 @@ from warmlog.arrow_columns import (
 )
 from warmlog.arrow_times import ALL_TIMES, TimeBounds
 from warmlog_protocol.batch import RecordBatch
+from warmlog_protocol.errors import InvalidConfig
 
 COLUMN_TYPES = {
     "key": pa.binary(),
@@ -72,7 +73,12 @@ _ROW_BYTES = 16  # what a record weighs beside its key and value: an offset and 
 
 
 def arrow_schema(columns: Sequence[str] = KAFKA_COLUMNS, as_text: Collection[str] = ()) -> pa.Schema:
-    """The schema of Arrow batches with these columns; those in `as_text`, key or value, are strings."""
+    """The schema of Arrow batches with these columns; those in `as_text`, key or value, are strings.
+
+    InvalidConfig for a column that does not exist.
+    """
+    if unknown := [name for name in columns if name not in COLUMN_TYPES]:
+        raise InvalidConfig(f"there is no column {unknown[0]}: choose among {', '.join(COLUMN_TYPES)}")
     return pa.schema([(name, pa.string() if name in as_text else COLUMN_TYPES[name]) for name in columns])
 
 

@@ -117,7 +117,8 @@ class Manifest:
 
     def commit(self, commit: Commit) -> None:
         """Makes `commit` the newest; its files are below `staging`, and on disk. Returns when readers see them."""
-        for directory in sorted({(self.staging / each.path).parent for each in commit.files}):
+        staged = {(self.staging / each.path).parent for each in commit.files}
+        for directory in sorted({above for each in staged for above in (each, *each.parents)} - set(self.path.parents)):
             _sync_directory(directory)
         target = self._commit_path(self._next_number)
         unfinished = target.with_suffix(".unfinished")

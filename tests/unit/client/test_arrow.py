@@ -25,7 +25,7 @@ from warmlog_protocol.batch import (
 )
 from warmlog_protocol.batch.control import ControlType, EndTxnMarker
 from warmlog_protocol.compression import Codec
-from warmlog_protocol.errors import CorruptBatch, InvalidTimestamp, MessageTooLarge
+from warmlog_protocol.errors import CorruptBatch, InvalidConfig, InvalidTimestamp, MessageTooLarge
 
 ALL_COLUMNS = tuple(COLUMN_TYPES)
 TOPIC = "flüge"
@@ -269,6 +269,11 @@ def test_two_gibibytes_in_one_column_are_refused() -> None:
     stretch = cast("arrow_columns.Stretch", SimpleNamespace(start=0, stop=1, count=1))
     with pytest.raises(MessageTooLarge, match="2147483648 bytes"):
         arrow_columns.binary_array([stretch], [column([2**31 + 1])], [cast("memoryview", Huge())])
+
+
+def test_a_column_that_does_not_exist_is_named() -> None:
+    with pytest.raises(InvalidConfig, match="there is no column vlaue: choose among key, value, topic"):
+        arrow_schema(["key", "vlaue"])
 
 
 def test_importing_warmlog_loads_neither_numpy_nor_pyarrow_nor_pyspark() -> None:

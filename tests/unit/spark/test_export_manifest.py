@@ -50,7 +50,7 @@ def test_commits_are_read_again_and_their_files_are_where_readers_see_them(tmp_p
     assert not list((tmp_path / "_warmlog" / "staging").rglob("*.parquet"))
 
 
-@pytest.mark.parametrize("step", range(16))
+@pytest.mark.parametrize("step", range(20))
 def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing(
     tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,6 +78,30 @@ def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing(
             assert seen(tmp_path)[:2] == ["0", "0"]
     export_once(tmp_path, 1)
     assert seen(tmp_path) == ["0", "0", "1", "1"]
+
+
+def test_the_way_to_each_staged_file_is_on_disk_before_a_commit_lists_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[Path] = set()
+    real_rename, real_fsync = Path.rename, os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.add(Path(f"/proc/self/fd/{descriptor}").readlink())
+        real_fsync(descriptor)
+
+    def rename(source: Path, target: Path) -> Path:
+        if target.suffix == ".json":
+            staging = tmp_path / "_warmlog" / "staging"
+            days = (staging / "0" / f"date=2026-11-{day}" for day in (20, 21))
+            assert {*days, staging / "0", staging, staging.parent, tmp_path} <= synced
+        return real_rename(source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fsync)
+        patched.setattr(Path, "rename", rename)
+        export_once(tmp_path, 0)
+    assert seen(tmp_path) == ["0", "0"]
 
 
 def test_what_no_commit_lists_is_removed(tmp_path: Path) -> None:
