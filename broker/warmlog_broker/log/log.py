@@ -389,10 +389,7 @@ class Log:
         return self._flushes.prepare()
 
     def mark_flushed(self, plan: FlushPlan) -> int:
-        """Takes note that `plan` has run without an error, and returns the flushed offset.
-
-        Moves the recovery point; the high watermark is the partition's business.
-        """
+        """Takes note that `plan` has run: the recovery point moves, and is returned. The high watermark does not."""
         return self._flushes.mark(plan)
 
     def put_back(self, plan: FlushPlan) -> None:
@@ -447,10 +444,7 @@ class Log:
         return self._local.next_deletion_ms
 
     def replace_segments(self, new: Sequence[LogSegment], old: Sequence[LogSegment], now_ms: int) -> None:
-        """Puts `new`, flushed segments whose files end in `.cleaned`, in the place of `old`; see `replacement`.
-
-        All of it here and now, with three syncs of the directory. StorageError when the disk refuses.
-        """
+        """Puts `new`, flushed segments with names in `.cleaned`, in the place of `old`. StorageError from the disk."""
         self._local.begin_replacement(new, old, now_ms)
         self._local.settle()
 
