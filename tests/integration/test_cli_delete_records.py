@@ -101,7 +101,7 @@ def test_describe_shows_what_is_not_durable_yet(warmlog: CommandLine) -> None:
     succeeded(warmlog("topic", "create", "held", "--config", "flush.ms=80000000"))
     succeeded(warmlog("produce", "held", "--acks", "1", given=b"a\nb\nc\n"))
     printed = succeeded(warmlog("topic", "describe", "held")).decode()
-    headings, row = (line.split("\t") for line in printed.splitlines()[2:4])
+    headings, row = (line.split("\t") for line in printed.splitlines()[3:5])
     values = dict(zip(headings, row, strict=True))
     assert (values["log start"], values["last stable"], values["high watermark"]) == ("0", "0", "0")
     assert (values["log end"], values["uncommitted"]) == ("3", "3")
