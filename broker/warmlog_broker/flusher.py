@@ -174,23 +174,33 @@ class Flusher:
         """Notes what is durable, begins the next flush, and only then answers: the disk is not kept waiting."""
         self.flush_count += 1
         for partition, plan, error in zip(partitions, plans, outcomes, strict=True):
-            if error is None:
-                partition.flushed(plan)
-            elif isinstance(error, SyncNotBegun):
-                partition.not_flushed(plan)
-                self._postpone(partition, error)
-            elif isinstance(error, OSError) and is_read_only(error) and partition.owns(plan):
-                partition.freeze(f"a flush failed: {error}")
-                if partition.home is not None:
-                    partition.home.suspect()
-            elif partition.owns(plan):
-                _log.critical("%s IS OFFLINE: its flush failed: %s", partition.key.directory_name, error)
-                partition.take_offline(f"a flush failed: {error}")
+            try:
+                self._take_note(partition, plan, error)
+            except Exception as problem:  # want of memory, say: it concerns this partition alone
+                _log.exception("%s: the outcome of a flush could not be noted", partition.key.directory_name)
+                partition.take_offline(f"the outcome of a flush could not be noted: {problem!r}")
         self._start()
         self._on_flushed(partitions)
         for partition in partitions:
             partition.wake()
         self._outbox.send()
+
+    def _take_note(self, partition: Partition, plan: FlushPlan, error: Exception | None) -> None:
+        """What the outcome of `plan` means for its partition."""
+        if error is None:
+            partition.flushed(plan)
+        elif isinstance(error, SyncNotBegun):
+            partition.not_flushed(plan)
+            self._postpone(partition, error)
+        elif not partition.owns(plan):
+            return
+        elif isinstance(error, OSError) and is_read_only(error):
+            partition.freeze(f"a flush failed: {error}")
+            if partition.home is not None:
+                partition.home.suspect()
+        else:
+            _log.critical("%s IS OFFLINE: its flush failed: %s", partition.key.directory_name, error)
+            partition.take_offline(f"a flush failed: {error}")
 
 
 def _start_threads(count: int, name: str) -> ThreadPoolExecutor:

@@ -204,6 +204,24 @@ async def test_a_flush_that_fails_fails_its_own_partitions_and_is_not_tried_agai
     assert waiter.error is None
 
 
+async def test_an_outcome_that_cannot_be_noted_concerns_its_partition_alone(
+    flusher: Flusher, make_partition: MakePartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, good = make_partition(0), make_partition(1)
+
+    def refuse(plan: FlushPlan) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(bad, "flushed", refuse)
+    waiters = [append(bad, flusher), append(good, flusher)]
+    await done(*waiters)
+    assert isinstance(waiters[0].error, StorageError)
+    assert (bad.is_offline, waiters[1].error) == (True, None)
+    later = append(good, flusher)
+    await done(later)
+    assert later.error is None
+
+
 async def test_a_flush_needs_no_thread_that_was_not_there_before(
     flusher: Flusher, make_partition: MakePartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
