@@ -9,16 +9,15 @@ same load() and gives wrong results. The reader class must not even have `pushFi
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from warmlog.ranges.offset_range import OffsetRange
 from warmlog.ranges.projection import Projection
-from warmlog.ranges.read_settings import ReadSettings
 from warmlog.spark.option_table import Use
 from warmlog.spark.options import take_options
+from warmlog.spark.range_tasks import RangesPartition, read_partition
 from warmlog.spark.read_options import ReadOptions, parse_read_options, projection_of
 from warmlog.spark.schema import chosen_columns, schema_of
 from warmlog.spark.stream_options import parse_stream_options
@@ -83,24 +82,6 @@ class WarmlogDataSource(DataSource):  # type: ignore[misc]
         if "columns" in options and projection != projection_of(options):
             raise InvalidConfig("the columns are given twice, by .schema(…) and by the option columns")
         return projection
-
-
-class RangesPartition(InputPartition):  # type: ignore[misc]
-    """What one task reads; empty in the only partition of a plan without records, as Spark wants at least one."""
-
-    def __init__(self, ranges: Sequence[OffsetRange]) -> None:
-        super().__init__(tuple(ranges))
-
-
-def read_partition(
-    partition: InputPartition, columns: Projection | TypedValues, settings: ReadSettings
-) -> "Iterator[RecordBatch]":
-    """The records of `partition` with these columns."""
-    from warmlog.ranges.range_reader import read_ranges  # numpy and pyarrow: only where records are read
-
-    if isinstance(columns, TypedValues):
-        return columns.decode(read_ranges(partition.value or (), columns.projection, settings))
-    return read_ranges(partition.value or (), columns, settings)
 
 
 class WarmlogReader(DataSourceReader):  # type: ignore[misc]

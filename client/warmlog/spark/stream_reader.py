@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from warmlog.ranges.projection import Projection
 from warmlog.spark.offsets_json import OffsetsDocument, offsets_document, offsets_of
-from warmlog.spark.source import RangesPartition, read_partition
+from warmlog.spark.range_tasks import RangesPartition, read_partition
 from warmlog.spark.stream_options import Admission, StreamOptions
 from warmlog.spark.typed_values import TypedValues
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-MOUNT_TIMEOUT_S = 20.0
+MOUNT_TIMEOUT_S = 60.0
 TESTS = Path(__file__).parents[2]
 
 
