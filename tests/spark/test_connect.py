@@ -23,6 +23,7 @@ from spark.topics import Record, Topics, some_records
 from warmlog_protocol.compression import Codec
 
 pytestmark = [
+    pytest.mark.slow,  # a server of its own: a minute; `make test-slow` and `make test-spark-matrix` run it
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),

@@ -55,7 +55,7 @@ async def test_what_is_sent_after_a_delivery_timeout_is_acknowledged(fault: Faul
     async with FakeBroker(t=1) as broker, producer(broker) as client:
         writer = Writer(client)
         await writer.send(1)
-        broker.faults.extend([Fault.IGNORE] * position + [fault] * 10)
+        broker.faults.extend([Fault.IGNORE] * position + [fault] * 10_000)
         sending = asyncio.create_task(writer.send(300))
         await asyncio.sleep(0.02)
         await broker.stop()
