@@ -9,7 +9,7 @@ import pytest
 
 from faults.soak.__main__ import report
 from faults.soak.run import Plan, soak
-from faults.soak.slopes import DESCRIPTORS, MEMORY, THREADS, Slope, at_least, at_most, drift, growth, slope
+from faults.soak.slopes import DESCRIPTORS, MEMORY, THREADS, at_least, at_most, drift, growth, slope
 
 TIMES_S = [5.0 * number for number in range(288)]
 """24 minutes: what is left of 30 after warming up."""
@@ -23,16 +23,16 @@ def noisy(a_second: float, *, middle: float = 200.0, noise: float = 1.0, seed: i
 
 def test_the_slope_of_a_line_is_its_slope_and_outliers_do_not_move_it() -> None:
     values = [3 + 0.5 * at_s for at_s in TIMES_S]
-    assert slope(TIMES_S, values).likely == pytest.approx(0.5)
+    assert slope(TIMES_S, values) == pytest.approx(0.5)
     values[10] = 1e9
     values[200] = -1e9
-    assert slope(TIMES_S, values).likely == pytest.approx(0.5)
+    assert slope(TIMES_S, values) == pytest.approx(0.5)
 
 
 def test_many_samples_are_thinned_and_few_have_no_slope() -> None:
     times_s = [float(number) for number in range(5000)]
-    assert slope(times_s, [2 * at_s for at_s in times_s]).likely == pytest.approx(2)
-    assert slope([1.0], [7.0]) == slope([], []) == Slope(0, 0)
+    assert slope(times_s, [2 * at_s for at_s in times_s]) == pytest.approx(2)
+    assert slope([1.0], [7.0]) == slope([], []) == 0
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -56,13 +56,6 @@ def test_a_descriptor_or_a_thread_left_open_every_few_minutes_is_found() -> None
     assert not growth("threads", TIMES_S, leaking, THREADS).is_good
     busy = [400.0 + Random(int(at_s)).randrange(6) for at_s in TIMES_S]
     assert growth("descriptors", TIMES_S, busy, DESCRIPTORS).is_good
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_figure_that_swings_widely_has_grown_only_when_that_is_certain(seed: int) -> None:
-    still, leaking = (noisy(grown / TIMES_S[-1], middle=450, noise=25, seed=seed) for grown in (0, 30))
-    assert growth("descriptors", TIMES_S, still, DESCRIPTORS).is_good
-    assert not growth("descriptors", TIMES_S, leaking, DESCRIPTORS).is_good
 
 
 @pytest.mark.parametrize(("last", "is_good"), [(5.0, True), (5.9, True), (6.1, False), (1.0, True)])

@@ -78,7 +78,7 @@ class Soak:
             looks = [each.processes[name] for each in judged]
             found += [
                 growth(f"{name} memory (RSS)", times_s, [look.rss_mib for look in looks], MEMORY),
-                growth(f"{name} memory of its own", times_s, [look.anonymous_mib for look in looks], MEMORY),
+                growth(f"{name} memory (PSS)", times_s, [look.pss_mib for look in looks], MEMORY),
                 growth(f"{name} descriptors", times_s, [look.descriptors for look in looks], DESCRIPTORS),
                 growth(f"{name} maps", times_s, [look.maps for look in looks], MAPS),
                 growth(f"{name} threads", times_s, [look.threads for look in looks], THREADS),

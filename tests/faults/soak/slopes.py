@@ -1,20 +1,15 @@
 """Whether a row of samples drifts. Pure.
 
-Slopes are Theil and Sen's: the median of the slopes between all pairs of samples, which a few outliers do not move. A
-figure that goes up and down by itself, as descriptors do while segments roll, has some slope in any run: it has grown
-when Sen's lower bound of the slope (95 %, from Kendall's variance) says so, too.
+Slopes are Theil and Sen's: the median of the slopes between all pairs of samples, which a few outliers do not move.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
 from statistics import median
 
 MAX_POINTS = 400
 """More samples than this are thinned: pairs grow with the square."""
 TEN_MINUTES_S = 600.0
-ONE_SIDED_95 = 1.645
-"""In standard deviations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,46 +40,31 @@ MAPS = Allowance("maps", 0.0, 4.0)
 THREADS = Allowance("threads", 0.0, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Slope:
-    """In units of the values a second."""
-
-    likely: float
-    at_least: float
-    """With 95 % certainty, where samples do not depend on each other."""
-
-
-def slope(times_s: Sequence[float], values: Sequence[float]) -> Slope:
-    """The slope of `values`; 0 for less than two samples."""
+def slope(times_s: Sequence[float], values: Sequence[float]) -> float:
+    """The median slope over all pairs, in units of `values` a second; 0 for less than two samples."""
     step = -(-len(times_s) // MAX_POINTS) or 1
     points = list(zip(times_s, values, strict=True))[::step]
-    slopes = sorted(
+    slopes = [
         (later[1] - earlier[1]) / (later[0] - earlier[0])
         for index, earlier in enumerate(points)
         for later in points[index + 1 :]
         if later[0] > earlier[0]
-    )
-    if not slopes:
-        return Slope(0.0, 0.0)
-    count = len(points)
-    deviation = sqrt(count * (count - 1) * (2 * count + 5) / 18)
-    lower = max(0, int((len(slopes) - ONE_SIDED_95 * deviation) / 2))
-    return Slope(median(slopes), slopes[lower])
+    ]
+    return median(slopes) if slopes else 0.0
 
 
 def growth(name: str, times_s: Sequence[float], values: Sequence[float], allowance: Allowance) -> Verdict:
-    """Whether `values` have grown by no more than is allowed over the time of the samples; see above."""
-    found = slope(times_s, values)
+    """Whether `values` have grown by no more than is allowed over the time of the samples."""
+    a_second = slope(times_s, values)
     lasted_s = times_s[-1] - times_s[0] if times_s else 0.0
     middle = median(values) if values else 0.0
-    grown, surely_grown = found.likely * lasted_s, found.at_least * lasted_s
+    grown = a_second * lasted_s
     allowed = max(allowance.floor, allowance.share_in_ten_minutes * middle * lasted_s / TEN_MINUTES_S)
     return Verdict(
         name,
-        f"{middle:.4g} {allowance.unit}, {found.likely * 3600:+.3g} an hour, {grown:+.3g} over {lasted_s / 60:.1f} min "
-        f"(surely {surely_grown:+.3g})",
-        f"surely at most {allowed:+.3g}",
-        surely_grown <= allowed,
+        f"{middle:.4g} {allowance.unit}, {a_second * 3600:+.3g} an hour, {grown:+.3g} over {lasted_s / 60:.1f} min",
+        f"at most {allowed:+.3g}",
+        grown <= allowed,
     )
 
 
