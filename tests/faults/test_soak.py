@@ -2,6 +2,8 @@
 
 import json
 import math
+import socket
+from contextlib import ExitStack
 from pathlib import Path
 from random import Random
 
@@ -9,6 +11,7 @@ import pytest
 
 from faults.soak.__main__ import report
 from faults.soak.run import Plan, soak
+from faults.soak.sampling import open_files
 from faults.soak.slopes import DESCRIPTORS, MEMORY, THREADS, at_least, at_most, drift, growth, slope
 
 TIMES_S = [5.0 * number for number in range(288)]
@@ -56,6 +59,22 @@ def test_a_descriptor_or_a_thread_left_open_every_few_minutes_is_found() -> None
     assert not growth("threads", TIMES_S, leaking, THREADS).is_good
     busy = [400.0 + Random(int(at_s)).randrange(6) for at_s in TIMES_S]
     assert growth("descriptors", TIMES_S, busy, DESCRIPTORS).is_good
+
+
+def test_open_segments_are_told_from_descriptors_that_leak(tmp_path: Path) -> None:
+    names = ["00.log", "00.index", "00.timeindex", "00.txnindex", "05.log.deleted", "06.log", "lock"]
+    with ExitStack() as stack:
+        before = open_files(Path("/proc/self/fd"))
+        for name in [*names, "00.log", "00.index"]:
+            stack.enter_context((tmp_path / name).open("wb"))
+        (tmp_path / "06.log").unlink()
+        for end in socket.socketpair():
+            stack.enter_context(end)
+        descriptors, segment_files = open_files(Path("/proc/self/fd"))
+    assert segment_files - before[1] == 5
+    leaking = ["06.log (deleted)", "lock", "00.log again", "00.index again", "socket", "socket"]
+    assert descriptors - before[0] == 5 + len(leaking)
+    assert open_files(Path("/proc/self/fd")) == before
 
 
 @pytest.mark.parametrize(("last", "is_good"), [(5.0, True), (5.9, True), (6.1, False), (1.0, True)])

@@ -79,7 +79,12 @@ class Soak:
             found += [
                 growth(f"{name} memory (RSS)", times_s, [look.rss_mib for look in looks], MEMORY),
                 growth(f"{name} memory (PSS)", times_s, [look.pss_mib for look in looks], MEMORY),
-                growth(f"{name} descriptors", times_s, [look.descriptors for look in looks], DESCRIPTORS),
+                growth(
+                    f"{name} descriptors but those of segment files",
+                    times_s,
+                    [look.other_descriptors for look in looks],
+                    DESCRIPTORS,
+                ),
                 growth(f"{name} maps", times_s, [look.maps for look in looks], MAPS),
                 growth(f"{name} threads", times_s, [look.threads for look in looks], THREADS),
             ]
@@ -215,7 +220,8 @@ def _line(each: Sample) -> str:
     p50_ms, p99_ms = each.p50_ms or 0.0, each.p99_ms or 0.0
     return (
         f"{each.at_s / 60:5.1f} min: RSS in MiB: {memory}; "
-        f"broker: {broker.descriptors} descriptors, {broker.maps} maps, {broker.threads} threads; "
+        f"broker: {broker.segment_files} files of segments, {broker.other_descriptors} other descriptors, "
+        f"{broker.maps} maps, {broker.threads} threads; "
         f"produce p50 {p50_ms:.1f} ms, p99 {p99_ms:.1f} ms; lag {each.lag_records} records; "
         f"disk {each.disk_mib:.0f} MiB, sync {each.sync_ms:.1f} ms"
     )
