@@ -12,8 +12,8 @@ partition      int32                            the same
 offset         int64
 timestamp      timestamp[us, tz=UTC]            with LogAppendTime the time of appending for all
 timestampType  int32                            0 the producer's time, 1 the time of appending
-headers        list<struct<key: string, value:  null where a record has none; made of Python objects, so only when
-               binary>>                         asked for
+headers        list<struct<key: string, value:  null where a record has none; copied
+               binary>>
 =============  ===============================  ========================================================================
 
 Types and layout are those that Spark takes without conversion: nothing is dictionary-encoded, every field is nullable.
@@ -30,12 +30,10 @@ except ImportError as error:  # pragma: no cover - the test environment has both
     raise ImportError(f"{error}; Arrow needs numpy and pyarrow: pip install 'warmlog[arrow]'") from error
 
 from warmlog.arrow_columns import (
-    HEADERS_TYPE,
     MAX_OFFSET,
     TIMESTAMP_TYPE,
     Stretch,
     binary_array,
-    headers_array,
     offsets_array,
     repeated_int32,
     repeated_string,
@@ -45,6 +43,7 @@ from warmlog.arrow_columns import (
     timestamp_types_array,
     timestamps_array,
 )
+from warmlog.arrow_headers import HEADERS_TYPE, headers_array
 from warmlog.arrow_times import ALL_TIMES, TimeBounds
 from warmlog_protocol.batch import RecordBatch
 from warmlog_protocol.errors import InvalidConfig

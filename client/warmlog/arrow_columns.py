@@ -3,8 +3,9 @@
 Arrow trusts the buffers that it is given: a wrong one would read beyond its memory. Four things make that impossible.
 numpy refuses to see more integers in a column than its bytes hold. A data buffer must be below 2 GiB. No length may be
 negative or larger than its data buffer, so that adding them up in 64 bits cannot overflow, and their sum must be that
-buffer's size: each int32 offset made of them lies within it. Header names come from the decoder as text, so they are
-UTF-8. The protocol's decoder has checked all but the 2 GiB before; these checks fail only where it has a bug.
+buffer's size: each int32 offset made of them lies within it. The protocol's decoder has checked all but the 2 GiB
+before; these checks fail only where it has a bug. Record headers, which it does not look into, have their own checks
+(see `arrow_headers`).
 
 What many batches have in common is made once: the offsets of items that are all equally long.
 """
@@ -17,12 +18,10 @@ import numpy as np
 import pyarrow as pa
 
 from warmlog.array_column import integers_of
-from warmlog_protocol.batch import Columns, Header, IntColumn, RecordBatch
-from warmlog_protocol.batch.record_headers import decode_headers
+from warmlog_protocol.batch import Columns, IntColumn, RecordBatch
 from warmlog_protocol.errors import CorruptBatch, InvalidTimestamp, MessageTooLarge
 
 TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
-HEADERS_TYPE = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 MAX_OFFSET = (1 << 63) - 1
 MAX_DATA_BYTES = (1 << 31) - 1
 """What int32 offsets can address."""
@@ -85,13 +84,13 @@ def binary_array(
     if common is not None:
         buffers = [None, _regular_offsets(common, count, data_bytes), _joined_data(data)]
         return pa.Array.from_buffers(pa.binary(), count, buffers, null_count=0)
-    lengths = _joined(stretches, columns)
+    lengths = joined_integers(stretches, columns)
     null_count = count - int(np.count_nonzero(lengths))
-    bitmap = _bitmap(lengths) if null_count else None
+    bitmap = bitmap_of(lengths) if null_count else None
     lengths -= 1
     if null_count:
         np.maximum(lengths, 0, out=lengths, where=lengths == -1)
-    buffers = [bitmap, pa.py_buffer(_arrow_offsets(lengths, data_bytes)), _joined_data(data)]
+    buffers = [bitmap, pa.py_buffer(arrow_offsets(lengths, data_bytes)), _joined_data(data)]
     return pa.Array.from_buffers(pa.binary(), count, buffers, null_count=null_count)
 
 
@@ -206,18 +205,6 @@ def timestamp_types_array(stretches: Sequence[Stretch]) -> pa.Array:
     return pa.array(np.repeat(types, [stretch.count for stretch in stretches]))
 
 
-def headers_array(stretches: Sequence[Stretch]) -> pa.Array:
-    """Lists of names and values, null for a record without headers. CorruptBatch where they are malformed."""
-    lists = [headers for stretch in stretches for headers in _header_lists(stretch)]
-    lengths = np.fromiter(map(len, lists), np.int64, len(lists))
-    bitmap = None if lengths.all() else _bitmap(lengths)
-    names = pa.array([name for headers in lists for name, _ in headers], pa.string())
-    values = pa.array([value for headers in lists for _, value in headers], pa.binary())
-    pairs = pa.StructArray.from_arrays([names, values], fields=list(HEADERS_TYPE.value_type))
-    buffers = [bitmap, pa.py_buffer(_arrow_offsets(lengths, len(pairs)))]
-    return pa.Array.from_buffers(HEADERS_TYPE, len(lists), buffers, children=[pairs])
-
-
 def repeated_int32(number: int, count: int) -> pa.Array:
     """`number`, `count` times."""
     return pa.array(np.full(count, number, np.int32))
@@ -245,7 +232,7 @@ def _rows(stretches: Sequence[Stretch]) -> Iterator[tuple[int, int, Stretch]]:
         start = end
 
 
-def _joined(stretches: Sequence[Stretch], columns: Sequence[IntColumn | None]) -> Any:
+def joined_integers(stretches: Sequence[Stretch], columns: Sequence[IntColumn | None]) -> Any:
     """An int64 array of the integers of all stretches, one after another; 0 where a batch has no such column."""
     joined = np.empty(_count(stretches), np.int64)
     for (start, end, stretch), column in zip(_rows(stretches), columns, strict=True):
@@ -274,7 +261,7 @@ def _joined_data(data: Sequence[memoryview]) -> pa.Buffer:
     return joined
 
 
-def _bitmap(lengths: Any) -> pa.Buffer:
+def bitmap_of(lengths: Any) -> pa.Buffer:
     """A validity bitmap: 1 where the length is not 0."""
     return pa.py_buffer(np.packbits(lengths != 0, bitorder="little"))
 
@@ -294,7 +281,7 @@ def _data_bytes(lengths: IntColumn, start: int, stop: int, overhead: int) -> int
     return int(numbers.sum(dtype=np.uint64)) - overhead * int(np.count_nonzero(numbers))
 
 
-def _arrow_offsets(lengths: Any, data_bytes: int) -> Any:
+def arrow_offsets(lengths: Any, data_bytes: int) -> Any:
     """The int32 offsets of items of these lengths in `data_bytes`, after the checks that Arrow itself does not make."""
     _check_data_bytes(data_bytes)
     if (longest := int(lengths.view(np.uint64).max(initial=0))) > data_bytes:  # seen unsigned, a negative one is huge
@@ -309,17 +296,3 @@ def _arrow_offsets(lengths: Any, data_bytes: int) -> Any:
 def _check_data_bytes(data_bytes: int) -> None:
     if data_bytes > MAX_DATA_BYTES:
         raise MessageTooLarge(f"{data_bytes} bytes in one Arrow column: at most {MAX_DATA_BYTES} can be addressed")
-
-
-def _header_lists(stretch: Stretch) -> Iterator[list[Header]]:
-    lengths = stretch.columns.header_lengths
-    if lengths is None:
-        yield from ([] for _ in range(stretch.count))
-        return
-    position = 0
-    for length in _joined([stretch], [lengths]).tolist():
-        try:
-            yield decode_headers(bytes(stretch.headers[position : position + length]))
-        except CorruptBatch as error:
-            raise CorruptBatch(f"batch at offset {stretch.base_offset}: {error}") from error
-        position += length

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from faults.soak.__main__ import report
+from faults.soak.pacing import LOOKS, Pacer
 from faults.soak.run import Plan, soak
 from faults.soak.sampling import open_files
 from faults.soak.slopes import DESCRIPTORS, MEMORY, THREADS, at_least, at_most, drift, growth, slope
@@ -85,6 +86,20 @@ def test_a_latency_may_rise_by_its_allowance_only(last: float, is_good: bool) ->
     assert not drift("p99", [], unit="ms", allowed=0.2).is_good
 
 
+def test_the_rate_follows_the_machine_and_one_odd_look_moves_nothing() -> None:
+    pacer = Pacer(1000)
+    for speed in [200.0, 200, 100, 200, 210, 200, 200, 200]:
+        pace = pacer.look(speed)
+    assert pace == (1.0, 1000)
+    assert pacer.look(100) == (0.5, 1000)
+    for _ in range(LOOKS):
+        pace = pacer.look(100)
+    assert pace == (0.5, 500)
+    for _ in range(LOOKS):
+        pace = pacer.look(300)
+    assert pace == (1.5, 1500)
+
+
 def test_bounds_are_inclusive() -> None:
     assert at_most("lag", 3.0, 3.0, "s").is_good
     assert not at_most("lag", 3.1, 3.0, "s").is_good
@@ -107,6 +122,7 @@ def test_a_short_soak_runs_every_part_without_an_error(tmp_path: Path) -> None:
     assert reports["churning"]["connections"] > 0
     assert reports["churning"]["topics"] > 0
     assert result.held > 0
+    assert all(each.pace.speed > 0 and each.pace.rate > 0 for each in result.samples)
     assert "p99 of produce" in report(result)
     assert json.loads(json.dumps(result.as_json()))["rate"] == result.rate
     assert lines

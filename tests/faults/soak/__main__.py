@@ -32,14 +32,17 @@ def report(result: Soak) -> str:
     """The figures and verdicts, as text."""
     producing, consuming, churning = (result.reports[name] for name in ("producing", "consuming", "churning"))
     lines = [
-        f"{result.plan.minutes:g} minutes at {result.rate:,.0f} records/s, {result.plan.share:.0%} of the peak: "
+        f"{result.plan.minutes:g} minutes at {result.plan.share:.0%} of the peak, {result.rate:,.0f} records/s on a "
+        "machine as fast as then: "
         f"{producing['acknowledged']:,} records acknowledged, {consuming['tail_records']:,} read at the tail, "
         f"{consuming['reread_records']:,} read again in {consuming['rounds']} rounds; "
         f"{churning['connections']:,} connections and {churning['topics']} topics came and went; "
         f"{producing['dropped_ticks']} ticks dropped",
         f"{len(result.judged)} of {len(result.samples)} samples count: the first {WARM_UP_SHARE:.0%} are warming up",
         *map(str, result.verdicts),
-        f"     a sync of one block by itself, beside all that: {_thirds([each.sync_ms for each in result.judged])}",
+        f"     p99 of produce as it was: {_thirds([each.p99_ms or 0.0 for each in result.judged], 'ms')}",
+        f"     the machine's speed, of that at first: {_thirds([each.pace.speed for each in result.judged], 'times')}",
+        f"     a sync of one block, beside all that: {_thirds([each.sync_ms for each in result.judged], 'ms')}",
         *(f"  {error}" for error in result.errors[:20]),
     ]
     missed = [verdict.name for verdict in result.verdicts if not verdict.is_good]
@@ -47,11 +50,11 @@ def report(result: Soak) -> str:
     return "\n".join(lines)
 
 
-def _thirds(values: list[float]) -> str:
+def _thirds(values: list[float], unit: str) -> str:
     third = max(1, len(values) // 3)
     if not values:
         return "no samples"
-    return f"first third {median(values[:third]):.2f} ms, last third {median(values[-third:]):.2f} ms"
+    return f"first third {median(values[:third]):.2f}, last third {median(values[-third:]):.2f} {unit}"
 
 
 if __name__ == "__main__":

@@ -5,13 +5,15 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from broker_process import BrokerProcess
 from faults.soak import topics
-from faults.soak.sampling import ProcessSample, sample, sync_ms, used_mib
+from faults.soak.pacing import Pace, Pacer
+from faults.soak.sampling import ProcessSample, machine_speed, sample, sync_ms, used_mib
 from faults.soak.slopes import DESCRIPTORS, MAPS, MEMORY, THREADS, Verdict, at_least, at_most, drift, growth
 from faults.soak.worker import Report, Worker
 
@@ -49,6 +51,7 @@ class Sample:
     lag_records: int
     disk_mib: float
     sync_ms: float
+    pace: Pace
 
 
 @dataclass(slots=True)
@@ -58,6 +61,7 @@ class Soak:
     plan: Plan
     peak_records_per_s: float = 0.0
     rate: float = 0.0
+    """The share of the peak, in records a second, while the machine is as fast as at the peak."""
     samples: list[Sample] = field(default_factory=list)
     reports: dict[str, Report] = field(default_factory=dict)
     """The last report of each process of clients."""
@@ -88,12 +92,12 @@ class Soak:
                 growth(f"{name} maps", times_s, [look.maps for look in looks], MAPS),
                 growth(f"{name} threads", times_s, [look.threads for look in looks], THREADS),
             ]
-        p99s = [each.p99_ms for each in judged if each.p99_ms is not None]
-        lags_s = [each.lag_records / self.rate for each in judged]
+        p99s = [each.p99_ms * each.pace.speed for each in judged if each.p99_ms is not None]
+        lags_s = [each.lag_records / each.pace.rate for each in judged]
         return [
             *found,
             at_least("load that was held", self.held, HELD_SHARE),
-            drift("p99 of produce", p99s, unit="ms", allowed=ALLOWED_DRIFT),
+            drift("p99 of produce, on a machine as fast as at first", p99s, unit="ms", allowed=ALLOWED_DRIFT),
             at_most("consumer lag, median", median(lags_s) if lags_s else 0.0, MAX_LAG_S, "s of records"),
             at_most("disk", max((each.disk_mib for each in self.samples), default=0.0), topics.DISK_LIMIT_MIB, "MiB"),
             at_most("records not acknowledged", self.missing, 0, "records"),
@@ -105,8 +109,8 @@ class Soak:
         """What was acknowledged between the first and the last sample, as a share of what was to be sent."""
         if len(self.samples) < 2:
             return 0.0
-        first, last = self.samples[0], self.samples[-1]
-        return (last.acknowledged - first.acknowledged) / (self.rate * (last.at_s - first.at_s))
+        ordered = sum(each.pace.rate * (after.at_s - each.at_s) for each, after in pairwise(self.samples))
+        return (self.samples[-1].acknowledged - self.samples[0].acknowledged) / ordered
 
     @property
     def missing(self) -> int:
@@ -180,6 +184,7 @@ def _hold(
     workers: dict[str, Worker], pids: dict[str, int], workspace: Path, result: Soak, say: Callable[[str], None]
 ) -> None:
     plan = result.plan
+    pacer = Pacer(result.rate)
     started_s = time.monotonic()
     next_s = started_s
     for worker in workers.values():
@@ -192,13 +197,21 @@ def _hold(
         for name, worker in workers.items():
             if worker.has_ended:
                 raise RuntimeError(f"the process {name} has ended")
-        result.samples.append(_look(time.monotonic() - started_s, pids, workspace, reports, result.reports))
+        pace = pacer.look(machine_speed())
+        workers["producing"].order(rate=pace.rate)
+        at_s = time.monotonic() - started_s
+        result.samples.append(_look(at_s, pids, workspace, reports, result.reports, pace))
         if len(result.samples) % 12 == 1:
             say(_line(result.samples[-1]))
 
 
 def _look(
-    at_s: float, pids: dict[str, int], workspace: Path, new: dict[str, list[Report]], last: dict[str, Report]
+    at_s: float,
+    pids: dict[str, int],
+    workspace: Path,
+    new: dict[str, list[Report]],
+    last: dict[str, Report],
+    pace: Pace,
 ) -> Sample:
     p50s = [report["p50_ms"] for report in new["producing"] if report["p50_ms"] is not None]
     p99s = [report["p99_ms"] for report in new["producing"] if report["p99_ms"] is not None]
@@ -211,6 +224,7 @@ def _look(
         lag_records=max(0, last["producing"]["acknowledged"] - last["consuming"]["tail_records"]),
         disk_mib=used_mib(workspace / "data"),
         sync_ms=sync_ms(workspace),
+        pace=pace,
     )
 
 
@@ -223,5 +237,6 @@ def _line(each: Sample) -> str:
         f"broker: {broker.segment_files} files of segments, {broker.other_descriptors} other descriptors, "
         f"{broker.maps} maps, {broker.threads} threads; "
         f"produce p50 {p50_ms:.1f} ms, p99 {p99_ms:.1f} ms; lag {each.lag_records} records; "
-        f"disk {each.disk_mib:.0f} MiB, sync {each.sync_ms:.1f} ms"
+        f"disk {each.disk_mib:.0f} MiB, sync {each.sync_ms:.1f} ms; "
+        f"the machine at {each.pace.speed:.0%} of its first speed, {each.pace.rate:,.0f} records/s"
     )
