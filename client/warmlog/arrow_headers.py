@@ -77,8 +77,9 @@ def _side_by_side(data: memoryview, lengths: Any) -> _Headers | None:
         return None
     positions[has_any] += 1
     first = np.cumsum(counts) - counts  # the place of each record's first header among all
-    names = _Items(*np.zeros((2, counts.sum()), np.int64))
-    values = _Items(*np.zeros((2, counts.sum()), np.int64), np.zeros(counts.sum(), np.bool_))
+    total = int(counts.sum())
+    names = _Items(np.zeros(total, np.int64), np.zeros(total, np.int64))
+    values = _Items(np.zeros(total, np.int64), np.zeros(total, np.int64), np.zeros(total, np.bool_))
     for number in range(counts.max(initial=0)):
         records = np.flatnonzero(counts > number)
         after = _read_pairs(view, positions[records], ends[records], first[records] + number, names, values)
