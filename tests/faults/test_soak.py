@@ -3,6 +3,7 @@
 import json
 import math
 import socket
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -14,6 +15,7 @@ from faults.soak.pacing import LOOKS, Pacer
 from faults.soak.run import Plan, soak
 from faults.soak.sampling import open_files
 from faults.soak.slopes import DESCRIPTORS, MEMORY, THREADS, at_least, at_most, drift, growth, slope
+from faults.soak.speed import Speedometer
 
 TIMES_S = [5.0 * number for number in range(288)]
 """24 minutes: what is left of 30 after warming up."""
@@ -98,6 +100,14 @@ def test_the_rate_follows_the_machine_and_one_odd_look_moves_nothing() -> None:
     for _ in range(LOOKS):
         pace = pacer.look(300)
     assert pace == (1.5, 1500)
+
+
+def test_the_speed_is_that_of_the_time_since_the_last_look() -> None:
+    with Speedometer() as speedometer:
+        time.sleep(0.5)
+        first = speedometer.take()
+        time.sleep(0.5)
+        assert 0.1 < speedometer.take() / first < 10
 
 
 def test_bounds_are_inclusive() -> None:

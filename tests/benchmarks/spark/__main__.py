@@ -31,7 +31,7 @@ TOPIC = "bench-spark"
 PARTITIONS = 2
 KEY_BYTES = 12
 NOT_FROM_TOPIC = {
-    *("spark.ceiling", "spark.trigger_ms"),
+    "spark.trigger_ms",
     *("spark.discard", "spark.write", "spark.discard_keyed", "spark.write_keyed"),
 }
 """They read no topic that is filled before."""
@@ -67,6 +67,7 @@ class SparkBench:
         self._directory = directory
         self._scale = scale
         self._rows = writing.CachedRows(session, scale.written_records)
+        self._same_bytes = reading.SameBytes(session, broker.address, TOPIC, directory)
 
     def benchmarks(self) -> dict[str, Callable[[], Run]]:
         """By name, in the order of a round."""
@@ -93,7 +94,7 @@ class SparkBench:
             "spark.seven_columns": partial(reading.seven_columns, *read),
             "spark.parquet": partial(reading.parquet, *read, self._directory / "parquet"),
             "spark.parquet_seven": partial(reading.parquet_seven, *read, self._directory / "parquet"),
-            "spark.ceiling": partial(reading.ceiling, self._session, self._scale.records),
+            "spark.ceiling": partial(self._same_bytes.count, self._scale.records),
             "spark.export": partial(exporting.export, *read, self._directory / "export"),
             "spark.json": partial(typed.in_reader, *json),
             "spark.from_json": partial(typed.from_json, *json),

@@ -3,15 +3,18 @@
 import json
 import time
 from collections.abc import Callable, Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from benchmarks.measurement import VALUE_BYTES, Run
 from benchmarks.spark.session import cpu_seconds
+from warmlog.arrow import arrow_schema
+from warmlog.ranges.arrow_reader import arrow_reader
 
 JVM_CPU, PYTHON_CPU = "jvm_cpu_us", "python_cpu_us"
-CEILING_ROWS = 10_000
-"""Of one Arrow batch: 1 MiB of values, as the reader makes them."""
 
 
 def load(session: Any, bootstrap: str, topic: str, columns: str | None = None) -> Any:
@@ -79,23 +82,40 @@ def write_parquet(session: Any, frame: Callable[[], Any], records: int, path: Pa
     return run
 
 
-def ceiling(session: Any, records: int) -> Run:
-    """count() of mapInArrow that yields the same batch of values from memory again and again: the JVM's limit."""
-    batches = records // CEILING_ROWS
+class SameBytes:
+    """What the reader makes of a topic's values, in mapped files of Arrow batches, one for each partition."""
 
-    def batches_from_memory(parts: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow as pa
+    def __init__(self, session: Any, bootstrap: str, topic: str, directory: Path) -> None:
+        self._session = session
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._directory = directory
+        self._paths: list[str] = []
 
-        batch = pa.record_batch([pa.array([b"x" * VALUE_BYTES] * CEILING_ROWS, pa.binary())], ["value"])
-        for part in parts:
-            for _ in range(part.num_rows):
-                yield batch
+    def count(self, records: int) -> Run:
+        """count() of mapInArrow over them: all that is left is Spark. The first run makes the files."""
+        paths = self._paths = self._paths or list(self._write())
 
-    def action() -> int:
-        frame = session.range(0, batches, 1, 2)
-        return int(frame.mapInArrow(batches_from_memory, "value binary").count())
+        def batches_from_memory(parts: Iterator[Any]) -> Iterator[Any]:
+            for part in parts:
+                for number in part["id"].to_pylist():
+                    with pa.memory_map(paths[number]) as memory, pa.ipc.open_stream(memory) as stream:
+                        yield from stream
 
-    return timed(batches * CEILING_ROWS, action)
+        def action() -> int:
+            numbers = self._session.range(0, len(paths), 1, len(paths))
+            return int(numbers.mapInArrow(batches_from_memory, "value binary").count())
+
+        return timed(records, action)
+
+    def _write(self) -> Iterator[str]:
+        with arrow_reader(self._bootstrap, [self._topic], columns=["partition", "value"]) as reader:
+            for number, batches in groupby(reader, key=lambda batch: batch["partition"][0].as_py()):
+                path = str(self._directory / f"values-{number}.arrows")
+                with pa.ipc.new_stream(path, arrow_schema(["value"])) as file:
+                    for batch in batches:
+                        file.write_batch(batch.select(["value"]))
+                yield path
 
 
 def tuples(session: Any, bootstrap: str, topic: str, records: int, ends: dict[str, dict[str, int]]) -> Run:

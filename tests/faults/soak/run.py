@@ -13,8 +13,9 @@ from typing import Any
 from broker_process import BrokerProcess
 from faults.soak import topics
 from faults.soak.pacing import Pace, Pacer
-from faults.soak.sampling import ProcessSample, machine_speed, sample, sync_ms, used_mib
+from faults.soak.sampling import ProcessSample, sample, sync_ms, used_mib
 from faults.soak.slopes import DESCRIPTORS, MAPS, MEMORY, THREADS, Verdict, at_least, at_most, drift, growth
+from faults.soak.speed import Speedometer
 from faults.soak.worker import Report, Worker
 
 WORKERS = ("producing", "consuming", "churning")
@@ -140,6 +141,7 @@ def soak(workspace: Path, plan: Plan, say: Callable[[str], None]) -> Soak:
     """Runs it all; `say` is told a line now and then."""
     result = Soak(plan)
     with ExitStack() as stack:
+        speedometer = stack.enter_context(Speedometer())
         broker = stack.enter_context(BrokerProcess(workspace / "data", **topics.BROKER))
         asyncio.run(topics.create(broker.address))
         workers = {name: stack.enter_context(Worker(name, broker.address)) for name in WORKERS}
@@ -149,7 +151,8 @@ def soak(workspace: Path, plan: Plan, say: Callable[[str], None]) -> Soak:
         say(f"peak {result.peak_records_per_s:,.0f} records/s; holding {result.rate:,.0f} for {plan.minutes:g} min")
         workers["producing"].order(rate=result.rate)
         time.sleep(plan.settle_s)
-        _hold(workers, pids, workspace, result, say)
+        speedometer.take()
+        _hold(workers, pids, workspace, result, speedometer, say)
         for name, worker in workers.items():
             result.exit_codes[name] = worker.finish()
             result.reports[name] = (worker.take() or [result.reports[name]])[-1]
@@ -181,7 +184,12 @@ def _next_report(worker: Worker) -> Report:
 
 
 def _hold(
-    workers: dict[str, Worker], pids: dict[str, int], workspace: Path, result: Soak, say: Callable[[str], None]
+    workers: dict[str, Worker],
+    pids: dict[str, int],
+    workspace: Path,
+    result: Soak,
+    speedometer: Speedometer,
+    say: Callable[[str], None],
 ) -> None:
     plan = result.plan
     pacer = Pacer(result.rate)
@@ -197,7 +205,7 @@ def _hold(
         for name, worker in workers.items():
             if worker.has_ended:
                 raise RuntimeError(f"the process {name} has ended")
-        pace = pacer.look(machine_speed())
+        pace = pacer.look(speedometer.take())
         workers["producing"].order(rate=pace.rate)
         at_s = time.monotonic() - started_s
         result.samples.append(_look(at_s, pids, workspace, reports, result.reports, pace))

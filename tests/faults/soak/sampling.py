@@ -8,10 +8,6 @@ from pathlib import Path
 
 MIB = 1024 * 1024
 SYNC_BYTES = 4096
-WORK_ROUNDS = 5
-WORK_STEPS = 20_000
-WORK_BYTES = 1024 * 1024
-WORK_COPIES = 20
 SEGMENT_FILES = (".log", ".index", ".timeindex", ".txnindex")
 DELETED = ".deleted"
 UNLINKED = " (deleted)"
@@ -70,26 +66,6 @@ def open_files(descriptors: Path) -> tuple[int, int]:
             if not target.endswith(UNLINKED) and target.removesuffix(DELETED).endswith(SEGMENT_FILES):
                 segment_files.add(target)
     return count, len(segment_files)
-
-
-def machine_speed() -> float:
-    """How many rounds of a fixed piece of work a second of processor time gives now, whoever shares the processor.
-
-    It does what the processes here do: bytecode, dictionaries, and copies that are larger than the nearest cache. The
-    best of a few goes, as an interruption only ever takes time.
-    """
-    return 1 / min(_work_s() for _ in range(WORK_ROUNDS))
-
-
-def _work_s() -> float:
-    source, copied = bytes(WORK_BYTES), bytearray(WORK_BYTES)
-    started_s = time.thread_time()
-    seen: dict[int, int] = {}
-    for number in range(WORK_STEPS):
-        seen[number & 1023] = seen.get(number * 7 & 1023, 0) + number
-    for _ in range(WORK_COPIES):
-        copied[:] = source
-    return time.thread_time() - started_s
 
 
 def used_mib(directory: Path) -> float:
