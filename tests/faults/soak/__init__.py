@@ -2,6 +2,6 @@
 
 `run` starts a broker and three processes of clients, finds the peak of that very mix, holds a share of it and samples
 all processes; `producing`, `consuming` and `churning` are the clients, each a process of its own that `worker` drives;
-`sampling` reads /proc, `speed` times the machine, and `pacing` keeps the share as that changes; `slopes` decides what
-counts as drift. `python -m faults.soak --help` runs it.
+`sampling` reads /proc, `speed` times the machine, and `slopes` decides what counts as drift.
+`python -m faults.soak --help` runs it.
 """

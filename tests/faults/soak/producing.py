@@ -1,8 +1,7 @@
 """The producing process: as fast as it goes, or at a rate, whatever the answers take.
 
 Orders: `{"rate": R}` holds R records a second, `{"rate": null}` sends as fast as acknowledgements come. At a rate, the
-latency of a record counts from when it was due, so that a stall is seen in all records that it held up; another rate
-changes how many records a tick has, not when it is due.
+latency of a record counts from when it was due, so that a stall is seen in all records that it held up.
 """
 
 import asyncio
@@ -35,7 +34,6 @@ class Load:
         self._settled = asyncio.Event()
         self._settled.set()
         self._tick = 0
-        self._due_s: float | None = None  # of the next tick, while a rate is held
         self._loop = asyncio.get_running_loop()
 
     async def run(self, orders: "asyncio.Queue[Report]") -> None:
@@ -66,14 +64,13 @@ class Load:
         }
 
     async def _fast(self, ordered: "asyncio.Future[Report]") -> None:
-        self._due_s = None
         while not ordered.done():
             self._send(FAST_TICK_RECORDS, self._loop.time())
             await self._producer.drain()
             await asyncio.sleep(0)
 
     async def _at_rate(self, rate: float, ordered: "asyncio.Future[Report]") -> None:
-        due_s = self._loop.time() if self._due_s is None else self._due_s
+        due_s = self._loop.time()
         owed = 0.0
         while not ordered.done():
             late_ticks = int((self._loop.time() - due_s) / TICK_S)
@@ -86,7 +83,6 @@ class Load:
             if count:
                 self._send(count, due_s)
             due_s += TICK_S
-            self._due_s = due_s
             await self._producer.drain()
             await asyncio.sleep(max(0.0, due_s - self._loop.time()))
 

@@ -3,13 +3,18 @@
 Slopes are Theil and Sen's: the median of the slopes between all pairs of samples, which a few outliers do not move.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+import numpy as np
+
 MAX_POINTS = 400
 """More samples than this are thinned: pairs grow with the square."""
 TEN_MINUTES_S = 600.0
+LEAST_SAMPLES = 6
+"""Fewer say nothing about three unknowns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +73,30 @@ def growth(name: str, times_s: Sequence[float], values: Sequence[float], allowan
     )
 
 
-def drift(name: str, values: Sequence[float], *, unit: str, allowed: float) -> Verdict:
-    """Whether the median of the last third is above that of the first by no more than the share `allowed`."""
+def drift_at_equal_speed(
+    name: str, times_s: Sequence[float], values: Sequence[float], speeds: Sequence[float], *, unit: str, allowed: float
+) -> Verdict:
+    """Whether `values` would have risen by no more than `allowed` from the first third to the last on a steady machine.
+
+    A latency under load rises by much more than the machine slows down, so it is not enough to divide. What the speed
+    explains and what time explains are told apart by least squares: log(value) = a + b log(speed) + c time.
+    """
     third = max(1, len(values) // 3)
-    if not values:
-        return Verdict(name, "no samples", f"{allowed:+.0%}", is_good=False)
+    if len(values) < LEAST_SAMPLES:
+        return Verdict(name, f"{len(values)} samples", f"{allowed:+.0%}", is_good=False)
+    known = np.column_stack([np.ones(len(values)), np.log(speeds), np.asarray(times_s)])
+    (_, _, a_second), *_ = np.linalg.lstsq(known, np.log(values), rcond=None)
+    apart_s = median(times_s[-third:]) - median(times_s[:third])
+    change = math.expm1(a_second * apart_s)
     first, last = median(values[:third]), median(values[-third:])
-    change = last / first - 1 if first else 0.0
+    slower = median(speeds[-third:]) / median(speeds[:third]) - 1
     return Verdict(
-        name, f"first third {first:.3g} {unit}, last third {last:.3g} {unit}, {change:+.1%}", f"{allowed:+.0%}",
+        name,
+        f"first third {first:.3g} {unit}, last third {last:.3g} {unit}, {last / first - 1:+.1%}; the machine "
+        f"{slower:+.1%}; at equal speed {change:+.1%}",
+        f"{allowed:+.0%} at equal speed",
         change <= allowed,
-    )  # fmt: skip
+    )
 
 
 def at_most(name: str, value: float, limit: float, unit: str) -> Verdict:
