@@ -4,6 +4,8 @@ import argparse
 import asyncio
 import os
 import platform
+import signal
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -214,7 +216,12 @@ def measure(arguments: argparse.Namespace, console: Console) -> list[Measurement
         return bench.measure(arguments.only, console)
 
 
+def _end(number: int, _: object) -> None:
+    sys.exit(128 + number)
+
+
 def main() -> None:
+    signal.signal(signal.SIGTERM, _end)  # so that brokers and scratch directories go, as with Ctrl-C
     parser = argparse.ArgumentParser(prog="make bench-spark", description="Measure warmlog and Spark on this machine.")
     parser.add_argument("--quick", action="store_true", help="a fifth of the work: for a first look")
     parser.add_argument("--only", default="", help="only those whose names contain this, or one of a,b")
