@@ -13,7 +13,17 @@ import pytest
 from faults.soak.__main__ import report
 from faults.soak.run import Plan, soak
 from faults.soak.sampling import open_files
-from faults.soak.slopes import DESCRIPTORS, MEMORY, THREADS, at_least, at_most, drift_at_equal_speed, growth, slope
+from faults.soak.slopes import (
+    DESCRIPTORS,
+    MEMORY,
+    THREADS,
+    at_least,
+    at_most,
+    drift,
+    drift_at_equal_speed,
+    growth,
+    slope,
+)
 from faults.soak.speed import Speedometer
 
 TIMES_S = [5.0 * number for number in range(288)]
@@ -63,6 +73,14 @@ def test_a_descriptor_or_a_thread_left_open_every_few_minutes_is_found() -> None
     assert growth("descriptors", TIMES_S, busy, DESCRIPTORS).is_good
 
 
+@pytest.mark.parametrize(("last", "is_good"), [(5.0, True), (5.9, True), (6.1, False), (1.0, True)])
+def test_a_latency_may_rise_by_its_allowance_only(last: float, is_good: bool) -> None:
+    values = [5.0] * 100 + [7.0] * 100 + [last] * 100
+    verdict = drift("p99", values, unit="ms", allowed=0.2)
+    assert verdict.is_good is is_good
+    assert not drift("p99", [], unit="ms", allowed=0.2).is_good
+
+
 def test_open_segments_are_told_from_descriptors_that_leak(tmp_path: Path) -> None:
     names = ["00.log", "00.index", "00.timeindex", "00.txnindex", "05.log.deleted", "06.log", "lock"]
     with ExitStack() as stack:
@@ -96,12 +114,12 @@ def test_a_latency_that_follows_the_machine_is_told_from_one_that_rises_by_itsel
     speeds = [1.2 - 0.4 * at_s / TIMES_S[-1] + luck.gauss(0, 0.08) for at_s in TIMES_S]  # slower and slower
     rise = [(1 + planted) ** (1.5 * at_s / TIMES_S[-1]) for at_s in TIMES_S]  # thirds are two thirds of it apart
     p99s = [30 * more / speed**2.5 * math.exp(luck.gauss(0, 0.2)) for more, speed in zip(rise, speeds, strict=True)]
-    found = drift_at_equal_speed("p99", TIMES_S, p99s, speeds, unit="ms", allowed=0.2)
+    found = drift_at_equal_speed("p99", TIMES_S, p99s, speeds, allowed=0.2)
     assert found.is_good is is_good, found
 
 
 def test_few_samples_tell_nothing_of_a_latency() -> None:
-    assert not drift_at_equal_speed("p99", TIMES_S[:5], [5.0] * 5, [1.0] * 5, unit="ms", allowed=0.2).is_good
+    assert not drift_at_equal_speed("p99", TIMES_S[:5], [5.0] * 5, [1.0] * 5, allowed=0.2).is_good
 
 
 def test_bounds_are_inclusive() -> None:

@@ -94,6 +94,7 @@ class Soak:
             found += [
                 growth(f"{name} memory (RSS)", times_s, [look.rss_mib for look in looks], MEMORY),
                 growth(f"{name} memory (PSS)", times_s, [look.pss_mib for look in looks], MEMORY),
+                growth(f"{name} descriptors", times_s, [look.descriptors for look in looks], DESCRIPTORS),
                 growth(
                     f"{name} descriptors but those of segment files",
                     times_s,
@@ -107,7 +108,7 @@ class Soak:
         return [
             *found,
             at_least("load that was held", self.held, HELD_SHARE),
-            self._p99_drift,
+            *self._p99_drifts,
             at_most("consumer lag, median", median(lags_s) if lags_s else 0.0, MAX_LAG_S, "s of records"),
             at_most("disk", max((each.disk_mib for each in self.samples), default=0.0), topics.DISK_LIMIT_MIB, "MiB"),
             at_most("records not acknowledged", self.missing, 0, "records"),
@@ -115,10 +116,15 @@ class Soak:
         ]
 
     @property
-    def _p99_drift(self) -> Verdict:
+    def _p99_drifts(self) -> list[Verdict]:
         looks = [(each.at_s, each.p99_ms, each.speed) for each in self.judged if each.p99_ms]
         times_s, p99s_ms, speeds = ([look[field] for look in looks] for field in range(3))
-        return drift_at_equal_speed("p99 of produce", times_s, p99s_ms, speeds, unit="ms", allowed=ALLOWED_DRIFT)
+        return [
+            drift("p99 of produce", p99s_ms, unit="ms", allowed=ALLOWED_DRIFT),
+            drift_at_equal_speed(
+                "p99 of produce, at equal speed of the machine", times_s, p99s_ms, speeds, allowed=ALLOWED_DRIFT
+            ),
+        ]
 
     @property
     def held(self) -> float:

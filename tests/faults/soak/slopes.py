@@ -73,8 +73,19 @@ def growth(name: str, times_s: Sequence[float], values: Sequence[float], allowan
     )
 
 
+def drift(name: str, values: Sequence[float], *, unit: str, allowed: float) -> Verdict:
+    """Whether the median of the last third is above that of the first by no more than the share `allowed`."""
+    third = max(1, len(values) // 3)
+    if not values:
+        return Verdict(name, "no samples", f"{allowed:+.0%}", is_good=False)
+    first, last = median(values[:third]), median(values[-third:])
+    change = last / first - 1 if first else 0.0
+    figure = f"first third {first:.3g} {unit}, last third {last:.3g} {unit}, {change:+.1%}"
+    return Verdict(name, figure, f"{allowed:+.0%}", change <= allowed)
+
+
 def drift_at_equal_speed(
-    name: str, times_s: Sequence[float], values: Sequence[float], speeds: Sequence[float], *, unit: str, allowed: float
+    name: str, times_s: Sequence[float], values: Sequence[float], speeds: Sequence[float], *, allowed: float
 ) -> Verdict:
     """Whether `values` would have risen by no more than `allowed` from the first third to the last on a steady machine.
 
@@ -88,15 +99,8 @@ def drift_at_equal_speed(
     (_, _, a_second), *_ = np.linalg.lstsq(known, np.log(values), rcond=None)
     apart_s = median(times_s[-third:]) - median(times_s[:third])
     change = math.expm1(a_second * apart_s)
-    first, last = median(values[:third]), median(values[-third:])
     slower = median(speeds[-third:]) / median(speeds[:third]) - 1
-    return Verdict(
-        name,
-        f"first third {first:.3g} {unit}, last third {last:.3g} {unit}, {last / first - 1:+.1%}; the machine "
-        f"{slower:+.1%}; at equal speed {change:+.1%}",
-        f"{allowed:+.0%} at equal speed",
-        change <= allowed,
-    )
+    return Verdict(name, f"{change:+.1%}, the machine's speed {slower:+.1%}", f"{allowed:+.0%}", change <= allowed)
 
 
 def at_most(name: str, value: float, limit: float, unit: str) -> Verdict:
