@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,6 +20,7 @@ from faults.soak.slopes import (
     Verdict,
     at_least,
     at_most,
+    drift,
     drift_at_equal_speed,
     growth,
 )
@@ -33,7 +33,6 @@ ALLOWED_DRIFT = 0.2
 HELD_SHARE = 0.97
 MAX_LAG_S = 3.0
 """The two totals are each up to a second old."""
-PEAK_STRETCHES = 5
 RAMP_SHARE = 1 / 6
 """Of the time for the peak: until queues and caches are full."""
 
@@ -181,21 +180,18 @@ def soak(workspace: Path, plan: Plan, say: Callable[[str], None]) -> Soak:
 
 
 def _find_peak(workers: dict[str, Worker], plan: Plan) -> float:
-    """How many records a second are acknowledged at least when the same clients send as fast as they can.
-
-    The least of several stretches counts: a shared machine gives more in one minute than in the next, and a share of
-    what it gave in a lucky one may be all that it can do later.
-    """
+    """How many records a second are acknowledged when the same clients send as fast as they can."""
     producing = workers["producing"]
     producing.order(rate=None)
     time.sleep(plan.saturate_s * RAMP_SHARE)
-    stretch_s = plan.saturate_s * (1 - RAMP_SHARE) / PEAK_STRETCHES
-    counts = []
-    for _ in range(PEAK_STRETCHES + 1):
-        producing.take()
-        counts.append((time.monotonic(), _next_report(producing)["acknowledged"]))
-        time.sleep(stretch_s)
-    return min((later - count) / (ended_s - at_s) for (at_s, count), (ended_s, later) in pairwise(counts))
+    producing.take()
+    started_s = time.monotonic()
+    first = _next_report(producing)["acknowledged"]
+    time.sleep(max(1.0, plan.saturate_s * (1 - RAMP_SHARE) - (time.monotonic() - started_s)))
+    producing.take()
+    ended_s = time.monotonic()
+    last = _next_report(producing)["acknowledged"]
+    return float(last - first) / (ended_s - started_s)
 
 
 def _next_report(worker: Worker) -> Report:
