@@ -15,7 +15,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -28,6 +27,7 @@ from warmlog_broker.log.log import Log
 from warmlog_broker.log.shortage import is_shortage
 from warmlog_broker.log.throttle import UNLIMITED
 from warmlog_broker.partition import Partition
+from warmlog_broker.thread_pools import start_threads
 from warmlog_broker.topics import Topics
 from warmlog_protocol.errors import DiskFull, OutOfResources, StorageError, WarmlogError
 
@@ -63,7 +63,7 @@ class Compactor:
         self._topics = topics
         self._on_replaced = on_replaced
         self._loop = asyncio.get_running_loop()
-        self._threads = ThreadPoolExecutor(max(1, config.log_cleaner_threads), "compact")
+        self._threads = start_threads(max(1, config.log_cleaner_threads), "compact")
         self._workers: list[asyncio.Task[None]] = []
         self._under_way: dict[Partition, CleaningPace] = {}
         self._given_up: dict[Partition, str] = {}

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
+from warmlog_broker.thread_pools import starting
+
 _log = logging.getLogger(__name__)
 
 Job = Callable[[], None]
@@ -18,9 +20,11 @@ class FlushThread:
     """Runs jobs one after another, in the order in which they come."""
 
     def __init__(self) -> None:
+        """CannotStartThreads when the system gives no more."""
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="flush", daemon=True)
-        self._thread.start()
+        with starting("flushes"):
+            self._thread.start()
 
     def submit(self, job: Job) -> None:
         """`job` is called in the thread; it must see to its own errors."""

@@ -12,10 +12,8 @@ offline. Where a sync could not even begin, for want of a descriptor, nothing is
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from threading import Barrier
 
 from warmlog_broker.disk_flush import run_plans
 from warmlog_broker.flush_due import DueFlushes
@@ -24,6 +22,7 @@ from warmlog_broker.log.flush import FlushPlan
 from warmlog_broker.log.shortage import SyncNotBegun, is_read_only, is_shortage
 from warmlog_broker.outbox import Outbox
 from warmlog_broker.partition import Partition
+from warmlog_broker.thread_pools import start_threads
 from warmlog_protocol.errors import StorageError
 
 POSTPONED_MS = 100
@@ -51,7 +50,7 @@ class Flusher:
         self._on_flushed = on_flushed
         self._loop = asyncio.get_running_loop()
         self._thread = FlushThread()
-        self._helpers = _start_threads(max(1, threads - 1), "flush-more")
+        self._helpers = start_threads(max(1, threads - 1), "flush-more")
         self._run_plans = partial(
             run_plans, data_dir=data_dir, syncfs_files=syncfs_files, threads=self._helpers, thread_count=threads
         )
@@ -201,18 +200,3 @@ class Flusher:
         else:
             _log.critical("%s IS OFFLINE: its flush failed: %s", partition.key.directory_name, error)
             partition.take_offline(f"a flush failed: {error}")
-
-
-def _start_threads(count: int, name: str) -> ThreadPoolExecutor:
-    """A pool of threads that run already: a flush is no time to find out that there is no thread to be had."""
-    pool = ThreadPoolExecutor(count, name)
-    all_run = Barrier(count + 1)
-    try:
-        for _ in range(count):
-            pool.submit(all_run.wait)
-        all_run.wait()
-    except BaseException:
-        all_run.abort()
-        pool.shutdown(wait=False)
-        raise
-    return pool

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -46,6 +45,7 @@ from warmlog_broker.services import Services
 from warmlog_broker.session import Session, SessionContext
 from warmlog_broker.startup import LogOpener, Progress, Stored, load_partitions
 from warmlog_broker.tasks import Tasks
+from warmlog_broker.thread_pools import ThreadPools
 from warmlog_broker.topics import OpenPartition, Topics
 from warmlog_broker.trusted_clock import start_clock
 from warmlog_protocol.errors import StorageError, WarmlogError
@@ -58,10 +58,6 @@ STOP_REST_S = 60
 """What a stop may take beyond shutdown.drain.ms: the two above, and the disk's time for the last flush."""
 EXTENSION_INTERVAL_S = 10.0
 """A third of what `extend_timeout` asks for."""
-PREPARING_THREADS = 2
-"""For batches whose records are looked at: one in the interpreter, and one in a codec, which runs beside it."""
-DISK_THREADS = 4
-"""For what is done one at a time: metadata, checkpoints, making and removing directories."""
 
 _log = logging.getLogger(__name__)
 
@@ -82,10 +78,7 @@ class Broker:
         self.port = 0
         self._service_manager = service_manager
         self._loop = asyncio.get_running_loop()
-        self._disk = ThreadPoolExecutor(DISK_THREADS, "disk")
-        self._trying = ThreadPoolExecutor(len(config.data_paths), "try-directory")
-        self._cold_readers = ThreadPoolExecutor(config.cold_read_threads, "cold-read")
-        self._preparers = ThreadPoolExecutor(PREPARING_THREADS, "prepare")
+        self._threads = ThreadPools.start(config)
         self._outbox = Outbox()
         self._tasks = Tasks()
         self._answers = AnswerMemory(config.queued_max_response_bytes)
@@ -119,7 +112,8 @@ class Broker:
         return format_address(self.config.address[0], self.port)
 
     async def start(self, *, while_loading: AbstractContextManager[object] | None = None) -> None:
-        """Returns when connections are accepted. Raises CannotListen, DataDirectoryError or StorageError.
+        """Returns when connections are accepted. Raises CannotListen, DataDirectoryError, StorageError or
+        CannotStartThreads.
 
         `while_loading` is entered before this start is noted, and left when all partitions are opened and checked: that
         may take minutes.
@@ -132,7 +126,7 @@ class Broker:
         self.config = replace(self.config, max_connections=shares.connections, max_open_files=shares.open_files)
         self._connections.limit = shares.connections
         with ExitStack() as undo:
-            undo.callback(self._shut_down_threads)
+            undo.callback(self._threads.shut_down)
             sockets = self._bind()
             for listener in sockets:
                 undo.callback(listener.close)
@@ -149,7 +143,7 @@ class Broker:
                 )
                 progress = Progress(self._report_progress)
                 load = partial(load_partitions, locked, metadata_log, opener, self._start_config, progress)
-                stored = await self._asking_for_time(self._loop.run_in_executor(self._disk, load))
+                stored = await self._asking_for_time(self._loop.run_in_executor(self._threads.disk, load))
             self._assemble(stored, opener)
             await self._listen(sockets)
             undo.pop_all()
@@ -186,9 +180,9 @@ class Broker:
         self._service_manager.tell(status("flushing"))
         await self._directories.flush_all()
         is_clean = await self._close_logs()
-        await self._loop.run_in_executor(self._disk, self._guard.stopped, self._directories.served[0].is_live)
+        await self._loop.run_in_executor(self._threads.disk, self._guard.stopped, self._directories.served[0].is_live)
         self._directories.close()
-        self._shut_down_threads()
+        self._threads.shut_down()
         return is_clean
 
     def _stop_us(self) -> int:
@@ -218,12 +212,6 @@ class Broker:
         self._guard.end_safe_mode()
         self._compactor.start()
 
-    def _shut_down_threads(self) -> None:
-        self._disk.shutdown()
-        self._trying.shutdown()
-        self._cold_readers.shutdown()
-        self._preparers.shutdown()
-
     async def wait_for_failure(self) -> None:
         """Returns when no data directory is left to serve from."""
         await self._directories.all_have_failed.wait()
@@ -246,15 +234,17 @@ class Broker:
 
     def _assemble(self, stored: Stored, opener: LogOpener) -> None:
         config = self.config
-        self._metadata = Metadata(stored.metadata_log, self._disk)
+        self._metadata = Metadata(stored.metadata_log, self._threads.disk)
         self._directories = DataDirectories(
             [
-                ServedDirectory(data, config, outbox=self._outbox, threads=self._disk, trying=self._trying)
+                ServedDirectory(
+                    data, config, outbox=self._outbox, threads=self._threads.disk, trying=self._threads.trying
+                )
                 for data in stored.directories.live
             ],
             stored.directories.offline,
         )
-        doomed = DoomedDirectories(self._disk)
+        doomed = DoomedDirectories(self._threads.disk)
         doomed.add(stored.deleted_paths, 0)
         self.topics = self._make_topics(stored, opener, doomed)
         last_written = [data.last_written_ms for data in stored.directories.live]
@@ -268,7 +258,7 @@ class Broker:
             directories=self._directories,
             metadata=self._metadata,
             outbox=self._outbox,
-            threads=self._disk,
+            threads=self._threads.disk,
             on_deleted=doomed.add,
         )
         self._housekeeping = Housekeeping(
@@ -277,7 +267,7 @@ class Broker:
             directories=self._directories,
             doomed=doomed,
             outbox=self._outbox,
-            threads=self._disk,
+            threads=self._threads.disk,
             now_ms=now_ms,
         )
         self._compactor = Compactor(
@@ -292,7 +282,7 @@ class Broker:
             config=self.config,
             directories=self._directories,
             open_log=opener.create,
-            threads=self._disk,
+            threads=self._threads.disk,
             on_deleted=doomed.add,
         )
         for entry, loaded in stored.topics:
@@ -317,8 +307,8 @@ class Broker:
             moves=self._moves,
             fetch_waits=FetchWaits(config.fetch_max_waits, config.fetch_max_wait_partitions, self._outbox),
             producer_ids=ProducerIds(self._metadata, config.producer_id_block_size),
-            cold_readers=self._cold_readers,
-            preparers=self._preparers,
+            cold_readers=self._threads.cold_readers,
+            preparers=self._threads.preparers,
             outbox=self._outbox,
             tasks=self._tasks,
             write_refusal=self._guard.write_refusal,
@@ -347,7 +337,7 @@ class Broker:
     def _make_send_queue(self, transport: asyncio.Transport, on_sent: Callable[[], None]) -> SendQueue:
         return SendQueue(
             transport,
-            cold_readers=self._cold_readers,
+            cold_readers=self._threads.cold_readers,
             uses_sendfile=self.config.fetch_sendfile_enable,
             memory=self._answers,
             lines=self._lines,
@@ -381,12 +371,14 @@ class Broker:
         await directory.settle()
         partitions = list(directory.partitions)
         try:
-            ends = await self._loop.run_in_executor(self._disk, close_logs, directory.path, partitions, self.config)
+            ends = await self._loop.run_in_executor(
+                self._threads.disk, close_logs, directory.path, partitions, self.config
+            )
             directory.checkpoints.note(partitions)
             if not directory.is_live:
                 return False
             await directory.checkpoints.write()
-            await self._loop.run_in_executor(self._disk, directory.data.mark_clean, ends)
+            await self._loop.run_in_executor(self._threads.disk, directory.data.mark_clean, ends)
         except OSError as error:
             _log.error("the next start will check all logs in %s: %s", directory.path, error)
             return False

@@ -17,6 +17,7 @@ from warmlog_broker.log.config import LogConfig
 from warmlog_broker.log.directory import DataDirectoryError
 from warmlog_broker.notify import ServiceManager
 from warmlog_broker.server import Broker, broker_version
+from warmlog_broker.thread_pools import CannotStartThreads
 from warmlog_protocol.durability import Durability
 from warmlog_protocol.errors import InvalidConfig, StorageError
 
@@ -40,7 +41,7 @@ def serve(config: BrokerConfig) -> int:
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return EXIT_STOPPED if runner.run(_run(config)) else EXIT_FAILED
-    except (DataDirectoryError, StorageError, CannotListen, InvalidConfig) as error:
+    except (DataDirectoryError, StorageError, CannotListen, CannotStartThreads, InvalidConfig) as error:
         print(f"warmlog: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_FAILED
     finally:

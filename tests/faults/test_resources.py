@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess
+from broker_process import BrokerFailed, BrokerProcess
 from warmlog_protocol.errors import ApiError, DiskFull, OutOfResources
 from wire_client import ConnectionEnded, WireClient, batch_of
 
@@ -141,3 +141,36 @@ def test_without_memory_a_request_fails_and_the_broker_lives(tmp_path: Path) -> 
         broker.start()
         with WireClient(broker.address) as client:
             assert client.fetch("t", 0)[0].high_watermark == before + 1
+
+
+def test_a_broker_whose_threads_cannot_be_started_says_so_and_starts_when_they_can(tmp_path: Path) -> None:
+    stack_bytes, memory_bytes = 4 << 30, 6 << 30  # the second thread's stack does not fit
+    own = {kind: resource.getrlimit(kind) for kind in (resource.RLIMIT_STACK, resource.RLIMIT_AS)}
+    broker = BrokerProcess(tmp_path / "data")
+    try:
+        resource.setrlimit(resource.RLIMIT_STACK, (stack_bytes, own[resource.RLIMIT_STACK][1]))
+        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, own[resource.RLIMIT_AS][1]))
+        with pytest.raises(BrokerFailed) as failed:
+            broker.start()
+    finally:
+        for kind, limits in own.items():
+            resource.setrlimit(kind, limits)
+    assert failed.value.exit_code == 1
+    assert "warmlog: cannot start threads for disk (4): can't start new thread; the limit may be" in failed.value.output
+    assert "Traceback" not in failed.value.output
+    with broker, WireClient(broker.address) as client:
+        client.create_topic("t")
+        assert produced(client) == 0
+
+
+def test_no_thread_is_started_after_the_broker_is_ready(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", segment_bytes=1024) as broker:
+        threads = Path(f"/proc/{broker.pid}/task")
+        before = len(list(threads.iterdir()))
+        for name in ("a", "b"):
+            with WireClient(broker.address) as client:
+                client.create_topic(name, partitions=2)
+                for _ in range(20):
+                    client.produce(name, RECORD)
+                client.fetch(name, 0)
+        assert len(list(threads.iterdir())) == before
