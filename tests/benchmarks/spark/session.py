@@ -26,6 +26,7 @@ def spark_session(scratch: Path, jars: Path | None = None) -> Any:
         .config("spark.driver.memory", "3g")
         .config("spark.driver.extraClassPath", f"{jars}/*" if jars else "")
         .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.python.daemon.module", "benchmarks.spark.waiting_daemon")  # for `cpu_seconds`
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={scratch}")
         .getOrCreate()

@@ -1,0 +1,99 @@
+"""The daemon of the benchmarks: what a worker has used is not forgotten when it ends, however it ends."""
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+SECRET = b"secret"
+PATIENCE_S = 20.0
+USED_S = 0.1
+MODULE = "pyspark_endless"
+"""PySpark's daemon takes modules whose names begin so."""
+ENDLESS_WORK = "def main(infile, outfile):\n    while True:\n        pass\n"
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def times_s(pid: int) -> tuple[float, float]:
+    """Processor time of the process, and of its children that it has waited for."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]
+    own_user, own_system, ended_user, ended_system = map(int, fields)
+    return (own_user + own_system) / TICKS_PER_S, (ended_user + ended_system) / TICKS_PER_S
+
+
+@contextmanager
+def daemon_with_worker(directory: Path) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
+    """The daemon, as Spark starts it, and the process of a worker that it has forked, which computes on and on."""
+    (directory / f"{MODULE}.py").write_text(ENDLESS_WORK)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.spark.waiting_daemon", MODULE],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{TESTS}{os.pathsep}{directory}",
+            "PYTHON_WORKER_FACTORY_SECRET": SECRET.decode(),
+        },
+    )
+    with process:
+        try:
+            assert process.stdout is not None
+            (port,) = struct.unpack("!i", process.stdout.read(4))
+            with socket.create_connection(("127.0.0.1", port)) as connection:
+                (pid,) = struct.unpack("!i", connection.recv(4, socket.MSG_WAITALL))
+                connection.sendall(struct.pack("!i", len(SECRET)) + SECRET)
+                assert connection.recv(6, socket.MSG_WAITALL) == struct.pack("!i", 2) + b"ok"
+                yield process, pid
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()  # its workers end with it
+
+
+def wait_until_used(pid: int, least_s: float) -> float:
+    """Returns the processor time of `pid` as soon as it has used so much."""
+    deadline_s = time.monotonic() + PATIENCE_S
+    while (used_s := times_s(pid)[0]) < least_s:
+        assert time.monotonic() < deadline_s, f"the worker has used {used_s} s only"
+        time.sleep(0.01)
+    return used_s
+
+
+def test_what_a_killed_worker_has_used_is_the_daemons(tmp_path: Path) -> None:
+    with daemon_with_worker(tmp_path) as (daemon, worker):
+        assert times_s(daemon.pid)[1] == 0
+        used_s = wait_until_used(worker, USED_S)
+        os.kill(worker, signal.SIGKILL)
+        deadline_s = time.monotonic() + PATIENCE_S
+        while Path(f"/proc/{worker}").exists():
+            assert time.monotonic() < deadline_s, "nobody has waited for the worker"
+            time.sleep(0.01)
+        assert times_s(daemon.pid)[1] >= used_s
+
+
+def test_the_daemon_waits_for_its_workers_when_it_ends(tmp_path: Path) -> None:
+    before = os.times()
+    with daemon_with_worker(tmp_path) as (daemon, worker):
+        used_s = wait_until_used(worker, USED_S)
+        own_s = times_s(daemon.pid)[0]
+        assert daemon.stdin is not None
+        daemon.stdin.close()
+        daemon.wait(PATIENCE_S)
+        assert not Path(f"/proc/{worker}").exists()
+    after = os.times()
+    ended_s = after.children_user + after.children_system - before.children_user - before.children_system
+    assert ended_s >= used_s + own_s - 2 / TICKS_PER_S
+
+
+def test_workers_treat_their_own_children_as_python_does(tmp_path: Path) -> None:
+    with daemon_with_worker(tmp_path) as (_, worker):
+        status = Path(f"/proc/{worker}/status").read_text()
+    for field in ("SigIgn", "SigCgt"):
+        (mask,) = (int(line.split()[1], 16) for line in status.splitlines() if line.startswith(field))
+        assert not mask >> (signal.SIGCHLD - 1) & 1
