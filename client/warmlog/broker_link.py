@@ -71,6 +71,7 @@ class BrokerLink:
             await asyncio.wait([self._attempt])
         if self._connection is not None:
             await self._connection.close()
+            self._connection = None  # each refers to the other: neither is to wait for the garbage collector
 
     async def _connect(self) -> None:
         try:

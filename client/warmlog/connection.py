@@ -171,6 +171,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         reason = exc or "the broker closed it"
         self._end(BrokerUnavailable(f"connection to broker {self.address} lost: {reason}"))
+        self._core.release()
         if not self._closed.done():
             self._closed.set_result(None)
 

@@ -208,6 +208,10 @@ class ClientConnection:
         """Room for bytes from the socket; payloads that are not owned are invalid from here on."""
         return self._frames.get_buffer()
 
+    def release(self) -> None:
+        """Lets go of the buffers: the connection is lost. What still refers to this object may live on for a while."""
+        self._frames.release()
+
     def request(self, message: Message, payload_bytes: int = 0, *, is_answered: bool = True) -> tuple[int, bytes]:
         """A correlation id and the frame of a request, up to its payload, which the caller sends next.
 

@@ -35,7 +35,7 @@ from warmlog.ranges.projection import Projection
 from warmlog.ranges.read_settings import ReadSettings
 from warmlog.ranges.resolve import REMOVED, Loss
 from warmlog.ranges.task_link import TaskLink
-from warmlog_protocol.batch import HEADER_BYTES, RecordBatch, check_crc, read_batch, read_header
+from warmlog_protocol.batch import HEADER_BYTES, RecordBatch, check_crc, read_header
 from warmlog_protocol.connection import Answer
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
@@ -251,8 +251,9 @@ def _whole_batches(payload: memoryview, start: int, fetched: FetchedPartition) -
     """The batches of an answer to a fetch from `start` on. CorruptBatch at one that cannot be where it is."""
     position = 0
     for header in whole_headers(payload, fetched.high_watermark, start, is_dense=fetched.has_dense_offsets):
-        yield read_batch(payload, position, verify_crc=False, column_type=ArrayColumn)
-        position += header.size_bytes
+        end = position + header.size_bytes
+        yield RecordBatch(header, payload[position:end], column_type=ArrayColumn)
+        position = end
 
 
 def _first_offset(payload: memoryview) -> int | None:
