@@ -274,6 +274,13 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
     _integer(
         "shutdown.drain.ms", 10 * SECOND_MS, "ms", "How long a stop waits for requests that are under way.", minimum=0
     ),
+    _integer(
+        "shutdown.disk.ms",
+        MINUTE_MS,
+        "ms",
+        "How long a stop waits after that for the disks. Beyond, the broker ends as by a crash: what was acknowledged "
+        "stays, and the next start checks the logs.",
+    ),
 )
 
 _BY_NAME: dict[str, Setting] = {setting.name: setting for setting in BROKER_SETTINGS}
@@ -341,6 +348,7 @@ class BrokerConfig:
     crash_loop_limit: int = _default("crash.loop.limit")
     crash_loop_window_ms: int = _default("crash.loop.window.ms")
     shutdown_drain_ms: int = _default("shutdown.drain.ms")
+    shutdown_disk_ms: int = _default("shutdown.disk.ms")
     topic_settings: Mapping[str, str] = field(default_factory=dict)
     """Topic settings that were given to the broker, as users write them."""
 

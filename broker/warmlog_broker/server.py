@@ -54,8 +54,6 @@ TICK_S = 0.2
 BACKLOG = 1024
 CLOSE_TIMEOUT_S = 5.0
 TASKS_TIMEOUT_S = 5.0
-STOP_REST_S = 60
-"""What a stop may take beyond shutdown.drain.ms: the two above, and the disk's time for the last flush."""
 EXTENSION_INTERVAL_S = 10.0
 """A third of what `extend_timeout` asks for."""
 
@@ -163,7 +161,7 @@ class Broker:
         if self._is_stopped:
             return True
         self._is_stopped = True
-        self._service_manager.tell(STOPPING, status("finishing requests"), extend_timeout(self._stop_us()))
+        self._service_manager.tell(STOPPING, status("finishing requests"), extend_timeout(int(self.stop_limit_s * 1e6)))
         for listener in self._listeners:
             listener.close()
         await self._drain()
@@ -185,9 +183,11 @@ class Broker:
         self._threads.shut_down()
         return is_clean
 
-    def _stop_us(self) -> int:
-        """How long a stop may take before the service manager should think that it hangs, in microseconds."""
-        return self.config.shutdown_drain_ms * 1000 + STOP_REST_S * 1_000_000
+    @property
+    def stop_limit_s(self) -> float:
+        """How long `stop` may take before somebody should think that it hangs. It does not end by itself then."""
+        waiting_s = (self.config.shutdown_drain_ms + self.config.shutdown_disk_ms) / 1000
+        return waiting_s + CLOSE_TIMEOUT_S + TASKS_TIMEOUT_S
 
     @property
     def safe_mode_reason(self) -> str:

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -72,9 +73,31 @@ async def _run(config: BrokerConfig) -> bool:
         loop.remove_signal_handler(number)
         signal.signal(number, signal.SIG_DFL)
     _log.info("warmlog: stopping")
-    is_clean = await broker.stop()
+    with _ended_after(broker.stop_limit_s):
+        is_clean = await broker.stop()
     _log.info("warmlog: stopped" if is_clean else "warmlog: stopped, but not cleanly: the next start checks the logs")
     return is_clean
+
+
+@contextmanager
+def _ended_after(limit_s: float) -> Iterator[None]:
+    """Within, the process ends at once when it takes longer: a thread that waits for a disk cannot be called off."""
+
+    def end() -> None:
+        _log.critical(
+            "warmlog: a disk has not answered for %g s: stopped as by a crash. What was acknowledged is safe, and the "
+            "next start checks the logs",
+            limit_s,
+        )
+        os._exit(EXIT_FAILED)
+
+    watch = threading.Timer(limit_s, end)
+    watch.daemon = True
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.cancel()
 
 
 @contextmanager

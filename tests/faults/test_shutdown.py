@@ -17,6 +17,7 @@ from wire_client import ConnectionEnded, WireClient, batch_of
 
 RECORD = batch_of([b"x" * 300], timestamp_ms=time.time_ns() // 1_000_000)
 LARGE = batch_of([os.urandom(500_000)])
+HANGS_S = 25
 NAMED_REST_S = 10.0
 """CLOSE_TIMEOUT_S and TASKS_TIMEOUT_S of the server; what is asserted leaves as much again for a busy machine."""
 needs_strace = pytest.mark.skipif(bool(why_not_traced()), reason=why_not_traced())
@@ -86,6 +87,32 @@ def test_a_slow_disk_is_waited_for_and_its_clients_are_not_kept_longer_than_the_
         for partition in range(2):
             acknowledged = [offset for offset in offsets[partition::2] if offset >= 0]
             assert client.fetch("t", 0, partition=partition)[0].high_watermark > max(acknowledged, default=-1)
+
+
+@needs_strace
+def test_a_disk_that_hangs_holds_up_a_stop_no_longer_than_its_bound(tmp_path: Path) -> None:
+    drain_ms, disk_ms = 200, 500
+    limit_s = (drain_ms + disk_ms) / 1000 + NAMED_REST_S
+    line = f"a disk has not answered for {limit_s:g} s: stopped as by a crash"
+    with BrokerProcess(tmp_path / "data", shutdown_drain_ms=drain_ms, shutdown_disk_ms=disk_ms) as broker:
+        with WireClient(broker.address) as client:
+            client.create_topic("t")
+            for offset in range(3):
+                assert client.produce("t", RECORD).base_offset == offset
+            with tampering(broker.pid, f"fdatasync:delay_enter={HANGS_S * 1_000_000}"):
+                client.send_produce("t", RECORD)
+                time.sleep(0.2)
+                begin_s = time.monotonic()
+                os.kill(broker.pid, signal.SIGTERM)
+                while line not in broker.output:
+                    assert time.monotonic() - begin_s < limit_s + NAMED_REST_S < HANGS_S, broker.output
+                    time.sleep(0.05)
+                assert time.monotonic() - begin_s > limit_s
+                assert broker.wait() == 1  # no sooner than strace lets the thread go that it holds
+        broker.start()
+        with WireClient(broker.address) as client:
+            assert client.fetch("t", 0)[0].high_watermark >= 3
+        assert broker.terminate() == 0
 
 
 def test_a_second_signal_ends_a_stop_that_waits(tmp_path: Path) -> None:
