@@ -12,14 +12,16 @@
    again. A start finishes what a crash leaves of this (`placement`).
 
 A disk that fails before 2 ends the move and nothing else. After that the partition is offline, and the next start
-decides by the metadata log. A move is called off by asking for the directory in which the partition lies.
+decides by the metadata log; but what lacks room or descriptors in 3 and 4 is tried again first. A move is called off by
+asking for the directory in which the partition lies.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,7 +31,7 @@ from warmlog_broker.log.checkpoints import sync_directory
 from warmlog_broker.log.directory import DataDirectory
 from warmlog_broker.log.log import Log
 from warmlog_broker.log.log_copy import CopyStep, LogCopy
-from warmlog_broker.log.shortage import storage_error
+from warmlog_broker.log.shortage import is_shortage, storage_error
 from warmlog_broker.log.topic_partition import TopicPartition, deleted_directory_name
 from warmlog_broker.metadata import Metadata
 from warmlog_broker.metadata_log import PartitionMoved, PartitionsPlaced
@@ -37,13 +39,16 @@ from warmlog_broker.opening import now_ms
 from warmlog_broker.outbox import Outbox
 from warmlog_broker.partition import Partition
 from warmlog_broker.topics import Topics
-from warmlog_protocol.errors import ApiError, LogDirNotFound, StorageError
+from warmlog_protocol.errors import ApiError, DiskFull, LogDirNotFound, OutOfResources, StorageError
 
 T = TypeVar("T")
 
 CHUNK_BYTES = 4 * 1024 * 1024
 TAIL_BYTES = 256 * 1024
 """When no more than this is missing it is copied between two turns of the event loop: 0.1 ms."""
+SHORTAGE_PATIENCE_S = 10.0
+"""How long the last steps of a move wait for room. Meanwhile no append to the partition is acknowledged."""
+SHORTAGE_PAUSE_S = 0.2
 
 _log = logging.getLogger(__name__)
 
@@ -223,10 +228,11 @@ class Moves:
             await self._in_thread(copy.sync)
             log.copied_up_to(end_offset)
             target.checkpoints.keep(partition.key, log.offsets)
-            await target.checkpoints.write()
+            await self._until_there_is_room(target.checkpoints.write)
             topic = self._topics.get(partition.key.topic)
             from_id, to_id = home.data.directory_id.bytes, target.data.directory_id.bytes
-            await self._metadata.commit([PartitionMoved(topic.topic_id, partition.key.partition, from_id, to_id)])
+            moved = PartitionMoved(topic.topic_id, partition.key.partition, from_id, to_id)
+            await self._until_there_is_room(partial(self._metadata.commit, [moved]))
             log.rename_directory(target.data.partition_path(partition.key))
             await self._in_thread(sync_directory, target.path)
         except (OSError, ApiError) as error:
@@ -239,6 +245,21 @@ class Moves:
         self._outbox.send()
         await self._leave(source, home, PartitionsPlaced(topic.topic_id, to_id, [partition.key.partition]))
         return True
+
+    async def _until_there_is_room(self, write: Callable[[], Awaitable[None]]) -> None:
+        """Does `write`, which does nothing where it fails for want of room or descriptors: then again, for a time."""
+        deadline_s = self._loop.time() + SHORTAGE_PATIENCE_S
+        while True:
+            try:
+                await write()
+            except (DiskFull, OutOfResources, OSError) as error:
+                is_short = not isinstance(error, OSError) or is_shortage(error)
+                if not is_short or self._is_stopping or self._loop.time() > deadline_s:
+                    raise
+                _log.warning("%s; it is tried again", error)
+            else:
+                return
+            await asyncio.sleep(SHORTAGE_PAUSE_S)
 
     async def _leave(self, source: Log, home: ServedDirectory, placed: PartitionsPlaced) -> None:
         """Has the old directory removed. What cannot be done now is done by the next start, which is told what to

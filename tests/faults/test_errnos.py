@@ -288,6 +288,33 @@ def test_a_move_that_fails_leaves_the_partition_where_it_is(tmp_path: Path, errn
         assert broker.terminate() == 0
 
 
+@pytest.mark.parametrize("errno", ["ENOSPC", "EMFILE"])
+@pytest.mark.parametrize("of_metadata", [False, True])
+def test_a_move_whose_last_steps_lack_room_for_a_while_is_made(
+    tmp_path: Path, errno: str, *, of_metadata: bool
+) -> None:
+    disks = [tmp_path / "one", tmp_path / "two"]
+    settings = {"retention_ms": -1, "log_flush_offset_checkpoint_interval_ms": 600_000}
+    with BrokerProcess(*disks, **settings) as broker, WireClient(broker.address) as client:
+        client.create_topic("t")
+        client.produce("t", RECORD)
+        source = next(disk for disk in disks if (disk / "t-0").exists())
+        target = next(disk for disk in disks if disk is not source)
+        failing, path = "openat", target / "recovery-point-offset-checkpoint.tmp"
+        if of_metadata:
+            failing, path = "pwrite64", disks[0] / "metadata.log"
+        with tampering(broker.pid, f"{failing}:error={errno}:when=1..3", path):
+            move(client, target)
+            while "moved to" not in broker.output:
+                assert "offline" not in broker.output
+                assert client.fetch("t", 0)[0].high_watermark >= 1
+        assert "; it is tried again" in broker.output
+        assert client.produce("t", RECORD).base_offset == 1
+        assert broker.terminate() == 0
+        broker.start()
+        assert (target / "t-0").exists()
+
+
 def move(client: WireClient, target: Path) -> None:
     response = client.call(AlterReplicaLogDirsRequest([ReplicaLogDir("t", 0, str(target))]))
     assert isinstance(response, AlterReplicaLogDirsResponse)
