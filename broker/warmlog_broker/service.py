@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import uvloop
 
@@ -85,15 +85,15 @@ def _ended_after(limit_s: float) -> Iterator[None]:
 
     def end() -> None:
         _log.critical(
-            "warmlog: a disk has not answered for %g s: stopped as by a crash. What was acknowledged is safe, and the "
-            "next start checks the logs",
+            "warmlog: the stop has taken %g s, a disk does not answer: ended as by a crash; the next start checks logs",
             limit_s,
         )
         os._exit(EXIT_FAILED)
 
     watch = threading.Timer(limit_s, end)
     watch.daemon = True
-    watch.start()
+    with suppress(RuntimeError):  # no thread is to be had: a stop without a limit is better than none
+        watch.start()
     try:
         yield
     finally:
