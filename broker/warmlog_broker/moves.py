@@ -12,8 +12,8 @@
    again. A start finishes what a crash leaves of this (`placement`).
 
 A disk that fails before 2 ends the move and nothing else. After that the partition is offline, and the next start
-decides by the metadata log; but what lacks room or descriptors in 3 and 4 is tried again first. A move is called off by
-asking for the directory in which the partition lies.
+decides by the metadata log; but checkpoints and the metadata log, where they lack room or descriptors for it, are tried
+again first. A move is called off by asking for the directory in which the partition lies.
 """
 
 import asyncio
@@ -47,7 +47,8 @@ CHUNK_BYTES = 4 * 1024 * 1024
 TAIL_BYTES = 256 * 1024
 """When no more than this is missing it is copied between two turns of the event loop: 0.1 ms."""
 SHORTAGE_PATIENCE_S = 10.0
-"""How long the last steps of a move wait for room. Meanwhile no append to the partition is acknowledged."""
+"""How long the checkpoints of a move, and then its entry in the metadata log, wait for room. Meanwhile no append to the
+partition is acknowledged."""
 SHORTAGE_PAUSE_S = 0.2
 
 _log = logging.getLogger(__name__)

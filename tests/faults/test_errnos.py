@@ -307,6 +307,7 @@ def test_a_move_whose_last_steps_lack_room_for_a_while_is_made(
             move(client, target)
             while "moved to" not in broker.output:
                 assert "offline" not in broker.output
+                assert "has failed" not in broker.output
                 assert client.fetch("t", 0)[0].high_watermark >= 1
         assert "; it is tried again" in broker.output
         assert client.produce("t", RECORD).base_offset == 1

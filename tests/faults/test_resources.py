@@ -163,14 +163,20 @@ def test_a_broker_whose_threads_cannot_be_started_says_so_and_starts_when_they_c
         assert produced(client) == 0
 
 
-def test_no_thread_is_started_after_the_broker_is_ready(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "data", segment_bytes=1024) as broker:
-        threads = Path(f"/proc/{broker.pid}/task")
-        before = len(list(threads.iterdir()))
+def threads_of(broker: BrokerProcess) -> int:
+    return len(list(Path(f"/proc/{broker.pid}/task").iterdir()))
+
+
+def test_all_threads_run_when_the_broker_is_ready_and_no_more_come(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "few", cold_read_threads=1, flush_threads=2, log_cleaner_threads=1) as broker:
+        few = threads_of(broker)
+    with BrokerProcess(tmp_path / "many", cold_read_threads=9, flush_threads=6, log_cleaner_threads=3) as broker:
+        many = threads_of(broker)
+        assert many - few == 8 + 4 + 2
         for name in ("a", "b"):
             with WireClient(broker.address) as client:
                 client.create_topic(name, partitions=2)
                 for _ in range(20):
                     client.produce(name, RECORD)
                 client.fetch(name, 0)
-        assert len(list(threads.iterdir())) == before
+        assert threads_of(broker) == many

@@ -63,6 +63,11 @@ def test_the_service_is_exposed_to_little(runnable_unit: Path) -> None:
     assert security.returncode == 0, security.stdout[-400:]
 
 
+def test_the_service_is_given_more_than_twice_the_time_that_a_drain_may_take() -> None:
+    stop_s = int(unit_settings()["TimeoutStopSec"][0])
+    assert stop_s * 1000 >= 2 * BrokerConfig().shutdown_drain_ms
+
+
 def test_the_service_is_given_the_time_that_a_stop_may_take() -> None:
     stop_s = int(unit_settings()["TimeoutStopSec"][0])
     bounds = BrokerConfig()
