@@ -16,6 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from types import TracebackType
 from typing import Self
 
+from warmlog_broker.allocator import MemoryReturn, trim
 from warmlog_broker.answer_memory import AnswerMemory
 from warmlog_broker.closing import close_logs
 from warmlog_broker.compactor import Compactor
@@ -31,7 +32,6 @@ from warmlog_broker.housekeeping import Housekeeping
 from warmlog_broker.listening import CannotListen, bind
 from warmlog_broker.log.directory import DirectoryLocked
 from warmlog_broker.log.open_files import OpenFiles
-from warmlog_broker.memory_return import MemoryReturn, trim
 from warmlog_broker.metadata import Metadata
 from warmlog_broker.moves import Moves
 from warmlog_broker.notify import READY, STOPPING, ServiceManager, extend_timeout, status

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 
 import uvloop
 
+from warmlog_broker.allocator import keep_to_one_arena
 from warmlog_broker.config import BROKER_SETTINGS, BrokerConfig
 from warmlog_broker.listening import CannotListen
 from warmlog_broker.log.config import LogConfig
@@ -37,6 +38,7 @@ def serve(config: BrokerConfig) -> int:
     """
     if not logging.getLogger().hasHandlers():
         logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
+    keep_to_one_arena()
     # Until it serves, a signal ends the process at once: a start is at any time as good as a crash.
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
