@@ -29,6 +29,7 @@ from benchmarks.measurement import (
     write_json,
 )
 from broker_process import BrokerProcess
+from processor_time import processor_time
 from warmlog import Producer
 
 T = TypeVar("T")
@@ -168,10 +169,10 @@ class Bench:
 
     def _with_cpu_times(self, work: Callable[[], Run | Coroutine[Any, Any, Run]]) -> Run:
         """A run, with the processor time that a record took of each side: that shows what waiting hides."""
-        client_s, broker_s = time.process_time(), cpu_seconds(self._broker_pid)
+        client_s, broker_s = time.process_time(), processor_time(self._broker_pid).own_s
         run = self._done(work())
         client_us = (time.process_time() - client_s) / run.records * 1e6
-        broker_us = (cpu_seconds(self._broker_pid) - broker_s) / run.records * 1e6
+        broker_us = (processor_time(self._broker_pid).own_s - broker_s) / run.records * 1e6
         return run._replace(figures={**run.figures, CLIENT_CPU: client_us, BROKER_CPU: broker_us})
 
     def _done(self, run: Run | Coroutine[Any, Any, Run]) -> Run:
@@ -214,12 +215,6 @@ async def _fill(bootstrap: str, records: int) -> None:
         for start in range(0, records, len(values)):
             await producer.send_many(READ_TOPIC, values[: records - start])
     assert await produce.end_offset(bootstrap, READ_TOPIC) == records
-
-
-def cpu_seconds(pid: int) -> float:
-    """Processor time of a process and its threads so far; see proc_pid_stat(5)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def producer_defaults() -> dict[str, object]:

@@ -18,8 +18,9 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.__main__ import cpu_seconds, scratch_directory
+from benchmarks.__main__ import scratch_directory
 from broker_process import BrokerProcess
+from processor_time import processor_time
 from warmlog_broker.config import BrokerConfig
 from warmlog_broker.log.log import Log
 from warmlog_broker.log.open_files import OpenFiles
@@ -89,7 +90,7 @@ def start_and_stop(data_dir: Path, *, is_clean: bool) -> dict[str, float]:
     before_s = time.perf_counter()
     with broker:
         ready_s = time.perf_counter()
-        cpu_s = cpu_seconds(broker.pid)
+        cpu_s = processor_time(broker.pid).own_s
         open_descriptors = len(list(Path(f"/proc/{broker.pid}/fd").iterdir()))
         maps = sum(".index" in line or ".timeindex" in line for line in _lines(Path(f"/proc/{broker.pid}/maps")))
         stopping_s = time.perf_counter()

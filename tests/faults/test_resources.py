@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from broker_process import BrokerFailed, BrokerProcess
+from processor_time import processor_time
 from warmlog_protocol.errors import ApiError, DiskFull, OutOfResources
 from wire_client import ConnectionEnded, WireClient, batch_of
 
@@ -35,12 +36,6 @@ def no_more_descriptors(broker: BrokerProcess) -> Iterator[None]:
     numbers = {int(path.name) for path in Path(f"/proc/{broker.pid}/fd").iterdir()}
     with limited(broker.pid, resource.RLIMIT_NOFILE, max(numbers) + 1):
         yield
-
-
-def cpu_s(pid: int) -> float:
-    """The time that the process has computed for."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def produced(client: WireClient, partition: int = 0, batch: bytes = RECORD) -> int:
@@ -79,11 +74,11 @@ def test_connections_for_which_there_is_no_descriptor_cost_neither_time_nor_line
     with BrokerProcess(tmp_path / "data") as broker, WireClient(broker.address) as client:
         client.create_topic("t")
         produced(client)
-        before, used_s = len(broker.output), cpu_s(broker.pid)
+        before, used_s = len(broker.output), processor_time(broker.pid).own_s
         with no_more_descriptors(broker):
             peers = [socket.create_connection((broker.host, broker.port), timeout=PATIENCE_S) for _ in range(100)]
             time.sleep(1.0)
-            assert cpu_s(broker.pid) - used_s < 0.7
+            assert processor_time(broker.pid).own_s - used_s < 0.7
             assert len(broker.output[before:].splitlines()) < 10
             assert produced(client) == 1
         for peer in peers:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from processor_time import processor_time
+
 TESTS = Path(__file__).parents[1]
 SECRET = b"secret"
 PATIENCE_S = 20.0
@@ -18,14 +20,6 @@ USED_S = 0.1
 MODULE = "pyspark_endless"
 """PySpark's daemon takes modules whose names begin so."""
 ENDLESS_WORK = "def main(infile, outfile):\n    while True:\n        pass\n"
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-
-
-def times_s(pid: int) -> tuple[float, float]:
-    """Processor time of the process, and of its children that it has waited for."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]
-    own_user, own_system, ended_user, ended_system = map(int, fields)
-    return (own_user + own_system) / TICKS_PER_S, (ended_user + ended_system) / TICKS_PER_S
 
 
 @contextmanager
@@ -59,7 +53,7 @@ def daemon_with_worker(directory: Path) -> Iterator[tuple["subprocess.Popen[byte
 def wait_until_used(pid: int, least_s: float) -> float:
     """Returns the processor time of `pid` as soon as it has used so much."""
     deadline_s = time.monotonic() + PATIENCE_S
-    while (used_s := times_s(pid)[0]) < least_s:
+    while (used_s := processor_time(pid).own_s) < least_s:
         assert time.monotonic() < deadline_s, f"the worker has used {used_s} s only"
         time.sleep(0.01)
     return used_s
@@ -67,28 +61,28 @@ def wait_until_used(pid: int, least_s: float) -> float:
 
 def test_what_a_killed_worker_has_used_is_the_daemons(tmp_path: Path) -> None:
     with daemon_with_worker(tmp_path) as (daemon, worker):
-        assert times_s(daemon.pid)[1] == 0
+        assert processor_time(daemon.pid).ended_s == 0
         used_s = wait_until_used(worker, USED_S)
         os.kill(worker, signal.SIGKILL)
         deadline_s = time.monotonic() + PATIENCE_S
         while Path(f"/proc/{worker}").exists():
             assert time.monotonic() < deadline_s, "nobody has waited for the worker"
             time.sleep(0.01)
-        assert times_s(daemon.pid)[1] >= used_s
+        assert processor_time(daemon.pid).ended_s >= used_s
 
 
 def test_the_daemon_waits_for_its_workers_when_it_ends(tmp_path: Path) -> None:
     before = os.times()
     with daemon_with_worker(tmp_path) as (daemon, worker):
         used_s = wait_until_used(worker, USED_S)
-        own_s = times_s(daemon.pid)[0]
+        own_s = processor_time(daemon.pid).own_s
         assert daemon.stdin is not None
         daemon.stdin.close()
         daemon.wait(PATIENCE_S)
         assert not Path(f"/proc/{worker}").exists()
     after = os.times()
     ended_s = after.children_user + after.children_system - before.children_user - before.children_system
-    assert ended_s >= used_s + own_s - 2 / TICKS_PER_S
+    assert ended_s >= used_s + own_s - 2 / os.sysconf("SC_CLK_TCK")
 
 
 def test_workers_treat_their_own_children_as_python_does(tmp_path: Path) -> None:

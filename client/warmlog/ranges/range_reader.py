@@ -51,10 +51,6 @@ from warmlog_protocol.messages import (
 
 _TOPIC_IS_GONE = (UnknownTopicId, InconsistentTopicId, UnknownTopicOrPartition)
 _MADE_ANEW = "the topic was deleted, or made anew, after these ranges were planned"
-_REMEDIES: dict[type[WarmlogError], str] = {
-    **dict.fromkeys(_TOPIC_IS_GONE, f"{_MADE_ANEW}: load() again"),
-    CorruptBatch: "other offsets can be read: leave these out with startingOffsets and endingOffsets",
-}
 
 _log = logging.getLogger("warmlog.ranges")
 
@@ -216,11 +212,10 @@ class _RangeReader:
         return Loss(*planned.place, window.position, planned.end, f"not there any more: {error}")
 
     def _loss_error(self, error: WarmlogError, lost: Loss) -> WarmlogError:
-        allow = f", or {self._settings.loss_remedy}" if self._settings.loss_remedy else ""
         if isinstance(error, _TOPIC_IS_GONE):
-            return self._in_words(error, f"{_REMEDIES[type(error)]}{allow}")
+            return self._in_words(error)
         found = OffsetOutOfRange(f"offsets {lost.start} to {lost.end - 1} are {lost.reason}")
-        return self._in_words(found, f"load() again, or start later with startingOffsets{allow}")
+        return self._in_words(found, self._settings.remedies.when_lost)
 
     # --- trying again ---------------------------------------------------------------------------------------------
 
@@ -234,9 +229,18 @@ class _RangeReader:
         time.sleep(delay_s)
 
     def _in_words(self, error: WarmlogError, remedy: str = "") -> WarmlogError:
-        remedy = remedy or _REMEDIES.get(type(error), "")
+        remedy = remedy or self._remedy(error)
         line = f"{self._range}, stopped at {self._window.position}, broker {self._link.leader(self._range)}: {error}"
         return type(error)(f"{line}; {remedy}" if remedy else line)
+
+    def _remedy(self, error: WarmlogError) -> str:
+        """What helps wherever such an error came up; empty when nothing is known to."""
+        remedies = self._settings.remedies
+        if isinstance(error, _TOPIC_IS_GONE):
+            return f"{_MADE_ANEW}: {remedies.when_made_anew}"
+        if isinstance(error, CorruptBatch) and remedies.leave_out:
+            return f"other offsets can be read: {remedies.leave_out}"
+        return ""
 
 
 class _OutOfLog(OffsetOutOfRange):

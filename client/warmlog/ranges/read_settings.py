@@ -8,6 +8,32 @@ from warmlog_protocol.messages import IsolationLevel
 
 
 @dataclass(frozen=True)
+class Remedies:
+    """What errors tell the user to do, in the words of whatever it is that reads; what is empty is not said."""
+
+    plan_again: str = "read again"
+    start_later: str = "start later"
+    leave_out: str = "leave these out with start and end"
+    """How not to read a damaged batch."""
+    allow_loss: str = ""
+    """How to go on without what is lost: `set … to false`."""
+
+    @property
+    def when_lost(self) -> str:
+        """What helps where offsets are gone."""
+        return _any_of(self.plan_again, self.start_later, self.allow_loss)
+
+    @property
+    def when_made_anew(self) -> str:
+        """What helps where the topic is another."""
+        return _any_of(self.plan_again, self.allow_loss)
+
+
+def _any_of(*remedies: str) -> str:
+    return ", or ".join(filter(None, remedies))
+
+
+@dataclass(frozen=True)
 class ReadSettings:
     """Of one task, or of one reader without Spark."""
 
@@ -19,8 +45,7 @@ class ReadSettings:
     verifies_crc: bool = True
     fails_on_data_loss: bool = True
     """Whether offsets that are gone are an error; otherwise they are skipped with a warning."""
-    loss_remedy: str = ""
-    """How the user allows data loss, for the error: `set … to false`."""
+    remedies: Remedies = Remedies()
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     """Whether records of transactions that were aborted, or are open, are left out."""
     limit: int | None = None

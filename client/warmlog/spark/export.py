@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from warmlog.errors import OffsetOutOfRange
 from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import PartitionState
-from warmlog.ranges.read_settings import ReadSettings
+from warmlog.ranges.read_settings import ReadSettings, Remedies
 from warmlog.ranges.resolve import Loss
 from warmlog.spark.export_manifest import Commit, ExportedFile, ExportRefused, Manifest
 from warmlog.spark.plan import PlanLimits, Task, plan_tasks
@@ -23,6 +23,8 @@ from warmlog.spark.stream_ranges import advance, stream_ranges
 
 TASKS_A_CORE = 4
 """How long a round is."""
+
+_REMEDIES = Remedies(plan_again="run it again", start_later="", leave_out="", allow_loss="allow data loss")
 
 _log = logging.getLogger("warmlog.spark")
 
@@ -117,7 +119,7 @@ def _run(session: Any, tasks: Sequence[Task], staging: Path, options: ExportOpti
 def _task_of(staging: Path, options: ExportOptions) -> Callable[[Task], list[ExportedFile]]:
     """The function that Spark sends to its tasks."""
     settings = ReadSettings(
-        fails_on_data_loss=options.fails_on_data_loss, loss_remedy="allow data loss", bootstrap=options.bootstrap
+        fails_on_data_loss=options.fails_on_data_loss, remedies=_REMEDIES, bootstrap=options.bootstrap
     )
     has_headers, compression = options.has_headers, options.compression
 

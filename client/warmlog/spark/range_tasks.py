@@ -9,6 +9,7 @@ from warmlog.ranges.offset_range import OffsetRange
 from warmlog.ranges.projection import Projection
 from warmlog.ranges.read_settings import ReadSettings
 from warmlog.spark.typed_values import TypedValues
+from warmlog.spark.worker_process import hide_modules_from_collector
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -27,6 +28,7 @@ def read_partition(
     """The records of `partition` with these columns."""
     from warmlog.ranges.range_reader import read_ranges  # numpy and pyarrow: only where records are read
 
+    hide_modules_from_collector()
     if isinstance(columns, TypedValues):
         return columns.decode(read_ranges(partition.value or (), columns.projection, settings))
     return read_ranges(partition.value or (), columns, settings)

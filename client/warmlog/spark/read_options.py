@@ -12,7 +12,7 @@ from functools import partial
 from warmlog.ranges.offset_range import TopicPartition
 from warmlog.ranges.points import EARLIEST, LATEST, Point, PointKind, Points, offset_point, parse_offset, parse_time_ms
 from warmlog.ranges.projection import Projection
-from warmlog.ranges.read_settings import ReadSettings
+from warmlog.ranges.read_settings import ReadSettings, Remedies
 from warmlog.ranges.resolve import Bounds
 from warmlog.spark.offsets_json import parse_assignment, parse_by_partition, parse_offsets
 from warmlog.spark.option_table import Use
@@ -23,7 +23,12 @@ from warmlog_protocol.errors import InvalidConfig
 from warmlog_protocol.messages import IsolationLevel
 
 LOSS_REMEDY = "set failOnDataLoss to false"
-
+_REMEDIES = Remedies(
+    plan_again="load() again",
+    start_later="start later with startingOffsets",
+    leave_out="leave these out with startingOffsets and endingOffsets",
+    allow_loss=LOSS_REMEDY,
+)
 _ISOLATION = ("read_uncommitted", "read_committed")
 _CHOICES = ("assign", "subscribe", "subscribePattern")
 _NUMBERS = re.compile(r"(\d+)(?:\s*-\s*(\d+))?")
@@ -91,7 +96,7 @@ def parse_read_options(given: Mapping[str, str], now_ms: int) -> ReadOptions:
             missing_time_remedy="set startingOffsetsByTimestampStrategy to latest",
         ),
         limits=plan_limits(options),
-        reading=read_settings(options),
+        reading=read_settings(options, _REMEDIES),
         retries=Retries(options.count("fetchOffset.numRetries"), options.duration_ms("fetchOffset.retryIntervalMs")),
     )
 
@@ -136,15 +141,15 @@ def plan_limits(options: Given) -> PlanLimits:
     )
 
 
-def read_settings(options: Given) -> ReadSettings:
-    """How tasks read."""
+def read_settings(options: Given, remedies: Remedies) -> ReadSettings:
+    """How tasks read, and what their errors say."""
     return ReadSettings(
         fetch_bytes=options.size_bytes("fetch.maxBytes"),
         in_flight=options.number("fetch.inFlight") or 1,
         deadline_s=options.duration_ms("fetch.timeoutMs") / 1000,
         verifies_crc=options.boolean("verifyChecksums"),
         fails_on_data_loss=options.boolean("failOnDataLoss"),
-        loss_remedy=LOSS_REMEDY,
+        remedies=remedies,
         isolation=IsolationLevel[options.one_of("isolation.level", _ISOLATION).upper()],
         limit=options.number("limit"),
         bootstrap=options.addresses("bootstrap.servers"),

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from warmlog.ranges.points import LATEST
-from warmlog.ranges.read_settings import ReadSettings
+from warmlog.ranges.read_settings import ReadSettings, Remedies
 from warmlog.ranges.resolve import Bounds
 from warmlog.spark.option_table import Use
 from warmlog.spark.options import parse_size_bytes, take_options
@@ -17,6 +17,13 @@ from warmlog.spark.read_options import (
     read_settings,
     starting_points,
     topic_choice,
+)
+
+_REMEDIES = Remedies(
+    plan_again="start the query with a new checkpoint",
+    start_later="",
+    leave_out="start the query behind them, with a new checkpoint and startingOffsets",
+    allow_loss=LOSS_REMEDY,
 )
 
 
@@ -68,6 +75,6 @@ def parse_stream_options(given: Mapping[str, str], now_ms: int) -> StreamOptions
             max_bytes=options.parsed("maxBytesPerTrigger", parse_size_bytes),
         ),
         limits=plan_limits(options),
-        reading=read_settings(options),
+        reading=read_settings(options, _REMEDIES),
         retries=Retries(options.count("fetchOffset.numRetries"), options.duration_ms("fetchOffset.retryIntervalMs")),
     )

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from warmlog.spark.worker_process import hide_modules_from_collector
 from warmlog.spark.write_columns import written_columns
 from warmlog.spark.write_options import WriteOptions
 from warmlog_protocol.errors import InvalidConfig
@@ -114,6 +115,7 @@ def _columns(options: WriteOptions, schema: Any, overwrite: bool, refusal: str) 
 def _write(iterator: "Iterator[RecordBatch]", columns: Mapping[str, int], options: WriteOptions) -> AttemptWritten:
     from warmlog.spark.write_task import write_batches  # numpy and pyarrow: only where records are written
 
+    hide_modules_from_collector()
     return AttemptWritten(*write_batches(iterator, columns, options))
 
 

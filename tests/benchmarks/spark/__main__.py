@@ -17,7 +17,6 @@ import pyspark
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.__main__ import cpu_seconds as broker_cpu_seconds
 from benchmarks.__main__ import scratch_directory
 from benchmarks.measurement import BROKER_CPU, MB, VALUE_BYTES, Measurement, Run, write_json
 from benchmarks.produce import distinct_values
@@ -27,6 +26,7 @@ from benchmarks.spark.kafka_connector import PEER, KafkaBench
 from benchmarks.spark.kafka_server import KafkaServer
 from benchmarks.spark.session import MASTER, spark_session
 from broker_process import BrokerProcess
+from processor_time import processor_time
 from warmlog import Admin, Producer
 
 TOPIC = "bench-spark"
@@ -97,6 +97,7 @@ class SparkBench:
             "spark.parquet": partial(reading.parquet, *read, self._directory / "parquet"),
             "spark.parquet_seven": partial(reading.parquet_seven, *read, self._directory / "parquet"),
             "spark.ceiling": partial(self._same_bytes.count, self._scale.records),
+            "spark.ceiling_of_sources": partial(self._same_bytes.count_of_source, self._scale.records),
             "spark.export": partial(exporting.export, *read, self._directory / "export"),
             "spark.json": partial(typed.in_reader, *json),
             "spark.from_json": partial(typed.from_json, *json),
@@ -149,9 +150,9 @@ class SparkBench:
 
     def _with_broker_cpu(self, name: str, run: Callable[[], Run]) -> Run:
         broker = self._kafka if self._kafka is not None and name.startswith(PEER) else self._broker
-        before_s = broker_cpu_seconds(broker.pid)
+        before_s = processor_time(broker.pid).own_s
         done = run()
-        used_us = (broker_cpu_seconds(broker.pid) - before_s) / done.records * 1e6
+        used_us = (processor_time(broker.pid).own_s - before_s) / done.records * 1e6
         return done._replace(figures={**done.figures, BROKER_CPU: used_us})
 
 

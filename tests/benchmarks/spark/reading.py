@@ -94,7 +94,7 @@ class SameBytes:
 
     def count(self, records: int) -> Run:
         """count() of mapInArrow over them: all that is left is Spark. The first run makes the files."""
-        paths = self._paths = self._paths or list(self._write())
+        paths = self._made()
 
         def batches_from_memory(parts: Iterator[Any]) -> Iterator[Any]:
             for part in parts:
@@ -107,6 +107,21 @@ class SameBytes:
             return int(numbers.mapInArrow(batches_from_memory, "value binary").count())
 
         return timed(records, action)
+
+    def count_of_source(self, records: int) -> Run:
+        """count() of a data source over them: what no source can be faster than."""
+        from pyspark import cloudpickle
+
+        from benchmarks.spark import mapped_source
+
+        cloudpickle.register_pickle_by_value(mapped_source)
+        self._session.dataSource.register(mapped_source.MappedSource)
+        reader = self._session.read.format("warmlog_mapped").option("paths", json.dumps(self._made()))
+        return timed(records, lambda: reader.load().count())
+
+    def _made(self) -> list[str]:
+        self._paths = self._paths or list(self._write())
+        return self._paths
 
     def _write(self) -> Iterator[str]:
         with arrow_reader(self._bootstrap, [self._topic], columns=["partition", "value"]) as reader:

@@ -2,8 +2,11 @@
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from processor_time import ProcessorTime, processor_time
 
 MASTER = "local[2]"
 
@@ -45,26 +48,22 @@ def cpu_seconds() -> CpuSeconds:
     from pyspark import SparkContext
 
     children: dict[int, list[int]] = {}
-    times: dict[int, tuple[str, float, float]] = {}
-    ticks = os.sysconf("SC_CLK_TCK")
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            text = path.read_text()
-        except OSError:
-            continue
-        name = text[text.index("(") + 1 : text.rindex(")")]
-        fields = [*map(int, text.rpartition(")")[2].split()[1:15])]
-        pid = int(path.parent.name)
-        children.setdefault(fields[0], []).append(pid)
-        # Own time, and that of children that were waited for: workers end, and their daemon has waited for them.
-        times[pid] = name, sum(fields[10:12]) / ticks, sum(fields[12:14]) / ticks
+    times: dict[int, ProcessorTime] = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        pid = int(path.name)
+        with suppress(OSError):  # it has ended
+            times[pid] = processor_time(pid)
+            children.setdefault(times[pid].parent_pid, []).append(pid)
     jvm = python = 0.0
     pending = [(SparkContext._gateway.proc.pid, False)]
     while pending:
         pid, is_below_java = pending.pop()
-        name, own_s, ended_s = times[pid]
-        is_java = name == "java"
-        jvm += own_s if is_java else 0
-        python += ended_s if is_java else (own_s + ended_s if is_below_java else 0)  # java waits for daemons that end
+        time = times[pid]
+        is_java = time.name == "java"
+        if is_java:
+            jvm += time.own_s
+            python += time.ended_s  # java waits for daemons that end
+        elif is_below_java:
+            python += time.own_s + time.ended_s  # workers end, and their daemon has waited for them
         pending += [(child, is_below_java or is_java) for child in children.get(pid, [])]
     return CpuSeconds(jvm, python)

@@ -6,6 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from processor_time import processor_time
+
 MIB = 1024 * 1024
 SYNC_BYTES = 4096
 SEGMENT_FILES = (".log", ".index", ".timeindex", ".txnindex")
@@ -42,7 +44,6 @@ def sample(pid: int) -> ProcessSample:
     proc = Path("/proc", str(pid))
     sizes = {line.split(":")[0]: line.split()[1] for line in (proc / "smaps_rollup").read_text().splitlines()[1:]}
     descriptors, segment_files = open_files(proc / "fd")
-    fields = (proc / "stat").read_text().rpartition(")")[2].split()
     return ProcessSample(
         rss_mib=int(sizes["Rss"]) / 1024,
         pss_mib=int(sizes["Pss"]) / 1024,
@@ -51,7 +52,7 @@ def sample(pid: int) -> ProcessSample:
         other_descriptors=descriptors - segment_files,
         maps=(proc / "maps").read_text().count("\n"),
         threads=sum(1 for _ in (proc / "task").iterdir()),
-        cpu_s=(int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"),
+        cpu_s=processor_time(pid).own_s,
     )
 
 

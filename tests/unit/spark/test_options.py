@@ -7,16 +7,23 @@ import pytest
 from warmlog.errors import InvalidConfig
 from warmlog.ranges.points import EARLIEST, LATEST, Point, PointKind
 from warmlog.ranges.projection import Projection
-from warmlog.ranges.read_settings import ReadSettings
+from warmlog.ranges.read_settings import ReadSettings, Remedies
 from warmlog.ranges.resolve import Bounds
 from warmlog.spark.option_table import OPTIONS, Use, describe_options
 from warmlog.spark.options import Given, take_options
 from warmlog.spark.plan import PlanLimits
 from warmlog.spark.read_options import ReadOptions, Retries, TopicChoice, parse_read_options, projection_of
+from warmlog.spark.stream_options import parse_stream_options
 from warmlog_protocol.messages import IsolationLevel
 
 BASE = {"bootstrap.servers": "b:1", "subscribe": "t"}
 NOW_MS = 1_700_000_000_000
+REMEDIES = Remedies(
+    plan_again="load() again",
+    start_later="start later with startingOffsets",
+    leave_out="leave these out with startingOffsets and endingOffsets",
+    allow_loss="set failOnDataLoss to false",
+)
 
 
 def parse(**given: str) -> ReadOptions:
@@ -35,9 +42,19 @@ def test_defaults_are_those_of_a_batch_of_sparks_kafka_connector() -> None:
     assert options.bounds.fails_on_data_loss
     assert options.bounds.fails_on_missing_time
     assert options.limits == PlanLimits()
-    assert options.reading == ReadSettings(loss_remedy="set failOnDataLoss to false", bootstrap=("b:1",))
+    assert options.reading == ReadSettings(remedies=REMEDIES, bootstrap=("b:1",))
     assert options.retries == Retries(3, 1000)
     assert projection_of(take_options(BASE, Use.BATCH)) == Projection()
+
+
+def test_errors_tell_the_user_of_a_stream_what_helps_a_stream() -> None:
+    remedies = parse_stream_options(BASE, NOW_MS).reading.remedies
+    assert remedies.when_lost == "start the query with a new checkpoint, or set failOnDataLoss to false"
+    assert remedies.when_made_anew == remedies.when_lost
+    assert "new checkpoint and startingOffsets" in remedies.leave_out
+    assert parse().reading.remedies.when_lost == (
+        "load() again, or start later with startingOffsets, or set failOnDataLoss to false"
+    )
 
 
 def test_options_are_known_in_any_case() -> None:
@@ -78,7 +95,7 @@ def test_options_are_known_in_any_case() -> None:
             deadline_s=5.0,
             verifies_crc=False,
             fails_on_data_loss=False,
-            loss_remedy="set failOnDataLoss to false",
+            remedies=REMEDIES,
             limit=5,
             isolation=IsolationLevel.READ_COMMITTED,
             bootstrap=("b:1", "c:7400", "[::1]:9"),
