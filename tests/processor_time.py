@@ -8,10 +8,10 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class ProcessorTime(NamedTuple):
-    """So far, user and system together; of all threads."""
+    """User and system time together, of all threads, since the process began."""
 
     name: str
-    """Of the program."""
+    """The kernel's: the program's, up to 15 bytes of it."""
     parent_pid: int
     own_s: float
     ended_s: float

@@ -120,7 +120,7 @@ async def read_table(
     from warmlog.arrow import KAFKA_COLUMNS, arrow_schema
     from warmlog.ranges.projection import Projection
     from warmlog.ranges.range_reader import read_ranges
-    from warmlog.ranges.read_settings import ReadSettings
+    from warmlog.ranges.read_settings import ReadSettings, Remedies
 
     ends = await resolve(subscription.cluster, until, subscription.readers, options.isolation)
     ranges = [_range_of(subscription, place, end) for place, end in ends.items() if end > subscription.position(place)]
@@ -130,6 +130,11 @@ async def read_table(
         deadline_s=options.unavailable_timeout_ms / 1000,
         verifies_crc=options.verify_crc,
         isolation=IsolationLevel(options.isolation),
+        remedies=Remedies(
+            when_lost="seek to a later offset",
+            when_made_anew="open a new consumer",
+            when_damaged="other offsets can be read: seek behind the damaged batch",
+        ),
         connection=connection,
     )
     batches = await asyncio.to_thread(lambda: list(read_ranges(ranges, Projection(names), settings)))

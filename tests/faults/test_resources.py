@@ -1,11 +1,13 @@
 """A broker that runs out of descriptors, memory or file size: by real limits, put on it while it runs."""
 
 import os
+import platform
 import resource
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from wire_client import ConnectionEnded, WireClient, batch_of
 
 RECORD = batch_of([b"x" * 300], timestamp_ms=time.time_ns() // 1_000_000)
 PATIENCE_S = 20.0
+ARENA_BYTES = 64 * 1024 * 1024
 
 
 @contextmanager
@@ -175,3 +178,31 @@ def test_all_threads_run_when_the_broker_is_ready_and_no_more_come(tmp_path: Pat
                     client.produce(name, RECORD)
                 client.fetch(name, 0)
         assert threads_of(broker) == many
+
+
+def malloc_arenas(pid: int) -> int:
+    """Those of threads: each lies at the start of 64 MiB of its own, most of which may not be touched yet."""
+    places = [line.split()[:2] for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
+    arenas = 0
+    for (place, rights), (next_place, next_rights) in pairwise(places):
+        start, end = (int(address, 16) for address in place.split("-"))
+        next_start, next_end = (int(address, 16) for address in next_place.split("-"))
+        is_whole = end == next_start and next_end - start == ARENA_BYTES
+        arenas += is_whole and (rights, next_rights) == ("rw-p", "---p")
+    return arenas
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+@pytest.mark.parametrize("told", ["", "8"])
+def test_the_threads_of_a_broker_share_one_arena_unless_it_is_told(tmp_path: Path, told: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("GLIBC_TUNABLES", raising=False)
+        patch.delenv("MALLOC_ARENA_MAX", raising=False)
+        if told:
+            patch.setenv("MALLOC_ARENA_MAX", told)
+        with BrokerProcess(tmp_path / "data", segment_bytes=1024) as broker:
+            with WireClient(broker.address) as client:
+                client.create_topic("t", partitions=2)
+                for _ in range(20):
+                    produced(client)
+            assert (malloc_arenas(broker.pid) > 0) == bool(told)

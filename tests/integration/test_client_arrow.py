@@ -73,5 +73,6 @@ async def test_errors_come_out_of_the_reader_as_they_are(broker: BrokerProcess, 
     reader = arrow_reader(broker.address, [topic])
     async with warmlog.Admin(broker.address) as admin:
         await admin.delete_topic(topic)
-    with pytest.raises(warmlog.UnknownTopicId, match=r"made anew, after these ranges were planned: read again$"):
-        reader.read_all()
+    for _ in range(2):  # it is not at its end
+        with pytest.raises(warmlog.UnknownTopicId, match=r"made anew, after these ranges were planned: make a new r"):
+            reader.read_all()

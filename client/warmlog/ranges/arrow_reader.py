@@ -10,7 +10,7 @@
 DuckDB, Polars, DataFusion and whatever else takes Arrow's stream interface can read from it too, batch by batch.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -63,7 +63,26 @@ def arrow_reader(
     )
     ranges = _plan(bootstrap, topics, bounds, settings)
     batches = read_ranges(ranges, Projection(tuple(columns), frozenset(as_text)), settings)
-    return pa.RecordBatchReader.from_batches(schema, batches)
+    return pa.RecordBatchReader.from_batches(schema, _Failing(batches))
+
+
+class _Failing(Iterator[pa.RecordBatch]):
+    """Batches, and for whoever goes on after an error that error again: a generator would seem to be at its end."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._error: BaseException | None = None
+
+    def __next__(self) -> pa.RecordBatch:
+        if self._error is not None:
+            raise self._error
+        try:
+            return next(self._batches)
+        except StopIteration:
+            raise
+        except BaseException as error:
+            self._error = error
+            raise
 
 
 def _plan(

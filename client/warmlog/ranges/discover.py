@@ -159,7 +159,7 @@ def _to_split(planned: OffsetRange) -> FindSplitsPartition:
 def _unknown_topic(topics: Sequence[str], existing: Sequence[str]) -> UnknownTopicOrPartition:
     missing = [topic for topic in topics if topic not in existing]
     nearest = difflib.get_close_matches(missing[0], existing, n=1) if missing else []
-    hint = f"did you mean {nearest[0]}?" if nearest else "create it, or name another in the option subscribe"
+    hint = f"did you mean {nearest[0]}?" if nearest else "create it, or name another topic"
     return UnknownTopicOrPartition(f"topic {', '.join(missing)} does not exist; {hint}")
 
 

@@ -238,9 +238,7 @@ class _RangeReader:
         remedies = self._settings.remedies
         if isinstance(error, _TOPIC_IS_GONE):
             return f"{_MADE_ANEW}: {remedies.when_made_anew}"
-        if isinstance(error, CorruptBatch) and remedies.leave_out:
-            return f"other offsets can be read: {remedies.leave_out}"
-        return ""
+        return remedies.when_damaged if isinstance(error, CorruptBatch) else ""
 
 
 class _OutOfLog(OffsetOutOfRange):

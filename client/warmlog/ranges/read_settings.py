@@ -9,28 +9,13 @@ from warmlog_protocol.messages import IsolationLevel
 
 @dataclass(frozen=True)
 class Remedies:
-    """What errors tell the user to do, in the words of whatever it is that reads; what is empty is not said."""
+    """What errors tell the user to do, in the words of whatever it is that reads; those here are arrow_reader's."""
 
-    plan_again: str = "read again"
-    start_later: str = "start later"
-    leave_out: str = "leave these out with start and end"
-    """How not to read a damaged batch."""
-    allow_loss: str = ""
-    """How to go on without what is lost: `set … to false`."""
-
-    @property
-    def when_lost(self) -> str:
-        """What helps where offsets are gone."""
-        return _any_of(self.plan_again, self.start_later, self.allow_loss)
-
-    @property
-    def when_made_anew(self) -> str:
-        """What helps where the topic is another."""
-        return _any_of(self.plan_again, self.allow_loss)
-
-
-def _any_of(*remedies: str) -> str:
-    return ", or ".join(filter(None, remedies))
+    when_lost: str = "make a new reader with a later start"
+    """Offsets are gone."""
+    when_made_anew: str = "make a new reader"
+    """The topic is another one now, or none."""
+    when_damaged: str = "other offsets can be read: leave these out with start and end"
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,8 @@ class Bounds:
 
     starting: Points
     ending: Points
-    starting_name: str = "startingOffsets"
-    ending_name: str = "endingOffsets"
+    starting_name: str = "option startingOffsets"
+    ending_name: str = "option endingOffsets"
     fails_on_data_loss: bool = True
     fails_on_missing_time: bool = True
     """Whether a starting time after the last record is an error; else nothing is read there."""
@@ -99,7 +99,8 @@ def _in_words(planned: OffsetRange, state: PartitionState, remedy: str) -> str:
             f"{planned}: gone before {state.earliest} ({state}): {REMOVED}; "
             f"start at earliest or at {state.earliest}{remedy}"
         )
-    return f"{planned}: not there yet ({state}); end at latest or at {state.latest}{remedy}"
+    side = "start" if planned.start > state.latest else "end"
+    return f"{planned}: not there yet ({state}); {side} at latest or at {state.latest}{remedy}"
 
 
 def _point(points: Points, state: PartitionState) -> Point | None:
@@ -114,7 +115,7 @@ def _missing_partitions(name: str, points: Points, states: Sequence[PartitionSta
     for problem, partitions in (("leaves out", existing - points.keys()), ("names unknown", points.keys() - existing)):
         if partitions and (fails or problem == "leaves out"):
             listed = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(partitions))
-            raise InvalidConfig(f"option {name} {problem} {listed}: it must give every partition that is read a value")
+            raise InvalidConfig(f"{name} {problem} {listed}: it must give every partition that is read a value")
     gone = sorted(points.keys() - existing)
     return [Loss(topic, partition, 0, 0, "there is no such partition") for topic, partition in gone]
 

@@ -24,7 +24,12 @@ from warmlog.spark.stream_ranges import advance, stream_ranges
 TASKS_A_CORE = 4
 """How long a round is."""
 
-_REMEDIES = Remedies(plan_again="run it again", start_later="", leave_out="", allow_loss="allow data loss")
+_LOSS_REMEDY = "run it with --allow-data-loss"
+_REMEDIES = Remedies(
+    when_lost=_LOSS_REMEDY,
+    when_made_anew="export to another path",
+    when_damaged="an export does not pass over damage; spark.read can read the other offsets",
+)
 
 _log = logging.getLogger("warmlog.spark")
 
@@ -102,7 +107,7 @@ def _resume(
 
 def _report(losses: Sequence[Loss], options: ExportOptions) -> None:
     if losses and options.fails_on_data_loss:
-        raise OffsetOutOfRange(f"{losses[0]}; to go on without them, allow data loss")
+        raise OffsetOutOfRange(f"{losses[0]}; to go on without them, {_LOSS_REMEDY}")
     for loss in losses:
         _log.warning("%s; skipped, as data loss is allowed", loss)
 

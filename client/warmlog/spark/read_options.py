@@ -24,10 +24,9 @@ from warmlog_protocol.messages import IsolationLevel
 
 LOSS_REMEDY = "set failOnDataLoss to false"
 _REMEDIES = Remedies(
-    plan_again="load() again",
-    start_later="start later with startingOffsets",
-    leave_out="leave these out with startingOffsets and endingOffsets",
-    allow_loss=LOSS_REMEDY,
+    when_lost=f"load() again, or start later with startingOffsets, or {LOSS_REMEDY}",
+    when_made_anew=f"load() again, or {LOSS_REMEDY}",
+    when_damaged="other offsets can be read: leave these out with startingOffsets and endingOffsets",
 )
 _ISOLATION = ("read_uncommitted", "read_committed")
 _CHOICES = ("assign", "subscribe", "subscribePattern")

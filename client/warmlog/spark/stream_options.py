@@ -19,11 +19,11 @@ from warmlog.spark.read_options import (
     topic_choice,
 )
 
+_GO_ON = f"{LOSS_REMEDY}, or start the query with a new checkpoint and startingOffsets"
 _REMEDIES = Remedies(
-    plan_again="start the query with a new checkpoint",
-    start_later="",
-    leave_out="start the query behind them, with a new checkpoint and startingOffsets",
-    allow_loss=LOSS_REMEDY,
+    when_lost=_GO_ON,
+    when_made_anew=_GO_ON,
+    when_damaged="start the query behind the damaged batch, with a new checkpoint and startingOffsets",
 )
 
 

@@ -147,7 +147,7 @@ class StreamPlanner:
 
     def _report(self, losses: Sequence[Loss]) -> None:
         if losses and self._options.bounds.fails_on_data_loss:
-            raise OffsetOutOfRange(f"{losses[0]}; to go on without them, {self._options.bounds.loss_remedy}")
+            raise OffsetOutOfRange(f"{losses[0]}; to go on, {self._options.reading.remedies.when_lost}")
         for loss in losses:
             _log.warning("%s; skipped, as failOnDataLoss is false", loss)
 

@@ -10,6 +10,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from warmlog.spark.worker_process import hide_modules_from_collector
+
 
 class MappedReader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, paths: list[str]) -> None:
@@ -19,6 +21,7 @@ class MappedReader(DataSourceReader):  # type: ignore[misc]
         return [InputPartition(path) for path in self._paths]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
+        hide_modules_from_collector()
         with pa.memory_map(partition.value) as memory, pa.ipc.open_stream(memory) as stream:
             yield from stream
 

@@ -23,6 +23,7 @@ def test_trimming_does_no_harm() -> None:
     trim()
 
 
+VARIABLES = ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES")
 COUNT_ARENAS = """
 import ctypes, re, tempfile, threading
 from warmlog_broker.allocator import keep_to_one_arena
@@ -51,7 +52,7 @@ def arenas(call: str, **environment: str) -> int:
     """How many malloc has for a process of five threads that has made this call before they were started."""
     done = subprocess.run(
         [sys.executable, "-c", COUNT_ARENAS.format(call=call)],
-        env={**{name: text for name, text in os.environ.items() if name != "MALLOC_ARENA_MAX"}, **environment},
+        env={**{name: text for name, text in os.environ.items() if name not in VARIABLES}, **environment},
         capture_output=True,
         text=True,
         check=True,
@@ -64,3 +65,4 @@ def test_threads_share_one_arena_unless_the_operator_decides() -> None:
     assert arenas("") > 1
     assert arenas("keep_to_one_arena()") == 1
     assert arenas("keep_to_one_arena()", MALLOC_ARENA_MAX="3") == 3
+    assert arenas("keep_to_one_arena()", GLIBC_TUNABLES="glibc.malloc.arena_max=2") == 2

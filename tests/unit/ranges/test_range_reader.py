@@ -193,7 +193,7 @@ def test_records_that_retention_removed_while_spark_was_reading_are_an_error_wit
         message = fail_reading(broker, OffsetOutOfRange)
     assert message.startswith("t-2 offsets 5 to 995, stopped at ")
     assert "to 699 are gone, the log starts at 700 now: retention or DeleteRecords removed them" in message
-    assert message.endswith("; read again, or start later")
+    assert message.endswith("; make a new reader with a later start")
     assert broker.connections == 1
 
 
@@ -225,10 +225,10 @@ def test_the_rest_of_a_range_whose_topic_is_gone_is_skipped_with_a_warning_where
     assert f"t-2 offsets {offsets[-11] + 1} to 995" in caplog.messages[0]
 
 
-def test_the_error_says_how_data_loss_is_allowed() -> None:
+def test_the_error_says_what_its_reader_can_do() -> None:
     with FakeBroker(log_of(100), [failing(UnknownTopicId("gone"))]) as broker:
-        settings = replace(QUICK, remedies=Remedies(plan_again="load anew", allow_loss="set failOnDataLoss to false"))
-        with pytest.raises(UnknownTopicId, match=r"planned: load anew, or set failOnDataLoss to false$"):
+        settings = replace(QUICK, remedies=Remedies(when_made_anew="load anew, or allow it"))
+        with pytest.raises(UnknownTopicId, match=r"planned: load anew, or allow it$"):
             read_offsets(broker, (0, 100), settings=settings)
 
 
@@ -272,7 +272,7 @@ def test_only_committed_records_are_read_where_the_others_are_not_wanted() -> No
 def test_an_offset_after_the_end_of_the_log_is_an_error() -> None:
     with FakeBroker(log_of(10), [failing(OffsetOutOfRange("offset 5 is after the end, 3"))]) as broker:
         message = fail_reading(broker, OffsetOutOfRange)
-    assert "offsets 5 to 994 are not there any more: offset 5 is after the end, 3; read again" in message
+    assert "offsets 5 to 994 are not there any more: offset 5 is after the end, 3; make a new reader" in message
 
 
 @pytest.mark.parametrize("error", [UnknownTopicId, InconsistentTopicId, UnknownTopicOrPartition])
@@ -280,7 +280,7 @@ def test_a_topic_that_was_deleted_or_made_anew_is_an_error_at_once(error: type[A
     with FakeBroker(log_of(1_000), [honest, *[failing(error("gone"))] * 9]) as broker:
         message = fail_reading(broker, error)
         assert broker.connections == 1
-    assert "gone; the topic was deleted, or made anew, after these ranges were planned: read again" in message
+    assert "gone; the topic was deleted, or made anew, after these ranges were planned: make a new reader" in message
 
 
 def test_a_failed_disk_is_waited_for_and_then_named() -> None:

@@ -19,10 +19,9 @@ from warmlog_protocol.messages import IsolationLevel
 BASE = {"bootstrap.servers": "b:1", "subscribe": "t"}
 NOW_MS = 1_700_000_000_000
 REMEDIES = Remedies(
-    plan_again="load() again",
-    start_later="start later with startingOffsets",
-    leave_out="leave these out with startingOffsets and endingOffsets",
-    allow_loss="set failOnDataLoss to false",
+    when_lost="load() again, or start later with startingOffsets, or set failOnDataLoss to false",
+    when_made_anew="load() again, or set failOnDataLoss to false",
+    when_damaged="other offsets can be read: leave these out with startingOffsets and endingOffsets",
 )
 
 
@@ -49,12 +48,11 @@ def test_defaults_are_those_of_a_batch_of_sparks_kafka_connector() -> None:
 
 def test_errors_tell_the_user_of_a_stream_what_helps_a_stream() -> None:
     remedies = parse_stream_options(BASE, NOW_MS).reading.remedies
-    assert remedies.when_lost == "start the query with a new checkpoint, or set failOnDataLoss to false"
-    assert remedies.when_made_anew == remedies.when_lost
-    assert "new checkpoint and startingOffsets" in remedies.leave_out
-    assert parse().reading.remedies.when_lost == (
-        "load() again, or start later with startingOffsets, or set failOnDataLoss to false"
+    assert remedies.when_lost == (
+        "set failOnDataLoss to false, or start the query with a new checkpoint and startingOffsets"
     )
+    assert remedies.when_made_anew == remedies.when_lost
+    assert "behind the damaged batch, with a new checkpoint and startingOffsets" in remedies.when_damaged
 
 
 def test_options_are_known_in_any_case() -> None:
