@@ -41,6 +41,13 @@ class ArrowRows:
         return ArrowRows(*(None if column is None else column.take(indices) for column in columns))
 
 
+def with_offsets(column: pa.Array) -> pa.Array:
+    """`column`, copied if it is of views, which DataFusion and Polars make of strings: those have no offsets."""
+    if pa.types.is_binary_view(column.type) or pa.types.is_string_view(column.type):
+        return column.cast(pa.large_binary())
+    return column
+
+
 class BytesColumn(NamedTuple):
     """A binary or string column: item i is `content[offsets[i] : offsets[i + 1]]`, and nothing lies between them."""
 

@@ -222,6 +222,18 @@ def test_rows_that_cannot_be_written_are_errors_of_the_task(
         )
 
 
+def test_views_are_written_as_what_they_show(broker: BrokerProcess, topics: Topics) -> None:
+    topics.create("views", partitions=3)
+    keys = [b"k%d" % number for number in range(50)] + [None] * 50
+    values = [None if number % 7 == 0 else "ä" * number for number in range(100)]
+    columns = {"key": pa.array(keys, pa.binary_view()), "value": pa.array(values, pa.string_view())}
+    options = WriteOptions((broker.address,), "views")
+    assert write_batches(iter([pa.RecordBatch.from_pydict(columns)]), {"key": 0, "value": 1}, options).records == 100
+    stored = read_back(broker, "views")
+    assert values_of(stored) == Counter(None if value is None else value.encode() for value in values)
+    assert all(record.partition == partition_of_key(record.key, 3) for record in stored if record.key)
+
+
 def test_a_broker_that_stays_away_is_an_error_that_names_the_partition(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker:
         with Topics(broker.host, broker.port) as topics:

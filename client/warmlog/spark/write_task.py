@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from warmlog.arrow_batching import TopicBatches
-from warmlog.arrow_rows import ArrowRows
+from warmlog.arrow_rows import ArrowRows, with_offsets
 from warmlog.blocking import BlockingCluster
 from warmlog.blocking_producer import ArrowBatch, BlockingProducer
 from warmlog.errors import InvalidTopic, UnknownTopicOrPartition
@@ -62,6 +62,7 @@ class _Task:
         if not batch.num_rows:
             return
         found = {name: batch.column(index) for name, index in self._columns.items()}
+        found |= {name: with_offsets(found[name]) for name in ("key", "value") if name in found}
         rows = ArrowRows(found["value"], found.get("key"), found.get("headers"), found.get("timestamp"))
         chosen = found.get("partition")
         if self._options.topic is not None:
