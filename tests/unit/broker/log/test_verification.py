@@ -253,17 +253,19 @@ def test_a_batch_that_is_taken_back_is_none(room: LogRoom) -> None:
 def test_a_log_that_is_appended_to_all_the_time_is_clean(tmp_path: Path) -> None:
     room = room_in(tmp_path)
     room.fill(3)
-    must_stop = threading.Event()
+    must_stop, has_begun = threading.Event(), threading.Event()
 
     def append() -> None:
         for number in range(2_000):
             if must_stop.is_set():
                 return
             room.append(b"%d" % number)
+            has_begun.set()
 
     writer = threading.Thread(target=append)
     writer.start()
     try:
+        assert has_begun.wait(20)
         for _ in range(8):
             report, summary = verify(room.directory, pause=PATIENT)
             assert texts(report) == []
