@@ -67,6 +67,17 @@ async def test_a_record_batch_reader_gives_a_range(
     assert rows == [(offset, str(offset)) for offset in offsets] * 2
 
 
+async def test_a_table_that_cannot_be_read_says_what_the_consumer_can_do(broker: BrokerProcess, topic: str) -> None:
+    async with warmlog.Consumer(broker.address, topics=[topic]) as consumer, warmlog.Admin(broker.address) as admin:
+        consumer.seek(topic, 0, 5)
+        await admin.delete_records({(topic, 0): 100})
+        for _ in range(2):
+            with pytest.raises(warmlog.OffsetOutOfRange, match=r"5 to 99 are gone, .*; seek to a later offset$"):
+                await consumer.to_arrow(columns=["value"])
+        consumer.seek(topic, 0, 100)
+        assert (await consumer.to_arrow(columns=["value"])).num_rows == 2_900 + 3_000
+
+
 async def test_errors_come_out_of_the_reader_as_they_are(broker: BrokerProcess, topic: str) -> None:
     with pytest.raises(warmlog.OffsetOutOfRange, match="not there yet"):
         arrow_reader(broker.address, [topic], start=5_000, end=6_000)
