@@ -11,23 +11,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from processor_time import processor_time
+import pytest
+
+from process_tree import processes_of, used_between
+from processor_time import ProcessorTime, processor_time
 
 TESTS = Path(__file__).parents[1]
 SECRET = b"secret"
 PATIENCE_S = 20.0
 USED_S = 0.1
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+WAITING = "benchmarks.spark.waiting_daemon"
 MODULE = "pyspark_endless"
 """PySpark's daemon takes modules whose names begin so."""
 ENDLESS_WORK = "def main(infile, outfile):\n    while True:\n        pass\n"
 
 
 @contextmanager
-def daemon_with_worker(directory: Path) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
+def daemon_with_worker(directory: Path, daemon: str = WAITING) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
     """The daemon, as Spark starts it, and the process of a worker that it has forked, which computes on and on."""
     (directory / f"{MODULE}.py").write_text(ENDLESS_WORK)
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.spark.waiting_daemon", MODULE],
+        [sys.executable, "-m", daemon, MODULE],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={
@@ -59,15 +64,20 @@ def wait_until_used(pid: int, least_s: float) -> float:
     return used_s
 
 
+def end(pid: int) -> None:
+    """Kills it, and returns when it is gone."""
+    os.kill(pid, signal.SIGKILL)
+    deadline_s = time.monotonic() + PATIENCE_S
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < deadline_s, "nobody has waited for it"
+        time.sleep(0.01)
+
+
 def test_what_a_killed_worker_has_used_is_the_daemons(tmp_path: Path) -> None:
     with daemon_with_worker(tmp_path) as (daemon, worker):
         assert processor_time(daemon.pid).ended_s == 0
         used_s = wait_until_used(worker, USED_S)
-        os.kill(worker, signal.SIGKILL)
-        deadline_s = time.monotonic() + PATIENCE_S
-        while Path(f"/proc/{worker}").exists():
-            assert time.monotonic() < deadline_s, "nobody has waited for the worker"
-            time.sleep(0.01)
+        end(worker)
         assert processor_time(daemon.pid).ended_s >= used_s
 
 
@@ -82,7 +92,33 @@ def test_the_daemon_waits_for_its_workers_when_it_ends(tmp_path: Path) -> None:
         assert not Path(f"/proc/{worker}").exists()
     after = os.times()
     ended_s = after.children_user + after.children_system - before.children_user - before.children_system
-    assert ended_s >= used_s + own_s - 2 / os.sysconf("SC_CLK_TCK")
+    assert ended_s >= used_s + own_s - 2 * TICK_S
+
+
+@pytest.mark.parametrize("daemon", [WAITING, "pyspark.daemon"])
+def test_an_ended_worker_is_not_taken_off_what_is_used_after_it(tmp_path: Path, daemon: str) -> None:
+    with daemon_with_worker(tmp_path, daemon) as (process, worker):
+        wait_until_used(worker, USED_S)
+        before = processes_of(process.pid)
+        assert before.keys() == {process.pid, worker}
+        wait_until_used(worker, 3 * USED_S)
+        os.kill(worker, signal.SIGSTOP)
+        seen = used_between(before, processes_of(process.pid), process.pid)
+        end(worker)
+        found = used_between(before, processes_of(process.pid), process.pid)
+    assert seen.below > USED_S
+    assert found.below == (pytest.approx(seen.below, abs=2 * TICK_S) if daemon == WAITING else 0.0)
+
+
+def test_a_daemon_that_has_ended_is_counted_with_its_workers() -> None:
+    java, daemon, worker = 2, 3, 4
+    before = {
+        java: ProcessorTime("java", 1, 1.0, 0.5),
+        daemon: ProcessorTime("python", java, 0.25, 8.0),
+        worker: ProcessorTime("python", daemon, 2.0, 0.0),
+    }
+    after = {java: ProcessorTime("java", 1, 4.0, 0.5 + 0.5 + 8.0 + 3.0)}
+    assert used_between(before, after, java) == (3.0, (0.5 - 0.25) + (3.0 - 2.0))
 
 
 def test_workers_treat_their_own_children_as_python_does(tmp_path: Path) -> None:

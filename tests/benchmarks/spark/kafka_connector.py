@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.measurement import VALUE_BYTES, Run
 from benchmarks.spark.kafka_server import KafkaServer
 from benchmarks.spark.reading import timed, write_parquet
-from benchmarks.spark.session import cpu_seconds
+from benchmarks.spark.session import spark_processes
 from benchmarks.spark.streaming import RECORDS_PER_S, watch
 from benchmarks.spark.writing import CachedRows
 
@@ -84,7 +84,7 @@ class KafkaBench:
     def _trigger_ms(self, seconds: float, directory: Path) -> Run:
         """Micro-batches one after another, to no sink, while RECORDS_PER_S come from Kafka's own performance tool."""
         topic = self._create(f"kafka-trigger-{next(_numbers)}", 2)
-        before = cpu_seconds()
+        before = spark_processes()
         reader = self._session.readStream.format("kafka").option("kafka.bootstrap.servers", self._server.address)
         writer = reader.option("subscribe", topic).load().writeStream.format("noop")
         query = writer.option("checkpointLocation", str(directory / topic)).trigger(processingTime="0 seconds").start()

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from benchmarks.measurement import VALUE_BYTES, Run
-from benchmarks.spark.session import cpu_seconds
+from benchmarks.spark.session import cpu_since, spark_processes
 from warmlog.arrow import arrow_schema
 from warmlog.ranges.arrow_reader import arrow_reader
 
@@ -24,18 +24,18 @@ def load(session: Any, bootstrap: str, topic: str, columns: str | None = None) -
 
 def timed(records: int, action: Callable[[], int]) -> Run:
     """`action`, which returns what must be `records`, with the processor time that a record took."""
-    before = cpu_seconds()
+    before = spark_processes()
     start = time.perf_counter()
     found = action()
     seconds = time.perf_counter() - start
-    after = cpu_seconds()
+    used = cpu_since(before)
     assert found == records, f"{found} of {records} records"
     return Run(
         records,
         seconds,
         {
-            JVM_CPU: (after.jvm - before.jvm) / records * 1e6,
-            PYTHON_CPU: (after.python - before.python) / records * 1e6,
+            JVM_CPU: used.jvm / records * 1e6,
+            PYTHON_CPU: used.python / records * 1e6,
         },
     )
 

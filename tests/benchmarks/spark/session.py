@@ -2,13 +2,19 @@
 
 import os
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from processor_time import ProcessorTime, processor_time
+from process_tree import Processes, processes_of, used_between
 
 MASTER = "local[2]"
+
+
+class CpuSeconds(NamedTuple):
+    """Processor time of Spark's JVM, and of its Python workers and planners."""
+
+    jvm: float
+    python: float
 
 
 def spark_session(scratch: Path, jars: Path | None = None) -> Any:
@@ -29,41 +35,24 @@ def spark_session(scratch: Path, jars: Path | None = None) -> Any:
         .config("spark.driver.memory", "3g")
         .config("spark.driver.extraClassPath", f"{jars}/*" if jars else "")
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.python.daemon.module", "benchmarks.spark.waiting_daemon")  # for `cpu_seconds`
+        .config("spark.python.daemon.module", "benchmarks.spark.waiting_daemon")  # for `cpu_since`
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .config("spark.driver.extraJavaOptions", f"-Dderby.system.home={scratch}")
         .getOrCreate()
     )
 
 
-class CpuSeconds(NamedTuple):
-    """Processor time so far of Spark's JVM and of its Python workers; those that have ended count too."""
-
-    jvm: float
-    python: float
+def spark_processes() -> Processes:
+    """Spark's java and all below it, its Python workers and their daemons, with their processor time so far."""
+    return processes_of(_java_pid())
 
 
-def cpu_seconds() -> CpuSeconds:
-    """Of Spark's java, and of whatever it has started."""
+def cpu_since(before: Processes) -> CpuSeconds:
+    """What they have used since; a planner that has ended meanwhile is not counted, as nobody has waited for it."""
+    return CpuSeconds(*used_between(before, spark_processes(), _java_pid()))
+
+
+def _java_pid() -> int:
     from pyspark import SparkContext
 
-    children: dict[int, list[int]] = {}
-    times: dict[int, ProcessorTime] = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        pid = int(path.name)
-        with suppress(OSError):  # it has ended
-            times[pid] = processor_time(pid)
-            children.setdefault(times[pid].parent_pid, []).append(pid)
-    jvm = python = 0.0
-    pending = [(SparkContext._gateway.proc.pid, False)]
-    while pending:
-        pid, is_below_java = pending.pop()
-        time = times[pid]
-        is_java = time.name == "java"
-        if is_java:
-            jvm += time.own_s
-            python += time.ended_s  # java waits for daemons that end
-        elif is_below_java:
-            python += time.own_s + time.ended_s  # workers end, and their daemon has waited for them
-        pending += [(child, is_below_java or is_java) for child in children.get(pid, [])]
-    return CpuSeconds(jvm, python)
+    return int(SparkContext._gateway.proc.pid)

@@ -11,7 +11,8 @@ from typing import Any
 from benchmarks.measurement import Run
 from benchmarks.produce import distinct_values
 from benchmarks.spark.reading import JVM_CPU, PYTHON_CPU
-from benchmarks.spark.session import CpuSeconds, cpu_seconds
+from benchmarks.spark.session import cpu_since, spark_processes
+from process_tree import Processes
 from warmlog import Admin, Producer
 
 RECORDS_PER_S = 20_000
@@ -30,7 +31,7 @@ def trigger_ms(session: Any, bootstrap: str, seconds: float, directory: Path) ->
     """Micro-batches one after another, to no sink, while RECORDS_PER_S come in; the figure is the median."""
     topic = f"bench-trigger-{next(_numbers)}"
     asyncio.run(_create(bootstrap, topic))
-    before = cpu_seconds()
+    before = spark_processes()
     reader = session.readStream.format("warmlog").option("bootstrap.servers", bootstrap).option("subscribe", topic)
     writer = reader.load().writeStream.format("noop").option("checkpointLocation", str(directory / topic))
     query = writer.trigger(processingTime="0 seconds").start()
@@ -44,8 +45,8 @@ def trigger_ms(session: Any, bootstrap: str, seconds: float, directory: Path) ->
         thread.join()
 
 
-def watch(query: Any, seconds: float, before: CpuSeconds) -> Run:
-    """What micro-batches of `query` took. It is stopped after `seconds`; `before` is the processor time before it."""
+def watch(query: Any, seconds: float, before: Processes) -> Run:
+    """What micro-batches of `query` took. It is stopped after `seconds`; `before` are Spark's processes before it."""
     try:
         time.sleep(seconds)
         deadline = time.monotonic() + PATIENCE * seconds
@@ -57,12 +58,12 @@ def watch(query: Any, seconds: float, before: CpuSeconds) -> Run:
         query.stop()
     taken_ms = sorted(progress.durationMs["triggerExecution"] for progress in steady)
     records = sum(progress.numInputRows for progress in steady)
-    used = cpu_seconds()
+    used = cpu_since(before)
     figures = {
         "trigger_ms": median(taken_ms),
         "trigger_p95_ms": taken_ms[len(taken_ms) * 95 // 100],
-        JVM_CPU: (used.jvm - before.jvm) / records * 1e6,
-        PYTHON_CPU: (used.python - before.python) / records * 1e6,
+        JVM_CPU: used.jvm / records * 1e6,
+        PYTHON_CPU: used.python / records * 1e6,
     }
     return Run(records, sum(taken_ms) / 1000, figures)
 

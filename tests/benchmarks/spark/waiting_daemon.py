@@ -1,7 +1,8 @@
 """PySpark's daemon of workers, but one that waits for workers when they end.
 
 PySpark's own ignores SIGCHLD, and then the kernel forgets what a worker has used as soon as it ends. When the daemon
-waits for it, that is added to the daemon's own time of ended children, where `session.cpu_seconds` finds it.
+waits for it, that is added to the daemon's own time of ended children, where `process_tree` finds it. Spark runs those
+of its planners under its own daemon whatever module it is told to use.
 """
 
 import atexit
