@@ -21,9 +21,10 @@ from benchmarks.__main__ import scratch_directory
 from benchmarks.measurement import BROKER_CPU, MB, VALUE_BYTES, Measurement, Run, write_json
 from benchmarks.produce import distinct_values
 from benchmarks.spark import exporting, reading, streaming, typed, writing
-from benchmarks.spark.bars import print_bars
+from benchmarks.spark.bars import print_bars, print_shares
 from benchmarks.spark.kafka_connector import PEER, KafkaBench
 from benchmarks.spark.kafka_server import KafkaServer
+from benchmarks.spark.plain_server import PlainServer
 from benchmarks.spark.session import MASTER, spark_session
 from broker_process import BrokerProcess
 from processor_time import processor_time
@@ -34,9 +35,10 @@ PARTITIONS = 2
 KEY_BYTES = 12
 NOT_FROM_TOPIC = {
     "spark.trigger_ms",
-    *("spark.discard", "spark.write", "spark.discard_keyed", "spark.write_keyed"),
+    *("spark.discard", "spark.store", "spark.write", "spark.discard_keyed", "spark.write_keyed"),
 }
 """They read no topic that is filled before."""
+OF_PLAIN_SERVER = {"spark.ceiling_of_network", "spark.store"}
 ONLY_BESIDE_KAFKA = "spark.parquet_seven"
 """As Kafka's connector cannot leave out columns."""
 
@@ -61,10 +63,17 @@ class SparkBench:
     """The benchmarks of Spark against one broker; those that have a peer and the peers, where there is a `kafka`."""
 
     def __init__(
-        self, session: Any, broker: BrokerProcess, directory: Path, scale: Scale, kafka: KafkaServer | None = None
+        self,
+        session: Any,
+        broker: BrokerProcess,
+        plain: PlainServer,
+        directory: Path,
+        scale: Scale,
+        kafka: KafkaServer | None = None,
     ) -> None:
         self._session = session
         self._broker = broker
+        self._plain = plain
         self._kafka = kafka
         self._directory = directory
         self._scale = scale
@@ -86,27 +95,30 @@ class SparkBench:
         return beside
 
     def _own(self) -> dict[str, Callable[[], Run]]:
-        read = (self._session, self._broker.address, TOPIC, self._scale.records)
-        few = self._scale.records // self._scale.tuple_records_share
+        scale, same = self._scale, self._same_bytes
+        read = (self._session, self._broker.address, TOPIC, scale.records)
+        few = scale.records // scale.tuple_records_share
         ends = {TOPIC: {str(partition): few // PARTITIONS for partition in range(PARTITIONS)}}
-        json = (self._session, self._broker.address, f"{TOPIC}-json", self._scale.json_records)
+        json = (self._session, self._broker.address, f"{TOPIC}-json", scale.json_records)
         return {
             "spark.count": partial(reading.count, *read),
             "spark.sum_length": partial(reading.sum_length, *read),
             "spark.seven_columns": partial(reading.seven_columns, *read),
             "spark.parquet": partial(reading.parquet, *read, self._directory / "parquet"),
             "spark.parquet_seven": partial(reading.parquet_seven, *read, self._directory / "parquet"),
-            "spark.ceiling": partial(self._same_bytes.count, self._scale.records),
-            "spark.ceiling_of_sources": partial(self._same_bytes.count_of_source, self._scale.records),
+            "spark.ceiling": partial(same.count, scale.records),
+            "spark.ceiling_of_sources": partial(same.count_of_source, scale.records),
+            "spark.ceiling_of_network": partial(same.count_of_source, scale.records, self._plain.port),
             "spark.export": partial(exporting.export, *read, self._directory / "export"),
             "spark.json": partial(typed.in_reader, *json),
             "spark.from_json": partial(typed.from_json, *json),
             "spark.discard": partial(self._rows.discard, with_keys=False),
+            "spark.store": partial(self._rows.store, self._plain.port, self._directory / "stored"),
             "spark.write": partial(self._rows.write, self._broker.address, with_keys=False),
             "spark.discard_keyed": partial(self._rows.discard, with_keys=True),
             "spark.write_keyed": partial(self._rows.write, self._broker.address, with_keys=True),
             "spark.trigger_ms": partial(
-                streaming.trigger_ms, self._session, self._broker.address, self._scale.trigger_s, self._directory
+                streaming.trigger_ms, self._session, self._broker.address, scale.trigger_s, self._directory
             ),
             "spark.tuples": partial(reading.tuples, self._session, self._broker.address, TOPIC, few, ends),
         }
@@ -149,11 +161,17 @@ class SparkBench:
         return list(measurements.values())
 
     def _with_broker_cpu(self, name: str, run: Callable[[], Run]) -> Run:
-        broker = self._kafka if self._kafka is not None and name.startswith(PEER) else self._broker
-        before_s = processor_time(broker.pid).own_s
+        pid = self._server_pid(name)
+        before_s = processor_time(pid).own_s
         done = run()
-        used_us = (processor_time(broker.pid).own_s - before_s) / done.records * 1e6
+        used_us = (processor_time(pid).own_s - before_s) / done.records * 1e6
         return done._replace(figures={**done.figures, BROKER_CPU: used_us})
+
+    def _server_pid(self, name: str) -> int:
+        """Of what stands for the broker in that benchmark."""
+        if name in OF_PLAIN_SERVER:
+            return self._plain.pid
+        return self._kafka.pid if self._kafka is not None and name.startswith(PEER) else self._broker.pid
 
 
 async def _fill(bootstrap: str, topic: str, records: int) -> None:
@@ -209,10 +227,11 @@ def measure(arguments: argparse.Namespace, console: Console) -> list[Measurement
     with ExitStack() as stack:
         directory = stack.enter_context(scratch_directory())
         broker = stack.enter_context(BrokerProcess(directory / "data"))
+        plain = stack.enter_context(PlainServer())
         kafka = stack.enter_context(KafkaServer(jars, directory / "kafka")) if jars else None
         session = spark_session(directory, connector_jars)
         stack.callback(session.stop)
-        bench = SparkBench(session, broker, directory, scale, kafka)
+        bench = SparkBench(session, broker, plain, directory, scale, kafka)
         bench.fill(arguments.only)
         return bench.measure(arguments.only, console)
 
@@ -240,6 +259,7 @@ def main() -> None:
     write_json(arguments.output, measurements)
     print_rates(measurements, Console(width=160))
     print_bars(measurements, Console(width=160))
+    print_shares(measurements, Console(width=160))
     console.print(f"written to {arguments.output}", style="dim")
 
 

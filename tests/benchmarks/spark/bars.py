@@ -39,6 +39,14 @@ class Bar(NamedTuple):
         return f"{self.name} / {self.other}" if self.other else self.name
 
 
+class Share(NamedTuple):
+    """The records a second of `name` as a share of those of `other`."""
+
+    name: str
+    other: str
+    meaning: str
+
+
 BARS = (
     Bar("spark.count", 4.0e6),
     Bar("spark.sum_length", 3.3e6),
@@ -62,6 +70,16 @@ BARS = (
 """Of `make bench-spark`, and of `make bench-spark-kafka` those against Kafka's connector, on two cores."""
 
 
+SHARES = (
+    Share("spark.ceiling_of_sources", "spark.ceiling", "of the ceiling, a source that maps files"),
+    Share("spark.ceiling_of_network", "spark.ceiling", "of the ceiling, a source that has them by TCP"),
+    Share("spark.count", "spark.ceiling_of_network", "of that, ours"),
+    Share("spark.store", "spark.discard", "of a writer that discards, one that has them stored"),
+    Share("spark.write", "spark.store", "of that, ours"),
+)
+"""How much of a bar is left when a source or a writer does nothing but what it cannot do without."""
+
+
 def print_bars(measurements: list[Measurement], console: Console) -> None:
     """A line for every bar whose benchmarks were run."""
     by_name = {each.name: each for each in measurements}
@@ -75,3 +93,12 @@ def print_bars(measurements: list[Measurement], console: Console) -> None:
         table.add_row(str(bar), f"{found:,.6g}", f"{sign} {bar.limit:,g}", "ok" if bar.is_reached(found) else "missed")
     if table.rows:
         console.print(table)
+
+
+def print_shares(measurements: list[Measurement], console: Console) -> None:
+    """A line for every share of which both were run."""
+    rates = {each.name: each.records_per_s for each in measurements}
+    for share in SHARES:
+        if share.name in rates and share.other in rates:
+            found = rates[share.name] / rates[share.other]
+            console.print(f"{share.meaning}: {found:.2f} ({share.name} / {share.other})")

@@ -2,12 +2,15 @@
 
 import asyncio
 import itertools
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
 
 from benchmarks.measurement import VALUE_BYTES, Run
+from benchmarks.spark import plain_source
 from benchmarks.spark.reading import timed
 from warmlog import Admin
 
@@ -76,6 +79,17 @@ class CachedRows:
         written = asyncio.run(_delete(bootstrap, topic))
         assert written == self.records, f"{written} of {self.records} records"
         return run
+
+    def store(self, port: int, directory: Path) -> Run:
+        """The rows go by TCP to a plain_server and are on disk when this returns: what no writer that sends them there
+        can be faster than."""
+        plain_source.register(self._session)
+        writer = self.frame(with_keys=False).write.format("warmlog_plain").mode("append").option("port", port)
+        directory.mkdir()
+        try:
+            return timed(self.records, lambda: writer.option("directory", str(directory)).save() or self.records)
+        finally:
+            shutil.rmtree(directory)
 
 
 async def _create(bootstrap: str, topic: str, partitions: int) -> None:

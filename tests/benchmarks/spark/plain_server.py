@@ -1,0 +1,92 @@
+"""The least that a server can do: hands out files over TCP, and stores what it receives, without a look at it.
+
+A process of its own, as brokers are. A request is one line: `GET path`, answered with the bytes of the file until the
+end of the connection, or `PUT path` and bytes until the client shuts its side, answered with their number once they are
+on disk. Nothing is checked, framed or shared: whoever does more than this needs more.
+"""
+
+import os
+import socket
+import socketserver
+import struct
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+RECEIVE_BYTES = 1024 * 1024
+SIZE = struct.Struct(">q")
+STOP_TIMEOUT_S = 10.0
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    rbufsize = 0  # what follows the line is received straight into a buffer
+
+    def handle(self) -> None:
+        verb, path = self.rfile.readline().decode().rstrip("\n").split(" ", 1)
+        if verb == "GET":
+            with Path(path).open("rb") as file:
+                self.connection.sendfile(file)
+        else:
+            self.connection.sendall(SIZE.pack(_store(self.connection, path)))
+
+
+def _store(connection: socket.socket, path: str) -> int:
+    """Writes what comes to `path`, and has it synced meanwhile; how many bytes are on disk."""
+    size_bytes, is_over, written = 0, False, threading.Event()
+    with Path(path).open("wb", buffering=0) as file:
+
+        def sync() -> None:
+            while not is_over:
+                written.wait()
+                written.clear()
+                os.fdatasync(file.fileno())
+
+        syncing = threading.Thread(target=sync)
+        syncing.start()
+        try:
+            buffer = memoryview(bytearray(RECEIVE_BYTES))
+            while received := connection.recv_into(buffer, RECEIVE_BYTES, socket.MSG_WAITALL):
+                size_bytes += file.write(buffer[:received])
+                written.set()
+        finally:
+            is_over = True
+            written.set()
+            syncing.join()
+    return size_bytes
+
+
+class PlainServer:
+    """The server's process; a context manager that starts and stops it."""
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self.pid = self._process.pid
+        assert self._process.stdout is not None
+        self.port = int(self._process.stdout.readline())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(STOP_TIMEOUT_S)
+
+
+def main() -> None:
+    """Serves until its stdin is closed."""
+    socketserver.ThreadingTCPServer.daemon_threads = True
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Handler) as server:
+        print(server.server_address[1], flush=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        sys.stdin.read()
+        server.shutdown()
+
+
+if __name__ == "__main__":
+    main()
