@@ -42,10 +42,21 @@ class ArrowRows:
 
 
 def with_offsets(column: pa.Array) -> pa.Array:
-    """`column`, copied if it is of views, which DataFusion and Polars make of strings: those have no offsets."""
-    if pa.types.is_binary_view(column.type) or pa.types.is_string_view(column.type):
-        return column.cast(pa.large_binary())
-    return column
+    """`column`, copied if it is or holds views, which DataFusion and Polars make of strings: those have no offsets."""
+    wanted = _type_with_offsets(column.type)
+    return column if wanted == column.type else column.cast(wanted)
+
+
+def _type_with_offsets(found: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(found):
+        return pa.large_string()
+    if pa.types.is_binary_view(found):
+        return pa.large_binary()
+    if pa.types.is_list(found):
+        return pa.list_(found.value_field.with_type(_type_with_offsets(found.value_type)))
+    if pa.types.is_struct(found):
+        return pa.struct([field.with_type(_type_with_offsets(field.type)) for field in found])
+    return found
 
 
 class BytesColumn(NamedTuple):

@@ -226,10 +226,20 @@ def test_views_are_written_as_what_they_show(broker: BrokerProcess, topics: Topi
     topics.create("views", partitions=3)
     keys = [b"k%d" % number for number in range(50)] + [None] * 50
     values = [None if number % 7 == 0 else "ä" * number for number in range(100)]
-    columns = {"key": pa.array(keys, pa.binary_view()), "value": pa.array(values, pa.string_view())}
+    headers = [[{"key": f"h{number}", "value": b"v" * number}] if number % 3 else None for number in range(100)]
+    pair = pa.struct([("key", pa.string_view()), ("value", pa.binary_view())])
+    columns = {
+        "key": pa.array(keys, pa.binary_view()),
+        "value": pa.array(values, pa.string_view()),
+        "headers": pa.array(headers, pa.list_(pair)),
+    }
     options = WriteOptions((broker.address,), "views")
-    assert write_batches(iter([pa.RecordBatch.from_pydict(columns)]), {"key": 0, "value": 1}, options).records == 100
+    batches, places = iter([pa.RecordBatch.from_pydict(columns)]), {"key": 0, "value": 1, "headers": 2}
+    assert write_batches(batches, places, options).records == 100
     stored = read_back(broker, "views")
+    assert Counter(tuple(record.headers) for record in stored) == Counter(
+        tuple((pair["key"], pair["value"]) for pair in pairs or ()) for pairs in headers
+    )
     assert values_of(stored) == Counter(None if value is None else value.encode() for value in values)
     assert all(record.partition == partition_of_key(record.key, 3) for record in stored if record.key)
 

@@ -61,8 +61,7 @@ class _Task:
         """Take in the rows of one Arrow batch and send what is full."""
         if not batch.num_rows:
             return
-        found = {name: batch.column(index) for name, index in self._columns.items()}
-        found |= {name: with_offsets(found[name]) for name in ("key", "value") if name in found}
+        found = {name: with_offsets(batch.column(index)) for name, index in self._columns.items()}
         rows = ArrowRows(found["value"], found.get("key"), found.get("headers"), found.get("timestamp"))
         chosen = found.get("partition")
         if self._options.topic is not None:
