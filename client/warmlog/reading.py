@@ -7,6 +7,7 @@ that was asked for last counts for all of them.
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
+from threading import Event
 from typing import TYPE_CHECKING
 
 from warmlog.batch import Batch, Record
@@ -14,7 +15,7 @@ from warmlog.consumer_options import ConsumerOptions
 from warmlog.errors import NotLeaderOrFollower, WarmlogError
 from warmlog.offset_lookup import TopicPartition
 from warmlog.options import ConnectionOptions
-from warmlog.positions import Points, resolve
+from warmlog.positions import Points
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog.subscription import Subscription
 from warmlog_protocol.messages import IsolationLevel
@@ -122,7 +123,7 @@ async def read_table(
     from warmlog.ranges.range_reader import read_ranges
     from warmlog.ranges.read_settings import ReadSettings, Remedies
 
-    ends = await resolve(subscription.cluster, until, subscription.readers, options.isolation)
+    ends = await subscription.ends(until)
     ranges = [_range_of(subscription, place, end) for place, end in ends.items() if end > subscription.position(place)]
     names = KAFKA_COLUMNS if columns is None else tuple(columns)
     settings = ReadSettings(
@@ -137,7 +138,12 @@ async def read_table(
         ),
         connection=connection,
     )
-    batches = await asyncio.to_thread(lambda: list(read_ranges(ranges, Projection(names), settings)))
+    is_over = Event()
+    try:
+        batches = await asyncio.to_thread(lambda: list(read_ranges(ranges, Projection(names), settings, is_over)))
+    except asyncio.CancelledError:
+        is_over.set()  # a thread cannot be cancelled, and the end of the loop waits for it
+        raise
     for planned in ranges:
         subscription.seek_now(planned.place, planned.end)
     return pa.Table.from_batches(batches, arrow_schema(names))

@@ -109,12 +109,15 @@ class Subscription:
             return self._hand[-left].offset
         return reader.position
 
-    async def limit(self, until: Points | None) -> None:
-        """Let every partition end there, from now on; None: never."""
-        isolation = self._options.isolation
+    async def ends(self, until: Points) -> dict[TopicPartition, int]:
+        """The offset that `until` means in each partition. ValueError where it names one that is not read here."""
         if isinstance(until, Mapping) and (strangers := sorted(until.keys() - self.readers.keys())):
             raise ValueError(f"until names {strangers}, which this consumer does not read: it would never end")
-        ends = {} if until is None else await resolve(self.cluster, until, self.readers, isolation)
+        return await resolve(self.cluster, until, self.readers, self._options.isolation)
+
+    async def limit(self, until: Points | None) -> None:
+        """Let every partition end there, from now on; None: never."""
+        ends = {} if until is None else await self.ends(until)
         self._put_back_hand()
         for place, reader in self.readers.items():
             reader.until = ends.get(place, NO_LIMIT)

@@ -1,5 +1,6 @@
 """Ranges as Arrow without Spark, from a real broker."""
 
+import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
@@ -10,6 +11,7 @@ import warmlog
 from broker_process import BrokerProcess
 from warmlog.ranges.arrow_reader import arrow_reader
 
+WAIT_S = 20.0
 START = datetime(2026, 1, 1, tzinfo=UTC)
 START_MS = int(START.timestamp() * 1000)
 
@@ -65,6 +67,22 @@ async def test_a_record_batch_reader_gives_a_range(
     with arrow_reader(broker.address, [topic], start=start, end=end, columns=columns, as_text=["value"]) as reader:
         rows = [(row["offset"], row["value"]) for batch in reader for row in batch.to_pylist()]
     assert rows == [(offset, str(offset)) for offset in offsets] * 2
+
+
+async def test_a_table_that_nobody_waits_for_any_more_is_not_read_on(broker: BrokerProcess, topic: str) -> None:
+    async with warmlog.Consumer(broker.address, topics=[topic]) as consumer:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(consumer.to_arrow({(topic, 0): 3_001}), 0.5)  # one more than there are
+        assert consumer.position(topic, 0) == 0
+        await asyncio.wait_for(asyncio.get_running_loop().shutdown_default_executor(), WAIT_S)  # its thread has ended
+
+
+async def test_a_table_up_to_an_offset_of_a_partition_that_is_not_read_is_refused(
+    broker: BrokerProcess, topic: str
+) -> None:
+    async with warmlog.Consumer(broker.address, topics=[topic]) as consumer:
+        with pytest.raises(ValueError, match=r"until names \[\('other', 0\)\], which this consumer does not read"):
+            await consumer.to_arrow({("other", 0): 9})
 
 
 async def test_a_table_that_cannot_be_read_says_what_the_consumer_can_do(broker: BrokerProcess, topic: str) -> None:

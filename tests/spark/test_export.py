@@ -197,22 +197,23 @@ def test_the_command_copies_follows_and_can_be_killed_at_any_time(
 ) -> None:
     topics.create("followed", partitions=2)
     fill(topics, "followed", 0, 0, 2_000)
-    path = tmp_path / "out"
+    path, said = tmp_path / "out", tmp_path / "said"
     environment = {**os.environ, "PYSPARK_PYTHON": Path(sys.executable).name}
     for round_number in range(3):
-        following = subprocess.Popen(
-            command(broker, "followed", path, "--follow", "--interval", "0.2"),
-            start_new_session=True,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-        )
+        with said.open("ab") as output:
+            following = subprocess.Popen(
+                command(broker, "followed", path, "--follow", "--interval", "0.2"),
+                start_new_session=True,
+                stdout=output,
+                stderr=output,
+                env=environment,
+            )
         commits = path / "_warmlog" / "commits"
         before = len(list(commits.glob("*.json"))) if commits.exists() else 0
         try:
             deadline = time.monotonic() + LONG_WAIT_S
             while not commits.exists() or len(list(commits.glob("*.json"))) < before + 1 + (round_number > 0):
-                assert following.poll() is None
+                assert following.poll() is None, said.read_text()
                 assert time.monotonic() < deadline
                 fill(topics, "followed", 1, 10_000 + time.monotonic_ns() % 1_000 * 50, 50)
                 time.sleep(0.1)

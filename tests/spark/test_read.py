@@ -314,6 +314,16 @@ def test_take_stops_early_and_leaves_the_broker_and_the_session_whole(
         ({"startingOffsets": "latest"}, None, "option startingOffsets cannot be latest: a batch cannot start"),
         ({"subscribe": "plian"}, None, "topic plian does not exist; did you mean plain?"),
         ({"startingOffsets": '{"plain": {"0": 1}}'}, None, "option startingOffsets leaves out plain-1"),
+        (
+            {"startingOffsetsByTimestamp": '{"plain": {"0": 1}}', "startingOffsets": "earliest"},
+            None,
+            "option startingOffsetsByTimestamp leaves out plain-1",
+        ),
+        (
+            {"endingOffsetsByTimestamp": '{"plain": {"0": 1}}'},
+            None,
+            "option endingOffsetsByTimestamp leaves out plain-1",
+        ),
         ({"endingOffsets": '{"plain": {"0": 6000, "1": 1}}'}, None, "plain-0 offsets 0 to 6000: not there yet (broker"),
         (
             {"bootstrap.servers": "127.0.0.1:1", "fetchOffset.numRetries": "1", "fetchOffset.retryIntervalMs": "10"},

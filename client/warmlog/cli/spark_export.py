@@ -24,7 +24,8 @@ Run it again to copy what has come since, after a crash to go on where it stood;
 the same time is refused. PATH must be a directory that the driver and all executors share.
 
 It runs in Spark's own way where it is started by spark-submit, as
-spark-submit …/warmlog/spark/export_job.py TOPIC PATH, and on all cores of this machine otherwise."""
+spark-submit …/warmlog/spark/export_job.py TOPIC PATH, and on all cores of this machine otherwise, where a task
+that fails is run again as on a cluster, four times at most."""
 
 
 class Compression(StrEnum):
@@ -59,7 +60,7 @@ def spark_export(
     ] = False,
     master: Annotated[
         str, typer.Option(metavar="URL", help="Spark's master, where spark-submit does not say.")
-    ] = "local[*]",
+    ] = "local[*,4]",
     broker: Broker = DEFAULT_BROKER,
     as_json: AsJson = False,
 ) -> None:

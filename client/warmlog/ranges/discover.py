@@ -4,7 +4,7 @@ import difflib
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from warmlog.blocking import BlockingCluster
@@ -55,19 +55,21 @@ class Discovery:
     def __exit__(self, *_: object) -> None:
         self._cluster.close()
 
-    def topics(self, names: Sequence[str]) -> dict[str, TopicMetadata]:
-        """Metadata of the topics with these names, in their order."""
+    def topics(self, names: Sequence[str], optional: Collection[str] = ()) -> dict[str, TopicMetadata]:
+        """Metadata of the topics with these names, in their order; those in `optional` need not exist."""
         try:
             found = self._ask(lambda: self._cluster.topics(names))
         except UnknownTopicOrPartition:
-            raise _unknown_topic(names, sorted(self._ask(self._cluster.topics))) from None
-        return {name: found[name] for name in names}
+            found = self._ask(self._cluster.topics)
+            if missing := [name for name in names if name not in found and name not in optional]:
+                raise _unknown_topic(missing, sorted(found)) from None
+        return {name: found[name] for name in names if name in found}
 
-    def topics_like(self, pattern: str) -> dict[str, TopicMetadata]:
+    def topics_like(self, pattern: str, *, may_be_none: bool = False) -> dict[str, TopicMetadata]:
         """Metadata of the topics whose whole name fits the regular expression, by name."""
         found = self._ask(self._cluster.topics)
         fitting = {name: found[name] for name in sorted(found) if re.fullmatch(pattern, name)}
-        if not fitting:
+        if not fitting and not may_be_none:
             raise UnknownTopicOrPartition(f"no topic fits the pattern {pattern!r}; there are {_listed(sorted(found))}")
         return fitting
 
@@ -156,9 +158,8 @@ def _to_split(planned: OffsetRange) -> FindSplitsPartition:
     return FindSplitsPartition(planned.topic, planned.partition, planned.start, planned.end, planned.topic_id or None)
 
 
-def _unknown_topic(topics: Sequence[str], existing: Sequence[str]) -> UnknownTopicOrPartition:
-    missing = [topic for topic in topics if topic not in existing]
-    nearest = difflib.get_close_matches(missing[0], existing, n=1) if missing else []
+def _unknown_topic(missing: Sequence[str], existing: Sequence[str]) -> UnknownTopicOrPartition:
+    nearest = difflib.get_close_matches(missing[0], existing, n=1)
     hint = f"did you mean {nearest[0]}?" if nearest else "create it, or name another topic"
     return UnknownTopicOrPartition(f"topic {', '.join(missing)} does not exist; {hint}")
 

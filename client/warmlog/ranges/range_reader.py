@@ -10,6 +10,7 @@ Errors are one line, as it reaches the user through Spark: which partition, offs
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from threading import Event
 from typing import Any
 
 from warmlog.aborted import AbortedRanges
@@ -21,6 +22,7 @@ from warmlog.blocking import BlockingConnection
 from warmlog.errors import (
     ApiError,
     BrokerUnavailable,
+    ClientClosed,
     CorruptBatch,
     InconsistentTopicId,
     OffsetOutOfRange,
@@ -56,18 +58,26 @@ _log = logging.getLogger("warmlog.ranges")
 
 
 def read_ranges(
-    ranges: Sequence[OffsetRange], projection: Projection, settings: ReadSettings | None = None
+    ranges: Sequence[OffsetRange],
+    projection: Projection,
+    settings: ReadSettings | None = None,
+    is_over: Event | None = None,
 ) -> Iterator[Any]:
-    """The records of `ranges`, in order, as pyarrow record batches with the columns of `projection`."""
+    """The records of `ranges`, in order, as pyarrow record batches with the columns of `projection`.
+
+    Another thread may set `is_over`: then it raises ClientClosed before it asks for more.
+    """
     settings = settings or ReadSettings()
-    batches = _read_all(ranges, projection, settings)
+    batches = _read_all(ranges, projection, settings, is_over or Event())
     return batches if settings.limit is None else _first_rows(batches, settings.limit)
 
 
-def _read_all(ranges: Sequence[OffsetRange], projection: Projection, settings: ReadSettings) -> Iterator[Any]:
+def _read_all(
+    ranges: Sequence[OffsetRange], projection: Projection, settings: ReadSettings, is_over: Event
+) -> Iterator[Any]:
     with TaskLink(settings.connection, settings.bootstrap) as link:
         for planned in ranges:
-            yield from _RangeReader(planned, projection, settings, link).read()
+            yield from _RangeReader(planned, projection, settings, link, is_over).read()
 
 
 def _first_rows(batches: Iterator[Any], limit: int) -> Iterator[Any]:
@@ -79,7 +89,10 @@ def _first_rows(batches: Iterator[Any], limit: int) -> Iterator[Any]:
 
 
 class _RangeReader:
-    def __init__(self, planned: OffsetRange, projection: Projection, settings: ReadSettings, link: TaskLink) -> None:
+    def __init__(
+        self, planned: OffsetRange, projection: Projection, settings: ReadSettings, link: TaskLink, is_over: Event
+    ) -> None:
+        self._is_over = is_over
         self._range = planned
         self._settings = settings
         self._link = link
@@ -119,6 +132,8 @@ class _RangeReader:
         correlation_ids: dict[int, int] = {}
         connection = self._link.to(self._range)
         while not window.is_done:
+            if self._is_over.is_set():
+                raise ClientClosed(f"{self._range}, stopped at {window.position}: nobody waits for the rest any more")
             for fetch in window.to_send():
                 correlation_ids[fetch.start] = connection.request(self._request(fetch))
             fetch = window.next_due()
@@ -226,7 +241,7 @@ class _RangeReader:
         waited_s = time.monotonic() - failing_since
         if waited_s + delay_s > self._settings.deadline_s:
             raise self._in_words(error, f"gave up after {waited_s:.0f} s; is the broker running?") from error
-        time.sleep(delay_s)
+        self._is_over.wait(delay_s)
 
     def _in_words(self, error: WarmlogError, remedy: str = "") -> WarmlogError:
         remedy = remedy or self._remedy(error)

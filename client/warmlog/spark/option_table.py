@@ -67,7 +67,8 @@ OPTIONS: dict[str, Option] = {
             "time",
             "",
             Use.READ,
-            "the time to start at: milliseconds, ISO 8601 or -10m; comes before the other two",
+            "the time to start at: milliseconds, ISO 8601 or -10m, exact for each record of a batch; a stream starts "
+            "at the first record of that time or later, whatever comes behind it; comes before the other two",
         ),
         Option(
             "startingOffsetsByTimestampStrategy",

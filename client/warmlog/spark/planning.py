@@ -1,11 +1,12 @@
 """From options to tasks: asks the broker once what there is, and pins the ranges of one load()."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from warmlog.errors import UnknownTopicOrPartition
 from warmlog.ranges.discover import Discovery, retrying
 from warmlog.ranges.offset_range import OffsetRange, PartitionState
+from warmlog.ranges.points import Point
 from warmlog.ranges.resolve import Resolved, resolve_ranges, starting_times
 from warmlog.ranges.splits import SizedRange, sized_ranges
 from warmlog.spark.plan import PlanLimits, Task, plan_tasks
@@ -30,7 +31,7 @@ def plan_batch(options: ReadOptions) -> list[Task]:
 
 def _plan(options: ReadOptions) -> list[Task]:
     with Discovery(options.bootstrap, isolation=options.reading.isolation) as discovery:
-        states = chosen_states(discovery, options.topics)
+        states = chosen_states(discovery, options.topics, _may_be_gone(options))
         resolved = _resolve(discovery, states, options)
         sized = size_ranges(discovery, resolved.ranges, options.limits)
     for loss in resolved.losses:
@@ -51,15 +52,35 @@ def size_ranges(discovery: Discovery, ranges: Sequence[OffsetRange], limits: Pla
     return [sized for planned, found in zip(ranges, splits, strict=True) for sized in sized_ranges(planned, found)]
 
 
-def chosen_states(discovery: Discovery, choice: TopicChoice) -> list[PartitionState]:
-    """The partitions that the options choose. UnknownTopicOrPartition for one that is named and does not exist."""
-    topics = discovery.topics_like(choice.pattern) if choice.pattern else discovery.topics(choice.names)
+def chosen_states(
+    discovery: Discovery, choice: TopicChoice, optional: Collection[str] = (), *, may_be_none: bool = False
+) -> list[PartitionState]:
+    """The partitions that the options choose.
+
+    UnknownTopicOrPartition for one that is named and does not exist, unless it is of a topic in `optional`; and for a
+    pattern that no topic fits, unless there `may_be_none`.
+    """
+    if choice.pattern:
+        topics = discovery.topics_like(choice.pattern, may_be_none=may_be_none)
+    else:
+        topics = discovery.topics(choice.names, optional)
     counts = {name: len(topic.partitions) for name, topic in topics.items()}
-    missing = sorted(place for place in choice.explicit(counts) if place[1] >= counts[place[0]])
+    missing = sorted(
+        (topic, partition)
+        for topic, partition in choice.explicit(counts)
+        if topic not in optional and partition >= counts[topic]
+    )
     if missing:
         topic, partition = missing[0]
         raise UnknownTopicOrPartition(f"topic {topic} has the partitions 0 to {counts[topic] - 1}, not {partition}")
     return discovery.states(topics, choice.includes)
+
+
+def _may_be_gone(options: ReadOptions) -> set[str]:
+    """Topics that offsets are given for, which says that they were there, where data loss is allowed."""
+    bounds = options.bounds
+    named = (points for points in (bounds.starting, bounds.ending) if not isinstance(points, Point))
+    return set() if bounds.fails_on_data_loss else {topic for points in named for topic, _ in points}
 
 
 def _resolve(discovery: Discovery, states: list[PartitionState], options: ReadOptions) -> Resolved:

@@ -89,6 +89,8 @@ def parse_read_options(given: Mapping[str, str], now_ms: int) -> ReadOptions:
         bounds=Bounds(
             starting=_checked("start", options, starting_points(options, now_ms), refused=LATEST),
             ending=_checked("end", options, _ending_points(options, now_ms), refused=EARLIEST),
+            starting_name=points_name(options, "starting"),
+            ending_name=points_name(options, "ending"),
             fails_on_data_loss=options.boolean("failOnDataLoss"),
             fails_on_missing_time=options.one_of("startingOffsetsByTimestampStrategy", ("error", "latest")) == "error",
             loss_remedy=LOSS_REMEDY,
@@ -158,6 +160,12 @@ def read_settings(options: Given, remedies: Remedies) -> ReadSettings:
 def starting_points(options: Given, now_ms: int, *, default: Point = EARLIEST) -> Points:
     """Where to start, by the option that comes first."""
     return _points(options, "starting", now_ms, default)
+
+
+def points_name(options: Given, side: str) -> str:
+    """The option that gives points for each partition, as errors call it."""
+    by_time = f"{side}OffsetsByTimestamp"
+    return f"option {by_time if by_time in options else f'{side}Offsets'}"
 
 
 def _ending_points(options: Given, now_ms: int) -> Points:

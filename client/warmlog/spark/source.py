@@ -79,6 +79,8 @@ class WarmlogDataSource(DataSource):  # type: ignore[misc]
         if (typed := typed_values(options, schema)) is not None:
             return typed
         projection = chosen_columns(schema)
+        if "columns" not in options and options.boolean("includeHeaders") and "headers" not in projection.names:
+            raise InvalidConfig("option includeHeaders is true, but the schema names no headers: name them there")
         if "columns" in options and projection != projection_of(options):
             raise InvalidConfig("the columns are given twice, by .schema(…) and by the option columns")
         return projection

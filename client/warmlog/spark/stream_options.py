@@ -14,6 +14,7 @@ from warmlog.spark.read_options import (
     Retries,
     TopicChoice,
     plan_limits,
+    points_name,
     read_settings,
     starting_points,
     topic_choice,
@@ -63,6 +64,7 @@ def parse_stream_options(given: Mapping[str, str], now_ms: int) -> StreamOptions
         bounds=Bounds(
             starting=starting_points(options, now_ms, default=LATEST),
             ending=LATEST,
+            starting_name=points_name(options, "starting"),
             fails_on_data_loss=options.boolean("failOnDataLoss"),
             fails_on_missing_time=options.one_of("startingOffsetsByTimestampStrategy", ("error", "latest")) == "error",
             loss_remedy=LOSS_REMEDY,

@@ -6,7 +6,7 @@ and to hold back what `minOffsetsPerTrigger` wants to wait for.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from warmlog.errors import OffsetOutOfRange
@@ -46,13 +46,14 @@ class StreamPlanner:
         self._planned_end: Offsets | None = None
         self._topic_ids: dict[str, bytes] = {}
         self._target: Offsets | None = None
+        self._missing: set[str] = set()
         self._last_batch_at_ms: float | None = None
 
     def initial(self) -> dict[TopicPartition, int]:
         """Where a new stream starts: decided once."""
         if self._initial is None:
             bounds = self._options.bounds
-            states = self._discover()
+            states = self._discover(optional=())
             times = self._ask(lambda: self._discovery.offsets(starting_times(bounds.starting, states)))
             resolved = resolve_ranges(states, bounds, times)
             self._report(resolved.losses)
@@ -66,11 +67,12 @@ class StreamPlanner:
 
     def set_target(self) -> None:
         """From now on nothing is read that comes later than what there is now."""
-        self._target = {state.place: state.latest for state in self._discover()}
+        self._target = {state.place: state.latest for state in self._discover(None)}
 
     def next_end(self, start: Offsets, admission: Admission) -> dict[TopicPartition, int]:
         """Where the micro-batch from `start` ends; at `start` when there is to be none."""
-        states = self._discover()
+        fails = self._options.bounds.fails_on_data_loss
+        states = self._discover({topic for topic, _ in start} if fails else None)
         made_anew = {state.topic for state in states if self._is_made_anew(state)}
         available, losses = advance(start, states, made_anew)
         self._report(losses)
@@ -88,7 +90,7 @@ class StreamPlanner:
     def tasks(self, start: Offsets, end: Offsets) -> list[Task]:
         """The tasks of a micro-batch; none when it is empty."""
         if end != self._planned_end:
-            self._discover()
+            self._discover(None)
         ranges, losses = stream_ranges(start, end, self._states)
         self._report(losses)
         limits = self._options.limits
@@ -136,9 +138,17 @@ class StreamPlanner:
     def _is_made_anew(self, state: PartitionState) -> bool:
         return self._topic_ids.get(state.topic, state.topic_id) != state.topic_id
 
-    def _discover(self) -> list[PartitionState]:
-        states = self._ask(lambda: chosen_states(self._discovery, self._options.topics))
+    def _discover(self, optional: Collection[str] | None) -> list[PartitionState]:
+        """What there is. Topics in `optional` may be gone, any where it is None: the loss is reported by the caller."""
+        choice = self._options.topics
+        may_be_none = optional is None or len(optional) > 0
+        optional = choice.names if optional is None else optional
+        states = self._ask(lambda: chosen_states(self._discovery, choice, optional, may_be_none=may_be_none))
         self._states = {state.place: state for state in states}
+        missing = set(choice.names) - {state.topic for state in states}
+        for topic in sorted(missing - self._missing):
+            _log.warning("topic %s does not exist now, or has none of these partitions: nothing is read of it", topic)
+        self._missing = missing
         return states
 
     def _ask(self, question: Callable[[], T]) -> T:

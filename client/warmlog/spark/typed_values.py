@@ -101,6 +101,8 @@ def typed_values(options: Given, schema: Any) -> TypedValues | None:
             raise InvalidConfig("option mode says what valueFormat json does with records that do not fit: give both")
         return None
     options.one_of("valueFormat", ("json",))
+    if not hasattr(schema, "fields"):
+        raise InvalidConfig("valueFormat json needs a schema of Spark's: on Sail, read value and decode it there")
     for name in ("columns", "includeHeaders"):
         if name in options:
             raise InvalidConfig(f"with valueFormat json the schema names the columns: leave out the option {name}")

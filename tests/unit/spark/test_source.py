@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructField, StructType
 
 import pyspark_warmlog
 from warmlog.errors import InvalidConfig
@@ -48,6 +48,16 @@ def test_columns_are_an_option_or_a_schema_but_not_two_of_them() -> None:
         source.reader(StructType([StructField("value", BinaryType())]))
     with pytest.raises(InvalidConfig, match="leave out the option includeHeaders"):
         WarmlogDataSource({**OPTIONS, "columns": "value", "includeHeaders": "true"}).schema()
+
+
+def test_headers_that_are_asked_for_must_be_in_the_schema() -> None:
+    source = WarmlogDataSource({**OPTIONS, "includeHeaders": "true"})
+    with pytest.raises(InvalidConfig, match="includeHeaders is true, but the schema names no headers"):
+        source.reader(StructType([StructField("value", BinaryType())]))
+    pair = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    named = StructType([StructField("value", BinaryType()), StructField("headers", ArrayType(pair))])
+    assert vars(source.reader(named))["_columns"].names == ("value", "headers")
+    WarmlogDataSource({**OPTIONS, "includeHeaders": "false"}).reader(StructType([StructField("value", BinaryType())]))
 
 
 def test_reader_and_partitions_travel_to_the_tasks_by_pickle() -> None:

@@ -1,6 +1,6 @@
 """How far each micro-batch of a stream goes, and what it reads, against a broker that is a list."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,6 +11,7 @@ from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import OffsetRange, PartitionState, TopicPartition
 from warmlog.spark.stream_options import Admission, parse_stream_options
 from warmlog.spark.stream_planner import StreamPlanner
+from warmlog_protocol.errors import InvalidConfig
 from warmlog_protocol.messages import FoundSplit
 
 RECORD_BYTES = 100
@@ -26,7 +27,7 @@ class FakeDiscovery:
         self.failures = 0
         self.splits_asked: list[OffsetRange] = []
 
-    def topics(self, names: Sequence[str]) -> dict[str, Any]:
+    def topics(self, names: Sequence[str], optional: Collection[str]) -> dict[str, Any]:
         return dict.fromkeys(names, SimpleNamespace(partitions=list(self.logs)))
 
     def states(self, topics: Mapping[str, Any], includes: Any) -> list[PartitionState]:
@@ -88,6 +89,13 @@ def test_a_stream_starts_at_the_latest_or_where_it_is_told_and_decides_that_once
     assert planner.initial() == offsets(*start)
     broker.logs[0] = (10, 500)
     assert planner.initial() == offsets(*start)
+
+
+def test_an_error_about_points_names_the_option_that_gives_them() -> None:
+    broker = FakeDiscovery(p0=(0, 10), p1=(0, 20))
+    for option in ("startingOffsetsByTimestamp", "startingOffsets"):
+        with pytest.raises(InvalidConfig, match=f"option {option} leaves out t-1"):
+            planner_of(broker, **{option: '{"t": {"0": 1}}'}).initial()
 
 
 def test_a_micro_batch_reads_what_lies_between_its_offsets_also_when_it_is_run_again() -> None:

@@ -68,6 +68,11 @@ def test_fields_and_the_records_own_columns_come_in_the_order_of_the_schema() ->
     ]
 
 
+def test_a_schema_of_arrow_which_sail_has_is_refused_in_words() -> None:
+    with pytest.raises(InvalidConfig, match="valueFormat json needs a schema of Spark's"):
+        typed_values(take_options(JSON, Use.READ), pa.schema([("id", pa.int64())]))
+
+
 def test_failfast_names_the_record() -> None:
     values = values_of(schema_of(id=LongType()), mode="FailFast")
     assert read(values, [b'{"id": 1}']).to_pylist() == [{"id": 1}]

@@ -1,0 +1,187 @@
+"""Topics that go, come again or shrink under a stream and under a load(): planned against a real broker, no session."""
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from broker_process import BrokerProcess
+from broker_thread import BrokerThread
+from spark.topics import Record, Topics
+from transactions import TransactionalProducer
+from warmlog.errors import OffsetOutOfRange, UnknownTopicOrPartition
+from warmlog.ranges.discover import Discovery
+from warmlog.spark.planning import plan_batch
+from warmlog.spark.read_options import parse_read_options
+from warmlog.spark.schema import default_projection
+from warmlog.spark.stream_options import Admission, parse_stream_options
+from warmlog.spark.stream_planner import StreamPlanner
+from warmlog.spark.stream_reader import WarmlogStreamReader
+
+TWO = "stays,goes"
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    with BrokerProcess(tmp_path) as broker:
+        yield broker
+
+
+@pytest.fixture
+def topics(broker: BrokerProcess) -> Iterator[Topics]:
+    """`stays` with one partition of 5 records, `goes` with two."""
+    with Topics(broker.host, broker.port) as topics:
+        topics.create("stays")
+        topics.create("goes", partitions=2)
+        for topic, partition in (("stays", 0), ("goes", 0), ("goes", 1)):
+            fill(topics, topic, partition, 5)
+        yield topics
+
+
+def fill(topics: Topics, topic: str, partition: int, count: int) -> None:
+    topics.fill(topic, partition, [Record(None, b"v")] * count)
+
+
+READ = {("stays", 0): 5, ("goes", 0): 5, ("goes", 1): 5}
+"""How far a stream has read."""
+
+
+@contextmanager
+def planner_of(broker: BrokerProcess, **given: str) -> Iterator[StreamPlanner]:
+    """As a query has it that is started, or started again."""
+    options = parse_stream_options({"bootstrap.servers": broker.address, **given}, 0)
+    with Discovery(options.bootstrap) as discovery:
+        yield StreamPlanner(options, lambda: 0.0, discovery)
+
+
+@pytest.mark.parametrize("choice", [{"subscribe": TWO}, {"assign": '{"stays": [0], "goes": [0, 1]}'}])
+def test_a_stream_goes_on_without_a_topic_that_is_gone_where_data_loss_is_allowed(
+    broker: BrokerProcess, topics: Topics, choice: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with planner_of(broker, failOnDataLoss="false", **choice) as planner:
+        assert planner.next_end(READ, Admission()) == READ
+        topics.delete("goes")
+        fill(topics, "stays", 0, 2)
+        for _ in range(2):
+            end = planner.next_end(READ, Admission())
+            assert end == {("stays", 0): 7}
+        assert [str(planned) for task in planner.tasks(READ, end) for planned in task] == ["stays-0 offsets 5 to 7"]
+    said = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert any(line.startswith("goes-1 offsets 5 to 5: the partition is gone; skipped") for line in said)
+    assert sum(line.startswith("topic goes does not exist now") for line in said) == 1
+    with planner_of(broker, failOnDataLoss="false", **choice) as again:
+        again.set_target()
+        assert again.next_end(end, Admission()) == end
+        topics.create("goes", partitions=2)
+        fill(topics, "goes", 1, 3)
+    with planner_of(broker, failOnDataLoss="false", **choice) as again:
+        new = again.next_end(end, Admission())
+        assert new == {**end, ("goes", 0): 0, ("goes", 1): 3}
+        assert [str(planned) for task in again.tasks(end, new) for planned in task] == ["goes-1 offsets 0 to 3"]
+
+
+@pytest.mark.parametrize(
+    "choice", [{"subscribe": TWO}, {"subscribePattern": "stays|goes"}, {"assign": '{"stays": [0], "goes": [0, 1]}'}]
+)
+def test_a_stream_ends_with_the_range_and_what_to_do_when_a_topic_is_gone(
+    broker: BrokerProcess, topics: Topics, choice: dict[str, str]
+) -> None:
+    topics.delete("goes")
+    with planner_of(broker, **choice) as planner:
+        planner.set_target()
+        message = "goes-0 offsets 5 to 5: the partition is gone; to go on, set failOnDataLoss to false"
+        with pytest.raises(OffsetOutOfRange, match=message):
+            planner.next_end(READ, Admission())
+        with pytest.raises(OffsetOutOfRange, match="goes-1 offsets 5 to 6: the partition is gone"):
+            planner.tasks(READ, {**READ, ("goes", 1): 6})
+
+
+def test_a_stream_whose_topics_are_all_gone_waits_for_others_where_data_loss_is_allowed(
+    broker: BrokerProcess, topics: Topics
+) -> None:
+    topics.delete("goes")
+    topics.delete("stays")
+    with planner_of(broker, subscribePattern="stays|goes", failOnDataLoss="false") as planner:
+        assert planner.next_end(READ, Admission()) == {}
+        topics.create("stays")
+        fill(topics, "stays", 0, 1)
+        assert planner.next_end({}, Admission()) == {("stays", 0): 1}
+    topics.delete("stays")
+    with planner_of(broker, subscribePattern="stays|goes") as planner, pytest.raises(OffsetOutOfRange, match="is gone"):
+        planner.next_end(READ, Admission())
+
+
+def test_a_topic_made_anew_with_fewer_partitions_is_an_error_or_goes_on_with_those(
+    broker: BrokerProcess, topics: Topics
+) -> None:
+    assigned = '{"goes": [0, 1]}'
+    read = {("goes", 0): 5, ("goes", 1): 5}
+    topics.delete("goes")
+    topics.create("goes", partitions=1)
+    fill(topics, "goes", 0, 7)
+    with planner_of(broker, assign=assigned) as planner, pytest.raises(OffsetOutOfRange, match=r"goes-1 .* is gone"):
+        planner.next_end(read, Admission())
+    with planner_of(broker, assign=assigned, failOnDataLoss="false") as planner:
+        assert planner.next_end(read, Admission()) == {("goes", 0): 7}
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_topic_that_was_never_there_is_an_error_whatever_may_be_lost(
+    broker: BrokerProcess, topics: Topics, fails: str
+) -> None:
+    with (
+        planner_of(broker, subscribe="stays,gose", failOnDataLoss=fails) as planner,
+        pytest.raises(UnknownTopicOrPartition, match=r"topic gose does not exist; did you mean goes\?"),
+    ):
+        planner.initial()
+    with pytest.raises(UnknownTopicOrPartition, match="topic gose does not exist"):
+        plan_of(broker, "stays,gose", failOnDataLoss=fails)
+
+
+def test_a_stream_that_goes_on_wants_a_topic_that_it_has_not_read_to_be_there(
+    broker: BrokerProcess, topics: Topics
+) -> None:
+    with (
+        planner_of(broker, subscribe="stays,gose") as planner,
+        pytest.raises(UnknownTopicOrPartition, match="topic gose does not exist"),
+    ):
+        planner.next_end({("stays", 0): 5}, Admission())
+
+
+def plan_of(broker: BrokerProcess, names: str, **given: str) -> list[str]:
+    options = parse_read_options({"bootstrap.servers": broker.address, "subscribe": names, **given}, 0)
+    return [str(planned) for task in plan_batch(options) for planned in task]
+
+
+def test_a_load_from_offsets_of_a_topic_that_is_gone_is_an_error_or_reads_the_others(
+    broker: BrokerProcess, topics: Topics, caplog: pytest.LogCaptureFixture
+) -> None:
+    topics.delete("goes")
+    offsets = json.dumps({"stays": {"0": 3}, "goes": {"0": 5, "1": 5}})
+    with pytest.raises(UnknownTopicOrPartition, match="topic goes does not exist"):
+        plan_of(broker, TWO, startingOffsets=offsets)
+    assert plan_of(broker, TWO, startingOffsets=offsets, failOnDataLoss="false") == ["stays-0 offsets 3 to 5"]
+    assert "goes-1 offsets 0 to 0: there is no such partition; skipped" in caplog.text
+    with pytest.raises(UnknownTopicOrPartition, match="topic goes does not exist"):
+        plan_of(broker, TWO, failOnDataLoss="false")
+
+
+def test_a_stream_of_committed_records_ends_where_a_transaction_is_open(tmp_path: Path) -> None:
+    with BrokerThread(tmp_path) as thread:
+        host, port = thread.address.split(":")
+        with Topics(host, int(port)) as topics:
+            topics.create("t")
+            fill(topics, "t", 0, 3)
+        producer = TransactionalProducer(thread, "t", 1)
+        producer.send(b"open")
+        given = {"bootstrap.servers": thread.address, "subscribe": "t", "startingOffsets": "earliest"}
+        found = {}
+        for isolation in ("read_committed", "read_uncommitted"):
+            options = parse_stream_options({**given, "isolation.level": isolation}, 0)
+            reader = WarmlogStreamReader(options, default_projection(include_headers=False))
+            found[isolation] = reader.latestOffset()
+            reader.stop()
+        assert found == {"read_committed": {"t": {"0": 3}}, "read_uncommitted": {"t": {"0": 4}}}
