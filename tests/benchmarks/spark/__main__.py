@@ -1,15 +1,12 @@
 """`make bench-spark`: prints a table and writes build/bench-spark.json."""
 
 import argparse
-import asyncio
 import os
 import platform
 import signal
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,44 +16,20 @@ from rich.table import Table
 
 from benchmarks.__main__ import scratch_directory
 from benchmarks.measurement import BROKER_CPU, MB, VALUE_BYTES, Measurement, Run, write_json
-from benchmarks.produce import distinct_values
-from benchmarks.spark import exporting, reading, streaming, typed, writing
+from benchmarks.spark import reading
 from benchmarks.spark.bars import print_bars, print_shares
 from benchmarks.spark.kafka_connector import PEER, KafkaBench
 from benchmarks.spark.kafka_server import KafkaServer
+from benchmarks.spark.own import KEY_BYTES, NOT_FROM_TOPIC, PARTITIONS, OwnBenchmarks, Scale
 from benchmarks.spark.plain_server import PlainServer
 from benchmarks.spark.session import MASTER, spark_session
 from broker_process import BrokerProcess
 from processor_time import processor_time
-from warmlog import Admin, Producer
 
 TOPIC = "bench-spark"
-PARTITIONS = 2
-KEY_BYTES = 12
-NOT_FROM_TOPIC = {
-    "spark.trigger_ms",
-    *("spark.discard", "spark.store", "spark.write", "spark.discard_keyed", "spark.write_keyed"),
-}
-"""They read no topic that is filled before."""
 OF_PLAIN_SERVER = {"spark.ceiling_of_network", "spark.store"}
 ONLY_BESIDE_KAFKA = "spark.parquet_seven"
 """As Kafka's connector cannot leave out columns."""
-
-
-@dataclass(frozen=True)
-class Scale:
-    """How much each run does. `--quick` is too short for figures to trust: a query costs 0.2 s whatever it reads."""
-
-    rounds: int = 3
-    records: int = 10_000_000
-    tuple_records_share: int = 10
-    written_records: int = 5_000_000
-    json_records: int = 2_000_000
-    trigger_s: float = 20.0
-
-    @classmethod
-    def quick(cls) -> "Scale":
-        return cls(1, 2_000_000, 4, 1_000_000, 500_000, 12.0)
 
 
 class SparkBench:
@@ -77,70 +50,47 @@ class SparkBench:
         self._kafka = kafka
         self._directory = directory
         self._scale = scale
-        self._rows = writing.CachedRows(session, scale.written_records)
-        self._same_bytes = reading.SameBytes(session, broker.address, TOPIC, directory)
+        address = broker.address
+        self._own = OwnBenchmarks(session, address, plain, topic=TOPIC, directory=directory / "measured", scale=scale)
+        self._warm_up = OwnBenchmarks(
+            session, address, plain, topic=f"{TOPIC}-few", directory=directory / "few", scale=Scale.few()
+        )
 
     def benchmarks(self) -> dict[str, Callable[[], Run]]:
         """By name, in the order of a round."""
+        ours = self._own.runs()
         if self._kafka is None:
-            return {name: run for name, run in self._own().items() if name != ONLY_BESIDE_KAFKA}
-        scale, rows, directory = self._scale, self._rows, self._directory
+            return {name: run for name, run in ours.items() if name != ONLY_BESIDE_KAFKA}
+        scale, directory = self._scale, self._directory
         peer = KafkaBench(self._session, self._kafka)
-        peers = peer.benchmarks(scale.records, rows, scale.trigger_s, directory)
-        ours = self._own()
+        peers = peer.benchmarks(scale.records, self._own.rows, scale.trigger_s, directory)
         beside: dict[str, Callable[[], Run]] = {}
         for peer_name, peer_run in peers.items():
             name = peer_name.removeprefix(PEER)
             beside |= {name: ours[name], peer_name: peer_run}  # both see the same minute of the machine
         return beside
 
-    def _own(self) -> dict[str, Callable[[], Run]]:
-        scale, same = self._scale, self._same_bytes
-        read = (self._session, self._broker.address, TOPIC, scale.records)
-        few = scale.records // scale.tuple_records_share
-        ends = {TOPIC: {str(partition): few // PARTITIONS for partition in range(PARTITIONS)}}
-        json = (self._session, self._broker.address, f"{TOPIC}-json", scale.json_records)
-        return {
-            "spark.count": partial(reading.count, *read),
-            "spark.sum_length": partial(reading.sum_length, *read),
-            "spark.seven_columns": partial(reading.seven_columns, *read),
-            "spark.parquet": partial(reading.parquet, *read, self._directory / "parquet"),
-            "spark.parquet_seven": partial(reading.parquet_seven, *read, self._directory / "parquet"),
-            "spark.ceiling": partial(same.count, scale.records),
-            "spark.ceiling_of_sources": partial(same.count_of_source, scale.records),
-            "spark.ceiling_of_network": partial(same.count_of_source, scale.records, self._plain.port),
-            "spark.export": partial(exporting.export, *read, self._directory / "export"),
-            "spark.json": partial(typed.in_reader, *json),
-            "spark.from_json": partial(typed.from_json, *json),
-            "spark.discard": partial(self._rows.discard, with_keys=False),
-            "spark.store": partial(self._rows.store, self._plain.port, self._directory / "stored"),
-            "spark.write": partial(self._rows.write, self._broker.address, with_keys=False),
-            "spark.discard_keyed": partial(self._rows.discard, with_keys=True),
-            "spark.write_keyed": partial(self._rows.write, self._broker.address, with_keys=True),
-            "spark.trigger_ms": partial(
-                streaming.trigger_ms, self._session, self._broker.address, scale.trigger_s, self._directory
-            ),
-            "spark.tuples": partial(reading.tuples, self._session, self._broker.address, TOPIC, few, ends),
-        }
-
     def fill(self, only: str) -> None:
         """The topics that the benchmarks read whose names contain `only`."""
-        scale, address = self._scale, self._broker.address
-        chosen = {name.removeprefix(PEER) for name in self._chosen(only)} - NOT_FROM_TOPIC
-        if "spark.json" in chosen or "spark.from_json" in chosen:
-            asyncio.run(typed.fill(address, f"{TOPIC}-json", scale.json_records))
-        if own := chosen - {"spark.json", "spark.from_json"}:
-            asyncio.run(_fill(address, TOPIC, scale.records))
-        if self._kafka is not None and own:
-            KafkaBench(self._session, self._kafka).fill(scale.records, PARTITIONS, KEY_BYTES)
+        names = {name.removeprefix(PEER) for name in self._chosen(only)}
+        self._own.fill(names)
+        self._warm_up.fill(names)
+        if self._kafka is not None and names - NOT_FROM_TOPIC:
+            KafkaBench(self._session, self._kafka).fill(self._scale.records, PARTITIONS, KEY_BYTES)
 
     def _chosen(self, only: str) -> dict[str, Callable[[], Run]]:
         wanted = only.split(",")
         return {name: run for name, run in self.benchmarks().items() if any(part in name for part in wanted)}
 
     def measure(self, only: str, console: Console) -> list[Measurement]:
-        """Every benchmark whose name contains a part of `only`, round by round, after one that warms up."""
+        """Every benchmark whose name contains a part of `only`, round by round, after one that warms up.
+
+        Spark ends the Python processes of its planners when they have had nothing to do for a minute. A round takes
+        longer: so that no run pays for starting them again, each of ours has one with few records before it.
+        """
         chosen = self._chosen(only)
+        warm_ups = self._warm_up.runs()
+        del warm_ups["spark.trigger_ms"]  # it measures no start
         settings = {
             "value_bytes": VALUE_BYTES,
             "key_bytes": KEY_BYTES,
@@ -155,6 +105,8 @@ class SparkBench:
         for index in range(self._scale.rounds + 1):
             for name, run in chosen.items():
                 console.print(f"round {index} of {self._scale.rounds}: {name}", style="dim")
+                if name in warm_ups:
+                    warm_ups[name]()
                 done = self._with_broker_cpu(name, run)
                 if index:
                     measurements[name].runs.append(done)
@@ -172,18 +124,6 @@ class SparkBench:
         if name in OF_PLAIN_SERVER:
             return self._plain.pid
         return self._kafka.pid if self._kafka is not None and name.startswith(PEER) else self._broker.pid
-
-
-async def _fill(bootstrap: str, topic: str, records: int) -> None:
-    values = distinct_values()
-    keys = [value[-KEY_BYTES:] for value in values]
-    async with Admin(bootstrap) as admin:
-        await admin.create_topic(topic, partitions=PARTITIONS)
-    async with Producer(bootstrap) as producer:
-        for partition in range(PARTITIONS):
-            for start in range(0, records // PARTITIONS, len(values)):
-                count = min(len(values), records // PARTITIONS - start)
-                await producer.send_many(topic, values[:count], keys=keys[:count], partition=partition)
 
 
 def print_rates(measurements: list[Measurement], console: Console) -> None:
