@@ -198,7 +198,7 @@ def test_the_command_copies_follows_and_can_be_killed_at_any_time(
     topics.create("followed", partitions=2)
     fill(topics, "followed", 0, 0, 2_000)
     path, said = tmp_path / "out", tmp_path / "said"
-    environment = {**os.environ, "PYSPARK_PYTHON": Path(sys.executable).name}
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     for round_number in range(3):
         with said.open("ab") as output:
             following = subprocess.Popen(
