@@ -15,7 +15,7 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from broker_process import BrokerProcess
+from broker_process import BrokerProcess, port_to_keep
 from spark.reading import read_back
 from spark.topics import Record, Stored, Topics
 from warmlog.errors import OffsetOutOfRange
@@ -184,6 +184,17 @@ def test_a_misuse_is_told_before_spark_starts(broker: BrokerProcess, tmp_path: P
         done = subprocess.run(command(broker, "t", tmp_path, *arguments), capture_output=True, text=True)
         assert done.returncode == 2
         assert message in done.stderr
+    path = tmp_path / "never"
+    for place, topic, message in (
+        (broker.address, "nowhere", "topic nowhere does not exist"),
+        (f"127.0.0.1:{port_to_keep()}", "t", "is the broker running"),
+    ):
+        argv = [sys.executable, "-m", "warmlog", "spark-export", topic, str(path), "--broker", place]
+        done = subprocess.run(argv, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert message in " ".join(done.stderr.split())
+        assert "starting Spark" not in done.stderr
+        assert not path.exists()
     done = subprocess.run(
         [sys.executable, "-m", "warmlog", "spark-export", "t", "s3://bucket/out"], capture_output=True, text=True
     )

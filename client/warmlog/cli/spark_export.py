@@ -65,7 +65,7 @@ def spark_export(
     as_json: AsJson = False,
 ) -> None:
     directory = checked("PATH", _local_path, path)
-    from warmlog.spark.export import ExportOptions
+    from warmlog.spark.export import ExportOptions, check_topic
     from warmlog.spark.export_manifest import Manifest
     from warmlog.spark.options import parse_size_bytes
     from warmlog.spark.plan import PlanLimits
@@ -79,6 +79,7 @@ def spark_export(
         fails_on_data_loss=not allow_data_loss,
         limits=PlanLimits(max_bytes=checked("--task-bytes", parse_size_bytes, task_bytes)),
     )
+    check_topic(options)
     with Manifest(directory).locked() as manifest:
         session = _session(master)
         try:

@@ -99,8 +99,10 @@ def _in_words(planned: OffsetRange, state: PartitionState, remedy: str) -> str:
             f"{planned}: gone before {state.earliest} ({state}): {REMOVED}; "
             f"start at earliest or at {state.earliest}{remedy}"
         )
-    side = "start" if planned.start > state.latest else "end"
-    return f"{planned}: not there yet ({state}); {side} at latest or at {state.latest}{remedy}"
+    if planned.start > state.latest:
+        place = f"{state.topic}-{state.partition} offset {planned.start}"
+        return f"{place}: not there yet ({state}); start at latest or at {state.latest}{remedy}"
+    return f"{planned}: not there yet ({state}); end at latest or at {state.latest}{remedy}"
 
 
 def _point(points: Points, state: PartitionState) -> Point | None:

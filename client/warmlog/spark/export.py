@@ -55,6 +55,12 @@ class Copied(NamedTuple):
     files: int
 
 
+def check_topic(options: ExportOptions) -> None:
+    """UnknownTopicOrPartition or BrokerUnavailable where nothing can be copied: told before Spark starts."""
+    with Discovery(options.bootstrap) as discovery:
+        discovery.topics([options.topic])
+
+
 def export_available(session: Any, manifest: Manifest, options: ExportOptions) -> Iterator[Copied]:
     """Copies what is there and not copied yet, round by round. `manifest` is locked; `session` is Spark's.
 
