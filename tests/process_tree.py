@@ -41,7 +41,8 @@ def used_between(before: Processes, after: Processes, root: int) -> TreeSeconds:
     """What `root` itself has used, and what all below it have.
 
     What a process that has ended used after `before` is known only where its parent has waited for it. Where that
-    ignores SIGCHLD nothing is counted of it: what it used before is not taken off what others have used.
+    ignores SIGCHLD nothing is counted of it: what it used before is not taken off what others have used, but for such
+    as have ended under the same process.
     """
     before_end = _used_by_ended(before, after)
     below_s = 0.0

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from warmlog.errors import InvalidRecord
 from warmlog.record_input import HEADER_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
 
 Array = Any
@@ -54,6 +55,8 @@ def _type_with_offsets(found: pa.DataType) -> pa.DataType:
         return pa.large_binary()
     if pa.types.is_list(found):
         return pa.list_(found.value_field.with_type(_type_with_offsets(found.value_type)))
+    if pa.types.is_large_list(found) or pa.types.is_list_view(found) or pa.types.is_large_list_view(found):
+        return pa.large_list(found.value_field.with_type(_type_with_offsets(found.value_type)))
     if pa.types.is_struct(found):
         return pa.struct([field.with_type(_type_with_offsets(field.type)) for field in found])
     return found
@@ -70,7 +73,7 @@ class BytesColumn(NamedTuple):
 
     @classmethod
     def of(cls, array: pa.Array) -> "BytesColumn":
-        """`array`, without a copy where it has no null."""
+        """`array`, without a copy where it has no null. InvalidRecord where it is neither string nor binary."""
         if array.null_count == len(array):  # also an array of the type null, which has no offsets
             return cls(np.zeros(len(array), np.int32), np.zeros(len(array) + 1, np.int32), _NOTHING)
         is_null = None
@@ -78,6 +81,8 @@ class BytesColumn(NamedTuple):
             is_null = array.is_null().to_numpy(zero_copy_only=False)
             array = array.fill_null(b"")  # Arrow may have bytes behind its nulls
         is_wide = pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type)
+        if not (is_wide or pa.types.is_binary(array.type) or pa.types.is_string(array.type)):
+            raise InvalidRecord(f"keys, values and names are strings or binaries, not {array.type}")
         _, offset_buffer, data = array.buffers()
         offsets: Array = np.frombuffer(offset_buffer, np.int64 if is_wide else np.int32)
         offsets = offsets[array.offset : array.offset + len(array) + 1]

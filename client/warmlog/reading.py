@@ -141,9 +141,8 @@ async def read_table(
     is_over = Event()
     try:
         batches = await asyncio.to_thread(lambda: list(read_ranges(ranges, Projection(names), settings, is_over)))
-    except asyncio.CancelledError:
+    finally:
         is_over.set()  # a thread cannot be cancelled, and the end of the loop waits for it
-        raise
     for planned in ranges:
         subscription.seek_now(planned.place, planned.end)
     return pa.Table.from_batches(batches, arrow_schema(names))

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -75,6 +76,22 @@ async def test_a_table_that_nobody_waits_for_any_more_is_not_read_on(broker: Bro
             await asyncio.wait_for(consumer.to_arrow({(topic, 0): 3_001}), 0.5)  # one more than there are
         assert consumer.position(topic, 0) == 0
         await asyncio.wait_for(asyncio.get_running_loop().shutdown_default_executor(), WAIT_S)  # its thread has ended
+
+
+async def test_a_table_that_nobody_waits_for_is_not_asked_of_a_broker_that_is_gone(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        async with warmlog.Admin(broker.address) as admin:
+            await admin.create_topic("t")
+        async with warmlog.Producer(broker.address) as producer:
+            await producer.send_many("t", [b"v"] * 10)
+        async with warmlog.Consumer(broker.address, topics=["t"]) as consumer:
+            reading = asyncio.ensure_future(consumer.to_arrow({("t", 0): 11}))
+            await asyncio.sleep(0.2)
+            broker.kill()
+            await asyncio.sleep(0.5)
+            assert not reading.done()
+            reading.cancel()
+            await asyncio.wait_for(asyncio.get_running_loop().shutdown_default_executor(), WAIT_S)
 
 
 async def test_a_table_up_to_an_offset_of_a_partition_that_is_not_read_is_refused(

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -106,6 +107,11 @@ def test_a_stream_whose_topics_are_all_gone_waits_for_others_where_data_loss_is_
     topics.delete("stays")
     with planner_of(broker, subscribePattern="stays|goes", failOnDataLoss="false") as planner:
         assert planner.next_end(READ, Admission()) == {}
+        given = {"bootstrap.servers": broker.address, "subscribePattern": "stays|goes", "failOnDataLoss": "false"}
+        reader = WarmlogStreamReader(parse_stream_options(given, 0), default_projection(include_headers=False))
+        assert reader.partitions({"stays": {"0": 5}}, {}) == []
+        assert reader.latestOffset() == {}  # as Spark 4.0 and 4.1 ask
+        reader.stop()
         topics.create("stays")
         fill(topics, "stays", 0, 1)
         assert planner.next_end({}, Admission()) == {("stays", 0): 1}
@@ -126,6 +132,61 @@ def test_a_topic_made_anew_with_fewer_partitions_is_an_error_or_goes_on_with_tho
         planner.next_end(read, Admission())
     with planner_of(broker, assign=assigned, failOnDataLoss="false") as planner:
         assert planner.next_end(read, Admission()) == {("goes", 0): 7}
+
+
+def test_a_partition_that_was_never_there_is_an_error_unless_data_loss_is_allowed(
+    broker: BrokerProcess, topics: Topics, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong = {"assign": '{"goes": [0, 9]}'}
+    read = {("goes", 0): 5}
+    message = "topic goes has the partitions 0 to 1, not 9"
+    with planner_of(broker, **wrong) as planner, pytest.raises(UnknownTopicOrPartition, match=message):
+        planner.next_end(read, Admission())
+    with planner_of(broker, failOnDataLoss="false", **wrong) as planner:
+        with pytest.raises(UnknownTopicOrPartition, match=message):
+            planner.initial()
+        assert planner.next_end(read, Admission()) == read
+    assert "partition goes-9 does not exist now" in caplog.text
+    assert sum(record.levelno == logging.WARNING for record in caplog.records) == 1
+    offsets = '{"goes": {"0": 1, "1": 1}}'
+    with pytest.raises(UnknownTopicOrPartition, match="topic goes has the partitions 0 to 1, not 2"):
+        plan_of(broker, "goes", startingOffsets=offsets, partitions="0-9", failOnDataLoss="false")
+
+
+def test_a_topic_that_goes_between_the_end_and_the_tasks_of_a_micro_batch_is_lost_data(
+    broker: BrokerProcess, topics: Topics
+) -> None:
+    begin = dict.fromkeys(READ, 0)
+    with planner_of(broker, subscribe=TWO, failOnDataLoss="false", minPartitions="4") as planner:
+        assert planner.next_end(begin, Admission()) == READ
+        topics.delete("goes")
+        assert {planned.topic for task in planner.tasks(begin, READ) for planned in task} == {"stays"}
+    with planner_of(broker, subscribe=TWO) as planner, pytest.raises(OffsetOutOfRange, match=r"goes-0 .* is gone"):
+        planner.tasks(begin, READ)
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_topic_that_goes_while_bytes_are_counted_is_lost_data(
+    broker: BrokerProcess, topics: Topics, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    begin, admission = dict.fromkeys(READ, 0), Admission(max_bytes=1 << 20)
+    with planner_of(broker, subscribe=TWO, failOnDataLoss=fails) as planner:
+        count = planner._discovery.splits
+        deleted = []
+
+        def delete_and_count(*arguments: Any, **more: Any) -> Any:
+            if not deleted:
+                deleted.append("goes")
+                topics.delete("goes")
+            return count(*arguments, **more)
+
+        monkeypatch.setattr(planner._discovery, "splits", delete_and_count)
+        if fails == "true":
+            with pytest.raises(OffsetOutOfRange, match=r"goes-0 .* is gone"):
+                planner.next_end(begin, admission)
+        else:
+            assert planner.next_end(begin, admission) == {("stays", 0): 5}
+        assert deleted
 
 
 @pytest.mark.parametrize("fails", ["true", "false"])

@@ -101,7 +101,7 @@ def test_an_ended_worker_is_not_taken_off_what_is_used_after_it(tmp_path: Path, 
         wait_until_used(worker, USED_S)
         before = processes_of(process.pid)
         assert before.keys() == {process.pid, worker}
-        wait_until_used(worker, 3 * USED_S)
+        wait_until_used(worker, before[worker].own_s + 2 * USED_S)
         os.kill(worker, signal.SIGSTOP)
         seen = used_between(before, processes_of(process.pid), process.pid)
         end(worker)

@@ -222,8 +222,9 @@ def test_rows_that_cannot_be_written_are_errors_of_the_task(
         )
 
 
-def test_views_are_written_as_what_they_show(broker: BrokerProcess, topics: Topics) -> None:
-    topics.create("views", partitions=3)
+@pytest.mark.parametrize("list_of", [pa.list_, pa.large_list, pa.list_view])
+def test_views_are_written_as_what_they_show(broker: BrokerProcess, topics: Topics, list_of: Any) -> None:
+    name = topics.create(f"views-{list_of.__name__}", partitions=3)
     keys = [b"k%d" % number for number in range(50)] + [None] * 50
     values = [None if number % 7 == 0 else "ä" * number for number in range(100)]
     headers = [[{"key": f"h{number}", "value": b"v" * number}] if number % 3 else None for number in range(100)]
@@ -231,12 +232,12 @@ def test_views_are_written_as_what_they_show(broker: BrokerProcess, topics: Topi
     columns = {
         "key": pa.array(keys, pa.binary_view()),
         "value": pa.array(values, pa.string_view()),
-        "headers": pa.array(headers, pa.list_(pair)),
+        "headers": pa.array(headers, list_of(pair)),
     }
-    options = WriteOptions((broker.address,), "views")
+    options = WriteOptions((broker.address,), name)
     batches, places = iter([pa.RecordBatch.from_pydict(columns)]), {"key": 0, "value": 1, "headers": 2}
     assert write_batches(batches, places, options).records == 100
-    stored = read_back(broker, "views")
+    stored = read_back(broker, name)
     assert Counter(tuple(record.headers) for record in stored) == Counter(
         tuple((pair["key"], pair["value"]) for pair in pairs or ()) for pairs in headers
     )

@@ -25,7 +25,7 @@ the same time is refused. PATH must be a directory that the driver and all execu
 
 It runs in Spark's own way where it is started by spark-submit, as
 spark-submit …/warmlog/spark/export_job.py TOPIC PATH, and on all cores of this machine otherwise, where a task
-that fails is run again as on a cluster, four times at most."""
+has four attempts, as on a cluster."""
 
 
 class Compression(StrEnum):

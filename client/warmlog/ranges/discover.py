@@ -8,7 +8,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from warmlog.blocking import BlockingCluster
-from warmlog.errors import ApiError, BrokerUnavailable, UnknownTopicOrPartition, UnsupportedVersion, error_from_code
+from warmlog.errors import (
+    ApiError,
+    BrokerUnavailable,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    UnsupportedVersion,
+    error_from_code,
+)
 from warmlog.options import ConnectionOptions
 from warmlog.ranges.offset_range import OffsetRange, PartitionState, TopicPartition
 from warmlog_protocol.messages import (
@@ -84,7 +91,10 @@ class Discovery:
             if includes((name, each.partition))
         ]
         earliest = self.offsets(dict.fromkeys(places, EARLIEST_TIMESTAMP))
-        latest = self.offsets(dict.fromkeys(places, LATEST_TIMESTAMP))
+        ends = dict.fromkeys(places, LATEST_TIMESTAMP)
+        latest = self.offsets(ends)
+        is_committed_only = self._isolation is IsolationLevel.READ_COMMITTED
+        high_watermarks = self._offsets(ends, IsolationLevel.READ_UNCOMMITTED) if is_committed_only else {}
         return [
             PartitionState(
                 topic=topic,
@@ -93,15 +103,19 @@ class Discovery:
                 leader=str(self._cluster.leader_address(topic, partition)),
                 earliest=earliest[topic, partition],
                 latest=latest[topic, partition],
+                high_watermark=high_watermarks.get((topic, partition)),
             )
             for topic, partition in places
         ]
 
     def offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The first offset at or after a time in milliseconds, for each partition; -1 where no record is so young."""
+        return self._offsets(times, self._isolation)
+
+    def _offsets(self, times: Mapping[TopicPartition, int], isolation: IsolationLevel) -> dict[TopicPartition, int]:
         if not times:
             return {}
-        found = self._ask(lambda: self._cluster.list_offsets(dict(times), isolation=self._isolation))
+        found = self._ask(lambda: self._cluster.list_offsets(dict(times), isolation=isolation))
         return {place: listed.offset for place, listed in found.items()}
 
     def splits(
@@ -147,7 +161,7 @@ def retrying(question: Callable[[], T], *, retries: int, interval_ms: int) -> T:
             return question()
         except (BrokerUnavailable, ApiError) as error:
             is_passing = isinstance(error, BrokerUnavailable) or error.retriable
-            if not is_passing or isinstance(error, UnknownTopicOrPartition):
+            if not is_passing or isinstance(error, UnknownTopicOrPartition | UnknownTopicId):
                 raise
             _log.warning("asked again in %d ms: %s", interval_ms, error)
         time.sleep(interval_ms / 1000)

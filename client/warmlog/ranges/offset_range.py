@@ -14,6 +14,8 @@ class PartitionState(NamedTuple):
     leader: str
     earliest: int
     latest: int
+    high_watermark: int | None = None
+    """Where it is asked for: with committed records only, `latest` is where the first open transaction begins."""
 
     @property
     def place(self) -> TopicPartition:

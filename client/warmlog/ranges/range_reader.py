@@ -110,6 +110,7 @@ class _RangeReader:
     def read(self) -> Iterator[Any]:
         failed_at, failing_since, attempts = -1, 0.0, 0
         while not self._window.is_done:
+            self._check_wanted()
             try:
                 yield from self._read_connected()
             except (BrokerUnavailable, ApiError) as error:
@@ -132,8 +133,7 @@ class _RangeReader:
         correlation_ids: dict[int, int] = {}
         connection = self._link.to(self._range)
         while not window.is_done:
-            if self._is_over.is_set():
-                raise ClientClosed(f"{self._range}, stopped at {window.position}: nobody waits for the rest any more")
+            self._check_wanted()
             for fetch in window.to_send():
                 correlation_ids[fetch.start] = connection.request(self._request(fetch))
             fetch = window.next_due()
@@ -141,6 +141,11 @@ class _RangeReader:
             yield from self._take(connection, fetch, answer)
         if correlation_ids:
             self._link.drop()
+
+    def _check_wanted(self) -> None:
+        if self._is_over.is_set():
+            position = self._window.position
+            raise ClientClosed(f"{self._range}, stopped at {position}: nobody waits for the rest any more")
 
     def _request(self, fetch: Fetch) -> FetchRequest:
         planned = self._range

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 
 from warmlog.errors import UnknownTopicOrPartition
 from warmlog.ranges.discover import Discovery, retrying
-from warmlog.ranges.offset_range import OffsetRange, PartitionState
+from warmlog.ranges.offset_range import OffsetRange, PartitionState, TopicPartition
 from warmlog.ranges.points import Point
 from warmlog.ranges.resolve import Resolved, resolve_ranges, starting_times
 from warmlog.ranges.splits import SizedRange, sized_ranges
@@ -31,7 +31,7 @@ def plan_batch(options: ReadOptions) -> list[Task]:
 
 def _plan(options: ReadOptions) -> list[Task]:
     with Discovery(options.bootstrap, isolation=options.reading.isolation) as discovery:
-        states = chosen_states(discovery, options.topics, _may_be_gone(options))
+        states = chosen_states(discovery, options.topics, _known_before(options))
         resolved = _resolve(discovery, states, options)
         sized = size_ranges(discovery, resolved.ranges, options.limits)
     for loss in resolved.losses:
@@ -53,34 +53,35 @@ def size_ranges(discovery: Discovery, ranges: Sequence[OffsetRange], limits: Pla
 
 
 def chosen_states(
-    discovery: Discovery, choice: TopicChoice, optional: Collection[str] = (), *, may_be_none: bool = False
+    discovery: Discovery,
+    choice: TopicChoice,
+    known: Collection[TopicPartition] = (),
+    *,
+    fails_on_missing: bool = True,
 ) -> list[PartitionState]:
     """The partitions that the options choose.
 
-    UnknownTopicOrPartition for one that is named and does not exist, unless it is of a topic in `optional`; and for a
-    pattern that no topic fits, unless there `may_be_none`.
+    Unless `fails_on_missing` is false, UnknownTopicOrPartition for a topic or partition that is named and does not
+    exist, and for a pattern that no topic fits. Those that `known` says were there may be gone, with their topics.
     """
     if choice.pattern:
-        topics = discovery.topics_like(choice.pattern, may_be_none=may_be_none)
+        topics = discovery.topics_like(choice.pattern, may_be_none=not fails_on_missing or len(known) > 0)
     else:
-        topics = discovery.topics(choice.names, optional)
+        topics = discovery.topics(choice.names, {topic for topic, _ in known} if fails_on_missing else choice.names)
     counts = {name: len(topic.partitions) for name, topic in topics.items()}
-    missing = sorted(
-        (topic, partition)
-        for topic, partition in choice.explicit(counts)
-        if topic not in optional and partition >= counts[topic]
-    )
+    explicit = choice.explicit(counts) - set(known) if fails_on_missing else set()
+    missing = sorted(place for place in explicit if place[0] in counts and place[1] >= counts[place[0]])
     if missing:
         topic, partition = missing[0]
         raise UnknownTopicOrPartition(f"topic {topic} has the partitions 0 to {counts[topic] - 1}, not {partition}")
     return discovery.states(topics, choice.includes)
 
 
-def _may_be_gone(options: ReadOptions) -> set[str]:
-    """Topics that offsets are given for, which says that they were there, where data loss is allowed."""
+def _known_before(options: ReadOptions) -> set[TopicPartition]:
+    """Partitions that offsets are given for, which says that they were there, where data loss is allowed."""
     bounds = options.bounds
     named = (points for points in (bounds.starting, bounds.ending) if not isinstance(points, Point))
-    return set() if bounds.fails_on_data_loss else {topic for points in named for topic, _ in points}
+    return set() if bounds.fails_on_data_loss else {place for points in named for place in points}
 
 
 def _resolve(discovery: Discovery, states: list[PartitionState], options: ReadOptions) -> Resolved:

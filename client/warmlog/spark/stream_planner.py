@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-from warmlog.errors import OffsetOutOfRange
+from warmlog.errors import InconsistentTopicId, OffsetOutOfRange, UnknownTopicId, UnknownTopicOrPartition
 from warmlog.ranges.discover import Discovery, retrying
 from warmlog.ranges.offset_range import PartitionState, TopicPartition
 from warmlog.ranges.resolve import Loss, resolve_ranges, starting_times
@@ -30,6 +30,8 @@ LIKELY_RECORD_BYTES = 64
 PIECES = 64
 """Into how many pieces a limit in bytes is divided, or into pieces of so many bytes at least: see LEAST_PIECE_BYTES."""
 LEAST_PIECE_BYTES = 64 * 1024
+
+_GONE = (UnknownTopicId, UnknownTopicOrPartition, InconsistentTopicId)
 
 _log = logging.getLogger("warmlog.spark")
 
@@ -53,7 +55,7 @@ class StreamPlanner:
         """Where a new stream starts: decided once."""
         if self._initial is None:
             bounds = self._options.bounds
-            states = self._discover(optional=())
+            states = self._discover(fails_on_missing=True)
             times = self._ask(lambda: self._discovery.offsets(starting_times(bounds.starting, states)))
             resolved = resolve_ranges(states, bounds, times)
             self._report(resolved.losses)
@@ -67,19 +69,24 @@ class StreamPlanner:
 
     def set_target(self) -> None:
         """From now on nothing is read that comes later than what there is now."""
-        self._target = {state.place: state.latest for state in self._discover(None)}
+        self._target = {state.place: state.latest for state in self._discover()}
 
     def next_end(self, start: Offsets, admission: Admission) -> dict[TopicPartition, int]:
         """Where the micro-batch from `start` ends; at `start` when there is to be none."""
-        fails = self._options.bounds.fails_on_data_loss
-        states = self._discover({topic for topic, _ in start} if fails else None)
+        try:
+            return self._next_end(start, admission)
+        except _GONE:  # in the middle of it: now it is reported as a loss, unless it was never there
+            return self._next_end(start, admission)
+
+    def _next_end(self, start: Offsets, admission: Admission) -> dict[TopicPartition, int]:
+        states = self._discover(start, fails_on_missing=self._options.bounds.fails_on_data_loss)
         made_anew = {state.topic for state in states if self._is_made_anew(state)}
         available, losses = advance(start, states, made_anew)
         self._report(losses)
         self._topic_ids.update({state.topic: state.topic_id for state in states})
         if self._target is not None:
             available = _within(self._target, start, available)
-        elif not self._may_go(start, available, admission):
+        elif not losses and not self._may_go(start, available, admission):
             return dict(start)
         end = self._admit(start, available, admission)
         if end != start:
@@ -90,7 +97,14 @@ class StreamPlanner:
     def tasks(self, start: Offsets, end: Offsets) -> list[Task]:
         """The tasks of a micro-batch; none when it is empty."""
         if end != self._planned_end:
-            self._discover(None)
+            self._discover()
+        try:
+            return self._tasks(start, end)
+        except _GONE:
+            self._discover()
+            return self._tasks(start, end)
+
+    def _tasks(self, start: Offsets, end: Offsets) -> list[Task]:
         ranges, losses = stream_ranges(start, end, self._states)
         self._report(losses)
         limits = self._options.limits
@@ -138,16 +152,19 @@ class StreamPlanner:
     def _is_made_anew(self, state: PartitionState) -> bool:
         return self._topic_ids.get(state.topic, state.topic_id) != state.topic_id
 
-    def _discover(self, optional: Collection[str] | None) -> list[PartitionState]:
-        """What there is. Topics in `optional` may be gone, any where it is None: the loss is reported by the caller."""
+    def _discover(
+        self, known: Collection[TopicPartition] = (), *, fails_on_missing: bool = False
+    ) -> list[PartitionState]:
+        """What there is; see `chosen_states`. What is lost of what has been read is reported by the caller."""
         choice = self._options.topics
-        may_be_none = optional is None or len(optional) > 0
-        optional = choice.names if optional is None else optional
-        states = self._ask(lambda: chosen_states(self._discovery, choice, optional, may_be_none=may_be_none))
+        states = self._ask(lambda: chosen_states(self._discovery, choice, known, fails_on_missing=fails_on_missing))
         self._states = {state.place: state for state in states}
-        missing = set(choice.names) - {state.topic for state in states}
-        for topic in sorted(missing - self._missing):
-            _log.warning("topic %s does not exist now, or has none of these partitions: nothing is read of it", topic)
+        found = {state.topic for state in states}
+        missing = {f"topic {name}" for name in choice.names if name not in found}
+        assigned = choice.explicit({}) - self._states.keys()
+        missing |= {f"partition {topic}-{partition}" for topic, partition in assigned if topic in found}
+        for what in sorted(missing - self._missing):
+            _log.warning("%s does not exist now: nothing is read of it", what)
         self._missing = missing
         return states
 

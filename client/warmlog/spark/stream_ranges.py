@@ -33,8 +33,8 @@ def advance(start: Offsets, states: Sequence[PartitionState], made_anew: Collect
     losses: list[Loss] = []
     for state in states:
         begin = start.get(state.place)
-        if begin is None or (begin <= state.latest and state.topic not in made_anew):
-            available[state.place] = state.latest
+        if begin is None or (begin <= max(state.latest, state.high_watermark or 0) and state.topic not in made_anew):
+            available[state.place] = max(state.latest, begin or 0)
             continue
         available[state.place] = 0 if state.topic in made_anew else state.latest
         reason = f"the topic was made anew, or lost its end, after this stream had read to {begin} ({state})"

@@ -59,7 +59,7 @@ class WarmlogStreamReader(*_Bases):  # type: ignore[misc]
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> OffsetsDocument:  # noqa: N802
         """Where the micro-batch from `start` ends: at `start` when there is to be none."""
         if start is None:
-            start = dict(self._end or self.initialOffset())
+            start = dict(self.initialOffset() if self._end is None else self._end)
         end = offsets_document(self._planner.next_end(offsets_of(start), self._admission(limit)))
         self._end = end
         return end

@@ -86,7 +86,8 @@ class SparkBench:
         """Every benchmark whose name contains a part of `only`, round by round, after one that warms up.
 
         Spark ends the Python processes of its planners when they have had nothing to do for a minute. A round takes
-        longer: so that no run pays for starting them again, each of ours has one with few records before it.
+        longer: so that no run pays for starting them again, each of ours has one with few records before it. Kafka's
+        connector plans in the JVM, where nothing ends.
         """
         chosen = self._chosen(only)
         warm_ups = self._warm_up.runs()

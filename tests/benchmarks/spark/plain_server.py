@@ -55,6 +55,7 @@ def _store(connection: socket.socket, path: str) -> int:
             is_over = True
             written.set()
             syncing.join()
+        os.fdatasync(file.fileno())  # also of what came during the thread's last; an error that it had comes up again
     return size_bytes
 
 
@@ -63,7 +64,11 @@ class PlainServer:
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", __name__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for the benchmark, which then closes its stdin
         )
         self.pid = self._process.pid
         assert self._process.stdout is not None
@@ -73,9 +78,13 @@ class PlainServer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(STOP_TIMEOUT_S)
+        with self._process:  # closes the pipes, and waits
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            try:
+                self._process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
 
 
 def main() -> None:

@@ -25,6 +25,7 @@ class FakeDiscovery:
         self.logs = {int(name[1:]): bounds for name, bounds in partitions.items()}
         self.topic_id = b"first"
         self.failures = 0
+        self.high_watermark: int | None = None
         self.splits_asked: list[OffsetRange] = []
 
     def topics(self, names: Sequence[str], optional: Collection[str]) -> dict[str, Any]:
@@ -35,7 +36,7 @@ class FakeDiscovery:
             self.failures -= 1
             raise BrokerUnavailable("gone for a moment")
         return [
-            PartitionState("t", number, self.topic_id, "b:1", earliest, latest)
+            PartitionState("t", number, self.topic_id, "b:1", earliest, latest, self.high_watermark)
             for number, (earliest, latest) in self.logs.items()
         ]
 
@@ -218,6 +219,26 @@ def test_a_topic_made_anew_is_an_error_or_read_from_its_first_record() -> None:
         following = lenient.next_end(end, Admission())
         assert following == offsets(new_latest)
         assert read_by(lenient, end, following) == [f"t-0 offsets 0 to {new_latest}"]
+
+
+def test_a_topic_made_anew_is_read_whole_also_where_few_offsets_are_to_be_waited_for() -> None:
+    broker = FakeDiscovery(p0=(0, 50))
+    planner = planner_of(broker, failOnDataLoss="false")
+    waits = Admission(min_offsets=20, max_delay_ms=1e9)
+    assert planner.next_end(offsets(0), waits) == offsets(50)
+    broker.logs[0], broker.topic_id = (0, 55), b"second"
+    assert planner.next_end(offsets(50), waits) == offsets(0)
+    assert planner.next_end(offsets(0), waits) == offsets(55)
+
+
+def test_a_stream_of_committed_records_waits_where_it_is_when_a_transaction_is_open_before_it() -> None:
+    for options in ({}, {"failOnDataLoss": "false"}):
+        broker = FakeDiscovery(p0=(0, 30))
+        broker.high_watermark = 60
+        planner = planner_of(broker, **options)
+        assert planner.next_end(offsets(50), Admission()) == offsets(50)
+        broker.logs[0] = (0, 60)
+        assert planner.next_end(offsets(50), Admission()) == offsets(60)
 
 
 def test_a_topic_made_anew_while_the_stream_was_down_is_noticed_when_it_is_shorter() -> None:
