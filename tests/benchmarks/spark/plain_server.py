@@ -64,7 +64,7 @@ class PlainServer:
 
     def __enter__(self) -> Self:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__],
+            [sys.executable, __file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -72,12 +72,19 @@ class PlainServer:
         )
         self.pid = self._process.pid
         assert self._process.stdout is not None
-        self.port = int(self._process.stdout.readline())
+        line = self._process.stdout.readline()
+        if not line:
+            self._stop()
+            raise RuntimeError("the plain server ended before it listened: see stderr")
+        self.port = int(line)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
         with self._process:  # closes the pipes, and waits
             assert self._process.stdin is not None
             self._process.stdin.close()
