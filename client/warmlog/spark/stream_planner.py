@@ -74,16 +74,17 @@ class StreamPlanner:
     def next_end(self, start: Offsets, admission: Admission) -> dict[TopicPartition, int]:
         """Where the micro-batch from `start` ends; at `start` when there is to be none."""
         try:
-            return self._next_end(start, admission)
+            end = self._next_end(start, admission)
         except _GONE:  # in the middle of it: now it is reported as a loss, unless it was never there
-            return self._next_end(start, admission)
+            end = self._next_end(start, admission)
+        self._topic_ids.update({state.topic: state.topic_id for state in self._states.values()})
+        return end
 
     def _next_end(self, start: Offsets, admission: Admission) -> dict[TopicPartition, int]:
         states = self._discover(start, fails_on_missing=self._options.bounds.fails_on_data_loss)
         made_anew = {state.topic for state in states if self._is_made_anew(state)}
         available, losses = advance(start, states, made_anew)
         self._report(losses)
-        self._topic_ids.update({state.topic: state.topic_id for state in states})
         if self._target is not None:
             available = _within(self._target, start, available)
         elif not losses and not self._may_go(start, available, admission):

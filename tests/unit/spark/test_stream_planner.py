@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from warmlog.errors import BrokerUnavailable, OffsetOutOfRange
+from warmlog.errors import BrokerUnavailable, OffsetOutOfRange, UnknownTopicId
 from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import OffsetRange, PartitionState, TopicPartition
 from warmlog.spark.stream_options import Admission, parse_stream_options
@@ -229,6 +229,23 @@ def test_a_topic_made_anew_is_read_whole_also_where_few_offsets_are_to_be_waited
     broker.logs[0], broker.topic_id = (0, 55), b"second"
     assert planner.next_end(offsets(50), waits) == offsets(0)
     assert planner.next_end(offsets(0), waits) == offsets(55)
+
+
+def test_a_topic_made_anew_is_noticed_also_where_planning_has_to_begin_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = FakeDiscovery(p0=(0, 100))
+    planner = planner_of(broker, failOnDataLoss="false")
+    admission = Admission(max_bytes=1 << 30)
+    assert planner.next_end(offsets(0), admission) == offsets(100)
+    broker.logs[0], broker.topic_id = (0, 500), b"second"
+    splits = broker.splits
+
+    def gone_once(*arguments: Any, **more: Any) -> Any:
+        monkeypatch.setattr(broker, "splits", splits)
+        raise UnknownTopicId("another topic of the stream is gone")
+
+    monkeypatch.setattr(broker, "splits", gone_once)
+    assert planner.next_end(offsets(100), admission) == offsets(0)
+    assert broker.splits == splits
 
 
 def test_a_stream_of_committed_records_waits_where_it_is_when_a_transaction_is_open_before_it() -> None:
