@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -36,7 +37,7 @@ class _Handler(socketserver.StreamRequestHandler):
 def _store(connection: socket.socket, path: str) -> int:
     """Writes what comes to `path`, and has it synced meanwhile; how many bytes are on disk."""
     size_bytes, is_over, written = 0, False, threading.Event()
-    with Path(path).open("wb", buffering=0) as file:
+    with Path(path).open("wb", buffering=0) as file, ThreadPoolExecutor(1) as pool:
 
         def sync() -> None:
             while not is_over:
@@ -44,8 +45,7 @@ def _store(connection: socket.socket, path: str) -> int:
                 written.clear()
                 os.fdatasync(file.fileno())
 
-        syncing = threading.Thread(target=sync)
-        syncing.start()
+        syncing = pool.submit(sync)
         try:
             buffer = memoryview(bytearray(RECEIVE_BYTES))
             while received := connection.recv_into(buffer, RECEIVE_BYTES, socket.MSG_WAITALL):
@@ -54,8 +54,8 @@ def _store(connection: socket.socket, path: str) -> int:
         finally:
             is_over = True
             written.set()
-            syncing.join()
-        os.fdatasync(file.fileno())  # also of what came during the thread's last; an error that it had comes up again
+        syncing.result()  # an error of the disk is reported to one sync only
+        os.fdatasync(file.fileno())  # of what came during the thread's last
     return size_bytes
 
 
