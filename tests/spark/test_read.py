@@ -331,6 +331,7 @@ def test_take_stops_early_and_leaves_the_broker_and_the_session_whole(
             "is the broker running at 127.0.0.1:1?",
         ),
         ({"partitions": "0-2"}, None, "topic plain has the partitions 0 to 1, not 2"),
+        ({"partitions": "0,2-999999999999,5"}, None, "the partitions 0 to 1, not 2 to 999999999999, 5"),
         ({"startingTimestamp": "2099-01-01"}, None, "no record at or after 4070908800000 ms, where it is to start"),
         ({}, "value bigint", "column value is binary or string, the schema says bigint"),
         ({}, "valeu binary", "format warmlog has no column valeu: did you mean value?"),

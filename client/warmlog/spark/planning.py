@@ -69,11 +69,11 @@ def chosen_states(
     else:
         topics = discovery.topics(choice.names, {topic for topic, _ in known} if fails_on_missing else choice.names)
     counts = {name: len(topic.partitions) for name, topic in topics.items()}
-    explicit = choice.explicit(counts) - set(known) if fails_on_missing else set()
-    missing = sorted(place for place in explicit if place[0] in counts and place[1] >= counts[place[0]])
-    if missing:
-        topic, partition = missing[0]
-        raise UnknownTopicOrPartition(f"topic {topic} has the partitions 0 to {counts[topic] - 1}, not {partition}")
+    for topic, count in sorted(counts.items()) if fails_on_missing else ():
+        beyond = choice.named_beyond(topic, count)
+        if strangers := [each for each in beyond if any((topic, number) not in known for number in each)]:
+            missing = ", ".join(f"{each[0]} to {each[-1]}" if len(each) > 1 else f"{each[0]}" for each in strangers)
+            raise UnknownTopicOrPartition(f"topic {topic} has the partitions 0 to {count - 1}, not {missing}")
     return discovery.states(topics, choice.includes)
 
 

@@ -50,11 +50,10 @@ class TopicChoice:
             return partition in self.assigned[topic]
         return not self.partitions or any(partition in numbers for numbers in self.partitions)
 
-    def explicit(self, counts: Mapping[str, int]) -> set[TopicPartition]:
-        """The partitions that are named one by one, of topics with so many partitions."""
-        if self.assigned:
-            return {(topic, number) for topic, numbers in self.assigned.items() for number in numbers}
-        return {(topic, number) for topic in counts for numbers in self.partitions for number in numbers}
+    def named_beyond(self, topic: str, count: int) -> list[range]:
+        """The partitions that are named by their numbers and that `topic`, which has `count`, does not have."""
+        named = [range(number, number + 1) for number in self.assigned[topic]] if self.assigned else self.partitions
+        return [range(max(numbers.start, count), numbers.stop) for numbers in named if numbers.stop > count]
 
 
 @dataclass(frozen=True)

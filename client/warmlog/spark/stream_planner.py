@@ -162,8 +162,8 @@ class StreamPlanner:
         self._states = {state.place: state for state in states}
         found = {state.topic for state in states}
         missing = {f"topic {name}" for name in choice.names if name not in found}
-        assigned = choice.explicit({}) - self._states.keys()
-        missing |= {f"partition {topic}-{partition}" for topic, partition in assigned if topic in found}
+        assigned = {(topic, number) for topic in found for number in choice.assigned.get(topic, ())}
+        missing |= {f"partition {topic}-{partition}" for topic, partition in assigned - self._states.keys()}
         for what in sorted(missing - self._missing):
             _log.warning("%s does not exist now: nothing is read of it", what)
         self._missing = missing

@@ -147,11 +147,13 @@ def test_topics_are_chosen_by_name_by_pattern_or_with_their_partitions() -> None
         ("x", 3),
         ("y", 1),
     ]
-    assert chosen.explicit({"x": 4, "y": 2}) == {("x", 0), ("x", 3), ("y", 1)}
+    assert (chosen.named_beyond("x", 4), chosen.named_beyond("x", 3)) == ([], [range(3, 4)])
+    assert (chosen.named_beyond("y", 2), chosen.named_beyond("y", 1)) == ([], [range(1, 2)])
     assert parse_read_options({**broker, "subscribePattern": "t.*"}, NOW_MS).topics == TopicChoice(pattern="t.*")
     some = parse(partitions="0, 3-5,9").topics
     assert [number for number in range(12) if some.includes(("t", number))] == [0, 3, 4, 5, 9]
-    assert some.explicit({"t": 12}) == {("t", number) for number in (0, 3, 4, 5, 9)}
+    assert some.named_beyond("t", 10) == []
+    assert some.named_beyond("t", 5) == [range(5, 6), range(9, 10)]
 
 
 def test_kafkas_name_for_the_broker_is_an_alias() -> None:
