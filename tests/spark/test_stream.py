@@ -143,6 +143,22 @@ def test_a_micro_batch_whose_commit_is_lost_is_run_again_with_the_same_records(
     assert found(spark, tmp_path) == once(range(400))
 
 
+def test_a_first_micro_batch_whose_commit_is_lost_does_not_read_what_was_there_before_the_stream(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path
+) -> None:
+    topics.create("late")
+    fill(topics, "late", 0, 0, 300)
+    assert run(spark, broker, tmp_path, subscribe="late", startingOffsets="latest") == []
+    assert logged_offsets(tmp_path, 0) == '{"late": {"0": 300}}'
+    for directory in (tmp_path / "checkpoint" / "commits", tmp_path / "data" / "_spark_metadata"):
+        for path in directory.glob("*0*"):
+            path.unlink()  # else the sink, which has written the micro-batch, passes over it
+    fill(topics, "late", 0, 300, 100)
+    run_once(spark, broker, tmp_path, subscribe="late", startingOffsets="latest")
+    run_once(spark, broker, tmp_path, subscribe="late", startingOffsets="latest")  # as above
+    assert found(spark, tmp_path) == once(range(300, 400))
+
+
 def test_the_broker_may_be_killed_and_started_again_meanwhile(spark: SparkSession, tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "broker") as broker:
         with Topics(broker.host, broker.port) as topics:

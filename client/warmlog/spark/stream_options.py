@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from warmlog.ranges.points import LATEST
+from warmlog.ranges.points import LATEST, Point, PointKind
 from warmlog.ranges.read_settings import ReadSettings, Remedies
 from warmlog.ranges.resolve import Bounds
 from warmlog.spark.option_table import Use
@@ -46,6 +46,8 @@ class StreamOptions:
     bootstrap: tuple[str, ...]
     topics: TopicChoice
     bounds: Bounds
+    is_start_counted: bool = False
+    """Whether it starts so far before the end or before now, which is another place each time that it is asked for."""
     admission: Admission = Admission()
     limits: PlanLimits = PlanLimits()  # noqa: RUF009 - frozen
     reading: ReadSettings = ReadSettings()  # noqa: RUF009 - frozen
@@ -58,11 +60,13 @@ def parse_stream_options(given: Mapping[str, str], now_ms: int) -> StreamOptions
     InvalidConfig says in one line what is wrong with the first option that cannot be used.
     """
     options = take_options(given, Use.STREAM)
+    starting = starting_points(options, now_ms, default=LATEST)
+    is_tail = isinstance(starting, Point) and starting.kind is PointKind.TAIL
     return StreamOptions(
         bootstrap=options.addresses("bootstrap.servers"),
         topics=topic_choice(options),
         bounds=Bounds(
-            starting=starting_points(options, now_ms, default=LATEST),
+            starting=starting,
             ending=LATEST,
             starting_name=points_name(options, "starting"),
             fails_on_data_loss=options.boolean("failOnDataLoss"),
@@ -70,6 +74,7 @@ def parse_stream_options(given: Mapping[str, str], now_ms: int) -> StreamOptions
             loss_remedy=LOSS_REMEDY,
             missing_time_remedy="set startingOffsetsByTimestampStrategy to latest",
         ),
+        is_start_counted=is_tail or starting != starting_points(options, now_ms + 1, default=LATEST),
         admission=Admission(
             max_offsets=options.number("maxOffsetsPerTrigger"),
             min_offsets=options.number("minOffsetsPerTrigger"),

@@ -13,18 +13,16 @@ from warmlog.errors import InconsistentTopicId, OffsetOutOfRange, UnknownTopicId
 from warmlog.ranges.discover import Discovery, retrying
 from warmlog.ranges.offset_range import PartitionState, TopicPartition
 from warmlog.ranges.resolve import Loss, resolve_ranges, starting_times
-from warmlog.ranges.splits import Piece, SizedRange, sized_ranges
+from warmlog.ranges.splits import Piece, sized_ranges
 from warmlog.spark.admission import admit_bytes, admit_offsets, is_enough
 from warmlog.spark.plan import Task, plan_tasks
 from warmlog.spark.planning import chosen_states, size_ranges
 from warmlog.spark.stream_options import Admission, StreamOptions
-from warmlog.spark.stream_ranges import advance, stream_ranges
+from warmlog.spark.stream_ranges import advance, first_end, first_start, stream_ranges
 
 T = TypeVar("T")
 Offsets = Mapping[TopicPartition, int]
 
-UNSIZED_SPAN = 100_000
-"""A micro-batch of so few offsets is planned without asking how many bytes they have."""
 LIKELY_RECORD_BYTES = 64
 """How far to ask for sizes first, when bytes are limited; further if records are smaller."""
 PIECES = 64
@@ -46,6 +44,7 @@ class StreamPlanner:
         self._initial: dict[TopicPartition, int] | None = None
         self._states: dict[TopicPartition, PartitionState] = {}
         self._planned_end: Offsets | None = None
+        self._has_begun = False
         self._topic_ids: dict[str, bytes] = {}
         self._target: Offsets | None = None
         self._missing: set[str] = set()
@@ -78,6 +77,7 @@ class StreamPlanner:
         except _GONE:  # in the middle of it: now it is reported as a loss, unless it was never there
             end = self._next_end(start, admission)
         self._topic_ids.update({state.topic: state.topic_id for state in self._states.values()})
+        self._has_begun = True
         return end
 
     def _next_end(self, start: Offsets, admission: Admission) -> dict[TopicPartition, int]:
@@ -89,6 +89,8 @@ class StreamPlanner:
             available = _within(self._target, start, available)
         elif not losses and not self._may_go(start, available, admission):
             return dict(start)
+        if not self._has_begun and start == self._initial:
+            available = first_end(start, available, self._options.bounds.starting)
         end = self._admit(start, available, admission)
         if end != start:
             self._last_batch_at_ms = self._clock()
@@ -99,6 +101,8 @@ class StreamPlanner:
         """The tasks of a micro-batch; none when it is empty."""
         if end != self._planned_end:
             self._discover()
+            start = self._first_start(end) if start == self._initial else start
+        self._has_begun = True
         try:
             return self._tasks(start, end)
         except _GONE:
@@ -109,10 +113,17 @@ class StreamPlanner:
         ranges, losses = stream_ranges(start, end, self._states)
         self._report(losses)
         limits = self._options.limits
-        is_small = sum(planned.span for planned in ranges) <= UNSIZED_SPAN and limits.min_partitions is None
-        if is_small:
-            return plan_tasks([SizedRange.of_unknown_size(planned) for planned in ranges], limits)
         return plan_tasks(self._ask(lambda: size_ranges(self._discovery, ranges, limits)), limits)
+
+    def _first_start(self, end: Offsets) -> dict[TopicPartition, int]:
+        """Where the first micro-batch started, which ends at `end` and was never committed by the process before."""
+        assert self._initial is not None
+        if self._options.is_start_counted:
+            raise OffsetOutOfRange(
+                "the first micro-batch of this stream was not committed, and where it started was counted from then: "
+                "start the query with a new checkpoint, nothing was committed to this one"
+            )
+        return first_start(self._initial, end, self._options.bounds.starting)
 
     # --- within -----------------------------------------------------------------------------------------------------
 
@@ -146,7 +157,7 @@ class StreamPlanner:
             }
             are_all = all(planned.end <= asked.end for planned, asked in zip(ranges, near, strict=True))
             size_bytes = sum(piece.size_bytes for own in pieces.values() for piece in own)
-            if are_all or size_bytes == 0 or size_bytes > max_bytes:
+            if are_all or size_bytes > max_bytes:
                 return pieces
             span *= 4
 

@@ -8,12 +8,16 @@ checkpoint, so a micro-batch that is run again has the same ranges. Two things a
   at 0, where a topic has another id than before: its new records come with the next one.
 
 What the log does not have of a range is data loss, as is a partition that is gone and a topic made anew.
+
+The first micro-batch is another matter: until it is committed the checkpoint has its end alone, and Spark asks anew
+where it started (see `first_start`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from warmlog.ranges.offset_range import OffsetRange, PartitionState, TopicPartition
+from warmlog.ranges.points import LATEST, Point, PointKind, Points
 from warmlog.ranges.resolve import Loss, keep_available
 from warmlog.spark.admission import begin_of
 
@@ -42,6 +46,32 @@ def advance(start: Offsets, states: Sequence[PartitionState], made_anew: Collect
     gone = sorted(start.keys() - available.keys())
     losses += [Loss(*place, start[place], start[place], "the partition is gone") for place in gone]
     return Advance(available, losses)
+
+
+def first_end(start: Offsets, available: Offsets, starting: Points) -> dict[TopicPartition, int]:
+    """`available` without what came since a new stream has started at the latest offset: there it begins empty."""
+    is_latest = {place for place in start.keys() & available.keys() if _point(starting, place) == LATEST}
+    return {place: start[place] if place in is_latest else end for place, end in available.items()}
+
+
+def first_start(found: Offsets, end: Offsets, starting: Points) -> dict[TopicPartition, int]:
+    """Where a first micro-batch started that ends at `end`, when it is run again; `found` is where it would start now.
+
+    What started at the latest offset ended there, too (`first_end`). A time found behind the end says that nothing
+    before the end is so young.
+    """
+    start = dict(found)
+    for place in found.keys() & end.keys():
+        point = _point(starting, place)
+        if point == LATEST:
+            start[place] = end[place]
+        elif point.kind is PointKind.TIME:
+            start[place] = min(found[place], end[place])
+    return start
+
+
+def _point(starting: Points, place: TopicPartition) -> Point:
+    return starting if isinstance(starting, Point) else starting[place]
 
 
 class StreamRanges(NamedTuple):

@@ -27,6 +27,7 @@ class FakeDiscovery:
         self.failures = 0
         self.high_watermark: int | None = None
         self.splits_asked: list[OffsetRange] = []
+        self.first_batch = 0
 
     def topics(self, names: Sequence[str], optional: Collection[str]) -> dict[str, Any]:
         return dict.fromkeys(names, SimpleNamespace(partitions=list(self.logs)))
@@ -47,7 +48,11 @@ class FakeDiscovery:
         self.splits_asked += ranges
         step = max(1, target_bytes // (RECORD_BYTES * BATCH_RECORDS)) * BATCH_RECORDS
         found = []
-        for planned in ranges:
+        for whole in ranges:
+            planned = whole._replace(start=max(whole.start, self.first_batch))
+            if planned.span <= 0:
+                found.append([])
+                continue
             borders = [*range(planned.start + step, planned.end, step), planned.end]
             begins = [planned.start, *borders[:-1]]
             found.append(
@@ -112,6 +117,59 @@ def test_a_micro_batch_reads_what_lies_between_its_offsets_also_when_it_is_run_a
     assert planner.latest() == offsets(100, 20)
 
 
+def test_the_first_micro_batch_of_a_stream_from_the_latest_is_empty_and_run_again_it_still_is() -> None:
+    broker = FakeDiscovery(p0=(0, 100), p1=(0, 20))
+    planner = planner_of(broker)
+    start = planner.initial()
+    broker.logs[0] = (0, 130)
+    first = planner.next_end(start, Admission())
+    assert (first, read_by(planner, start, first)) == (offsets(100, 20), [])
+    assert planner.next_end(first, Admission()) == offsets(130, 20)
+
+    broker.logs = {0: (0, 900), 1: (0, 10)}
+    again = planner_of(broker)
+    assert read_by(again, again.initial(), first) == [], "neither from 0 on nor what has been deleted since"
+    broker.logs[1] = (0, 25)
+    following = again.next_end(first, Admission())
+    assert following == offsets(900, 25)
+    assert read_by(again, first, following) == ["t-0 offsets 100 to 900", "t-1 offsets 20 to 25"]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"startingOffsets": "earliest"}, ["t-0 offsets 10 to 100", "t-1 offsets 0 to 12"]),
+        ({"startingOffsets": '{"t": {"0": 55, "1": -1}}'}, ["t-0 offsets 55 to 100"]),
+        ({"startingTimestamp": "1000"}, ["t-0 offsets 15 to 100"]),
+    ],
+)
+def test_a_first_micro_batch_that_is_run_again_starts_where_it_did(
+    options: dict[str, str], expected: list[str]
+) -> None:
+    again = planner_of(FakeDiscovery(p0=(10, 500), p1=(0, 80)), **options)
+    assert read_by(again, again.initial(), offsets(100, 12)) == expected
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"startingOffsets": "-7"},
+        {"startingTimestamp": "-10m"},
+        {"startingOffsetsByTimestamp": '{"t": {"0": 5, "1": "-1h"}}'},
+    ],
+)
+def test_a_first_micro_batch_whose_start_was_counted_back_cannot_be_run_again(options: dict[str, str]) -> None:
+    broker = FakeDiscovery(p0=(0, 100), p1=(0, 20))
+    planner = planner_of(broker, **options)
+    first = planner.next_end(planner.initial(), Admission())
+    assert first == offsets(100, 20)
+    assert read_by(planner, planner.initial(), first)
+    again = planner_of(broker, **options)
+    with pytest.raises(OffsetOutOfRange, match="was counted from then: start the query with a new checkpoint"):
+        again.tasks(again.initial(), first)
+    assert read_by(planner_of(broker, **options), first, offsets(100, 20)) == []
+
+
 def test_a_new_partition_is_read_from_its_first_record() -> None:
     broker = FakeDiscovery(p0=(0, 10))
     planner = planner_of(broker)
@@ -135,6 +193,19 @@ def test_bytes_are_bounded_at_the_borders_of_batches_and_asked_for_no_further_th
     assert 5_000_000 < taken_bytes <= 10_100_000
     assert all(offset % BATCH_RECORDS == 0 for offset in end.values())
     assert max(planned.end for planned in broker.splits_asked) < 10_000_000
+
+
+def test_bytes_are_bounded_also_where_a_compacted_log_has_a_gap_before_its_first_batch() -> None:
+    broker = FakeDiscovery(p0=(0, 10_000_000))
+    broker.first_batch = 9_000_000
+    planner = planner_of(broker)
+    end = planner.next_end(offsets(0), Admission(max_bytes=1_000_000))
+    assert 9_000_000 < end["t", 0] <= 9_000_000 + 1_000_000 // RECORD_BYTES
+
+
+def test_a_micro_batch_of_few_large_records_is_several_tasks() -> None:
+    planner = planner_of(FakeDiscovery(p0=(0, 5_000)), maxBytesPerPartition="100k")
+    assert [task[0].span for task in planner.tasks(offsets(0), offsets(5_000))] == [1_000] * 5
 
 
 def test_little_is_held_back_until_it_is_enough_or_has_waited_for_long_enough() -> None:
