@@ -105,7 +105,8 @@ class Given:
 def take_options(given: Mapping[str, str], use: Use) -> Given:
     """The options in `given`, which Spark may have put in lower case.
 
-    InvalidConfig for one that does not exist, that is not for `use`, or that is given twice under its names.
+    InvalidConfig for one that does not exist, that is not for `use`, that is empty or blank, as from an unset variable,
+    or that is given twice under its names.
     """
     texts: dict[str, str] = {}
     for name, value in sorted(given.items(), key=lambda item: item[0].lower() not in EXPLAINED):
@@ -116,6 +117,8 @@ def take_options(given: Mapping[str, str], use: Use) -> Given:
             raise InvalidConfig(_unknown(name))
         if not option.use & use:
             _misplaced(option, use)
+        elif not value.strip():
+            raise InvalidConfig(f"option {option.name} is empty: {option.sentence}")
         elif texts.setdefault(option.name, value) != value:
             raise InvalidConfig(f"option {option.name} is given twice, as {texts[option.name]!r} and as {value!r}")
     return Given(texts)

@@ -177,7 +177,7 @@ def test_kafkas_name_for_the_broker_is_an_alias() -> None:
         ({"owner": "root", "provider": "warmlog"}, "a table of format warmlog cannot be created, as Spark"),
         ({"subscribe": " , "}, "option subscribe is missing: the topics to read, separated by commas"),
         ({"subscribePattern": "x"}, "options subscribe and subscribePattern are given: only one of them can say"),
-        ({"subscribe": "", "subscribePattern": "("}, "options subscribe and subscribePattern are given"),
+        ({"subscribe": ",", "subscribePattern": "("}, "options subscribe and subscribePattern are given"),
         ({"partitions": "3-1"}, "option partitions is '3-1': partition numbers like 0,3-7 are expected"),
         ({"bootstrap.servers": "b:x"}, "option bootstrap.servers: address 'b:x' is not HOST:PORT"),
         ({"minPartitions": "0"}, "option minPartitions is '0': a whole number of at least 1 is expected"),
@@ -223,6 +223,16 @@ def test_what_cannot_be_used_is_refused_in_one_line(given: dict[str, str], messa
 def test_an_assignment_of_another_form_is_refused(assign: str, message: str) -> None:
     with pytest.raises(InvalidConfig, match=re.escape(message)):
         parse_read_options({"bootstrap.servers": "b:1", "assign": assign}, NOW_MS)
+
+
+@pytest.mark.parametrize("blank", ["", " \t"])
+@pytest.mark.parametrize("use", [Use.BATCH, Use.STREAM, Use.WRITE])
+def test_an_option_that_is_given_blank_is_no_option_left_out(use: Use, blank: str) -> None:
+    """As from an unset variable in a job's template: `failOnDataLoss` must not become false by that."""
+    for option in OPTIONS.values():
+        for name in (option.name, *option.aliases) if option.use & use else ():
+            with pytest.raises(InvalidConfig, match=re.escape(f"option {option.name} is empty: {option.sentence}")):
+                take_options({name.lower(): blank}, use)
 
 
 def test_a_missing_broker_is_named_as_such() -> None:
