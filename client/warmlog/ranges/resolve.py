@@ -76,12 +76,20 @@ def resolve_ranges(
     ranges = []
     for state in states:
         planned = _range_of(state, bounds, offset_of_time or {})
-        kept, losses = keep_available(planned, state)
+        kept, losses = (planned, []) if _came_later(planned, state) else keep_available(planned, state)
         if losses and bounds.fails_on_data_loss:
             raise OffsetOutOfRange(_in_words(planned, state, bounds.loss_remedy))
         ranges.append(kept)
         lost += losses
     return Resolved(ranges, lost)
+
+
+def _came_later(planned: OffsetRange, state: PartitionState) -> bool:
+    """Whether the first record of the starting time was appended after the end of the log was asked for.
+
+    Then the range is empty, and nothing is lost: it stands at that record, where a stream starts.
+    """
+    return planned.from_ms is not None and state.latest < planned.start == planned.end
 
 
 def keep_available(planned: OffsetRange, state: PartitionState) -> tuple[OffsetRange, list[Loss]]:
@@ -103,7 +111,7 @@ def _in_words(planned: OffsetRange, state: PartitionState, remedy: str) -> str:
             f"{planned}: gone before {state.earliest} ({state}): {REMOVED}; "
             f"start at earliest or at {state.earliest}{remedy}"
         )
-    if planned.start > state.latest:
+    if planned.start > state.latest and planned.from_ms is None:
         place = f"{state.topic}-{state.partition} offset {planned.start}"
         return f"{place}: not there yet ({state}); start at latest or at {state.latest}{remedy}"
     return f"{planned}: not there yet ({state}); end at latest or at {state.latest}{remedy}"

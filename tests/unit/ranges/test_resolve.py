@@ -93,6 +93,18 @@ def test_an_end_before_1970_keeps_only_records_before_it() -> None:
         resolve_one(time_at(5), time_at(-1), found=150)
 
 
+@pytest.mark.parametrize("ending", [LATEST, tail(10), time_at(9), {PLACE: offset(150)}])
+def test_a_time_whose_first_record_came_after_the_end_was_asked_for_is_no_loss(ending: Points) -> None:
+    """The range is empty, and a stream that starts there reads nothing older than the time."""
+    planned = resolve_one(time_at(5), ending, found=203)
+    assert (planned.start, planned.end, planned.from_ms) == (203, 203, 5)
+
+
+def test_an_end_that_is_not_there_is_a_loss_also_when_the_start_is_a_time() -> None:
+    with pytest.raises(OffsetOutOfRange, match=r"203 to 250: not there yet .*; end at latest or at 200"):
+        resolve_one(time_at(5), {PLACE: offset(250)}, found=203)
+
+
 def test_an_empty_partition_gives_an_empty_range() -> None:
     ((planned,), _) = resolve_ranges([STATE._replace(earliest=7, latest=7)], Bounds(EARLIEST, LATEST))
     assert planned.span == 0
