@@ -6,7 +6,7 @@ whoever holds it opens a new one. `BlockingCluster` finds leaders and asks for o
 
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -40,9 +40,12 @@ from warmlog_protocol.messages import (
 )
 
 R = TypeVar("R", bound=Message)
+T = TypeVar("T")
 
 MOST_PARTS = 1024
 """Of one sendmsg: IOV_MAX, https://man7.org/linux/man-pages/man2/writev.2.html."""
+PARTITIONS_A_REQUEST = 2000
+"""With the longest names these take half of a broker's `request.header.max.bytes`; it allows `request.max.items`."""
 _SHORTEST_WAIT_S = 0.001  # a socket's timeout of 0 would mean not to wait at all
 
 
@@ -160,6 +163,12 @@ class BlockingConnection:
         return BrokerUnavailable(f"connection to broker {self.address} lost: {error}")
 
 
+def in_requests(items: Sequence[T]) -> Iterator[list[T]]:
+    """`items`, which have a partition each, in lists of as many as one request is to name."""
+    for first in range(0, len(items), PARTITIONS_A_REQUEST):
+        yield list(items[first : first + PARTITIONS_A_REQUEST])
+
+
 def _send_all(sock: socket.socket, parts: Sequence[Piece]) -> None:
     """Send `parts` one after another, in as few calls as it takes."""
     pending = [memoryview(part) for part in parts if len(part)]
@@ -235,6 +244,7 @@ class BlockingCluster:
     ) -> dict[tuple[str, int], ListedOffset]:
         """For each (topic, partition) the first record at or after a time in milliseconds, or at LATEST_TIMESTAMP …
 
+        Asked in several requests where there are more than `PARTITIONS_A_REQUEST`.
         `offset` is -1 where no record is that young. Raises the error of the first partition that has one.
         """
         by_leader: dict[Address, list[ListOffsetsPartition]] = {}
@@ -242,13 +252,14 @@ class BlockingCluster:
             address = self.leader_address(topic, partition)
             by_leader.setdefault(address, []).append(ListOffsetsPartition(topic, partition, timestamp_ms))
         found: dict[tuple[str, int], ListedOffset] = {}
-        for address, partitions in by_leader.items():
-            request = ListOffsetsRequest(partitions, isolation)
-            for listed in self._connection(address).call(request, ListOffsetsResponse).partitions:
-                if listed.error_code:
-                    place = f"{listed.topic}-{listed.partition}"
-                    raise error_from_code(listed.error_code, f"{place}: {listed.error_message}")
-                found[listed.topic, listed.partition] = listed
+        for address, asked in by_leader.items():
+            for partitions in in_requests(asked):
+                request = ListOffsetsRequest(partitions, isolation)
+                for listed in self._connection(address).call(request, ListOffsetsResponse).partitions:
+                    if listed.error_code:
+                        place = f"{listed.topic}-{listed.partition}"
+                        raise error_from_code(listed.error_code, f"{place}: {listed.error_message}")
+                    found[listed.topic, listed.partition] = listed
         return found
 
     def close(self) -> None:

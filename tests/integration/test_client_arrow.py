@@ -59,6 +59,9 @@ async def test_a_consumer_reads_a_table_and_goes_on_behind_it(broker: BrokerProc
         (5, 7, range(5, 7)),
         (START + timedelta(minutes=10), START + timedelta(minutes=20), range(10, 20)),
         ("earliest", START + timedelta(minutes=3), range(3)),
+        (datetime(1969, 12, 31, 23, 59, 59, 999_000, UTC), START + timedelta(minutes=3), range(3)),
+        (datetime(1900, 1, 1), "latest", range(3_000)),
+        ("earliest", datetime(1969, 12, 31, 23, 59, 59, 999_000, UTC), range(0)),
     ],
 )
 async def test_a_record_batch_reader_gives_a_range(

@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-from warmlog.blocking import BlockingCluster
+from warmlog.blocking import BlockingCluster, in_requests
 from warmlog.errors import (
     ApiError,
     BrokerUnavailable,
+    InvalidRequest,
     UnknownTopicId,
     UnknownTopicOrPartition,
     UnsupportedVersion,
@@ -34,6 +35,8 @@ T = TypeVar("T")
 
 SPLITS_TIMEOUT_MS = 60_000
 """A range of many segments has as many indexes to look into."""
+LARGEST_TARGET_BYTES = 2**62
+"""What the field of the request has room for, and more than there ever is."""
 
 _log = logging.getLogger("warmlog.ranges")
 
@@ -123,7 +126,8 @@ class Discovery:
     ) -> list[list[FoundSplit]]:
         """For each range where it can be cut between batches, about every `target_bytes`; see FindSplits.
 
-        Raises the error of the first range that has one. A broker that is too old to know says nothing of any.
+        Cuts are further apart where one answer cannot hold them all. `max_scan_ms` is for each request. Raises
+        the error of the first range that has one. A broker that is too old to know says nothing of any.
         """
         found: dict[OffsetRange, list[FoundSplit]] = {planned: [] for planned in ranges}
         by_leader: dict[str, list[OffsetRange]] = {}
@@ -131,16 +135,31 @@ class Discovery:
             if planned.span:
                 by_leader.setdefault(planned.leader, []).append(planned)
         for own in by_leader.values():
-            request = FindSplitsRequest([_to_split(planned) for planned in own], target_bytes, max_scan_ms)
             try:
-                answers = self._ask(lambda own=own, request=request: self._call_leader(own[0], request))  # type: ignore[misc]
+                for some in in_requests(own):
+                    found.update(self._splits(some, target_bytes, max_scan_ms))
             except UnsupportedVersion:
                 continue
-            for planned, answer in zip(own, answers, strict=True):
-                if answer.error_code:
-                    raise error_from_code(answer.error_code, f"{planned}: {answer.error_message}")
-                found[planned] = answer.splits
         return [found[planned] for planned in ranges]
+
+    def _splits(
+        self, ranges: list[OffsetRange], target_bytes: int, max_scan_ms: int
+    ) -> dict[OffsetRange, list[FoundSplit]]:
+        """Of ranges with the same leader. What is too much for one answer is asked in halves, and half as finely."""
+        request = FindSplitsRequest([_to_split(planned) for planned in ranges], target_bytes, max_scan_ms)
+        try:
+            answers = self._ask(lambda: self._call_leader(ranges[0], request))
+        except InvalidRequest:
+            middle = len(ranges) // 2
+            if middle == 0:
+                raise
+            coarser_bytes = min(2 * target_bytes, LARGEST_TARGET_BYTES)
+            halves = (self._splits(half, coarser_bytes, max_scan_ms) for half in (ranges[:middle], ranges[middle:]))
+            return {planned: splits for half in halves for planned, splits in half.items()}
+        for planned, answer in zip(ranges, answers, strict=True):
+            if answer.error_code:
+                raise error_from_code(answer.error_code, f"{planned}: {answer.error_message}")
+        return {planned: answer.splits for planned, answer in zip(ranges, answers, strict=True)}
 
     def _call_leader(self, planned: OffsetRange, request: FindSplitsRequest) -> list[FoundSplits]:
         leader = self._cluster.leader(planned.topic, planned.partition)

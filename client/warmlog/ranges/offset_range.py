@@ -4,6 +4,10 @@ from typing import NamedTuple
 
 TopicPartition = tuple[str, int]
 
+LARGEST_PARTITION = 2**31 - 1
+LARGEST_OFFSET = 2**63 - 1
+"""What the protocol has room for."""
+
 
 class PartitionState(NamedTuple):
     """What the broker says of one partition: who leads it, and what a reader can have of it."""

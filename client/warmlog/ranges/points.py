@@ -17,12 +17,13 @@ from datetime import datetime
 from enum import Enum
 from typing import NamedTuple
 
-from warmlog.ranges.offset_range import TopicPartition
+from warmlog.ranges.offset_range import LARGEST_OFFSET, TopicPartition
 from warmlog.times import milliseconds_of
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d+)\s*([a-z]+)")
 _TAIL = re.compile(r"-\d+")
+_MOST_MS_FROM_1970 = 2**63 - 1
 
 
 class PointKind(Enum):
@@ -55,20 +56,30 @@ def parse_offset(text: str) -> Point:
     if word in ("earliest", "latest"):
         return EARLIEST if word == "earliest" else LATEST
     if _TAIL.fullmatch(word):
+        if -int(word) > LARGEST_OFFSET:
+            raise ValueError(f"a tail of at most {LARGEST_OFFSET} offsets is expected")
         return Point(PointKind.TAIL, -int(word))
     raise ValueError("earliest, latest or a tail like -100 is expected")
 
 
 def offset_point(offset: int) -> Point:
-    """An offset as Kafka writes it, where -2 is the earliest and -1 the latest; ValueError below that."""
+    """An offset as Kafka writes it, where -2 is the earliest and -1 the latest. ValueError says what is expected."""
     if isinstance(offset, bool) or not isinstance(offset, int) or offset < -2:
-        raise ValueError(f"{offset!r} is no offset")
+        raise ValueError("an offset, -2 or -1 is expected")
+    if offset > LARGEST_OFFSET:
+        raise ValueError(f"an offset of at most {LARGEST_OFFSET} is expected")
     return {-2: EARLIEST, -1: LATEST}.get(offset, Point(PointKind.OFFSET, offset))
 
 
 def parse_time_ms(text: str, now_ms: int) -> int:
-    """Milliseconds since 1970, of any word for a time. ValueError says what is expected."""
-    word = text.strip()
+    """Milliseconds since 1970, negative before, of any word for a time. ValueError says what is expected."""
+    time_ms = _time_ms(text.strip(), now_ms)
+    if abs(time_ms) > _MOST_MS_FROM_1970:
+        raise ValueError(f"a time at most {_MOST_MS_FROM_1970} ms from 1970 is expected")
+    return time_ms
+
+
+def _time_ms(word: str, now_ms: int) -> int:
     if word.isdecimal():
         return int(word)
     try:

@@ -52,9 +52,13 @@ class Resolved(NamedTuple):
 
 
 def starting_times(starting: Points, states: Sequence[PartitionState]) -> dict[TopicPartition, int]:
-    """The times, by partition, that the broker must be asked for before ranges can be resolved."""
+    """The times, by partition, that the broker must be asked for before ranges can be resolved.
+
+    None before 1970: to the broker a negative number is the name of a place, -1 the latest, or an error.
+    """
     found = {state.place: _point(starting, state) for state in states}
-    return {place: point.number for place, point in found.items() if point is not None and point.kind is PointKind.TIME}
+    times = {place: point for place, point in found.items() if point is not None and point.kind is PointKind.TIME}
+    return {place: point.number for place, point in times.items() if point.number >= 0}
 
 
 def resolve_ranges(
@@ -72,12 +76,20 @@ def resolve_ranges(
     ranges = []
     for state in states:
         planned = _range_of(state, bounds, offset_of_time or {})
-        kept, losses = keep_available(planned, state)
+        kept, losses = (planned, []) if _came_later(planned, state) else keep_available(planned, state)
         if losses and bounds.fails_on_data_loss:
             raise OffsetOutOfRange(_in_words(planned, state, bounds.loss_remedy))
         ranges.append(kept)
         lost += losses
     return Resolved(ranges, lost)
+
+
+def _came_later(planned: OffsetRange, state: PartitionState) -> bool:
+    """Whether the first record of the starting time was appended after the end of the log was asked for.
+
+    Then the range is empty, and nothing is lost: it stands at that record, where a stream starts.
+    """
+    return planned.from_ms is not None and state.latest < planned.start == planned.end
 
 
 def keep_available(planned: OffsetRange, state: PartitionState) -> tuple[OffsetRange, list[Loss]]:
@@ -99,7 +111,7 @@ def _in_words(planned: OffsetRange, state: PartitionState, remedy: str) -> str:
             f"{planned}: gone before {state.earliest} ({state}): {REMOVED}; "
             f"start at earliest or at {state.earliest}{remedy}"
         )
-    if planned.start > state.latest:
+    if planned.start > state.latest and planned.from_ms is None:
         place = f"{state.topic}-{state.partition} offset {planned.start}"
         return f"{place}: not there yet ({state}); start at latest or at {state.latest}{remedy}"
     return f"{planned}: not there yet ({state}); end at latest or at {state.latest}{remedy}"
@@ -126,7 +138,8 @@ def _range_of(state: PartitionState, bounds: Bounds, offset_of_time: Mapping[Top
     starting, ending = _point(bounds.starting, state), _point(bounds.ending, state)
     assert starting is not None
     assert ending is not None
-    start, end = _offset(starting, state, offset_of_time), _offset(ending, state, {})
+    start = _offset(starting, state, offset_of_time)
+    end = state.latest if ending.kind is PointKind.TIME else _offset(ending, state, {})
     from_ms = starting.number if starting.kind is PointKind.TIME else None
     until_ms = ending.number if ending.kind is PointKind.TIME else None
     planned = OffsetRange(state.topic, state.partition, start, end, state.leader, state.topic_id, from_ms, until_ms)
@@ -134,7 +147,7 @@ def _range_of(state: PartitionState, bounds: Bounds, offset_of_time: Mapping[Top
     if is_time_upside_down or (start > end and starting.kind is ending.kind is PointKind.OFFSET):
         times = f" (times {from_ms} to {until_ms} ms)" if is_time_upside_down else ""
         raise InvalidConfig(f"{planned}{times}: the start lies after the end ({state})")
-    if bounds.fails_on_missing_time and from_ms is not None and offset_of_time[state.place] < 0:
+    if bounds.fails_on_missing_time and from_ms is not None and _is_missing(from_ms, state, offset_of_time):
         raise InvalidConfig(
             f"{state.topic}-{state.partition}: no record at or after {from_ms} ms, where it is to start ({state}); "
             f"start earlier{f', or {bounds.missing_time_remedy}' if bounds.missing_time_remedy else ''}"
@@ -143,8 +156,13 @@ def _range_of(state: PartitionState, bounds: Bounds, offset_of_time: Mapping[Top
     return planned if end >= start or is_out_of_log else planned._replace(end=start)
 
 
+def _is_missing(from_ms: int, state: PartitionState, offset_of_time: Mapping[TopicPartition, int]) -> bool:
+    """Whether no record is at or after that time."""
+    return state.earliest >= state.latest if from_ms < 0 else offset_of_time[state.place] < 0
+
+
 def _offset(point: Point, state: PartitionState, offset_of_time: Mapping[TopicPartition, int]) -> int:
-    """Where `point` lies. A time without an answer is the end of the log."""
+    """Where `point` lies. A time before 1970 is the start of the log, one without an answer its end."""
     match point.kind:
         case PointKind.EARLIEST:
             return state.earliest
@@ -152,6 +170,8 @@ def _offset(point: Point, state: PartitionState, offset_of_time: Mapping[TopicPa
             return point.number
         case PointKind.TAIL:
             return max(state.earliest, state.latest - point.number)
+        case PointKind.TIME if point.number < 0:
+            return state.earliest
         case PointKind.TIME if offset_of_time.get(state.place, -1) >= 0:
             return offset_of_time[state.place]
     return state.latest

@@ -5,10 +5,10 @@ partitions by number: Spark compares the text of two offsets to see whether ther
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from warmlog.ranges.offset_range import TopicPartition
+from warmlog.ranges.offset_range import LARGEST_PARTITION, TopicPartition
 
 EXAMPLE = 'JSON like {"topic": {"0": 23, "1": -2}} is expected'
 
@@ -34,6 +34,7 @@ def parse_by_partition(text: str) -> dict[TopicPartition, Any]:
         raise ValueError(f"{error}; {EXAMPLE}") from None
     if any(partition < 0 for _, partition in values):
         raise ValueError(f"there is no partition below 0; {EXAMPLE}")
+    _check_largest(partition for _, partition in values)
     return values
 
 
@@ -48,9 +49,16 @@ def parse_assignment(text: str) -> dict[str, tuple[int, ...]]:
     for topic, numbers in assigned.items():
         if not numbers or any(type(number) is not int or number < 0 for number in numbers):
             raise ValueError(f"topic {topic} has the partitions {list(numbers)}; {example}")
+        _check_largest(numbers)
     if not assigned:
         raise ValueError(f"no topic is named; {example}")
     return assigned
+
+
+def _check_largest(partitions: Iterable[int]) -> None:
+    largest = max(partitions, default=0)
+    if largest > LARGEST_PARTITION:
+        raise ValueError(f"there is no partition {largest}, {LARGEST_PARTITION} is the largest number")
 
 
 def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:

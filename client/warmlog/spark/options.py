@@ -9,6 +9,7 @@ import difflib
 import logging
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TypeVar
 
 from warmlog.address import parse_addresses
@@ -22,6 +23,9 @@ _BY_LOWER_CASE = {name.lower(): option for option in OPTIONS.values() for name i
 _SPELLING = {name.lower(): name for option in OPTIONS.values() for name in (option.name, *option.aliases)}
 _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(i?b)?")
 _SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_LARGEST_NUMBER = 2**63 - 1
+_LONGEST_DURATION_MS = 36_500 * 86_400_000
+"""A hundred years: time.sleep takes no three hundred."""
 _USE_NAMES = {Use.BATCH: "a batch", Use.STREAM: "a stream", Use.WRITE: "writing"}
 
 _log = logging.getLogger("warmlog.spark")
@@ -55,21 +59,21 @@ class Given:
     def boolean(self, name: str) -> bool:
         return bool(self.parsed(name, _boolean))
 
-    def number(self, name: str) -> int | None:
-        """A whole number of at least 1."""
-        return self.parsed(name, _positive)
+    def number(self, name: str, at_most: int = _LARGEST_NUMBER) -> int | None:
+        """A whole number of at least 1, and at most `at_most`."""
+        return self.parsed(name, partial(_whole, at_least=1, at_most=at_most))
 
-    def count(self, name: str) -> int:
-        """A whole number of at least 0, of an option that has a default."""
-        return self._required(name, _whole)
+    def count(self, name: str, at_most: int = _LARGEST_NUMBER) -> int:
+        """A whole number of at least 0, and at most `at_most`, of an option that has a default."""
+        return self._required(name, partial(_whole, at_least=0, at_most=at_most))
 
-    def size_bytes(self, name: str) -> int:
+    def size_bytes(self, name: str, at_most_bytes: int = _LARGEST_NUMBER) -> int:
         """`1048576`, `1m` or `1 MiB`, of an option that has a default."""
-        return self._required(name, parse_size_bytes)
+        return self._required(name, partial(parse_size_bytes, at_most_bytes=at_most_bytes))
 
     def duration_ms(self, name: str) -> int:
-        """`200` or `200ms`, `15m`, of an option that has a default."""
-        return self._required(name, parse_duration_ms)
+        """`200` or `200ms`, `15m`, of an option that has a default; a hundred years at most."""
+        return self._required(name, _duration_ms)
 
     def _required(self, name: str, parse: Callable[[str], T]) -> T:
         value = self.parsed(name, parse)
@@ -105,7 +109,8 @@ class Given:
 def take_options(given: Mapping[str, str], use: Use) -> Given:
     """The options in `given`, which Spark may have put in lower case.
 
-    InvalidConfig for one that does not exist, that is not for `use`, or that is given twice under its names.
+    InvalidConfig for one that does not exist, that is not for `use`, that is empty or blank, as from an unset variable,
+    or that is given twice under its names.
     """
     texts: dict[str, str] = {}
     for name, value in sorted(given.items(), key=lambda item: item[0].lower() not in EXPLAINED):
@@ -116,6 +121,8 @@ def take_options(given: Mapping[str, str], use: Use) -> Given:
             raise InvalidConfig(_unknown(name))
         if not option.use & use:
             _misplaced(option, use)
+        elif not value.strip():
+            raise InvalidConfig(f"option {option.name} is empty: {option.sentence}")
         elif texts.setdefault(option.name, value) != value:
             raise InvalidConfig(f"option {option.name} is given twice, as {texts[option.name]!r} and as {value!r}")
     return Given(texts)
@@ -154,21 +161,27 @@ def _boolean(text: str) -> bool:
     return text.strip().lower() == "true"
 
 
-def _positive(text: str) -> int:
-    if not text.strip().isdecimal() or int(text) < 1:
-        raise ValueError("a whole number of at least 1 is expected")
+def _whole(text: str, *, at_least: int, at_most: int) -> int:
+    if not text.strip().isdecimal() or int(text) < at_least:
+        raise ValueError(f"a whole number of at least {at_least} is expected")
+    if int(text) > at_most:
+        raise ValueError(f"a whole number of at most {at_most} is expected")
     return int(text)
 
 
-def _whole(text: str) -> int:
-    if not text.strip().isdecimal():
-        raise ValueError("a whole number of at least 0 is expected")
-    return int(text)
+def _duration_ms(text: str) -> int:
+    duration_ms = parse_duration_ms(text)
+    if duration_ms > _LONGEST_DURATION_MS:
+        raise ValueError(f"at most {_LONGEST_DURATION_MS // 86_400_000}d is expected")
+    return duration_ms
 
 
-def parse_size_bytes(text: str) -> int:
+def parse_size_bytes(text: str, at_most_bytes: int = _LARGEST_NUMBER) -> int:
     """Bytes of `1048576`, `256m` or `4 MiB`; ValueError says what is expected."""
     found = _SIZE.fullmatch(text.strip().lower())
     if found is None or int(found[1]) < 1:
         raise ValueError("a size of at least 1 byte like 1048576, 256m or 4 MiB is expected")
-    return int(found[1]) * _SIZE_UNITS[found[2]]
+    size_bytes = int(found[1]) * _SIZE_UNITS[found[2]]
+    if size_bytes > at_most_bytes:
+        raise ValueError(f"a size of at most {at_most_bytes} bytes is expected")
+    return size_bytes

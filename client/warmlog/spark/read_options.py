@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from warmlog.ranges.offset_range import TopicPartition
+from warmlog.ranges.offset_range import LARGEST_PARTITION, TopicPartition
 from warmlog.ranges.points import EARLIEST, LATEST, Point, PointKind, Points, offset_point, parse_offset, parse_time_ms
 from warmlog.ranges.projection import Projection
 from warmlog.ranges.read_settings import ReadSettings, Remedies
@@ -20,6 +20,7 @@ from warmlog.spark.options import Given, missing, take_options
 from warmlog.spark.plan import PlanLimits
 from warmlog.spark.schema import default_projection, parse_columns
 from warmlog_protocol.errors import InvalidConfig
+from warmlog_protocol.frames import MAX_HEADER_BYTES
 from warmlog_protocol.messages import IsolationLevel
 
 LOSS_REMEDY = "set failOnDataLoss to false"
@@ -30,6 +31,11 @@ _REMEDIES = Remedies(
 )
 _ISOLATION = ("read_uncommitted", "read_committed")
 _CHOICES = ("assign", "subscribe", "subscribePattern")
+_LARGEST_INT = 2**31 - 1
+"""So many tasks Spark can count."""
+_MOST_IN_FLIGHT = 1000
+_MOST_FETCH_BYTES = ReadSettings().connection.max_frame_bytes - MAX_HEADER_BYTES
+"""So that the answer fits into a frame, whatever its header says of aborted transactions."""
 _NUMBERS = re.compile(r"(\d+)(?:\s*-\s*(\d+))?")
 
 
@@ -97,7 +103,7 @@ def parse_read_options(given: Mapping[str, str], now_ms: int) -> ReadOptions:
         ),
         limits=plan_limits(options),
         reading=read_settings(options, _REMEDIES),
-        retries=Retries(options.count("fetchOffset.numRetries"), options.duration_ms("fetchOffset.retryIntervalMs")),
+        retries=planning_retries(options),
     )
 
 
@@ -137,15 +143,22 @@ def plan_limits(options: Given) -> PlanLimits:
     return PlanLimits(
         max_bytes=options.size_bytes("maxBytesPerPartition"),
         max_records=options.number("maxRecordsPerPartition"),
-        min_partitions=options.number("minPartitions"),
+        min_partitions=options.number("minPartitions", _LARGEST_INT),
+    )
+
+
+def planning_retries(options: Given) -> Retries:
+    """How often planning is tried again."""
+    return Retries(
+        options.count("fetchOffset.numRetries", _LARGEST_INT), options.duration_ms("fetchOffset.retryIntervalMs")
     )
 
 
 def read_settings(options: Given, remedies: Remedies) -> ReadSettings:
     """How tasks read, and what their errors say."""
     return ReadSettings(
-        fetch_bytes=options.size_bytes("fetch.maxBytes"),
-        in_flight=options.number("fetch.inFlight") or 1,
+        fetch_bytes=options.size_bytes("fetch.maxBytes", _MOST_FETCH_BYTES),
+        in_flight=options.number("fetch.inFlight", _MOST_IN_FLIGHT) or 1,
         deadline_s=options.duration_ms("fetch.timeoutMs") / 1000,
         verifies_crc=options.boolean("verifyChecksums"),
         fails_on_data_loss=options.boolean("failOnDataLoss"),
@@ -195,8 +208,8 @@ def _offsets(text: str) -> Points:
     for place, number in parse_offsets(text).items():
         try:
             points[place] = offset_point(number)
-        except ValueError:
-            raise ValueError(f"{place[0]}-{place[1]} has {number}: an offset, -2 or -1 is expected") from None
+        except ValueError as error:
+            raise ValueError(f"{place[0]}-{place[1]} has {number}: {error}") from None
     return points
 
 
@@ -236,4 +249,6 @@ def _number_ranges(text: str) -> tuple[range, ...]:
         if found is None or int(found[2] or found[1]) < int(found[1]):
             raise ValueError("partition numbers like 0,3-7 are expected")
         numbers.append(range(int(found[1]), int(found[2] or found[1]) + 1))
+        if numbers[-1][-1] > LARGEST_PARTITION:
+            raise ValueError(f"partition numbers of at most {LARGEST_PARTITION} are expected")
     return tuple(numbers)

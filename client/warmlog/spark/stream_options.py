@@ -14,6 +14,7 @@ from warmlog.spark.read_options import (
     Retries,
     TopicChoice,
     plan_limits,
+    planning_retries,
     points_name,
     read_settings,
     starting_points,
@@ -83,5 +84,5 @@ def parse_stream_options(given: Mapping[str, str], now_ms: int) -> StreamOptions
         ),
         limits=plan_limits(options),
         reading=read_settings(options, _REMEDIES),
-        retries=Retries(options.count("fetchOffset.numRetries"), options.duration_ms("fetchOffset.retryIntervalMs")),
+        retries=planning_retries(options),
     )

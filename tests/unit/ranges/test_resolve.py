@@ -67,6 +67,44 @@ def test_a_time_after_the_last_record_is_an_error_or_an_empty_range() -> None:
     assert (planned.start, planned.end, planned.from_ms) == (200, 200, 5)
 
 
+@pytest.mark.parametrize("from_ms", [-1, -2, -3, -25_000 * 86_400_000])
+def test_a_start_before_1970_is_the_earliest_and_is_not_asked_of_the_broker(from_ms: int) -> None:
+    """There -1 would be the latest offset, and -25000 an error."""
+    assert starting_times(time_at(from_ms), [STATE]) == {}
+    assert starting_times({PLACE: time_at(from_ms), ("orders", 4): time_at(0)}, [STATE]) == {}
+    ((planned,), losses) = resolve_ranges([STATE], Bounds(time_at(from_ms), LATEST), {})
+    assert planned == OffsetRange("orders", 3, 100, 200, "b:1", b"id", from_ms)
+    assert not losses
+
+
+def test_an_empty_partition_has_no_record_after_a_time_before_1970_either() -> None:
+    state = STATE._replace(earliest=200)
+    with pytest.raises(InvalidConfig, match="orders-3: no record at or after -5 ms, where it is to start"):
+        resolve_ranges([state], Bounds(time_at(-5), LATEST), {})
+    ((planned,), _) = resolve_ranges([state], Bounds(time_at(-5), LATEST, fails_on_missing_time=False), {})
+    assert (planned.start, planned.end) == (200, 200)
+
+
+def test_an_end_before_1970_keeps_only_records_before_it() -> None:
+    """Those without a timestamp, which have -1, among them: the readers look at each record."""
+    planned = resolve_one(EARLIEST, time_at(-1))
+    assert (planned.start, planned.end, planned.from_ms, planned.until_ms) == (100, 200, None, -1)
+    with pytest.raises(InvalidConfig, match=r"\(times 5 to -1 ms\): the start lies after the end"):
+        resolve_one(time_at(5), time_at(-1), found=150)
+
+
+@pytest.mark.parametrize("ending", [LATEST, tail(10), time_at(9), {PLACE: offset(150)}])
+def test_a_time_whose_first_record_came_after_the_end_was_asked_for_is_no_loss(ending: Points) -> None:
+    """The range is empty, and a stream that starts there reads nothing older than the time."""
+    planned = resolve_one(time_at(5), ending, found=203)
+    assert (planned.start, planned.end, planned.from_ms) == (203, 203, 5)
+
+
+def test_an_end_that_is_not_there_is_a_loss_also_when_the_start_is_a_time() -> None:
+    with pytest.raises(OffsetOutOfRange, match=r"203 to 250: not there yet .*; end at latest or at 200"):
+        resolve_one(time_at(5), {PLACE: offset(250)}, found=203)
+
+
 def test_an_empty_partition_gives_an_empty_range() -> None:
     ((planned,), _) = resolve_ranges([STATE._replace(earliest=7, latest=7)], Bounds(EARLIEST, LATEST))
     assert planned.span == 0

@@ -14,6 +14,7 @@ from warmlog.spark.options import Given, take_options
 from warmlog.spark.plan import PlanLimits
 from warmlog.spark.read_options import ReadOptions, Retries, TopicChoice, parse_read_options, projection_of
 from warmlog.spark.stream_options import parse_stream_options
+from warmlog_protocol.frames import MAX_HEADER_BYTES
 from warmlog_protocol.messages import IsolationLevel
 
 BASE = {"bootstrap.servers": "b:1", "subscribe": "t"}
@@ -126,6 +127,8 @@ def test_a_time_comes_before_times_by_partition_and_these_before_offsets(side: s
         ("-2d", NOW_MS - 2 * 86_400_000),
         ("2023-11-14T22:13:20Z", NOW_MS),
         ("2023-11-14T23:13:20.5+01:00", NOW_MS + 500),
+        ("1969-12-31T23:59:59.999Z", -1),
+        ("1900-01-01", -25_567 * 86_400_000),
         ("2023-11-14", NOW_MS - (22 * 3600 + 13 * 60 + 20) * 1000),
     ],
 )
@@ -177,7 +180,7 @@ def test_kafkas_name_for_the_broker_is_an_alias() -> None:
         ({"owner": "root", "provider": "warmlog"}, "a table of format warmlog cannot be created, as Spark"),
         ({"subscribe": " , "}, "option subscribe is missing: the topics to read, separated by commas"),
         ({"subscribePattern": "x"}, "options subscribe and subscribePattern are given: only one of them can say"),
-        ({"subscribe": "", "subscribePattern": "("}, "options subscribe and subscribePattern are given"),
+        ({"subscribe": ",", "subscribePattern": "("}, "options subscribe and subscribePattern are given"),
         ({"partitions": "3-1"}, "option partitions is '3-1': partition numbers like 0,3-7 are expected"),
         ({"bootstrap.servers": "b:x"}, "option bootstrap.servers: address 'b:x' is not HOST:PORT"),
         ({"minPartitions": "0"}, "option minPartitions is '0': a whole number of at least 1 is expected"),
@@ -211,8 +214,66 @@ def test_what_cannot_be_used_is_refused_in_one_line(given: dict[str, str], messa
 
 
 @pytest.mark.parametrize(
+    ("name", "largest", "too_large", "message"),
+    [
+        ("startingTimestamp", f"{2**63 - 1}", f"{2**63}", f"a time at most {2**63 - 1} ms from 1970 is expected"),
+        ("endingTimestamp", "-99999999999d", f"-{2**63}d", f"a time at most {2**63 - 1} ms from 1970 is expected"),
+        (
+            "startingOffsetsByTimestamp",
+            f'{{"t": {{"0": {2**63 - 1}}}}}',
+            f'{{"t": {{"0": {2**63}}}}}',
+            f"a time at most {2**63 - 1} ms from 1970 is expected",
+        ),
+        (
+            "startingOffsets",
+            f'{{"t": {{"0": {2**63 - 1}}}}}',
+            f'{{"t": {{"0": {2**63}}}}}',
+            f"t-0 has {2**63}: an offset of at most {2**63 - 1} is expected",
+        ),
+        ("endingOffsets", f"-{2**63 - 1}", f"-{2**63}", f"a tail of at most {2**63 - 1} offsets is expected, or JSON"),
+        (
+            "endingOffsets",
+            f'{{"t": {{"{2**31 - 1}": 0}}}}',
+            f'{{"t": {{"{2**31}": 0}}}}',
+            f"there is no partition {2**31}, {2**31 - 1} is the largest number",
+        ),
+        ("partitions", f"0-{2**31 - 1}", f"0-{2**31}", f"partition numbers of at most {2**31 - 1} are expected"),
+        ("partitions", "0-9", f"3,0-{'9' * 20}", f"partition numbers of at most {2**31 - 1} are expected"),
+        ("minPartitions", f"{2**31 - 1}", f"{2**31}", f"a whole number of at most {2**31 - 1} is expected"),
+        ("maxRecordsPerPartition", f"{2**63 - 1}", "9" * 30, f"a whole number of at most {2**63 - 1} is expected"),
+        ("limit", f"{2**63 - 1}", f"{2**63}", f"a whole number of at most {2**63 - 1} is expected"),
+        ("maxBytesPerPartition", "1000000t", "9" * 30, f"a size of at most {2**63 - 1} bytes is expected"),
+        ("fetch.maxBytes", "92m", "93m", "a size of at most 96468992 bytes is expected"),
+        ("fetch.maxBytes", "4m", "2g", "a size of at most 96468992 bytes is expected"),
+        ("fetch.inFlight", "1000", "1001", "a whole number of at most 1000 is expected"),
+        ("fetchOffset.numRetries", "9999", "9" * 30, f"a whole number of at most {2**31 - 1} is expected"),
+        ("fetchOffset.retryIntervalMs", "36500d", "36501d", "at most 36500d is expected"),
+        ("fetch.timeoutMs", "30d", "9" * 30, "at most 36500d is expected"),
+    ],
+)
+def test_numbers_are_bounded_where_they_are_parsed(name: str, largest: str, too_large: str, message: str) -> None:
+    """Behind that, the broker would say that a field of a request is out of bounds, or nobody would say anything."""
+    parse(**{name: largest})
+    with pytest.raises(InvalidConfig, match=re.escape(f"option {name} is {too_large!r}: {message}")):
+        parse(**{name: too_large})
+
+
+@pytest.mark.parametrize("name", ["maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxBytesPerTrigger"])
+def test_numbers_of_a_stream_are_bounded_too(name: str) -> None:
+    parse_stream_options(BASE | {name: f"{2**63 - 1}"}, NOW_MS)
+    with pytest.raises(InvalidConfig, match=f"option {name} is '{2**63}': a .* of at most {2**63 - 1} "):
+        parse_stream_options(BASE | {name: f"{2**63}"}, NOW_MS)
+
+
+def test_the_largest_fetch_fits_a_frame_with_its_header_and_a_field_of_a_request() -> None:
+    reading = parse(**{"fetch.maxBytes": "92m"}).reading
+    assert reading.fetch_bytes + MAX_HEADER_BYTES == reading.connection.max_frame_bytes < 2**31
+
+
+@pytest.mark.parametrize(
     ("assign", "message"),
     [
+        (f'{{"t": [0, {2**31}]}}', f"there is no partition {2**31}, {2**31 - 1} is the largest number"),
         ("{}", "no topic is named"),
         ('{"t": []}', "topic t has the partitions []"),
         ('{"t": [-1]}', "topic t has the partitions [-1]"),
@@ -223,6 +284,16 @@ def test_what_cannot_be_used_is_refused_in_one_line(given: dict[str, str], messa
 def test_an_assignment_of_another_form_is_refused(assign: str, message: str) -> None:
     with pytest.raises(InvalidConfig, match=re.escape(message)):
         parse_read_options({"bootstrap.servers": "b:1", "assign": assign}, NOW_MS)
+
+
+@pytest.mark.parametrize("blank", ["", " \t"])
+@pytest.mark.parametrize("use", [Use.BATCH, Use.STREAM, Use.WRITE])
+def test_an_option_that_is_given_blank_is_no_option_left_out(use: Use, blank: str) -> None:
+    """As from an unset variable in a job's template: `failOnDataLoss` must not become false by that."""
+    for option in OPTIONS.values():
+        for name in (option.name, *option.aliases) if option.use & use else ():
+            with pytest.raises(InvalidConfig, match=re.escape(f"option {option.name} is empty: {option.sentence}")):
+                take_options({name.lower(): blank}, use)
 
 
 def test_a_missing_broker_is_named_as_such() -> None:

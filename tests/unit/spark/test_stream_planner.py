@@ -97,6 +97,15 @@ def test_a_stream_starts_at_the_latest_or_where_it_is_told_and_decides_that_once
     assert planner.initial() == offsets(*start)
 
 
+def test_a_stream_starts_at_the_first_record_of_its_time_also_when_that_came_in_the_middle_of_planning() -> None:
+    """The record at 15 was appended after the end was asked for: nothing is lost, and what is older is not read."""
+    broker = FakeDiscovery(p0=(0, 10))
+    planner = planner_of(broker, startingTimestamp="1000")
+    assert planner.initial() == offsets(15)
+    broker.logs[0] = (0, 30)
+    assert planner.next_end(offsets(15), Admission()) == offsets(30)
+
+
 def test_an_error_about_points_names_the_option_that_gives_them() -> None:
     broker = FakeDiscovery(p0=(0, 10), p1=(0, 20))
     for option in ("startingOffsetsByTimestamp", "startingOffsets"):
