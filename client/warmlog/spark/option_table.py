@@ -210,7 +210,7 @@ OPTIONS: dict[str, Option] = {
             "time",
             "2m",
             Use.WRITE,
-            "how long a task tries while nothing is acknowledged",
+            "how long a task tries while nothing is acknowledged, or no broker tells of a topic",
             aliases=("kafka.delivery.timeout.ms",),
         ),
     )
