@@ -1,7 +1,9 @@
 """Which partition each row of Arrow columns goes to, and where one batch ends and the next begins: no I/O.
 
 A row goes to the partition that it names, or else to that of its key (see `partitioner`). Rows without a key, or with
-an empty one, stick to one partition until its batch is full, and then to the next. A partition's rows keep their order.
+an empty one, stick to one partition until its batch is full, and then to the next. A partition's rows keep their order,
+whatever chose it: where some rows stick and others do not, those that stick are given their partitions first, by what
+there is room for in batches, and then all are sorted by partition.
 """
 
 from collections.abc import Iterator, Sequence
@@ -61,7 +63,8 @@ class TopicBatches:
         numbers = self._partition_of_each(rows, chosen)
         counts = None
         if numbers is not None:
-            counts = np.bincount(numbers, minlength=self._partitions + 1)
+            self._place_sticky(rows, numbers)
+            counts = np.bincount(numbers)
             rows = self._sorted(rows, numbers) if np.count_nonzero(counts) > 1 else rows
         prepared = PreparedRows(rows)
         self._check_sizes(prepared)
@@ -93,9 +96,9 @@ class TopicBatches:
             )
 
     def _partition_of_each(self, rows: ArrowRows, chosen: pa.Array | None) -> Array | None:
-        """The partition of each row, `partitions` for those that stick; None when all stick."""
+        """The partition of each row, `partitions` for those that stick; None when all stick, or have no choice."""
         numbers = None
-        if rows.keys is not None and rows.keys.null_count < len(rows):
+        if self._partitions > 1 and rows.keys is not None and rows.keys.null_count < len(rows):
             keys = BytesColumn.of(rows.keys)
             numbers = (crc32_of_keys(keys.offsets, keys.content) % np.uint32(self._partitions)).astype(np.int64)
             numbers[keys.is_empty_or_null] = self._partitions
@@ -109,19 +112,28 @@ class TopicBatches:
                 )
             stuck = np.full(len(rows), self._partitions, np.int64) if numbers is None else numbers
             numbers = np.where(is_chosen, wanted, stuck)
-        return numbers
+        return None if self._partitions == 1 or numbers is None or numbers.min() == self._partitions else numbers
+
+    def _place_sticky(self, rows: ArrowRows, numbers: Array) -> None:
+        """Gives the rows that stick, of those with these `numbers`, a partition: the next one after each full batch."""
+        stuck = np.flatnonzero(numbers == self._partitions)
+        if not len(stuck):
+            return
+        sizes = np.diff(PreparedRows(ArrowRows(rows.values, headers=rows.headers)).ends_bytes)[stuck]
+        filling = self._filling.get(self._sticky) or _Filling()
+        full_bytes = max(1, self._limit_bytes - BATCH_OVERHEAD_BYTES)
+        beyond = np.maximum(np.cumsum(sizes) - (self._limit_bytes - filling.size_bytes), 0)
+        numbers[stuck] = (self._sticky + (beyond + full_bytes - 1) // full_bytes) % self._partitions
+        self._sticky = int(numbers[stuck[-1]])
 
     def _distribute(self, rows: PreparedRows, counts: Array) -> Iterator[BatchOfRows]:
-        """`rows` lie in the order of their partitions, of which each has so many; those that stick come last."""
+        """`rows` lie in the order of their partitions, of which each has so many."""
         start = 0
         for partition in np.flatnonzero(counts).tolist():
             span = rows.span(start, start + int(counts[partition]))
             start = span.stop
-            if partition == self._partitions:
-                yield from self._stick(span)
-            else:
-                while (span := self._fill(partition, span)).count:
-                    yield self._seal(partition)
+            while (span := self._fill(partition, span)).count:
+                yield self._seal(partition)
 
     def _stick(self, span: RowSpan) -> Iterator[BatchOfRows]:
         while (span := self._fill(self._sticky, span)).count:

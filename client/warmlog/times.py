@@ -24,9 +24,12 @@ def datetime_of(timestamp_ms: int) -> datetime:
 
 
 def asked_timestamp(at: str | int | datetime) -> int:
-    """What ListOffsets is asked for: "earliest", "latest", "max_timestamp", a datetime or milliseconds since 1970."""
+    """What ListOffsets is asked for: "earliest", "latest", "max_timestamp", a datetime or milliseconds since 1970.
+
+    A datetime before 1970 is 1970: negative numbers are names there.
+    """
     if isinstance(at, datetime):
-        return milliseconds_of(at)
+        return max(0, milliseconds_of(at))
     if isinstance(at, int) and at >= 0:
         return at
     if isinstance(at, str) and at in _NAMES:

@@ -5,8 +5,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -18,11 +19,12 @@ from pyspark.sql import SparkSession
 from broker_process import BrokerProcess, port_to_keep
 from spark.reading import read_back
 from spark.topics import Record, Stored, Topics
-from warmlog.errors import OffsetOutOfRange
+from warmlog.errors import BrokerUnavailable, OffsetOutOfRange, UnknownTopicOrPartition
 from warmlog.spark import export_job
-from warmlog.spark.export import Copied, ExportOptions, export_available
+from warmlog.spark.export import Copied, ExportOptions, export_available, export_following
 from warmlog.spark.export_manifest import ExportRefused, Manifest
 from warmlog.spark.plan import PlanLimits
+from warmlog.spark.read_options import Retries
 
 pytestmark = [  # PySpark leaves sockets of its own to the garbage collector
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
@@ -163,6 +165,72 @@ def test_records_that_retention_took_are_an_error_or_passed_over(spark: SparkSes
         offsets = [record.offset for record in exported(path)]
         assert offsets == [*range(50), *range(offsets[50], 2_050)]
         assert offsets[50] >= kept[0]
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker to be killed; its topic "kept" has 100 records."""
+    with BrokerProcess(tmp_path / "broker") as broker:
+        with Topics(broker.host, broker.port) as topics:
+            topics.create("kept")
+            fill(topics, "kept", 0, 0, 100)
+        yield broker
+
+
+def start_and_fill(broker: BrokerProcess) -> None:
+    broker.start()
+    with Topics(broker.host, broker.port) as topics:
+        fill(topics, "kept", 0, 100, 50)
+
+
+def test_an_export_waits_some_seconds_for_a_broker_that_starts(
+    spark: SparkSession, own_broker: BrokerProcess, tmp_path: Path
+) -> None:
+    own_broker.kill()
+    starting = threading.Timer(1.0, start_and_fill, [own_broker])
+    starting.start()
+    try:
+        assert export(spark, options_of(own_broker, "kept", tmp_path / "out"))
+    finally:
+        starting.join()
+    export(spark, options_of(own_broker, "kept", tmp_path / "out"))
+    assert [record.offset for record in exported(tmp_path / "out")] == list(range(150))
+
+
+def test_an_export_without_a_broker_is_an_error_after_some_tries(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("warmlog.spark.export.RETRIES", Retries(2, 10))
+    nobody = ExportOptions((f"127.0.0.1:{port_to_keep()}",), "t", tmp_path)
+    with pytest.raises(BrokerUnavailable, match="is the broker running at"):
+        export(spark, nobody)
+    assert "asked again" in caplog.text
+
+
+def test_following_goes_on_when_a_broker_that_was_away_is_back_and_says_so_once(
+    spark: SparkSession, own_broker: BrokerProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = options_of(own_broker, "kept", tmp_path / "out")
+    with Manifest(options.path).locked() as manifest:
+        following = export_following(spark, manifest, options, interval_s=0.1)
+        assert next(following).records == 100
+        own_broker.kill()
+        starting = threading.Timer(1.5, start_and_fill, [own_broker])
+        starting.start()
+        try:
+            assert next(following).records == 50
+        finally:
+            starting.join()
+        said = [record.getMessage() for record in caplog.records if record.name == "warmlog.spark"]
+        assert len(said) == 2, said
+        assert "is the broker running" in said[0]
+        assert said[0].endswith("; trying again every 0.1 s")
+        assert said[1] == "the broker answers again: going on with kept"
+        with Topics(own_broker.host, own_broker.port) as topics:
+            topics.delete("kept")
+        with pytest.raises(UnknownTopicOrPartition, match="topic kept does not exist"):
+            next(following)
+    assert [record.offset for record in exported(options.path)] == list(range(150))
 
 
 def read_kept(broker: BrokerProcess, topic: str) -> tuple[int, int]:

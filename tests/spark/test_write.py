@@ -5,9 +5,11 @@ What is written is at least once: a task or micro-batch that Spark runs again wr
 
 import os
 import signal
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +19,22 @@ from pyspark import TaskContext
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from broker_process import BrokerProcess
+from broker_process import BrokerProcess, port_to_keep
 from spark.reading import read_back
 from spark.topics import Stored, Topics
 from warmlog.blocking import BlockingCluster
-from warmlog.errors import ApiError, DeliveryTimeout
+from warmlog.errors import ApiError, BrokerUnavailable, DeliveryTimeout, UnknownTopicOrPartition
 from warmlog.partitioner import partition_of_key
 from warmlog.spark.write_options import WriteOptions
-from warmlog.spark.write_task import write_batches
+from warmlog.spark.write_task import check_topic, write_batches
 from warmlog_protocol.messages import LATEST_TIMESTAMP
 
 pytestmark = [  # PySpark leaves sockets of its own to the garbage collector
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
+
+ROW = pa.RecordBatch.from_pydict({"value": [b"v"]})
 
 
 def write(frame: DataFrame, broker: BrokerProcess, **options: str) -> None:
@@ -205,6 +209,62 @@ def test_a_broker_killed_and_started_again_while_a_task_writes_costs_nothing_and
         assert values_of(read_back(broker, "steady")) == Counter(b"%0100d" % value for value in range(60_000))
 
 
+@contextmanager
+def started_after(broker: BrokerProcess, delay_s: float) -> Iterator[None]:
+    """The broker, which does not run, is started in the background; it runs when the block is left."""
+    timer = threading.Timer(delay_s, broker.start)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.join()
+
+
+def test_a_broker_that_starts_while_a_task_has_its_first_row_costs_nothing(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        with Topics(broker.host, broker.port) as topics:
+            topics.create("late")
+        broker.kill()
+        rows = pa.RecordBatch.from_pydict({"value": [b"%d" % number for number in range(100)]})
+        options = WriteOptions((broker.address,), "late")
+        with started_after(broker, 1.0):
+            assert write_batches(iter([rows]), {"value": 0}, options).records == 100
+        assert values_of(read_back(broker, "late")) == Counter(b"%d" % number for number in range(100))
+
+
+def test_a_broker_killed_before_the_first_row_of_a_further_topic_repeats_nothing_of_the_others(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        with Topics(broker.host, broker.port) as topics:
+            topics.create("one"), topics.create("two")
+        stack = ExitStack()
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for topic in ("one", "two"):
+                for start in range(0, 4_000, 1_000):
+                    values = [b"%0100d" % value for value in range(start, start + 1_000)]
+                    yield pa.RecordBatch.from_pydict({"value": values, "topic": [topic] * 1_000})
+                if topic == "one":
+                    broker.kill()
+                    stack.enter_context(started_after(broker, 1.0))
+
+        with stack:
+            options = WriteOptions((broker.address,), batch_bytes=16_000)
+            assert write_batches(batches(), {"value": 0, "topic": 1}, options).records == 8_000
+        every = Counter(b"%0100d" % value for value in range(4_000))
+        assert (values_of(read_back(broker, "one")), values_of(read_back(broker, "two"))) == (every, every)
+
+
+def test_the_driver_asks_for_the_topic_until_the_broker_is_there(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        with Topics(broker.host, broker.port) as topics:
+            topics.create("checked")
+        broker.kill()
+        with started_after(broker, 1.0):
+            check_topic(WriteOptions((broker.address,), "checked"))
+        with pytest.raises(UnknownTopicOrPartition, match="topic nowhere does not exist: create it first"):
+            check_topic(WriteOptions((broker.address,), "nowhere"))
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
@@ -257,3 +317,14 @@ def test_a_broker_that_stays_away_is_an_error_that_names_the_partition(tmp_path:
         options = WriteOptions((broker.address,), "gone", delivery_timeout_ms=300)
         with pytest.raises(DeliveryTimeout, match=r"gone-0: nothing was acknowledged for .*is the broker running"):
             write_batches(batches(), {"value": 0}, options)
+
+
+@pytest.mark.parametrize("asked_by", [check_topic, lambda options: write_batches(iter([ROW]), {"value": 0}, options)])
+def test_a_broker_that_is_not_there_is_an_error_after_the_delivery_timeout(
+    asked_by: Callable[[WriteOptions], object],
+) -> None:
+    address = f"127.0.0.1:{port_to_keep()}"
+    began_at = time.monotonic()
+    with pytest.raises(BrokerUnavailable, match=rf"^topic t: no connection .*is the broker running at {address}\?$"):
+        asked_by(WriteOptions((address,), "t", delivery_timeout_ms=700))
+    assert 0.3 < time.monotonic() - began_at < 5

@@ -1,6 +1,5 @@
 """`warmlog spark-export`: copy a topic to Parquet with Spark, each record once."""
 
-import time
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -92,18 +91,18 @@ def _export(session: Any, manifest: Any, options: "ExportOptions", interval_s: f
     """Copies once, or for ever; the summary comes at the end, also after Ctrl-C."""
     import sys
 
-    from warmlog.spark.export import export_available
+    from warmlog.spark.export import export_available, export_following
 
+    if interval_s is None:
+        rounds = export_available(session, manifest, options)
+    else:
+        rounds = export_following(session, manifest, options, interval_s)
     progress = Progress(shows_status=sys.stderr.isatty())
     files = 0
     try:
-        while True:
-            for copied in export_available(session, manifest, options):
-                progress.add(copied.records, copied.size_bytes)
-                files += copied.files
-            if interval_s is None:
-                return
-            time.sleep(interval_s)
+        for copied in rounds:
+            progress.add(copied.records, copied.size_bytes)
+            files += copied.files
     finally:
         progress.clear()
         if as_json:

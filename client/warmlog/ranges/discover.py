@@ -151,7 +151,7 @@ class Discovery:
             answers = self._ask(lambda: self._call_leader(ranges[0], request))
         except InvalidRequest:
             middle = len(ranges) // 2
-            if middle == 0:
+            if middle == 0:  # of one range the broker never tells more than fits
                 raise
             coarser_bytes = min(2 * target_bytes, LARGEST_TARGET_BYTES)
             halves = (self._splits(half, coarser_bytes, max_scan_ms) for half in (ranges[:middle], ranges[middle:]))
@@ -173,18 +173,40 @@ class Discovery:
             raise BrokerUnavailable(f"{error}; is the broker running at {', '.join(self._bootstrap)}?") from error
 
 
-def retrying(question: Callable[[], T], *, retries: int, interval_ms: int) -> T:
-    """What `question` returns; asked again so many times, so long after each failure that may pass."""
-    for _ in range(retries):
+def retrying(
+    question: Callable[[], T],
+    *,
+    retries: int,
+    interval_ms: int,
+    patience_s: float = 0.0,
+    first_interval_ms: int | None = None,
+) -> T:
+    """What `question` returns; asked again after each failure that may pass (see `may_pass`), `interval_ms` later.
+
+    The error is raised after so many retries, but not before `patience_s`. The pauses double from `first_interval_ms`
+    up to `interval_ms`, where the former is given.
+    """
+    ends_at = time.monotonic() + patience_s
+    pause_ms = interval_ms if first_interval_ms is None else min(first_interval_ms, interval_ms)
+    retried = 0
+    while True:
         try:
             return question()
         except (BrokerUnavailable, ApiError) as error:
-            is_passing = isinstance(error, BrokerUnavailable) or error.retriable
-            if not is_passing or isinstance(error, UnknownTopicOrPartition | UnknownTopicId):
+            is_over = retried >= retries and time.monotonic() + pause_ms / 1000 > ends_at
+            if is_over or not may_pass(error):
                 raise
-            _log.warning("asked again in %d ms: %s", interval_ms, error)
-        time.sleep(interval_ms / 1000)
-    return question()
+            if not retried:
+                _log.warning("asked again, first in %d ms: %s", pause_ms, error)
+        time.sleep(pause_ms / 1000)
+        pause_ms = min(2 * pause_ms, interval_ms)
+        retried += 1
+
+
+def may_pass(error: BrokerUnavailable | ApiError) -> bool:
+    """Whether asking again may help: no broker answered, or it says so; a topic that is not there stays away."""
+    is_gone = isinstance(error, UnknownTopicOrPartition | UnknownTopicId)
+    return isinstance(error, BrokerUnavailable) or (error.retriable and not is_gone)
 
 
 def _to_split(planned: OffsetRange) -> FindSplitsPartition:

@@ -3,26 +3,33 @@
 What is there when a round begins is planned like a load(), and read by Spark's tasks, which write the files themselves:
 records never go through the JVM. A round is as many tasks as keep all cores busy for a while; when it is done, it is
 committed (see export_manifest), so that an export that is stopped loses no more than a round.
+
+A broker that cannot be reached while a plan is made is waited for: for some seconds by an export that copies once, by
+one that follows for as long as it takes.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from warmlog.errors import OffsetOutOfRange
-from warmlog.ranges.discover import Discovery
+from warmlog.errors import ApiError, BrokerUnavailable, OffsetOutOfRange
+from warmlog.ranges.discover import Discovery, may_pass, retrying
 from warmlog.ranges.offset_range import PartitionState
 from warmlog.ranges.read_settings import ReadSettings, Remedies
 from warmlog.ranges.resolve import Loss
 from warmlog.spark.export_manifest import Commit, ExportedFile, ExportRefused, Manifest
 from warmlog.spark.plan import PlanLimits, Task, plan_tasks
 from warmlog.spark.planning import size_ranges
+from warmlog.spark.read_options import Retries
 from warmlog.spark.stream_ranges import advance, stream_ranges
 
 TASKS_A_CORE = 4
 """How long a round is."""
+RETRIES = Retries()
+"""Of planning, as of a load()."""
 
 _LOSS_REMEDY = "run it with --allow-data-loss"
 _REMEDIES = Remedies(
@@ -61,29 +68,74 @@ def check_topic(options: ExportOptions) -> None:
         discovery.topics([options.topic])
 
 
+class _Plan(NamedTuple):
+    """What is there and not copied yet."""
+
+    tasks: Sequence[Task]
+    topic_id: str
+    positions: Mapping[int, int]
+    """How far each partition is copied, or passed over."""
+    losses: Sequence[str]
+
+
 def export_available(session: Any, manifest: Manifest, options: ExportOptions) -> Iterator[Copied]:
     """Copies what is there and not copied yet, round by round. `manifest` is locked; `session` is Spark's.
 
-    ExportRefused where the path holds another topic, OffsetOutOfRange for data loss unless that is allowed.
+    ExportRefused where the path holds another topic, OffsetOutOfRange for data loss unless that is allowed,
+    BrokerUnavailable when none answers, also after RETRIES.
     """
+    plan = retrying(lambda: _plan(manifest, options), retries=RETRIES.count, interval_ms=RETRIES.interval_ms)
+    yield from _copy(session, manifest, options, plan)
+
+
+def export_following(session: Any, manifest: Manifest, options: ExportOptions, interval_s: float) -> Iterator[Copied]:
+    """The same for ever, beginning again `interval_s` after everything is copied.
+
+    A broker that is away, or refuses for now, is a warning when that begins and one when it ends. Errors that do not
+    pass are raised as by `export_available`.
+    """
+    is_away = False
+    while True:
+        try:
+            plan = _plan(manifest, options)
+        except (BrokerUnavailable, ApiError) as error:
+            if not may_pass(error):
+                raise
+            if not is_away:
+                _log.warning("%s; trying again every %g s", error, interval_s)
+            is_away = True
+        else:
+            if is_away:
+                _log.warning("the broker answers again: going on with %s", options.topic)
+            is_away = False
+            yield from _copy(session, manifest, options, plan)
+        time.sleep(interval_s)
+
+
+def _plan(manifest: Manifest, options: ExportOptions) -> _Plan:
     with Discovery(options.bootstrap) as discovery:
         states = discovery.states(discovery.topics([options.topic]))
         start, losses = _resume(manifest, states, options)
         available = advance(start, states, ()).available
         ranges, lost = stream_ranges(start, available, {state.place: state for state in states})
-        _report([*losses, *lost], options)
+        _check_losses([*losses, *lost], options)
         tasks = plan_tasks(size_ranges(discovery, ranges, options.limits), options.limits)
+    for loss in (*losses, *lost):
+        _log.warning("%s; skipped, as data loss is allowed", loss)
     positions = {state.partition: max(start.get(state.place, 0), state.earliest) for state in states}
+    return _Plan(tasks, states[0].topic_id.hex(), positions, tuple(map(str, [*losses, *lost])))
+
+
+def _copy(session: Any, manifest: Manifest, options: ExportOptions, plan: _Plan) -> Iterator[Copied]:
+    positions, words = dict(plan.positions), tuple(plan.losses)
     round_tasks = max(1, session.sparkContext.defaultParallelism * TASKS_A_CORE)
-    words = tuple(map(str, [*losses, *lost]))
-    for first in range(0, len(tasks), round_tasks):
-        chosen = tasks[first : first + round_tasks]
+    for first in range(0, len(plan.tasks), round_tasks):
+        chosen = plan.tasks[first : first + round_tasks]
         files = _run(session, chosen, manifest.staging, options)
         for task in chosen:
             for planned in task:
                 positions[planned.partition] = planned.end
-        topic_id = states[0].topic_id.hex()
-        manifest.commit(Commit(options.topic, topic_id, dict(positions), tuple(files), words))
+        manifest.commit(Commit(options.topic, plan.topic_id, dict(positions), tuple(files), words))
         words = ()
         yield Copied(sum(each.records for each in files), sum(each.size_bytes for each in files), len(files))
 
@@ -111,11 +163,9 @@ def _resume(
     return start, []
 
 
-def _report(losses: Sequence[Loss], options: ExportOptions) -> None:
+def _check_losses(losses: Sequence[Loss], options: ExportOptions) -> None:
     if losses and options.fails_on_data_loss:
         raise OffsetOutOfRange(f"{losses[0]}; to go on without them, {_LOSS_REMEDY}")
-    for loss in losses:
-        _log.warning("%s; skipped, as data loss is allowed", loss)
 
 
 def _run(session: Any, tasks: Sequence[Task], staging: Path, options: ExportOptions) -> list[ExportedFile]:

@@ -164,7 +164,14 @@ OPTIONS: dict[str, Option] = {
             "how long a task tries when nothing comes, before Spark runs it again",
             aliases=("kafkaConsumer.pollTimeoutMs",),
         ),
-        Option("fetchOffset.numRetries", "number", "3", Use.READ, "how often planning is tried again, if it may pass"),
+        Option(
+            "fetchOffset.numRetries",
+            "number",
+            "3",
+            Use.READ,
+            "how often planning is tried again, if it may pass; a stream that has planned before tries for "
+            "fetch.timeoutMs at least",
+        ),
         Option("fetchOffset.retryIntervalMs", "duration", "1s", Use.READ, "how long planning waits in between"),
         Option(
             "verifyChecksums",
@@ -210,7 +217,7 @@ OPTIONS: dict[str, Option] = {
             "time",
             "2m",
             Use.WRITE,
-            "how long a task tries while nothing is acknowledged",
+            "how long a task tries while nothing is acknowledged, or no broker tells of a topic",
             aliases=("kafka.delivery.timeout.ms",),
         ),
     )

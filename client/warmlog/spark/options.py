@@ -121,7 +121,7 @@ def take_options(given: Mapping[str, str], use: Use) -> Given:
             raise InvalidConfig(_unknown(name))
         if not option.use & use:
             _misplaced(option, use)
-        elif not value.strip():
+        elif not (value or "").strip():
             raise InvalidConfig(f"option {option.name} is empty: {option.sentence}")
         elif texts.setdefault(option.name, value) != value:
             raise InvalidConfig(f"option {option.name} is given twice, as {texts[option.name]!r} and as {value!r}")

@@ -181,8 +181,14 @@ class StreamPlanner:
         return states
 
     def _ask(self, question: Callable[[], T]) -> T:
+        """What `question` returns, asked again as the options say.
+
+        Once a broker has told what there is, its address is right: then for as long as a task would try, too.
+        """
+        has_asked = bool(self._states) or self._planned_end is not None
+        patience_s = self._options.reading.deadline_s if has_asked else 0.0
         retries = self._options.retries
-        return retrying(question, retries=retries.count, interval_ms=retries.interval_ms)
+        return retrying(question, retries=retries.count, interval_ms=retries.interval_ms, patience_s=patience_s)
 
     def _report(self, losses: Sequence[Loss]) -> None:
         if losses and self._options.bounds.fails_on_data_loss:

@@ -2,6 +2,9 @@
 
 All of an attempt goes through one idempotent producer with an id of its own, so that a retry after a lost answer
 appends nothing twice. The attempt is done when everything is acknowledged, which means on disk.
+
+What is to be known of a topic before its first row is asked over a connection of its own, and again, while the broker
+is away, for as long as the producer would try: the attempt must not end and be run again for a question.
 """
 
 import random
@@ -16,11 +19,14 @@ from warmlog.arrow_batching import TopicBatches
 from warmlog.arrow_rows import ArrowRows, with_offsets
 from warmlog.blocking import BlockingCluster
 from warmlog.blocking_producer import ArrowBatch, BlockingProducer
-from warmlog.errors import InvalidTopic, UnknownTopicOrPartition
+from warmlog.errors import BrokerUnavailable, InvalidTopic, UnknownTopicOrPartition
 from warmlog.options import ConnectionOptions
+from warmlog.ranges.discover import retrying
 from warmlog.spark.write_options import WriteOptions
 
 CONNECTION = ConnectionOptions(client_name="warmlog-spark")
+CHECK_TIMEOUT_MS = 10_000
+"""How long the driver asks for the topic: a restart of the broker lasts so long, and a wrong address is told soon."""
 
 
 class TaskWritten(NamedTuple):
@@ -40,7 +46,7 @@ def write_batches(
             cluster, codec=options.codec, delivery_timeout_ms=options.delivery_timeout_ms, options=CONNECTION
         )
         with producer:
-            task = _Task(cluster, producer, columns, options)
+            task = _Task(producer, columns, options)
             for batch in batches:
                 task.write(batch)
             task.finish()
@@ -48,10 +54,7 @@ def write_batches(
 
 
 class _Task:
-    def __init__(
-        self, cluster: BlockingCluster, producer: BlockingProducer, columns: Mapping[str, int], options: WriteOptions
-    ) -> None:
-        self._cluster = cluster
+    def __init__(self, producer: BlockingProducer, columns: Mapping[str, int], options: WriteOptions) -> None:
         self._producer = producer
         self._columns = columns
         self._options = options
@@ -89,15 +92,12 @@ class _Task:
             self._producer.send(ArrowBatch(topic, batch.partition, batch.spans, batch.size_bytes, now_ms))
 
     def _learn(self, topic: str) -> TopicBatches:
-        try:
-            partitions = len(self._cluster.topics([topic])[topic].partitions)
-        except UnknownTopicOrPartition:
-            raise _unknown_topic(topic) from None
+        found = _ask(topic, self._options, self._options.delivery_timeout_ms)
         return TopicBatches(
             topic,
-            partitions,
+            found.partitions,
             limit_bytes=self._options.batch_bytes,
-            max_message_bytes=self._cluster.max_message_bytes(topic),
+            max_message_bytes=found.max_message_bytes,
             first_sticky=random.randrange(1 << 16),  # noqa: S311 - so that tasks do not march in step
         )
 
@@ -116,14 +116,40 @@ def _rows_by_topic(topics: pa.Array) -> Iterator[tuple[str, pa.Array | None]]:
 
 
 def check_topic(options: WriteOptions) -> None:
-    """UnknownTopicOrPartition when the option topic names one that does not exist."""
-    if options.topic is None:
-        return
-    with BlockingCluster(options.bootstrap, CONNECTION) as cluster:
-        try:
-            cluster.topics([options.topic])
-        except UnknownTopicOrPartition:
-            raise _unknown_topic(options.topic) from None
+    """UnknownTopicOrPartition when the option topic names one that does not exist.
+
+    BrokerUnavailable when no broker answers for CHECK_TIMEOUT_MS, or delivery.timeout.ms where that is shorter.
+    """
+    if options.topic is not None:
+        _ask(options.topic, options, min(CHECK_TIMEOUT_MS, options.delivery_timeout_ms))
+
+
+class _Topic(NamedTuple):
+    partitions: int
+    max_message_bytes: int
+
+
+def _ask(topic: str, options: WriteOptions, timeout_ms: int) -> _Topic:
+    """What the broker says of `topic`; asked again on a new connection, with growing pauses, until `timeout_ms`."""
+
+    def question() -> _Topic:
+        with BlockingCluster(options.bootstrap, CONNECTION) as cluster:
+            partitions = len(cluster.topics([topic])[topic].partitions)
+            return _Topic(partitions, cluster.max_message_bytes(topic))
+
+    try:
+        return retrying(
+            question,
+            retries=0,
+            interval_ms=CONNECTION.retry_backoff_max_ms,
+            patience_s=timeout_ms / 1000,
+            first_interval_ms=CONNECTION.retry_backoff_ms,
+        )
+    except UnknownTopicOrPartition:
+        raise _unknown_topic(topic) from None
+    except BrokerUnavailable as error:
+        places = ", ".join(options.bootstrap)
+        raise BrokerUnavailable(f"topic {topic}: {error}; is the broker running at {places}?") from error
 
 
 def _unknown_topic(topic: str) -> UnknownTopicOrPartition:

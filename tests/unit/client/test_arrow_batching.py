@@ -1,5 +1,6 @@
 """Rows of Arrow columns find their partitions and batches, as a simple model has it."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 import pyarrow as pa
@@ -16,11 +17,9 @@ from warmlog.record_input import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
 
 Row = tuple[bytes | None, bytes, int | None]
 
-rows = st.tuples(
-    st.one_of(st.none(), st.just(b""), st.binary(min_size=1, max_size=3)),
-    st.binary(max_size=40),
-    st.one_of(st.none(), st.integers(0, 2)),
-)
+keys = st.one_of(st.none(), st.just(b""), st.binary(min_size=1, max_size=3))
+partitions_chosen = st.one_of(st.none(), st.integers(0, 2))
+rows = st.tuples(keys, st.binary(max_size=40), partitions_chosen)
 
 
 def batches_for(partitions: int, *, limit_bytes: int = 400, max_message_bytes: int = 1000) -> TopicBatches:
@@ -80,6 +79,45 @@ def test_each_row_goes_where_the_producer_would_put_it_in_order_and_batches_are_
         ]
         rest = iter(found)
         assert all(record in rest for record in keyed), "a subsequence of what the partition got"
+
+
+@given(
+    given_batches=st.lists(st.lists(st.tuples(keys, partitions_chosen), max_size=30), max_size=4),
+    partitions=st.integers(1, 4),
+)
+def test_a_partitions_rows_keep_their_order_whatever_chose_it(
+    given_batches: list[list[tuple[bytes | None, int | None]]], partitions: int
+) -> None:
+    batching = batches_for(partitions)
+    made: list[BatchOfRows] = []
+    count = 0
+    for given_rows in filter(None, given_batches):
+        numbered = [
+            (key, b"%0*d" % (number % 50, number), None if chosen is None else chosen % partitions)
+            for number, (key, chosen) in enumerate(given_rows, count)
+        ]
+        made += batching.add(*arrow_of(numbered))
+        count += len(given_rows)
+    made += batching.flush()
+    found = [
+        [int(value or b"") for batch in made if batch.partition == partition for _, value in content(batch)]
+        for partition in range(partitions)
+    ]
+    assert found == [sorted(own) for own in found]
+    assert sorted(number for own in found for number in own) == list(range(count))
+
+
+def test_rows_that_stick_among_others_go_to_one_partition_after_another_too() -> None:
+    batching = batches_for(4)
+    made: list[BatchOfRows] = []
+    for _ in range(5):
+        made += batching.add(
+            *arrow_of([(None, b"%040d" % number, 3 if number % 4 == 0 else None) for number in range(40)])
+        )
+    made += batching.flush()
+    found = Counter(batch.partition for batch in made for key, value in content(batch) if int(value or b"") % 4)
+    assert sum(found.values()) == 150
+    assert min(found[partition] for partition in range(4)) > 25
 
 
 def test_rows_without_a_key_fill_one_batch_after_another_each_in_the_next_partition() -> None:

@@ -30,6 +30,11 @@ def test_milliseconds_become_a_datetime_and_come_back() -> None:
     assert milliseconds_of(datetime_of(1_372_636_800_123)) == 1_372_636_800_123
 
 
+@pytest.mark.parametrize("before_ms", [1, 2, 3, 1_000_000])
+def test_a_broker_is_not_asked_for_a_time_before_1970_which_would_be_a_name(before_ms: int) -> None:
+    assert asked_timestamp(datetime(1970, 1, 1) - timedelta(milliseconds=before_ms)) == 0
+
+
 @pytest.mark.parametrize("at", ["yesterday", -5, 1.5, None])
 def test_what_is_no_point_in_a_log_is_refused(at: object) -> None:
     with pytest.raises(ValueError, match="expected"):

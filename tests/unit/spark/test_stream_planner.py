@@ -1,5 +1,6 @@
 """How far each micro-batch of a stream goes, and what it reads, against a broker that is a list."""
 
+import time
 from collections.abc import Collection, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
@@ -247,14 +248,28 @@ def test_with_a_target_nothing_that_comes_later_is_read_and_the_end_is_reached()
     assert planner.next_end(offsets(300), Admission()) == offsets(300), "further than the target already"
 
 
-def test_a_broker_that_is_gone_for_a_moment_is_asked_again() -> None:
+def test_a_broker_that_is_gone_for_a_moment_is_asked_again_and_for_longer_by_a_stream_that_has_planned() -> None:
     broker = FakeDiscovery(p0=(0, 10))
-    broker.failures = 2
     planner = planner_of(broker)
-    assert planner.next_end(offsets(0), Admission()) == offsets(10)
-    broker.failures = 100
+    broker.failures = 4
     with pytest.raises(BrokerUnavailable):
         planner.next_end(offsets(0), Admission())
+    broker.failures = 3
+    assert planner.next_end(offsets(0), Admission()) == offsets(10)
+    broker.failures = 100
+    broker.logs[0] = (0, 20)
+    assert planner.next_end(offsets(10), Admission()) == offsets(20)
+
+
+def test_a_stream_whose_broker_stays_away_ends_after_as_long_as_its_tasks_would_try() -> None:
+    broker = FakeDiscovery(p0=(0, 10))
+    planner = planner_of(broker, **{"fetchOffset.numRetries": "0", "fetch.timeoutMs": "200ms"})
+    planner.next_end(offsets(0), Admission())
+    broker.failures = 1_000_000
+    began_at = time.monotonic()
+    with pytest.raises(BrokerUnavailable):
+        planner.next_end(offsets(10), Admission())
+    assert 0.15 < time.monotonic() - began_at < 10
 
 
 # --- data loss ------------------------------------------------------------------------------------------------------

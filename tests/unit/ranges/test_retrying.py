@@ -1,0 +1,81 @@
+"""How often and for how long a question is asked again, by a clock that only sleeping moves."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from warmlog.errors import (
+    BrokerUnavailable,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+    WarmlogError,
+)
+from warmlog.ranges import discover
+from warmlog.ranges.discover import retrying
+
+
+class FakeTime:
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+        self.pauses_ms: list[int] = []
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, pause_s: float) -> None:
+        self.now_s += pause_s
+        self.pauses_ms.append(round(pause_s * 1000))
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
+    fake = FakeTime()
+    monkeypatch.setattr(discover, "time", fake)
+    return fake
+
+
+def failing(error: WarmlogError, times: int) -> Callable[[], str]:
+    errors: Iterator[WarmlogError] = iter([error] * times)
+
+    def question() -> str:
+        for each in errors:
+            raise each
+        return "answer"
+
+    return question
+
+
+@pytest.mark.parametrize("error", [BrokerUnavailable("away"), NotLeaderOrFollower("moved")])
+def test_what_may_pass_is_asked_again_so_many_times(time: FakeTime, error: WarmlogError) -> None:
+    assert retrying(failing(error, 3), retries=3, interval_ms=200) == "answer"
+    assert time.pauses_ms == [200, 200, 200]
+    with pytest.raises(type(error)):
+        retrying(failing(error, 4), retries=3, interval_ms=200)
+    assert time.pauses_ms == [200] * 6
+    with pytest.raises(type(error)):
+        retrying(failing(error, 1), retries=0, interval_ms=200)
+
+
+@pytest.mark.parametrize(
+    "error", [UnknownTopicOrPartition("none"), UnknownTopicId("none"), OffsetOutOfRange("lost"), ValueError("wrong")]
+)
+def test_what_does_not_pass_is_raised_at_once(time: FakeTime, error: WarmlogError) -> None:
+    with pytest.raises(type(error)):
+        retrying(failing(error, 1), retries=3, interval_ms=200, patience_s=60)
+    assert time.pauses_ms == []
+
+
+def test_the_longer_of_retries_and_patience_decides(time: FakeTime) -> None:
+    away = BrokerUnavailable("away")
+    assert retrying(failing(away, 10), retries=3, interval_ms=200, patience_s=2.1) == "answer"
+    with pytest.raises(BrokerUnavailable):
+        retrying(failing(away, 11), retries=3, interval_ms=200, patience_s=2.1)
+    assert retrying(failing(away, 20), retries=20, interval_ms=200, patience_s=2.1) == "answer"
+    assert len(time.pauses_ms) == 10 + 10 + 20
+
+
+def test_pauses_double_up_to_the_interval_where_the_first_is_given(time: FakeTime) -> None:
+    retrying(failing(BrokerUnavailable("away"), 6), retries=6, interval_ms=500, first_interval_ms=50)
+    assert time.pauses_ms == [50, 100, 200, 400, 500, 500]
