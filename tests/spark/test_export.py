@@ -306,6 +306,39 @@ def test_the_command_copies_follows_and_can_be_killed_at_any_time(
 
 
 @pytest.mark.slow
+def test_the_command_follows_over_an_outage_of_the_broker(own_broker: BrokerProcess, tmp_path: Path) -> None:
+    path, said = tmp_path / "out", tmp_path / "said"
+    with said.open("ab") as output:
+        following = subprocess.Popen(
+            command(own_broker, "kept", path, "--follow", "--interval", "0.5"),
+            start_new_session=True,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        )
+    try:
+        wait_for_commits(path, 1, following)
+        own_broker.kill()
+        time.sleep(6.0)  # longer than planning that does not follow tries
+        assert following.poll() is None, said.read_text()
+        start_and_fill(own_broker)
+        wait_for_commits(path, 2, following)
+    finally:
+        os.killpg(following.pid, signal.SIGKILL)
+        following.wait()
+    assert [record.offset for record in exported(path)] == list(range(150))
+    assert said.read_text().count("trying again every 0.5 s") == 1
+
+
+def wait_for_commits(path: Path, count: int, following: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + LONG_WAIT_S
+    while len(list((path / "_warmlog" / "commits").glob("*.json"))) < count:
+        assert following.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
 def test_spark_submit_runs_the_export(broker: BrokerProcess, topics: Topics, tmp_path: Path) -> None:
     topics.create("submitted", partitions=2)
     fill(topics, "submitted", 1, 0, 500)

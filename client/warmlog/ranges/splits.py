@@ -1,7 +1,7 @@
 """Where ranges can be cut, as the broker answers: pieces between stored batches, with their bytes and their times."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog_protocol.messages import FoundSplit
@@ -19,11 +19,6 @@ class SizedRange(NamedTuple):
 
     range: OffsetRange
     pieces: tuple[Piece, ...]
-
-    @classmethod
-    def of_unknown_size(cls, planned: OffsetRange) -> Self:
-        """A range of which only the offsets are known."""
-        return cls(planned, (Piece(planned.end, 0),))
 
     @property
     def size_bytes(self) -> int:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from warmlog.errors import ApiError, BrokerUnavailable, OffsetOutOfRange
 from warmlog.ranges.discover import Discovery, may_pass, retrying
@@ -25,6 +25,8 @@ from warmlog.spark.plan import PlanLimits, Task, plan_tasks
 from warmlog.spark.planning import size_ranges
 from warmlog.spark.read_options import Retries
 from warmlog.spark.stream_ranges import advance, stream_ranges
+
+T = TypeVar("T")
 
 TASKS_A_CORE = 4
 """How long a round is."""
@@ -65,7 +67,7 @@ class Copied(NamedTuple):
 def check_topic(options: ExportOptions) -> None:
     """UnknownTopicOrPartition or BrokerUnavailable where nothing can be copied: told before Spark starts."""
     with Discovery(options.bootstrap) as discovery:
-        discovery.topics([options.topic])
+        _retrying(lambda: discovery.topics([options.topic]))
 
 
 class _Plan(NamedTuple):
@@ -84,8 +86,7 @@ def export_available(session: Any, manifest: Manifest, options: ExportOptions) -
     ExportRefused where the path holds another topic, OffsetOutOfRange for data loss unless that is allowed,
     BrokerUnavailable when none answers, also after RETRIES.
     """
-    plan = retrying(lambda: _plan(manifest, options), retries=RETRIES.count, interval_ms=RETRIES.interval_ms)
-    yield from _copy(session, manifest, options, plan)
+    yield from _copy(session, manifest, options, _retrying(lambda: _plan(manifest, options)))
 
 
 def export_following(session: Any, manifest: Manifest, options: ExportOptions, interval_s: float) -> Iterator[Copied]:
@@ -110,6 +111,10 @@ def export_following(session: Any, manifest: Manifest, options: ExportOptions, i
             is_away = False
             yield from _copy(session, manifest, options, plan)
         time.sleep(interval_s)
+
+
+def _retrying(question: Callable[[], T]) -> T:
+    return retrying(question, retries=RETRIES.count, interval_ms=RETRIES.interval_ms)
 
 
 def _plan(manifest: Manifest, options: ExportOptions) -> _Plan:

@@ -30,6 +30,8 @@ def parse_by_partition(text: str) -> dict[TopicPartition, Any]:
     try:
         document = json.loads(text, object_pairs_hook=unique)
         values = {(topic, int(number)): value for topic, by in document.items() for number, value in by.items()}
+        if len(values) < sum(map(len, document.values())):
+            raise ValueError("a partition is given twice")
     except (ValueError, AttributeError) as error:
         raise ValueError(f"{error}; {EXAMPLE}") from None
     if any(partition < 0 for _, partition in values):

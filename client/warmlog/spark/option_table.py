@@ -161,7 +161,7 @@ OPTIONS: dict[str, Option] = {
             "duration",
             "120s",
             Use.READ,
-            "how long a task tries when nothing comes, before Spark runs it again",
+            "how long a task tries when nothing comes, before Spark runs it again, and a stream between micro-batches",
             aliases=("kafkaConsumer.pollTimeoutMs",),
         ),
         Option(

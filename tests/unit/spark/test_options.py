@@ -196,6 +196,7 @@ def test_kafkas_name_for_the_broker_is_an_alias() -> None:
         ({"startingOffsets": '{"t": {"0": true}}'}, "t-0 has True, JSON like"),
         ({"startingOffsets": '{"t": {"zero": 1}}'}, 'option startingOffsets is \'{"t": {"zero": 1}}\': invalid'),
         ({"startingOffsets": '{"t": {"0": 1, "0": 2}}'}, "a name is given twice"),
+        ({"startingOffsets": '{"t": {"0": 1, "00": 2}}'}, "a partition is given twice"),
         ({"startingOffsets": '{"t": 5}'}, "JSON like"),
         ({"startingOffsets": "[]"}, "earliest, latest or a tail like -100 is expected, or JSON like"),
         ({"startingOffsets": "-10m"}, "earliest, latest or a tail like -100 is expected, or JSON like"),

@@ -15,6 +15,10 @@ sizes = st.just(0) | st.integers(1, 10_000) | st.integers(1, 600 * MIB)
 spans = st.integers(1, 5) | st.integers(1, 2_000) | st.integers(1, 10**7)
 
 
+def of_unknown_size(whole: OffsetRange) -> SizedRange:
+    return SizedRange(whole, (Piece(whole.end, 0),))
+
+
 @st.composite
 def sized_ranges(draw: st.DrawFn) -> list[SizedRange]:
     """Partitions of all sizes: with borders, of unknown size, empty."""
@@ -27,7 +31,7 @@ def sized_ranges(draw: st.DrawFn) -> list[SizedRange]:
             pieces.append(Piece(end, size_bytes))
         whole = OffsetRange("t", partition, start, end)
         is_known = draw(st.booleans())
-        found.append(SizedRange(whole, tuple(pieces)) if is_known else SizedRange.of_unknown_size(whole))
+        found.append(SizedRange(whole, tuple(pieces)) if is_known else of_unknown_size(whole))
     return found
 
 
@@ -108,15 +112,15 @@ def test_small_partitions_are_not_merged_below_min_partitions() -> None:
 
 def test_parts_keep_what_the_reader_has_to_know() -> None:
     whole = OffsetRange("t", 5, 0, 10, "b:1", b"id", 3, 4)
-    tasks = plan_tasks([SizedRange.of_unknown_size(whole)], PlanLimits(min_partitions=2))
+    tasks = plan_tasks([of_unknown_size(whole)], PlanLimits(min_partitions=2))
     assert tasks == [(whole._replace(end=5),), (whole._replace(start=5),)]
 
 
 def test_a_range_of_unknown_size_is_cut_by_records() -> None:
     whole = OffsetRange("t", 0, 0, 5 * TASK_RECORDS)
-    assert [task[0].span for task in plan_tasks([SizedRange.of_unknown_size(whole)])] == [TASK_RECORDS] * 5
+    assert [task[0].span for task in plan_tasks([of_unknown_size(whole)])] == [TASK_RECORDS] * 5
 
 
 def test_nothing_to_read_makes_no_task() -> None:
     assert plan_tasks([]) == []
-    assert plan_tasks([SizedRange.of_unknown_size(OffsetRange("t", 0, 5, 5))], PlanLimits(min_partitions=3)) == []
+    assert plan_tasks([of_unknown_size(OffsetRange("t", 0, 5, 5))], PlanLimits(min_partitions=3)) == []
