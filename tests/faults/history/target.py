@@ -70,10 +70,10 @@ class Proxy:
         try:
             await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            broker_writer.transport.abort()  # before anything that a second cut could interrupt
             for direction in directions:
                 direction.cancel()
             await asyncio.gather(*directions, return_exceptions=True)
-            broker_writer.transport.abort()
 
     async def _copy_answers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """As `_copy`, until an answer is to be lost; the first one, to the handshake, is not taken."""
