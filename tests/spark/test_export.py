@@ -270,6 +270,18 @@ def test_a_misuse_is_told_before_spark_starts(broker: BrokerProcess, tmp_path: P
     assert "is on s3: only a path of a file system can be written" in " ".join(done.stderr.split())
 
 
+def start_following(broker: BrokerProcess, topic: str, path: Path, said: Path) -> "subprocess.Popen[bytes]":
+    """The command in a process group of its own, with its JVM and workers; what it says is appended to `said`."""
+    with said.open("ab") as output:
+        return subprocess.Popen(
+            command(broker, topic, path, "--follow", "--interval", "0.2"),
+            start_new_session=True,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        )
+
+
 @pytest.mark.slow
 def test_the_command_copies_follows_and_can_be_killed_at_any_time(
     broker: BrokerProcess, topics: Topics, tmp_path: Path
@@ -279,14 +291,7 @@ def test_the_command_copies_follows_and_can_be_killed_at_any_time(
     path, said = tmp_path / "out", tmp_path / "said"
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     for round_number in range(3):
-        with said.open("ab") as output:
-            following = subprocess.Popen(
-                command(broker, "followed", path, "--follow", "--interval", "0.2"),
-                start_new_session=True,
-                stdout=output,
-                stderr=output,
-                env=environment,
-            )
+        following = start_following(broker, "followed", path, said)
         commits = path / "_warmlog" / "commits"
         before = len(list(commits.glob("*.json"))) if commits.exists() else 0
         try:
@@ -308,14 +313,7 @@ def test_the_command_copies_follows_and_can_be_killed_at_any_time(
 @pytest.mark.slow
 def test_the_command_follows_over_an_outage_of_the_broker(own_broker: BrokerProcess, tmp_path: Path) -> None:
     path, said = tmp_path / "out", tmp_path / "said"
-    with said.open("ab") as output:
-        following = subprocess.Popen(
-            command(own_broker, "kept", path, "--follow", "--interval", "0.5"),
-            start_new_session=True,
-            stdout=output,
-            stderr=output,
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
-        )
+    following = start_following(own_broker, "kept", path, said)
     try:
         wait_for_commits(path, 1, following)
         own_broker.kill()
@@ -327,7 +325,7 @@ def test_the_command_follows_over_an_outage_of_the_broker(own_broker: BrokerProc
         os.killpg(following.pid, signal.SIGKILL)
         following.wait()
     assert [record.offset for record in exported(path)] == list(range(150))
-    assert said.read_text().count("trying again every 0.5 s") == 1
+    assert said.read_text().count("trying again every 0.2 s") == 1
 
 
 def wait_for_commits(path: Path, count: int, following: "subprocess.Popen[bytes]") -> None:
