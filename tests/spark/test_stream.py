@@ -159,6 +159,17 @@ def test_a_first_micro_batch_whose_commit_is_lost_does_not_read_what_was_there_b
     assert found(spark, tmp_path) == once(range(300, 400))
 
 
+def test_a_stream_that_starts_at_a_tail_goes_on_after_a_restart(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path
+) -> None:
+    topics.create("tailed")
+    fill(topics, "tailed", 0, 0, 300)
+    assert run_once(spark, broker, tmp_path, subscribe="tailed", startingOffsets="-70") == [70]
+    fill(topics, "tailed", 0, 300, 30)
+    assert run_once(spark, broker, tmp_path, subscribe="tailed", startingOffsets="-70") == [30]
+    assert found(spark, tmp_path) == once(range(230, 330))
+
+
 def test_the_broker_may_be_killed_and_started_again_meanwhile(spark: SparkSession, tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "broker") as broker:
         with Topics(broker.host, broker.port) as topics:

@@ -92,7 +92,7 @@ class WarmlogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
 
 
 def batch_writer(options: WriteOptions, schema: Any, *, overwrite: bool) -> WarmlogWriter:
-    """The writer of one DataFrame. InvalidConfig for what cannot be written, and for a topic that does not exist."""
+    """The writer of one DataFrame. InvalidConfig for what cannot be written; asks for the topic (see check_topic)."""
     from warmlog.spark.write_task import check_topic  # numpy and pyarrow: only where records are written
 
     columns = _columns(options, schema, overwrite, 'a log is only appended to: write with .mode("append")')
