@@ -1,18 +1,14 @@
 """What the broker has of the topics that are to be read: asked once, when a plan is made."""
 
 import difflib
-import logging
 import re
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from warmlog.blocking import BlockingCluster, in_requests
 from warmlog.errors import (
-    ApiError,
     BrokerUnavailable,
     InvalidRequest,
-    UnknownTopicId,
     UnknownTopicOrPartition,
     UnsupportedVersion,
     error_from_code,
@@ -37,8 +33,6 @@ SPLITS_TIMEOUT_MS = 60_000
 """A range of many segments has as many indexes to look into."""
 LARGEST_TARGET_BYTES = 2**62
 """What the field of the request has room for, and more than there ever is."""
-
-_log = logging.getLogger("warmlog.ranges")
 
 
 class Discovery:
@@ -171,42 +165,6 @@ class Discovery:
             return question()
         except BrokerUnavailable as error:
             raise BrokerUnavailable(f"{error}; is the broker running at {', '.join(self._bootstrap)}?") from error
-
-
-def retrying(
-    question: Callable[[], T],
-    *,
-    retries: int,
-    interval_ms: int,
-    patience_s: float = 0.0,
-    first_interval_ms: int | None = None,
-) -> T:
-    """What `question` returns; asked again after each failure that may pass (see `may_pass`), `interval_ms` later.
-
-    The error is raised after so many retries, but not before `patience_s`. The pauses double from `first_interval_ms`
-    up to `interval_ms`, where the former is given.
-    """
-    ends_at = time.monotonic() + patience_s
-    pause_ms = interval_ms if first_interval_ms is None else min(first_interval_ms, interval_ms)
-    retried = 0
-    while True:
-        try:
-            return question()
-        except (BrokerUnavailable, ApiError) as error:
-            is_over = retried >= retries and time.monotonic() + pause_ms / 1000 > ends_at
-            if is_over or not may_pass(error):
-                raise
-            if not retried:
-                _log.warning("asked again, first in %d ms: %s", pause_ms, error)
-        time.sleep(pause_ms / 1000)
-        pause_ms = min(2 * pause_ms, interval_ms)
-        retried += 1
-
-
-def may_pass(error: BrokerUnavailable | ApiError) -> bool:
-    """Whether asking again may help: no broker answered, or it says so; a topic that is not there stays away."""
-    is_gone = isinstance(error, UnknownTopicOrPartition | UnknownTopicId)
-    return isinstance(error, BrokerUnavailable) or (error.retriable and not is_gone)
 
 
 def _to_split(planned: OffsetRange) -> FindSplitsPartition:

@@ -24,10 +24,7 @@ from warmlog.errors import (
     BrokerUnavailable,
     ClientClosed,
     CorruptBatch,
-    InconsistentTopicId,
     OffsetOutOfRange,
-    UnknownTopicId,
-    UnknownTopicOrPartition,
     WarmlogError,
     error_from_code,
 )
@@ -36,6 +33,7 @@ from warmlog.ranges.offset_range import OffsetRange
 from warmlog.ranges.projection import Projection
 from warmlog.ranges.read_settings import ReadSettings
 from warmlog.ranges.resolve import REMOVED, Loss
+from warmlog.ranges.retrying import TOPIC_IS_GONE, may_pass
 from warmlog.ranges.task_link import TaskLink
 from warmlog_protocol.batch import HEADER_BYTES, RecordBatch, check_crc, read_header
 from warmlog_protocol.connection import Answer
@@ -51,7 +49,6 @@ from warmlog_protocol.messages import (
     ListOffsetsResponse,
 )
 
-_TOPIC_IS_GONE = (UnknownTopicId, InconsistentTopicId, UnknownTopicOrPartition)
 _MADE_ANEW = "the topic was deleted, or made anew, after these ranges were planned"
 
 _log = logging.getLogger("warmlog.ranges")
@@ -117,7 +114,7 @@ class _RangeReader:
                 self._link.drop()
                 if self._skip_lost(error):
                     continue
-                if not _is_worth_retrying(error):
+                if not may_pass(error):
                     raise self._in_words(error) from error
                 if failed_at != self._window.position:
                     failed_at, failing_since, attempts = self._window.position, time.monotonic(), 0
@@ -211,7 +208,7 @@ class _RangeReader:
         """
         window, planned = self._window, self._range
         lost: Loss | None = None
-        if isinstance(error, _TOPIC_IS_GONE):
+        if isinstance(error, TOPIC_IS_GONE):
             lost = Loss(*planned.place, window.position, planned.end, f"{_MADE_ANEW} ({error})")
         elif isinstance(error, _OutOfLog):
             lost = self._lost_in_log(error)
@@ -232,7 +229,7 @@ class _RangeReader:
         return Loss(*planned.place, window.position, planned.end, f"not there any more: {error}")
 
     def _loss_error(self, error: WarmlogError, lost: Loss) -> WarmlogError:
-        if isinstance(error, _TOPIC_IS_GONE):
+        if isinstance(error, TOPIC_IS_GONE):
             return self._in_words(error)
         found = OffsetOutOfRange(f"offsets {lost.start} to {lost.end - 1} are {lost.reason}")
         return self._in_words(found, self._settings.remedies.when_lost)
@@ -256,7 +253,7 @@ class _RangeReader:
     def _remedy(self, error: WarmlogError) -> str:
         """What helps wherever such an error came up; empty when nothing is known to."""
         remedies = self._settings.remedies
-        if isinstance(error, _TOPIC_IS_GONE):
+        if isinstance(error, TOPIC_IS_GONE):
             return f"{_MADE_ANEW}: {remedies.when_made_anew}"
         return remedies.when_damaged if isinstance(error, CorruptBatch) else ""
 
@@ -281,8 +278,3 @@ def _whole_batches(payload: memoryview, start: int, fetched: FetchedPartition) -
 def _first_offset(payload: memoryview) -> int | None:
     """Where the first batch begins; None where none came."""
     return read_header(payload).base_offset if len(payload) >= HEADER_BYTES else None
-
-
-def _is_worth_retrying(error: BrokerUnavailable | ApiError) -> bool:
-    """A broker that can be reached knows all its topics: one that it does not know is gone for good."""
-    return isinstance(error, BrokerUnavailable) or (error.retriable and not isinstance(error, _TOPIC_IS_GONE))

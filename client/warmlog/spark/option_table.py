@@ -154,8 +154,8 @@ OPTIONS: dict[str, Option] = {
             Use.READ,
             "with valueFormat, what becomes of a record that does not fit the schema: null fields, or an error",
         ),
-        Option("fetch.maxBytes", "size", "4m", Use.READ, "about how many bytes one fetch brings"),
-        Option("fetch.inFlight", "number", "4", Use.READ, "how many fetches a task has under way"),
+        Option("fetch.maxBytes", "size", "4m", Use.READ, "about how many bytes one fetch brings, 92m at most"),
+        Option("fetch.inFlight", "number", "4", Use.READ, "how many fetches a task has under way, 1000 at most"),
         Option(
             "fetch.timeoutMs",
             "duration",

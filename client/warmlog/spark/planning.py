@@ -4,10 +4,11 @@ import logging
 from collections.abc import Collection, Sequence
 
 from warmlog.errors import UnknownTopicOrPartition
-from warmlog.ranges.discover import Discovery, retrying
+from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import OffsetRange, PartitionState, TopicPartition
 from warmlog.ranges.points import Point
 from warmlog.ranges.resolve import Resolved, resolve_ranges, starting_times
+from warmlog.ranges.retrying import retrying
 from warmlog.ranges.splits import SizedRange, sized_ranges
 from warmlog.spark.plan import PlanLimits, Task, plan_tasks
 from warmlog.spark.read_options import ReadOptions, TopicChoice

@@ -9,10 +9,11 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-from warmlog.errors import InconsistentTopicId, OffsetOutOfRange, UnknownTopicId, UnknownTopicOrPartition
-from warmlog.ranges.discover import Discovery, retrying
+from warmlog.errors import OffsetOutOfRange
+from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import PartitionState, TopicPartition
 from warmlog.ranges.resolve import Loss, resolve_ranges, starting_times
+from warmlog.ranges.retrying import TOPIC_IS_GONE, retrying
 from warmlog.ranges.splits import Piece, sized_ranges
 from warmlog.spark.admission import admit_bytes, admit_offsets, is_enough
 from warmlog.spark.plan import Task, plan_tasks
@@ -28,8 +29,6 @@ LIKELY_RECORD_BYTES = 64
 PIECES = 64
 """Into how many pieces a limit in bytes is divided, or into pieces of so many bytes at least: see LEAST_PIECE_BYTES."""
 LEAST_PIECE_BYTES = 64 * 1024
-
-_GONE = (UnknownTopicId, UnknownTopicOrPartition, InconsistentTopicId)
 
 _log = logging.getLogger("warmlog.spark")
 
@@ -74,7 +73,7 @@ class StreamPlanner:
         """Where the micro-batch from `start` ends; at `start` when there is to be none."""
         try:
             end = self._next_end(start, admission)
-        except _GONE:  # in the middle of it: now it is reported as a loss, unless it was never there
+        except TOPIC_IS_GONE:  # in the middle of it: now it is reported as a loss, unless it was never there
             end = self._next_end(start, admission)
         self._topic_ids.update({state.topic: state.topic_id for state in self._states.values()})
         self._has_begun = True
@@ -105,7 +104,7 @@ class StreamPlanner:
         self._has_begun = True
         try:
             return self._tasks(start, end)
-        except _GONE:
+        except TOPIC_IS_GONE:
             self._discover()
             return self._tasks(start, end)
 

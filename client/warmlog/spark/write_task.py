@@ -21,7 +21,7 @@ from warmlog.blocking import BlockingCluster
 from warmlog.blocking_producer import ArrowBatch, BlockingProducer
 from warmlog.errors import BrokerUnavailable, InvalidTopic, UnknownTopicOrPartition
 from warmlog.options import ConnectionOptions
-from warmlog.ranges.discover import retrying
+from warmlog.ranges.retrying import retrying
 from warmlog.spark.write_options import WriteOptions
 
 CONNECTION = ConnectionOptions(client_name="warmlog-spark")

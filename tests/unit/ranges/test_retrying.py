@@ -6,14 +6,15 @@ import pytest
 
 from warmlog.errors import (
     BrokerUnavailable,
+    InconsistentTopicId,
     NotLeaderOrFollower,
     OffsetOutOfRange,
     UnknownTopicId,
     UnknownTopicOrPartition,
     WarmlogError,
 )
-from warmlog.ranges import discover
-from warmlog.ranges.discover import retrying
+from warmlog.ranges import retrying as module
+from warmlog.ranges.retrying import retrying
 
 
 class FakeTime:
@@ -32,7 +33,7 @@ class FakeTime:
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> FakeTime:
     fake = FakeTime()
-    monkeypatch.setattr(discover, "time", fake)
+    monkeypatch.setattr(module, "time", fake)
     return fake
 
 
@@ -59,7 +60,14 @@ def test_what_may_pass_is_asked_again_so_many_times(time: FakeTime, error: Warml
 
 
 @pytest.mark.parametrize(
-    "error", [UnknownTopicOrPartition("none"), UnknownTopicId("none"), OffsetOutOfRange("lost"), ValueError("wrong")]
+    "error",
+    [
+        UnknownTopicOrPartition("none"),
+        UnknownTopicId("none"),
+        InconsistentTopicId("another"),
+        OffsetOutOfRange("lost"),
+        ValueError("wrong"),
+    ],
 )
 def test_what_does_not_pass_is_raised_at_once(time: FakeTime, error: WarmlogError) -> None:
     with pytest.raises(type(error)):
