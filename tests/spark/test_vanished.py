@@ -165,6 +165,33 @@ def test_a_topic_that_goes_between_the_end_and_the_tasks_of_a_micro_batch_is_los
         planner.tasks(begin, READ)
 
 
+def test_a_topic_made_anew_between_the_end_and_the_tasks_of_a_micro_batch_is_lost_data(
+    broker: BrokerProcess, topics: Topics
+) -> None:
+    """Its records are no part of that micro-batch, whose offsets they have: they come later, from the first on."""
+    begin = dict.fromkeys(READ, 0)
+    anew = {("stays", 0): 5, ("goes", 0): 9}
+    for fails in ("true", "false"):
+        with planner_of(broker, subscribe=TWO, failOnDataLoss=fails) as planner:
+            end = planner.next_end(begin, Admission())
+            topics.delete("goes")
+            topics.create("goes")
+            fill(topics, "goes", 0, 9)
+            if fails == "true":
+                with pytest.raises(OffsetOutOfRange, match=r"goes-0 offsets 0 to 5: the partition is gone"):
+                    planner.tasks(begin, end)
+                begin = dict.fromkeys(anew, 0)
+                continue
+            assert {planned.topic for task in planner.tasks(begin, end) for planned in task} == {"stays"}
+            read = planner.next_end(end, Admission())
+            assert read == {("stays", 0): 5, ("goes", 0): 0}
+            following = planner.next_end(read, Admission())
+            assert following == anew
+            assert [str(planned) for task in planner.tasks(read, following) for planned in task] == [
+                "goes-0 offsets 0 to 9"
+            ]
+
+
 @pytest.mark.parametrize("fails", ["true", "false"])
 def test_a_topic_that_goes_while_bytes_are_counted_is_lost_data(
     broker: BrokerProcess, topics: Topics, monkeypatch: pytest.MonkeyPatch, fails: str

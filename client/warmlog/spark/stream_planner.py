@@ -41,8 +41,10 @@ class StreamPlanner:
         self._clock = clock
         self._discovery = discovery
         self._initial: dict[TopicPartition, int] | None = None
+        self._starts_at_end: set[TopicPartition] = set()
         self._states: dict[TopicPartition, PartitionState] = {}
-        self._planned_end: Offsets | None = None
+        self._planned_ends: list[Offsets] = []
+        """Ends planned by this process: that of the last tasks, and all that have no tasks yet."""
         self._has_begun = False
         self._topic_ids: dict[str, bytes] = {}
         self._target: Offsets | None = None
@@ -58,6 +60,7 @@ class StreamPlanner:
             resolved = resolve_ranges(states, bounds, times)
             self._report(resolved.losses)
             self._initial = {planned.place: planned.start for planned in resolved.ranges}
+            self._starts_at_end = {state.place for state in states if self._initial[state.place] >= state.latest}
             self._topic_ids.update({state.topic: state.topic_id for state in states})
         return self._initial
 
@@ -89,24 +92,34 @@ class StreamPlanner:
         elif not losses and not self._may_go(start, available, admission):
             return dict(start)
         if not self._has_begun and start == self._initial:
-            available = first_end(start, available, self._options.bounds.starting)
+            available = first_end(start, available, self._starts_at_end)
         end = self._admit(start, available, admission)
         if end != start:
             self._last_batch_at_ms = self._clock()
-        self._planned_end = end
+        if end not in self._planned_ends:
+            self._planned_ends.append(end)
         return end
 
     def tasks(self, start: Offsets, end: Offsets) -> list[Task]:
-        """The tasks of a micro-batch; none when it is empty."""
-        if end != self._planned_end:
-            self._discover()
+        """The tasks of a micro-batch; none when it is empty.
+
+        One whose end another process has planned is run again. Of a topic made anew since the end was planned nothing
+        is read: its offsets are not those of the micro-batch.
+        """
+        if end not in self._planned_ends:
+            self._discover_unchanged()
             start = self._first_start(end) if start == self._initial else start
+        self._planned_ends = [end]
         self._has_begun = True
         try:
             return self._tasks(start, end)
         except TOPIC_IS_GONE:
-            self._discover()
+            self._discover_unchanged()
             return self._tasks(start, end)
+
+    def _discover_unchanged(self) -> None:
+        states = self._discover()
+        self._states = {state.place: state for state in states if not self._is_made_anew(state)}
 
     def _tasks(self, start: Offsets, end: Offsets) -> list[Task]:
         ranges, losses = stream_ranges(start, end, self._states)
@@ -184,7 +197,7 @@ class StreamPlanner:
 
         Once a broker has told what there is, its address is right: then for as long as a task would try, too.
         """
-        has_asked = bool(self._states) or self._planned_end is not None
+        has_asked = bool(self._states) or bool(self._planned_ends)
         patience_s = self._options.reading.deadline_s if has_asked else 0.0
         retries = self._options.retries
         return retrying(question, retries=retries.count, interval_ms=retries.interval_ms, patience_s=patience_s)

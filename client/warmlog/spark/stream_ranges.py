@@ -10,7 +10,7 @@ checkpoint, so a micro-batch that is run again has the same ranges. Two things a
 What the log does not have of a range is data loss, as is a partition that is gone and a topic made anew.
 
 The first micro-batch is another matter: until it is committed the checkpoint has its end alone, and Spark asks anew
-where it started (see `first_start`).
+where it started. So it ends where that can be told from its end (see `first_end` and `first_start`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -48,22 +48,25 @@ def advance(start: Offsets, states: Sequence[PartitionState], made_anew: Collect
     return Advance(available, losses)
 
 
-def first_end(start: Offsets, available: Offsets, starting: Points) -> dict[TopicPartition, int]:
-    """`available` without what came since a new stream has started at the latest offset: there it begins empty."""
-    is_latest = {place for place in start.keys() & available.keys() if _point(starting, place) == LATEST}
-    return {place: start[place] if place in is_latest else end for place, end in available.items()}
+def first_end(start: Offsets, available: Offsets, at_end: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    """`available`, as far as the start can be told again from it.
+
+    Nothing is read of the partitions `at_end`, which started at the end of the log, nor of one that came since then: it
+    begins with the second micro-batch.
+    """
+    return {place: start[place] if place in at_end else available[place] for place in start.keys() & available.keys()}
 
 
 def first_start(found: Offsets, end: Offsets, starting: Points) -> dict[TopicPartition, int]:
     """Where a first micro-batch started that ends at `end`, when it is run again; `found` is where it would start now.
 
-    What started at the latest offset ended there, too (`first_end`). A time found behind the end says that nothing
-    before the end is so young.
+    What started at the end of the log ended there, too (`first_end`): at latest, or below the offset that was asked
+    for. A time found behind the end says that nothing before the end is so young.
     """
     start = dict(found)
     for place in found.keys() & end.keys():
         point = _point(starting, place)
-        if point == LATEST:
+        if point == LATEST or (point.kind is PointKind.OFFSET and end[place] < point.number):
             start[place] = end[place]
         elif point.kind is PointKind.TIME:
             start[place] = min(found[place], end[place])

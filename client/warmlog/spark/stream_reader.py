@@ -7,7 +7,8 @@ reader, one object for as long as the query runs, has been told. There Trigger.A
 Spark sizes by the first answer: with `maxOffsetsPerTrigger` no more than that is read.
 
 Spark hands a limit of one kind only. It is that of `maxOffsetsPerTrigger` if there is one; the others of the options
-are kept besides. Where Spark asks for all there is (Trigger.Once), all options are passed over, as it demands.
+are kept besides. Where Spark asks for all there is (Trigger.Once, since 4.2), all options are passed over, as it
+demands.
 """
 
 import time

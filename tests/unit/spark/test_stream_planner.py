@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from warmlog.errors import BrokerUnavailable, OffsetOutOfRange, UnknownTopicId
+from warmlog.errors import BrokerUnavailable, InconsistentTopicId, OffsetOutOfRange, UnknownTopicId
 from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import OffsetRange, PartitionState, TopicPartition
 from warmlog.spark.stream_options import Admission, parse_stream_options
@@ -29,6 +29,7 @@ class FakeDiscovery:
         self.high_watermark: int | None = None
         self.splits_asked: list[OffsetRange] = []
         self.first_batch = 0
+        self.offset_of_time = 15
 
     def topics(self, names: Sequence[str], optional: Collection[str]) -> dict[str, Any]:
         return dict.fromkeys(names, SimpleNamespace(partitions=list(self.logs)))
@@ -43,7 +44,7 @@ class FakeDiscovery:
         ]
 
     def offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        return dict.fromkeys(times, 15)
+        return dict.fromkeys(times, self.offset_of_time)
 
     def splits(self, ranges: Sequence[OffsetRange], target_bytes: int, **_: Any) -> list[list[FoundSplit]]:
         self.splits_asked += ranges
@@ -104,6 +105,7 @@ def test_a_stream_starts_at_the_first_record_of_its_time_also_when_that_came_in_
     planner = planner_of(broker, startingTimestamp="1000")
     assert planner.initial() == offsets(15)
     broker.logs[0] = (0, 30)
+    assert planner.next_end(offsets(15), Admission()) == offsets(15), "the first micro-batch, from the end of the log"
     assert planner.next_end(offsets(15), Admission()) == offsets(30)
 
 
@@ -158,6 +160,51 @@ def test_a_first_micro_batch_that_is_run_again_starts_where_it_did(
 ) -> None:
     again = planner_of(FakeDiscovery(p0=(10, 500), p1=(0, 80)), **options)
     assert read_by(again, again.initial(), offsets(100, 12)) == expected
+
+
+def test_a_partition_that_comes_before_the_first_end_is_read_whole_whether_or_not_that_is_run_again() -> None:
+    for options in ({}, {"startingOffsets": "earliest"}, {"startingTimestamp": "1000"}):
+        broker = FakeDiscovery(p0=(0, 100))
+        planner = planner_of(broker, **options)
+        start = planner.initial()
+        broker.logs[1] = (0, 50)
+        first = planner.next_end(start, Admission())
+        assert ("t", 1) not in first
+        again = planner_of(broker, **options)
+        for each in (planner, again):
+            assert not any("t-1" in planned for planned in read_by(each, each.initial(), first))
+            following = each.next_end(first, Admission())
+            assert "t-1 offsets 0 to 50" in read_by(each, first, following)
+
+
+def test_a_stream_from_an_offset_behind_the_end_begins_at_the_end_also_when_it_is_run_again() -> None:
+    options = {"startingOffsets": '{"t": {"0": 1000}}', "failOnDataLoss": "false"}
+    broker = FakeDiscovery(p0=(0, 300))
+    planner = planner_of(broker, **options)
+    start = planner.initial()
+    broker.logs[0] = (0, 400)
+    first = planner.next_end(start, Admission())
+    assert (start, first, read_by(planner, start, first)) == (offsets(300), offsets(300), [])
+    for latest in (500, 5000):
+        broker.logs[0] = (0, latest)
+        again = planner_of(broker, **options)
+        assert read_by(again, again.initial(), first) == []
+        assert read_by(again, first, again.next_end(first, Admission())) == [f"t-0 offsets 300 to {latest}"]
+
+
+def test_a_stream_from_a_time_that_no_record_has_yet_begins_at_the_end_also_when_it_is_run_again() -> None:
+    options = {"startingTimestamp": "1000", "startingOffsetsByTimestampStrategy": "latest"}
+    broker = FakeDiscovery(p0=(0, 10))
+    broker.offset_of_time = -1
+    planner = planner_of(broker, **options)
+    start = planner.initial()
+    broker.logs[0] = (0, 30)
+    first = planner.next_end(start, Admission())
+    assert first == offsets(10)
+    broker.offset_of_time = 15
+    again = planner_of(broker, **options)
+    assert read_by(again, again.initial(), first) == []
+    assert read_by(again, first, again.next_end(first, Admission())) == ["t-0 offsets 10 to 30"]
 
 
 @pytest.mark.parametrize(
@@ -341,6 +388,44 @@ def test_a_topic_made_anew_is_noticed_also_where_planning_has_to_begin_again(mon
     monkeypatch.setattr(broker, "splits", gone_once)
     assert planner.next_end(offsets(100), admission) == offsets(0)
     assert broker.splits == splits
+
+
+def test_a_topic_made_anew_between_the_end_and_the_tasks_is_an_error_or_read_from_its_first_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The micro-batch has offsets of the topic before it: they are not read of the one that has its name now."""
+    for options in ({}, {"failOnDataLoss": "false"}):
+        broker = FakeDiscovery(p0=(0, 200))
+        planner = planner_of(broker, **options)
+        end = planner.next_end(offsets(100), Admission())
+        broker.logs[0], broker.topic_id = (0, 500), b"second"
+        splits = broker.splits
+
+        def gone_once(*_: Any, splits: Any = splits, broker: FakeDiscovery = broker, **__: Any) -> Any:
+            monkeypatch.setattr(broker, "splits", splits)
+            raise InconsistentTopicId("t has another id")
+
+        monkeypatch.setattr(broker, "splits", gone_once)
+        if not options:
+            with pytest.raises(OffsetOutOfRange, match="t-0 offsets 100 to 200: the partition is gone"):
+                planner.tasks(offsets(100), end)
+            continue
+        assert read_by(planner, offsets(100), end) == []
+        following = planner.next_end(end, Admission())
+        assert (following, read_by(planner, end, following)) == (offsets(0), [])
+        last = planner.next_end(following, Admission())
+        assert read_by(planner, following, last) == ["t-0 offsets 0 to 500"]
+
+
+def test_an_end_that_was_asked_for_more_than_once_is_not_taken_for_that_of_another_process() -> None:
+    broker = FakeDiscovery(p0=(0, 100))
+    planner = planner_of(broker, startingOffsets="-7")
+    start = planner.initial()
+    first = planner.next_end(start, Admission())
+    broker.logs[0] = (0, 120)
+    planner.next_end(start, Admission())
+    assert read_by(planner, start, first) == ["t-0 offsets 93 to 100"]
+    assert read_by(planner, start, first) == ["t-0 offsets 93 to 100"]
 
 
 def test_a_stream_of_committed_records_waits_where_it_is_when_a_transaction_is_open_before_it() -> None:
