@@ -209,6 +209,32 @@ def test_a_broker_killed_and_started_again_while_a_task_writes_costs_nothing_and
         assert values_of(read_back(broker, "steady")) == Counter(b"%0100d" % value for value in range(60_000))
 
 
+def test_a_broker_that_has_no_connection_left_for_a_while_costs_nothing_and_repeats_nothing(tmp_path: Path) -> None:
+    """As after an outage, when all tasks connect again at once."""
+    with BrokerProcess(tmp_path, max_connections=2) as broker:
+        with Topics(broker.host, broker.port) as topics:
+            topics.create("crowded", partitions=3)
+        crowd = ExitStack()
+        leaving = threading.Timer(1.0, crowd.close)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for start in range(0, 20_000, 1_000):
+                values = [b"%0100d" % value for value in range(start, start + 1_000)]
+                yield pa.RecordBatch.from_pydict({"value": values})
+                if start == 10_000:
+                    broker.kill()
+                    broker.start()
+                    for _ in range(2):
+                        crowd.enter_context(Topics(broker.host, broker.port))
+                    leaving.start()
+
+        options = WriteOptions((broker.address,), "crowded", batch_bytes=16_000)
+        assert write_batches(batches(), {"value": 0}, options).records == 20_000
+        assert "max.connections" in broker.output
+        leaving.join()
+        assert values_of(read_back(broker, "crowded")) == Counter(b"%0100d" % value for value in range(20_000))
+
+
 @contextmanager
 def started_after(broker: BrokerProcess, delay_s: float) -> Iterator[None]:
     """The broker, which does not run, is started in the background; it runs when the block is left."""
