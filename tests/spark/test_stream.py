@@ -99,6 +99,18 @@ def test_micro_batches_are_bounded_come_to_the_end_and_go_on_after_a_restart(
     assert found(spark, tmp_path) == once(range(1_060))
 
 
+@pytest.mark.usefixtures("times_without_zone")
+def test_a_stream_has_times_with_a_zone_whatever_timestamp_means_in_the_session(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path
+) -> None:
+    topics.create("zoned")
+    fill(topics, "zoned", 0, 0, 100)
+    given = {"bootstrap.servers": broker.address, "subscribe": "zoned"}
+    frame = spark.readStream.format("warmlog").options(**given).load()
+    assert frame.schema["timestamp"].dataType.typeName() == "timestamp"
+    assert run(spark, broker, tmp_path, subscribe="zoned") == [100]
+
+
 def test_bytes_a_micro_batch_are_bounded(
     spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path
 ) -> None:

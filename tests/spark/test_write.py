@@ -124,6 +124,18 @@ def refused(topics: Topics) -> str:
     return topics.create("refused")
 
 
+@pytest.mark.usefixtures("times_without_zone")
+def test_a_time_without_a_zone_is_refused_with_what_to_cast_it_to(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics
+) -> None:
+    topics.create("cast")
+    frame = spark.sql("select 'v' as value, timestamp '2023-11-14 22:13:20' as timestamp")
+    with pytest.raises(AnalysisException, match="column timestamp is timestamp_ntz: timestamp_ltz can be written"):
+        write(frame, broker, topic="cast")
+    write(frame.withColumn("timestamp", frame.timestamp.cast("timestamp_ltz")), broker, topic="cast")
+    assert [record.timestamp_ms for record in read_back(broker, "cast")] == [1_700_000_000_000]
+
+
 def test_modes_other_than_append_are_refused_in_words(spark: SparkSession, broker: BrokerProcess, refused: str) -> None:
     frame = spark.range(1).selectExpr("'v' as value")
     writer = frame.write.format("warmlog").options(topic="refused", **{"bootstrap.servers": broker.address})
