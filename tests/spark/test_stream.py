@@ -182,6 +182,21 @@ def test_a_stream_that_starts_at_a_tail_goes_on_after_a_restart(
     assert found(spark, tmp_path) == once(range(230, 330))
 
 
+def test_a_query_that_waits_for_its_broker_stops_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "broker") as broker:
+        with Topics(broker.host, broker.port) as topics:
+            topics.create("left")
+            fill(topics, "left", 0, 0, 50)
+        query = start(spark, broker, tmp_path, available_now=False, subscribe="left")
+        wait_until((tmp_path / "checkpoint" / "commits" / "0").exists, query)
+        broker.kill()
+        time.sleep(2)
+        began_at = time.monotonic()
+        query.stop()
+        assert time.monotonic() - began_at < 20  # of 120 s for which it would wait
+        assert query.exception() is None
+
+
 def test_the_broker_may_be_killed_and_started_again_meanwhile(spark: SparkSession, tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "broker") as broker:
         with Topics(broker.host, broker.port) as topics:
