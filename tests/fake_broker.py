@@ -132,6 +132,8 @@ class FakeBroker:
         self.produced: list[ProduceRequest] = []
         self.handshakes: list[HandshakeRequest] = []
         self.fetch_error: Callable[[FetchPartition], ApiError | None] = lambda _: None
+        self.refusal: Callable[[Message], ApiError | None] = lambda _: None
+        """With what a request other than Produce and Fetch is refused."""
         self.is_silent = False
         """While true, nothing at all is answered."""
         self.port = 0
@@ -221,6 +223,9 @@ class FakeBroker:
             return
         if isinstance(request.message, ProduceRequest):
             self._produce(connection, writer, request)
+            return
+        if (refusal := self.refusal(request.message)) is not None:
+            writer.write(connection.refuse(request.correlation_id, refusal))
             return
         handlers: dict[type[Message], Callable[..., Message]] = {
             HandshakeRequest: self._handshake,

@@ -5,6 +5,9 @@ however often it had to be sent. The order of each partition's batches is decide
 asyncio producer; this one only waits differently: `send` returns at once while little is under way, and for the oldest
 answer otherwise.
 
+A broker that is away, or refuses for now, is asked again until the delivery timeout, be it for a connection, a leader,
+a producer id or a batch.
+
 A batch that the broker refuses for good ends it all: the error is raised by the call that learns of it, and what was
 sent after that batch may or may not be in the log. Whoever runs a task again writes its records again. Every further
 call fails then.
@@ -28,11 +31,11 @@ from warmlog.errors import (
     ClientClosed,
     ClientError,
     DeliveryTimeout,
-    NotLeaderOrFollower,
     RemoteProtocolError,
     UnknownTopicOrPartition,
     WarmlogError,
     error_from_code,
+    may_pass,
 )
 from warmlog.options import ConnectionOptions
 from warmlog.outgoing import NO_PRODUCER, OutgoingBatch
@@ -197,7 +200,9 @@ class BlockingProducer:
         while self._busy and len(self._in_flight) < MAX_REQUESTS_IN_FLIGHT:
             try:
                 by_connection = self._ready_by_connection()
-            except BrokerUnavailable as error:
+            except (BrokerUnavailable, ApiError) as error:
+                if not may_pass(error):
+                    raise
                 self._try_again_later(error)
                 return
             if not all(self._produce(connection, batches) for connection, batches in by_connection.items()):
@@ -211,12 +216,8 @@ class BlockingProducer:
             if queue.producer == NO_PRODUCER or queue.awaits_producer:
                 self._give_producer(queue)
             batch = queue.next_to_send(time.monotonic(), MAX_IN_FLIGHT_WITH_SEQUENCES)
-            if not isinstance(batch, ArrowBatch):
-                continue
-            try:
+            if isinstance(batch, ArrowBatch):
                 found.setdefault(self._cluster.leader(queue.topic, queue.partition), []).append((queue, batch))
-            except NotLeaderOrFollower as error:
-                raise BrokerUnavailable(str(error)) from error
         return found
 
     def _give_producer(self, queue: PartitionQueue) -> None:

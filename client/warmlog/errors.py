@@ -12,6 +12,8 @@
         ├── DeliveryTimeout             `delivery_timeout_ms` went by without an acknowledgement
         ├── BufferFull                  `send` without `drain`: `buffer_bytes` are waiting
         └── ClientClosed                used before `start` or after `close`
+
+`may_pass` says which of them are worth asking again.
 """
 
 from warmlog_protocol.errors import (
@@ -90,7 +92,20 @@ class UnreadableBatch(CorruptBatch):
         self.next_offset = next_offset
 
 
+TOPIC_IS_GONE = (UnknownTopicId, InconsistentTopicId, UnknownTopicOrPartition)
+"""The topic, or one of its partitions, is not there, or another one has its name."""
+
+
+def may_pass(error: BrokerUnavailable | ApiError) -> bool:
+    """Whether asking again may help: no broker answered, or it says so.
+
+    A broker that can be reached knows all its topics: one that it does not know is gone for good.
+    """
+    return isinstance(error, BrokerUnavailable) or (error.retriable and not isinstance(error, TOPIC_IS_GONE))
+
+
 __all__ = [
+    "TOPIC_IS_GONE",
     "ApiError",
     "BrokerUnavailable",
     "BufferFull",
@@ -138,4 +153,5 @@ __all__ = [
     "UnsupportedVersion",
     "WarmlogError",
     "error_from_code",
+    "may_pass",
 ]

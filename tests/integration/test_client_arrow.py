@@ -1,6 +1,7 @@
 """Ranges as Arrow without Spark, from a real broker."""
 
 import asyncio
+import logging
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import warmlog
 from broker_process import BrokerProcess
 from warmlog.ranges.arrow_reader import arrow_reader
+from warmlog.ranges.read_settings import ReadSettings
 
 WAIT_S = 20.0
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -114,6 +116,20 @@ async def test_a_table_that_cannot_be_read_says_what_the_consumer_can_do(broker:
                 await consumer.to_arrow(columns=["value"])
         consumer.seek(topic, 0, 100)
         assert (await consumer.to_arrow(columns=["value"])).num_rows == 2_900 + 3_000
+
+
+async def test_offsets_that_are_gone_are_skipped_with_a_warning_where_that_is_allowed(
+    broker: BrokerProcess, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with warmlog.Admin(broker.address) as admin:
+        await admin.delete_records({(topic, 1): 100})
+    lenient = ReadSettings(fails_on_data_loss=False)
+    with arrow_reader(broker.address, [topic], start=5, columns=["partition"], settings=lenient) as reader:
+        partitions = reader.read_all()["partition"].to_pylist()
+    assert (partitions.count(0), partitions.count(1)) == (2_995, 2_900)
+    (said,) = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert said.startswith(f"{topic}-1 offsets 5 to 100: gone: retention or DeleteRecords removed them")
+    assert said.endswith("; skipped")
 
 
 async def test_errors_come_out_of_the_reader_as_they_are(broker: BrokerProcess, topic: str) -> None:

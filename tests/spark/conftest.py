@@ -49,3 +49,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture
+def times_without_zone(spark: SparkSession) -> Iterator[None]:
+    """In this session `timestamp` means TIMESTAMP_NTZ."""
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    yield
+    spark.conf.unset("spark.sql.timestampType")

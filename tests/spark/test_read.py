@@ -103,6 +103,19 @@ def test_spark_shows_the_records_that_the_plain_client_reads(
     ]
 
 
+@pytest.mark.usefixtures("times_without_zone")
+def test_times_have_a_zone_whatever_timestamp_means_in_the_session(
+    spark: SparkSession, broker: BrokerProcess, mixed: list[Stored]
+) -> None:
+    frame = load(spark, broker, "mixed", includeHeaders="true")
+    assert frame.schema["timestamp"].dataType.typeName() == "timestamp"
+    assert stored_of(in_utc(frame).collect()) == mixed
+    for options in ({"columns": "timestamp timestamp"}, {"schema": "timestamp timestamp_ltz"}):
+        assert load(spark, broker, "mixed", **options).distinct().count() == len({each.timestamp_ms for each in mixed})
+    with pytest.raises(AnalysisException, match="column timestamp is timestamp_ltz, the schema says timestamp_ntz"):
+        load(spark, broker, "mixed", schema="timestamp timestamp").collect()
+
+
 def test_a_schema_chooses_columns_in_any_order(spark: SparkSession, broker: BrokerProcess, mixed: list[Stored]) -> None:
     frame = load(spark, broker, "mixed", schema="offset bigint, value binary, partition int")
     assert frame.columns == ["offset", "value", "partition"]

@@ -99,6 +99,18 @@ def test_micro_batches_are_bounded_come_to_the_end_and_go_on_after_a_restart(
     assert found(spark, tmp_path) == once(range(1_060))
 
 
+@pytest.mark.usefixtures("times_without_zone")
+def test_a_stream_has_times_with_a_zone_whatever_timestamp_means_in_the_session(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path
+) -> None:
+    topics.create("zoned")
+    fill(topics, "zoned", 0, 0, 100)
+    given = {"bootstrap.servers": broker.address, "subscribe": "zoned"}
+    frame = spark.readStream.format("warmlog").options(**given).load()
+    assert frame.schema["timestamp"].dataType.typeName() == "timestamp"
+    assert run(spark, broker, tmp_path, subscribe="zoned") == [100]
+
+
 def test_bytes_a_micro_batch_are_bounded(
     spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path
 ) -> None:
@@ -168,6 +180,21 @@ def test_a_stream_that_starts_at_a_tail_goes_on_after_a_restart(
     fill(topics, "tailed", 0, 300, 30)
     assert run_once(spark, broker, tmp_path, subscribe="tailed", startingOffsets="-70") == [30]
     assert found(spark, tmp_path) == once(range(230, 330))
+
+
+def test_a_query_that_waits_for_its_broker_stops_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "broker") as broker:
+        with Topics(broker.host, broker.port) as topics:
+            topics.create("left")
+            fill(topics, "left", 0, 0, 50)
+        query = start(spark, broker, tmp_path, available_now=False, subscribe="left")
+        wait_until((tmp_path / "checkpoint" / "commits" / "0").exists, query)
+        broker.kill()
+        time.sleep(2)
+        began_at = time.monotonic()
+        query.stop()
+        assert time.monotonic() - began_at < 20  # of 120 s for which it would wait
+        assert query.exception() is None
 
 
 def test_the_broker_may_be_killed_and_started_again_meanwhile(spark: SparkSession, tmp_path: Path) -> None:

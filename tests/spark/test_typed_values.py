@@ -90,6 +90,15 @@ def test_records_that_do_not_fit_are_kept_apart_or_end_the_query(
         load(spark, broker, typed, None, valueFormat="json")
 
 
+@pytest.mark.usefixtures("times_without_zone")
+def test_a_records_own_time_has_a_zone_whatever_timestamp_means_in_the_session(
+    spark: SparkSession, broker: BrokerProcess, typed: str
+) -> None:
+    assert load(spark, broker, typed, "_timestamp timestamp_ltz", valueFormat="json").count() == 3_000
+    with pytest.raises(PySparkException, match="column _timestamp is timestamp_ltz, the schema says timestamp_ntz"):
+        load(spark, broker, typed, "_timestamp timestamp", valueFormat="json").count()
+
+
 def test_a_stream_decodes_as_well(spark: SparkSession, broker: BrokerProcess, typed: str, tmp_path: Path) -> None:
     reader = spark.readStream.format("warmlog").schema("id bigint, _offset bigint").option("subscribe", typed)
     stream = reader.options(valueFormat="json", startingOffsets="earliest", **{"bootstrap.servers": broker.address})

@@ -124,6 +124,18 @@ def refused(topics: Topics) -> str:
     return topics.create("refused")
 
 
+@pytest.mark.usefixtures("times_without_zone")
+def test_a_time_without_a_zone_is_refused_with_what_to_cast_it_to(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics
+) -> None:
+    topics.create("cast")
+    frame = spark.sql("select 'v' as value, timestamp '2023-11-14 22:13:20' as timestamp")
+    with pytest.raises(AnalysisException, match="column timestamp is timestamp_ntz: timestamp_ltz can be written"):
+        write(frame, broker, topic="cast")
+    write(frame.withColumn("timestamp", frame.timestamp.cast("timestamp_ltz")), broker, topic="cast")
+    assert [record.timestamp_ms for record in read_back(broker, "cast")] == [1_700_000_000_000]
+
+
 def test_modes_other_than_append_are_refused_in_words(spark: SparkSession, broker: BrokerProcess, refused: str) -> None:
     frame = spark.range(1).selectExpr("'v' as value")
     writer = frame.write.format("warmlog").options(topic="refused", **{"bootstrap.servers": broker.address})
@@ -207,6 +219,32 @@ def test_a_broker_killed_and_started_again_while_a_task_writes_costs_nothing_and
         written = write_batches(batches(), {"value": 0}, WriteOptions((broker.address,), "steady", batch_bytes=64_000))
         assert written.records == 60_000
         assert values_of(read_back(broker, "steady")) == Counter(b"%0100d" % value for value in range(60_000))
+
+
+def test_a_broker_that_has_no_connection_left_for_a_while_costs_nothing_and_repeats_nothing(tmp_path: Path) -> None:
+    """As after an outage, when all tasks connect again at once."""
+    with BrokerProcess(tmp_path, max_connections=2) as broker:
+        with Topics(broker.host, broker.port) as topics:
+            topics.create("crowded", partitions=3)
+        crowd = ExitStack()
+        leaving = threading.Timer(1.0, crowd.close)
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for start in range(0, 20_000, 1_000):
+                values = [b"%0100d" % value for value in range(start, start + 1_000)]
+                yield pa.RecordBatch.from_pydict({"value": values})
+                if start == 10_000:
+                    broker.kill()
+                    broker.start()
+                    for _ in range(2):
+                        crowd.enter_context(Topics(broker.host, broker.port))
+                    leaving.start()
+
+        options = WriteOptions((broker.address,), "crowded", batch_bytes=16_000)
+        assert write_batches(batches(), {"value": 0}, options).records == 20_000
+        assert "max.connections" in broker.output
+        leaving.join()
+        assert values_of(read_back(broker, "crowded")) == Counter(b"%0100d" % value for value in range(20_000))
 
 
 @contextmanager

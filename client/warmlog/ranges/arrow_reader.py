@@ -10,6 +10,7 @@
 DuckDB, Polars, DataFusion and whatever else takes Arrow's stream interface can read from it too, batch by batch.
 """
 
+import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -33,6 +34,8 @@ Where = str | int | datetime | Mapping[TopicPartition, int]
 
 _SPLIT_BYTES = 16 * 1024 * 1024
 _MAX_SCAN_MS = 10_000
+
+_log = logging.getLogger("warmlog.ranges")
 
 
 def arrow_reader(
@@ -92,7 +95,9 @@ def _plan(
     with Discovery(addresses, settings.connection, isolation=settings.isolation) as discovery:
         states = discovery.states(discovery.topics(topics))
         times = starting_times(bounds.starting, states)
-        ranges, _ = resolve_ranges(states, bounds, discovery.offsets(times))
+        ranges, losses = resolve_ranges(states, bounds, discovery.offsets(times))
+        for loss in losses:
+            _log.warning("%s; skipped", loss)
         if all(planned.until_ms is None for planned in ranges):
             return ranges
         splits = discovery.splits(ranges, _SPLIT_BYTES, max_scan_ms=_MAX_SCAN_MS)

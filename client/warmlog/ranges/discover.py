@@ -3,12 +3,14 @@
 import difflib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from warmlog.blocking import BlockingCluster, in_requests
 from warmlog.errors import (
     BrokerUnavailable,
     InvalidRequest,
+    NotLeaderOrFollower,
     UnknownTopicOrPartition,
     UnsupportedVersion,
     error_from_code,
@@ -131,7 +133,7 @@ class Discovery:
         for own in by_leader.values():
             try:
                 for some in in_requests(own):
-                    found.update(self._splits(some, target_bytes, max_scan_ms))
+                    found.update(self._ask(partial(self._splits, some, target_bytes, max_scan_ms)))
             except UnsupportedVersion:
                 continue
         return [found[planned] for planned in ranges]
@@ -142,7 +144,7 @@ class Discovery:
         """Of ranges with the same leader. What is too much for one answer is asked in halves, and half as finely."""
         request = FindSplitsRequest([_to_split(planned) for planned in ranges], target_bytes, max_scan_ms)
         try:
-            answers = self._ask(lambda: self._call_leader(ranges[0], request))
+            answers = self._call_leader(ranges[0], request)
         except InvalidRequest:
             middle = len(ranges) // 2
             if middle == 0:  # of one range the broker never tells more than fits
@@ -161,9 +163,14 @@ class Discovery:
         return leader.call(request, FindSplitsResponse, timeout_ms=timeout_ms).partitions
 
     def _ask(self, question: Callable[[], T]) -> T:
+        """What `question` returns. Where a leader may have moved, the next question looks for it anew."""
         try:
             return question()
+        except NotLeaderOrFollower:
+            self._cluster.forget_leaders()
+            raise
         except BrokerUnavailable as error:
+            self._cluster.forget_leaders()
             raise BrokerUnavailable(f"{error}; is the broker running at {', '.join(self._bootstrap)}?") from error
 
 

@@ -20,6 +20,7 @@ from warmlog.arrow_times import TimeBounds
 from warmlog.batch_places import whole_headers
 from warmlog.blocking import BlockingConnection
 from warmlog.errors import (
+    TOPIC_IS_GONE,
     ApiError,
     BrokerUnavailable,
     ClientClosed,
@@ -27,13 +28,13 @@ from warmlog.errors import (
     OffsetOutOfRange,
     WarmlogError,
     error_from_code,
+    may_pass,
 )
 from warmlog.ranges.fetch_window import Fetch, FetchWindow
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog.ranges.projection import Projection
 from warmlog.ranges.read_settings import ReadSettings
 from warmlog.ranges.resolve import REMOVED, Loss
-from warmlog.ranges.retrying import TOPIC_IS_GONE, may_pass
 from warmlog.ranges.task_link import TaskLink
 from warmlog_protocol.batch import HEADER_BYTES, RecordBatch, check_crc, read_header
 from warmlog_protocol.connection import Answer

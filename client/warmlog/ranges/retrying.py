@@ -1,16 +1,13 @@
-"""What is asked again when it fails, and how often."""
+"""Questions that are asked again when they fail, and how often."""
 
 import logging
 import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from warmlog.errors import ApiError, BrokerUnavailable, InconsistentTopicId, UnknownTopicId, UnknownTopicOrPartition
+from warmlog.errors import ApiError, BrokerUnavailable, may_pass
 
 T = TypeVar("T")
-
-TOPIC_IS_GONE = (UnknownTopicId, InconsistentTopicId, UnknownTopicOrPartition)
-"""The topic, or one of its partitions, is not there, or another one has its name."""
 
 _log = logging.getLogger("warmlog.ranges")
 
@@ -43,11 +40,3 @@ def retrying(
         time.sleep(pause_ms / 1000)
         pause_ms = min(2 * pause_ms, interval_ms)
         retried += 1
-
-
-def may_pass(error: BrokerUnavailable | ApiError) -> bool:
-    """Whether asking again may help: no broker answered, or it says so.
-
-    A broker that can be reached knows all its topics: one that it does not know is gone for good.
-    """
-    return isinstance(error, BrokerUnavailable) or (error.retriable and not isinstance(error, TOPIC_IS_GONE))

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from warmlog.errors import ApiError, BrokerUnavailable, OffsetOutOfRange
+from warmlog.errors import ApiError, BrokerUnavailable, OffsetOutOfRange, may_pass
 from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import PartitionState
 from warmlog.ranges.read_settings import ReadSettings, Remedies
 from warmlog.ranges.resolve import Loss
-from warmlog.ranges.retrying import may_pass, retrying
+from warmlog.ranges.retrying import retrying
 from warmlog.spark.export_manifest import Commit, ExportedFile, ExportRefused, Manifest
 from warmlog.spark.plan import PlanLimits, Task, plan_tasks
 from warmlog.spark.planning import size_ranges

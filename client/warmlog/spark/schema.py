@@ -61,8 +61,13 @@ def default_projection(*, include_headers: bool) -> Projection:
 def schema_of(projection: Projection) -> str:
     """The columns as Spark's DDL."""
     return ", ".join(
-        f"{name} {'string' if name in projection.as_text else COLUMN_TYPES[name]}" for name in projection.names
+        f"{name} {'string' if name in projection.as_text else as_ddl(COLUMN_TYPES[name])}" for name in projection.names
     )
+
+
+def as_ddl(kind: str) -> str:
+    """The type that Spark writes as `kind`, in words that mean it whatever `spark.sql.timestampType` says."""
+    return "timestamp_ltz" if kind == "timestamp" else kind
 
 
 def chosen_columns(schema: Any) -> Projection:
@@ -82,9 +87,10 @@ def _checked(columns: Sequence[tuple[str, str]]) -> Projection:
     for name, kind in columns:
         if name not in COLUMN_TYPES:
             raise InvalidConfig(_unknown(name))
-        if kind != COLUMN_TYPES[name] and not (kind == "string" and name in TEXT_COLUMNS):
+        own = COLUMN_TYPES[name]
+        if kind not in (own, as_ddl(own)) and not (kind == "string" and name in TEXT_COLUMNS):
             either = " or string" if name in TEXT_COLUMNS else ""
-            raise InvalidConfig(f"column {name} is {COLUMN_TYPES[name]}{either}, the schema says {kind}")
+            raise InvalidConfig(f"column {name} is {as_ddl(own)}{either}, the schema says {kind}")
     names = tuple(name for name, _ in columns)
     if len(set(names)) != len(names):
         raise InvalidConfig(f"the schema names a column twice: {', '.join(names)}")

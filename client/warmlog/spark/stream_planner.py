@@ -9,11 +9,11 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-from warmlog.errors import OffsetOutOfRange
+from warmlog.errors import TOPIC_IS_GONE, OffsetOutOfRange
 from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import PartitionState, TopicPartition
 from warmlog.ranges.resolve import Loss, resolve_ranges, starting_times
-from warmlog.ranges.retrying import TOPIC_IS_GONE, retrying
+from warmlog.ranges.retrying import retrying
 from warmlog.ranges.splits import Piece, sized_ranges
 from warmlog.spark.admission import admit_bytes, admit_offsets, is_enough
 from warmlog.spark.plan import Task, plan_tasks

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warmlog.ranges.projection import Projection
 from warmlog.spark.options import Given
-from warmlog.spark.schema import COLUMN_TYPES, TEXT_COLUMNS
+from warmlog.spark.schema import COLUMN_TYPES, TEXT_COLUMNS, as_ddl
 from warmlog_protocol.errors import InvalidConfig, InvalidRecord
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def _check(name: str, kind: Any) -> None:
     if own is not None or name == CORRUPT:
         expected = COLUMN_TYPES[own] if own is not None else "string"
         if found != expected and not (found in ("string", "binary") and (own is None or own in TEXT_COLUMNS)):
-            raise InvalidConfig(f"column {name} is {expected}, the schema says {found}")
+            raise InvalidConfig(f"column {name} is {as_ddl(expected)}, the schema says {found}")
     elif "binary" in found:
         raise InvalidConfig(f"column {name} is {found}: JSON has no binary, take string")
     else:

@@ -16,6 +16,7 @@ timestamp    timestamp                         null, or without this column: the
 import difflib
 from typing import Any
 
+from warmlog.spark.schema import as_ddl
 from warmlog_protocol.errors import InvalidConfig
 
 WRITTEN: dict[str, tuple[str, ...]] = {
@@ -40,7 +41,8 @@ def written_columns(schema: Any, *, has_topic: bool, include_headers: bool) -> d
         if name not in WRITTEN:
             raise InvalidConfig(_unknown(name))
         if kind not in WRITTEN[name]:
-            raise InvalidConfig(f"column {name} is {kind}: {' or '.join(WRITTEN[name])} can be written, so cast it")
+            taken = " or ".join(map(as_ddl, WRITTEN[name]))
+            raise InvalidConfig(f"column {name} is {kind}: {taken} can be written, so cast it")
         if name in found:
             raise InvalidConfig(f"there are two columns {name}: drop one")
         found[name] = index

@@ -20,10 +20,12 @@ from warmlog.errors import (
     DeliveryTimeout,
     InvalidTimestamp,
     MessageTooLarge,
+    TooManyConnections,
     UnknownTopicOrPartition,
 )
 from warmlog.options import ConnectionOptions
 from warmlog_protocol.compression import Codec
+from warmlog_protocol.messages import HandshakeRequest, InitProducerIdRequest, Message, MetadataRequest
 
 OPTIONS = ConnectionOptions(
     connect_timeout_ms=1000, request_timeout_ms=500, retry_backoff_ms=5, retry_backoff_max_ms=20
@@ -128,6 +130,31 @@ def test_records_that_no_batch_takes_are_named_with_their_partition(broker: Fake
     message = r"1 records for t-1: a timestamp of -5 ms lies before 1970"
     with producing(broker.address) as producer, pytest.raises(InvalidTimestamp, match=message):
         producer.send(ArrowBatch("t", 1, all_of(rows), 100, 5))
+
+
+@pytest.mark.parametrize("refused", [HandshakeRequest, InitProducerIdRequest, MetadataRequest])
+def test_refusals_that_pass_lose_nothing_and_repeat_nothing(broker: FakeBroker, refused: type[Message]) -> None:
+    """As of a broker to which all tasks come back at once after an outage."""
+    dice = random.Random(1)
+    busy = TooManyConnections("so many are open")
+    broker.refusal = lambda message: busy if isinstance(message, refused) and dice.random() < 0.7 else None
+    broker.faults.extend([Fault.NONE, Fault.LOSE_REQUEST, Fault.NONE, Fault.LOSE_ANSWER] * 4)
+    assert stored(broker) != send_numbers(broker, 40) == stored(broker)
+
+
+def test_a_refusal_that_stays_is_given_up_in_time_and_flush_goes_on(broker: FakeBroker) -> None:
+    with producing(broker.address, delivery_timeout_ms=100) as producer:
+        broker.refusal = lambda message: TooManyConnections("so many are open")
+        with pytest.raises(DeliveryTimeout, match=r"t-0: nothing was acknowledged for .*: so many are open"):
+            send_and_flush(producer, batch_of([b"a"]))
+        broker.refusal = lambda message: None
+        producer.flush()
+    assert stored(broker)[0] == [b"a"]
+
+
+def test_a_topic_that_is_not_there_is_an_error_at_once(broker: FakeBroker) -> None:
+    with producing(broker.address) as producer, pytest.raises(UnknownTopicOrPartition, match="nowhere"):
+        producer.send(batch_of([b"a"], topic="nowhere"))
 
 
 def test_a_topic_that_is_gone_is_an_error_at_once(broker: FakeBroker) -> None:

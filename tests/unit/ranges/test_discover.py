@@ -1,16 +1,17 @@
 """What is asked of a broker for a plan, where it is too much for one request or one answer."""
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from unit.ranges.fake_broker import TOPIC_ID, FakeBroker
-from warmlog.errors import InvalidRequest
+from warmlog.errors import BrokerUnavailable, InvalidRequest, NotLeaderOrFollower
 from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog_protocol.connection import DEFAULT_MAX_ITEMS, AnswerTooLarge, ServerConnection
 from warmlog_protocol.messages import (
+    EARLIEST_TIMESTAMP,
     BrokerMetadata,
     FindSplitsRequest,
     FindSplitsResponse,
@@ -36,6 +37,8 @@ class SizedBroker(FakeBroker):
         self.asked: list[tuple[type[Message], int]] = []
         """Requests about partitions, and about how many."""
         self.targets: list[int] = []
+        self.error_code = 0
+        """Of each range that it is to cut."""
 
     def _handle(self, sock: socket.socket, core: ServerConnection, correlation_id: int, message: Message) -> bool:
         if isinstance(message, ListOffsetsRequest | FindSplitsRequest):
@@ -57,11 +60,11 @@ class SizedBroker(FakeBroker):
             ends = [*range(wanted.start_offset + step, wanted.end_offset, step), wanted.end_offset]
             begins = [wanted.start_offset, *ends[:-1]]
             splits = [FoundSplit(end, end - begin) for begin, end in zip(begins, ends, strict=True)]
-            found.append(FoundSplits(wanted.topic, wanted.partition, 0, "", splits))
+            found.append(FoundSplits(wanted.topic, wanted.partition, self.error_code, "", splits))
         return FindSplitsResponse(found)
 
     def _metadata(self, message: MetadataRequest) -> MetadataResponse:
-        host, port = self.address.rsplit(":", 1)
+        host, port = self.leader.rsplit(":", 1)
         partitions = [PartitionMetadata(0, number, 1, 0, [1], [1]) for number in range(PARTITIONS)]
         topics = [TopicMetadata(0, name, TOPIC_ID, partitions) for name in message.topics or ()]
         return MetadataResponse("cluster", 1, [BrokerMetadata(1, host, int(port))], topics)
@@ -108,3 +111,35 @@ def test_a_range_that_cannot_be_cut_alone_is_the_brokers_error(broker: SizedBrok
         discovery.topics(["t"])
         with pytest.raises(InvalidRequest, match="the answer would have a header of"):
             discovery.splits(ranges_of(broker, 1, 1024 * 1024 * MIB), MIB)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda discovery: discovery.offsets({("t", 0): EARLIEST_TIMESTAMP}),
+        lambda discovery: discovery.splits([OffsetRange("t", 0, 0, 5, "", TOPIC_ID)], 10),
+    ],
+    ids=["offsets", "splits"],
+)
+def test_a_leader_that_cannot_be_reached_any_more_is_looked_up_by_the_next_try(
+    broker: SizedBroker, ask: Callable[[Discovery], object]
+) -> None:
+    with Discovery([broker.address]) as discovery:
+        broker.leader = "127.0.0.1:1"
+        discovery.topics(["t"])
+        broker.leader = broker.address
+        with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:1"):
+            ask(discovery)
+        ask(discovery)
+    assert [count for _, count in broker.asked] == [1]
+
+
+def test_a_broker_that_does_not_lead_any_more_is_not_asked_again(broker: SizedBroker) -> None:
+    with SizedBroker() as other, Discovery([broker.address]) as discovery:
+        discovery.topics(["t"])
+        broker.leader, broker.error_code = other.address, NotLeaderOrFollower.code
+        ranges = ranges_of(broker, 1, 5)
+        with pytest.raises(NotLeaderOrFollower):
+            discovery.splits(ranges, 10)
+        assert discovery.splits(ranges, 10) == [[FoundSplit(5, 5)]]
+        assert other.asked == [(FindSplitsRequest, 1)]

@@ -48,7 +48,8 @@ def sparks_arrow_schema(schema: StructType) -> Any:
 
 def test_the_columns_are_kafkas_in_kafkas_order() -> None:
     assert ddl_of(default_projection(include_headers=False)) == (
-        "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+        "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp_ltz, "
+        "timestampType int"
     )
     assert ddl_of(default_projection(include_headers=True)).endswith(", headers array<struct<key:string,value:binary>>")
 
@@ -82,7 +83,9 @@ def test_columns_are_named_with_their_types_or_without() -> None:
     assert parse_columns(" value  STRING,offset, timestamp timestamp ") == Projection(
         ("value", "offset", "timestamp"), frozenset({"value"})
     )
+    assert parse_columns("timestamp timestamp_ltz") == Projection(("timestamp",))
     for text, message in {
+        "timestamp timestamp_ntz": "column timestamp is timestamp_ltz, the schema says timestamp_ntz",
         "value strng": "column value is binary or string, the schema says strng",
         "ofset": "format warmlog has no column ofset: did you mean offset?",
         "": "format warmlog has no column : there are key",
