@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,14 +18,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from broker_process import BrokerProcess, port_to_keep
+from broker_thread import BrokerThread
 from spark.reading import read_back
 from spark.topics import Record, Stored, Topics
+from transactions import TransactionalProducer
 from warmlog.errors import BrokerUnavailable, OffsetOutOfRange, UnknownTopicOrPartition
 from warmlog.spark import export_job
 from warmlog.spark.export import Copied, ExportOptions, export_available, export_following
 from warmlog.spark.export_manifest import ExportRefused, Manifest
 from warmlog.spark.plan import PlanLimits
 from warmlog.spark.read_options import Retries
+from warmlog_protocol.messages import IsolationLevel
 
 pytestmark = [  # PySpark leaves sockets of its own to the garbage collector
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
@@ -47,7 +51,7 @@ def fill(topics: Topics, topic: str, partition: int, first: int, count: int) -> 
         topics.fill(topic, partition, records)
 
 
-def options_of(broker: BrokerProcess, topic: str, path: Path, **options: object) -> ExportOptions:
+def options_of(broker: BrokerProcess | BrokerThread, topic: str, path: Path, **options: object) -> ExportOptions:
     limits = PlanLimits(max_records=200)
     return ExportOptions((broker.address,), topic, path, limits=limits, **options)  # type: ignore[arg-type]
 
@@ -84,10 +88,13 @@ def test_each_record_is_copied_once_over_any_number_of_runs(
     options = options_of(broker, "copied", tmp_path / "out", has_headers=True)
     assert sum(copied.records for copied in export(spark, options)) == 1_100
     assert exported(options.path) == read_back(broker, "copied")
+    assert not (options.path / "_warmlog" / "staging").exists()
     assert export(spark, options) == []
     fill(topics, "copied", 1, 2_000, 50)
     assert sum(copied.records for copied in export(spark, options)) == 50
     assert exported(options.path) == read_back(broker, "copied")
+    with pytest.raises(ExportRefused, match="holds topic copied with headers: give --headers, or export to another p"):
+        export(spark, replace(options, has_headers=False))
     frame = spark.read.parquet(str(options.path))
     assert {str(row.date): row["count"] for row in frame.groupBy("date").count().collect()} == {
         "1970-01-01": 575,
@@ -134,6 +141,8 @@ def test_what_cannot_be_exported_is_refused_in_words(
         export(spark, options)
     with pytest.raises(ExportRefused, match="holds topic one: export other to a path of its own"):
         export(spark, options_of(broker, "other", tmp_path))
+    with pytest.raises(ExportRefused, match="holds topic one without headers: leave out --headers, or export to anoth"):
+        export(spark, replace(options, has_headers=True))
     topics.delete("one"), topics.create("one")
     with pytest.raises(ExportRefused, match="holds an earlier topic one, which was made anew since"):
         export(spark, options)
@@ -165,6 +174,64 @@ def test_records_that_retention_took_are_an_error_or_passed_over(spark: SparkSes
         offsets = [record.offset for record in exported(path)]
         assert offsets == [*range(50), *range(offsets[50], 2_050)]
         assert offsets[50] >= kept[0]
+
+
+def test_what_goes_while_it_is_copied_is_told_as_what_had_gone_before(
+    spark: SparkSession, broker: BrokerProcess, topics: Topics, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    topics.create("going")
+    fill(topics, "going", 0, 0, 2_000)
+    options = options_of(broker, "going", tmp_path, fails_on_data_loss=False)
+    with Manifest(options.path).locked() as manifest:
+        rounds = export_available(spark, manifest, options)
+        first = next(rounds)
+        topics.delete_records("going", 0, first.records + 150)
+        (second,) = rounds
+        assert (first.lost_offsets, second.lost_offsets) == (0, 150)
+        assert manifest.last is not None
+        (lost,) = manifest.last.losses
+    assert lost.startswith(f"going-0 offsets {first.records} to {first.records + 150}: gone, the log starts at")
+    assert caplog.messages == [f"{lost}; skipped, as data loss is allowed"]
+    kept = [*range(first.records), *range(first.records + 150, 2_000)]
+    assert [record.offset for record in exported(tmp_path)] == kept
+    fill(topics, "going", 0, 2_000, 50)
+    topics.delete_records("going", 0, 2_050)
+    with pytest.raises(OffsetOutOfRange, match="to go on without them"):
+        export(spark, replace(options, fails_on_data_loss=True))
+    assert export(spark, options) == [Copied(0, 0, 0, lost_offsets=50)]
+    assert export(spark, replace(options, fails_on_data_loss=True)) == [], "what is remembered is told once"
+
+
+def test_committed_records_are_copied_when_their_transaction_has_ended_and_each_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with BrokerThread(tmp_path / "broker") as broker:
+        host, port = broker.address.split(":")
+        with Topics(host, int(port)) as topics:
+            topics.create("t")
+            fill(topics, "t", 0, 0, 50)
+        producer = TransactionalProducer(broker, "t", 1)
+        committed = options_of(broker, "t", tmp_path / "out", isolation=IsolationLevel.READ_COMMITTED)
+        whole = options_of(broker, "t", tmp_path / "out")
+        producer.send(b"aborted"), producer.abort(), producer.send(b"open")
+
+        def copy(options: ExportOptions) -> list[int]:
+            before = {record.offset for record in exported(options.path)}
+            export(spark, options)
+            return [record.offset for record in exported(options.path) if record.offset not in before]
+
+        assert copy(committed) == list(range(50))
+        assert copy(committed) == []
+        producer.commit()
+        assert copy(committed) == [52]
+        producer.send(b"open")
+        assert copy(committed) == []
+        assert copy(whole) == [54]
+        assert copy(committed) == [], "what is copied lies behind the last stable offset, and is not taken for lost"
+        producer.send(b"more"), producer.commit()
+        assert copy(committed) == [55]
+        assert [record.offset for record in exported(tmp_path / "out")] == [*range(50), 52, 54, 55]
+        assert copy(replace(whole, path=tmp_path / "whole")) == [*range(51), 52, 54, 55]
 
 
 @pytest.fixture
@@ -248,10 +315,10 @@ def command(broker: BrokerProcess, topic: str, path: Path, *arguments: str) -> l
 
 
 def test_a_misuse_is_told_before_spark_starts(broker: BrokerProcess, tmp_path: Path) -> None:
-    for arguments, message in ((["--task-bytes", "much"], "--task-bytes"), (["--compression", "zip"], "--compression")):
-        done = subprocess.run(command(broker, "t", tmp_path, *arguments), capture_output=True, text=True)
+    for option, value in (("--task-bytes", "much"), ("--compression", "zip"), ("--isolation", "dirty")):
+        done = subprocess.run(command(broker, "t", tmp_path, option, value), capture_output=True, text=True)
         assert done.returncode == 2
-        assert message in done.stderr
+        assert option in done.stderr
     path = tmp_path / "never"
     for place, topic, message in (
         (broker.address, "nowhere", "topic nowhere does not exist"),
@@ -346,7 +413,18 @@ def test_spark_submit_runs_the_export(broker: BrokerProcess, topics: Topics, tmp
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     for _ in range(2):
         done = subprocess.run(
-            [submit, *conf, job, "submitted", tmp_path, "--broker", broker.address, "--json"],
+            [
+                submit,
+                *conf,
+                job,
+                "submitted",
+                tmp_path,
+                "--broker",
+                broker.address,
+                "--isolation",
+                "read_committed",
+                "--json",
+            ],
             capture_output=True,
             text=True,
             env=environment,

@@ -12,6 +12,9 @@ from warmlog_protocol.messages import (
     ACKS_ALL,
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     NewTopic,
@@ -84,6 +87,13 @@ class Topics:
 
     def delete(self, name: str) -> None:
         (deleted,) = self._connection.call(DeleteTopicsRequest([name]), DeleteTopicsResponse).topics
+        if deleted.error_code:
+            raise error_from_code(deleted.error_code, deleted.error_message)
+
+    def delete_records(self, topic: str, partition: int, offset: int) -> None:
+        """Give up the records below `offset`."""
+        request = DeleteRecordsRequest([DeleteRecordsPartition(topic, partition, offset)])
+        (deleted,) = self._connection.call(request, DeleteRecordsResponse).partitions
         if deleted.error_code:
             raise error_from_code(deleted.error_code, deleted.error_message)
 

@@ -27,6 +27,13 @@ spark-submit …/warmlog/spark/export_job.py TOPIC PATH, and on all cores of thi
 has four attempts, as on a cluster."""
 
 
+class Isolation(StrEnum):
+    """Which records of transactions are copied; named as IsolationLevel names them."""
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
 class Compression(StrEnum):
     """Of Parquet's pages."""
 
@@ -49,7 +56,16 @@ def spark_export(
     interval_s: Annotated[
         float, typer.Option("--interval", min=0.1, metavar="SECONDS", help="With --follow: how long to wait for more.")
     ] = 10.0,
-    headers: Annotated[bool, typer.Option("--headers", help="Copy the headers of records as well.")] = False,
+    headers: Annotated[
+        bool, typer.Option("--headers", help="Copy the headers as well; the same in every run.")
+    ] = False,
+    isolation: Annotated[
+        Isolation,
+        typer.Option(
+            help="Of records in transactions: read_committed leaves out what was aborted, and goes no further than "
+            "the first transaction that is open; read_uncommitted copies all."
+        ),
+    ] = Isolation.READ_UNCOMMITTED,
     compression: Annotated[Compression, typer.Option(help="How the files are compressed.")] = Compression.SNAPPY,
     task_bytes: Annotated[
         str, typer.Option(metavar="SIZE", help="About how much of the log a task copies, like 64m.")
@@ -68,6 +84,7 @@ def spark_export(
     from warmlog.spark.export_manifest import Manifest
     from warmlog.spark.options import parse_size_bytes
     from warmlog.spark.plan import PlanLimits
+    from warmlog_protocol.messages import IsolationLevel
 
     options = ExportOptions(
         bootstrap=tuple(broker.split(",")),
@@ -76,6 +93,7 @@ def spark_export(
         has_headers=headers,
         compression=compression.value,
         fails_on_data_loss=not allow_data_loss,
+        isolation=IsolationLevel[isolation.name],
         limits=PlanLimits(max_bytes=checked("--task-bytes", parse_size_bytes, task_bytes)),
     )
     check_topic(options)
@@ -98,17 +116,20 @@ def _export(session: Any, manifest: Any, options: "ExportOptions", interval_s: f
     else:
         rounds = export_following(session, manifest, options, interval_s)
     progress = Progress(shows_status=sys.stderr.isatty())
-    files = 0
+    files = lost_offsets = 0
     try:
         for copied in rounds:
             progress.add(copied.records, copied.size_bytes)
             files += copied.files
+            lost_offsets += copied.lost_offsets
     finally:
         progress.clear()
         if as_json:
-            json_line({"topic": options.topic, "path": str(options.path), "files": files, **progress.figures()})
+            copied_to = {"topic": options.topic, "path": str(options.path), "files": files}
+            json_line({**copied_to, "lost_offsets": lost_offsets, **progress.figures()})
         else:
-            line(f"{options.topic} to {options.path}: {files} files, {progress.summary()}")
+            lost = f"; {lost_offsets:,} offsets were gone and are passed over" if lost_offsets else ""
+            line(f"{options.topic} to {options.path}: {files} files, {progress.summary()}{lost}")
 
 
 def _local_path(text: str) -> Path:

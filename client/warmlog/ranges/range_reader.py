@@ -3,13 +3,13 @@
 Several fetches are in flight (see fetch_window). After a lost connection, or where a broker does not lead the partition
 any more, the leader is looked up, and reading goes on at the first offset that was not read; only when nothing has
 moved for `deadline_s` is it given up, for Spark to run the task again.
-What is gone, because retention took it or the topic was deleted or made anew, is an error, or skipped with a warning.
+What is gone, because retention took it or the topic was deleted or made anew, is an error, or skipped and told.
 Errors are one line, as it reaches the user through Spark: which partition, offsets and broker, and what to do.
 """
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from threading import Event
 from typing import Any
 
@@ -55,27 +55,38 @@ _MADE_ANEW = "the topic was deleted, or made anew, after these ranges were plann
 _log = logging.getLogger("warmlog.ranges")
 
 
+def _warn(lost: Loss) -> None:
+    _log.warning("%s; skipped", lost)
+
+
 def read_ranges(
     ranges: Sequence[OffsetRange],
     projection: Projection,
     settings: ReadSettings | None = None,
     is_over: Event | None = None,
+    *,
+    on_loss: Callable[[Loss], None] = _warn,
 ) -> Iterator[Any]:
     """The records of `ranges`, in order, as pyarrow record batches with the columns of `projection`.
 
-    Another thread may set `is_over`: then it raises ClientClosed before it asks for more.
+    Another thread may set `is_over`: then it raises ClientClosed before it asks for more. `on_loss` is called with what
+    is gone and skipped, where `settings` allow that; it warns unless given.
     """
     settings = settings or ReadSettings()
-    batches = _read_all(ranges, projection, settings, is_over or Event())
+    batches = _read_all(ranges, projection, settings, is_over or Event(), on_loss)
     return batches if settings.limit is None else _first_rows(batches, settings.limit)
 
 
 def _read_all(
-    ranges: Sequence[OffsetRange], projection: Projection, settings: ReadSettings, is_over: Event
+    ranges: Sequence[OffsetRange],
+    projection: Projection,
+    settings: ReadSettings,
+    is_over: Event,
+    on_loss: Callable[[Loss], None],
 ) -> Iterator[Any]:
     with TaskLink(settings.connection, settings.bootstrap) as link:
         for planned in ranges:
-            yield from _RangeReader(planned, projection, settings, link, is_over).read()
+            yield from _RangeReader(planned, projection, settings, link, is_over=is_over, on_loss=on_loss).read()
 
 
 def _first_rows(batches: Iterator[Any], limit: int) -> Iterator[Any]:
@@ -88,9 +99,17 @@ def _first_rows(batches: Iterator[Any], limit: int) -> Iterator[Any]:
 
 class _RangeReader:
     def __init__(
-        self, planned: OffsetRange, projection: Projection, settings: ReadSettings, link: TaskLink, is_over: Event
+        self,
+        planned: OffsetRange,
+        projection: Projection,
+        settings: ReadSettings,
+        link: TaskLink,
+        *,
+        is_over: Event,
+        on_loss: Callable[[Loss], None],
     ) -> None:
         self._is_over = is_over
+        self._on_loss = on_loss
         self._range = planned
         self._settings = settings
         self._link = link
@@ -196,14 +215,17 @@ class _RangeReader:
         return _OutOfLog(str(error), self._log_start_offset(connection))
 
     def _log_start_offset(self, connection: BlockingConnection) -> int:
-        """Where the log starts now; -1 when the broker does not say."""
+        """Where the log starts now. ApiError when the broker cannot say."""
         earliest = ListOffsetsPartition(self._range.topic, self._range.partition, EARLIEST_TIMESTAMP)
-        return connection.call(ListOffsetsRequest([earliest]), ListOffsetsResponse).partitions[0].offset
+        listed = connection.call(ListOffsetsRequest([earliest]), ListOffsetsResponse).partitions[0]
+        if listed.error_code:
+            raise error_from_code(listed.error_code, listed.error_message)
+        return listed.offset
 
     # --- what is gone ---------------------------------------------------------------------------------------------
 
     def _skip_lost(self, error: WarmlogError) -> bool:
-        """Whether `error` says that offsets are gone; then they are skipped with a warning, where that is allowed.
+        """Whether `error` says that offsets are gone; then they are skipped and told, where that is allowed.
 
         Raises the error with the range in words where it is not.
         """
@@ -217,7 +239,7 @@ class _RangeReader:
             return False
         if self._settings.fails_on_data_loss:
             raise self._loss_error(error, lost) from error
-        _log.warning("%s; skipped", lost)
+        self._on_loss(lost)
         window.advance(lost.end)
         return True
 

@@ -21,11 +21,12 @@ from warmlog.ranges.offset_range import PartitionState
 from warmlog.ranges.read_settings import ReadSettings, Remedies
 from warmlog.ranges.resolve import Loss
 from warmlog.ranges.retrying import retrying
-from warmlog.spark.export_manifest import Commit, ExportedFile, ExportRefused, Manifest
+from warmlog.spark.export_manifest import Commit, Exported, ExportRefused, Manifest
 from warmlog.spark.plan import PlanLimits, Task, plan_tasks
 from warmlog.spark.planning import size_ranges
 from warmlog.spark.read_options import Retries
 from warmlog.spark.stream_ranges import advance, stream_ranges
+from warmlog_protocol.messages import IsolationLevel
 
 T = TypeVar("T")
 
@@ -54,6 +55,7 @@ class ExportOptions:
     has_headers: bool = False
     compression: str = "snappy"
     fails_on_data_loss: bool = True
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     limits: PlanLimits = PlanLimits()  # noqa: RUF009 - frozen
 
 
@@ -63,6 +65,8 @@ class Copied(NamedTuple):
     records: int
     size_bytes: int
     files: int
+    lost_offsets: int
+    """Passed over, as data loss is allowed."""
 
 
 def check_topic(options: ExportOptions) -> None:
@@ -78,7 +82,7 @@ class _Plan(NamedTuple):
     topic_id: str
     positions: Mapping[int, int]
     """How far each partition is copied, or passed over."""
-    losses: Sequence[str]
+    losses: Sequence[Loss]
 
 
 def export_available(session: Any, manifest: Manifest, options: ExportOptions) -> Iterator[Copied]:
@@ -119,54 +123,75 @@ def _retrying(question: Callable[[], T]) -> T:
 
 
 def _plan(manifest: Manifest, options: ExportOptions) -> _Plan:
-    with Discovery(options.bootstrap) as discovery:
+    with Discovery(options.bootstrap, isolation=options.isolation) as discovery:
         states = discovery.states(discovery.topics([options.topic]))
-        start, losses = _resume(manifest, states, options)
+        start = _resume(manifest, states, options)
         available = advance(start, states, ()).available
-        ranges, lost = stream_ranges(start, available, {state.place: state for state in states})
-        _check_losses([*losses, *lost], options)
+        ranges, losses = stream_ranges(start, available, {state.place: state for state in states})
+        _check_losses(losses, options)
         tasks = plan_tasks(size_ranges(discovery, ranges, options.limits), options.limits)
-    for loss in (*losses, *lost):
-        _log.warning("%s; skipped, as data loss is allowed", loss)
+    _warn(losses)
     positions = {state.partition: max(start.get(state.place, 0), state.earliest) for state in states}
-    return _Plan(tasks, states[0].topic_id.hex(), positions, tuple(map(str, [*losses, *lost])))
+    return _Plan(tasks, states[0].topic_id.hex(), positions, losses)
+
+
+def _warn(losses: Sequence[Loss]) -> None:
+    for loss in losses:
+        _log.warning("%s; skipped, as data loss is allowed", loss)
 
 
 def _copy(session: Any, manifest: Manifest, options: ExportOptions, plan: _Plan) -> Iterator[Copied]:
-    positions, words = dict(plan.positions), tuple(plan.losses)
+    positions, losses = dict(plan.positions), list(plan.losses)
     round_tasks = max(1, session.sparkContext.defaultParallelism * TASKS_A_CORE)
-    for first in range(0, len(plan.tasks), round_tasks):
-        chosen = plan.tasks[first : first + round_tasks]
-        files = _run(session, chosen, manifest.staging, options)
+    rounds = [plan.tasks[first : first + round_tasks] for first in range(0, len(plan.tasks), round_tasks)]
+    if losses and not rounds:
+        rounds = [()]  # nothing is left to copy, but this is to be remembered
+    for chosen in rounds:
+        done = _run(session, chosen, manifest.staging, options)
+        lost = [loss for each in done for loss in each.losses]
+        _warn(lost)
+        losses += lost
+        files = tuple(file for each in done for file in each.files)
         for task in chosen:
             for planned in task:
                 positions[planned.partition] = planned.end
-        manifest.commit(Commit(options.topic, plan.topic_id, dict(positions), tuple(files), words))
-        words = ()
-        yield Copied(sum(each.records for each in files), sum(each.size_bytes for each in files), len(files))
+        words = tuple(map(str, losses))
+        manifest.commit(
+            Commit(options.topic, plan.topic_id, dict(positions), files, words, has_headers=options.has_headers)
+        )
+        yield Copied(
+            records=sum(each.records for each in files),
+            size_bytes=sum(each.size_bytes for each in files),
+            files=len(files),
+            lost_offsets=sum(loss.end - loss.start for loss in losses),
+        )
+        losses = []
 
 
-def _resume(
-    manifest: Manifest, states: Sequence[PartitionState], options: ExportOptions
-) -> tuple[dict[tuple[str, int], int], list[Loss]]:
+def _resume(manifest: Manifest, states: Sequence[PartitionState], options: ExportOptions) -> dict[tuple[str, int], int]:
     """Where each partition goes on; the earliest record there is, where the export begins."""
     last = manifest.last
     if last is None:
-        return {state.place: state.earliest for state in states}, []
+        return {state.place: state.earliest for state in states}
     if last.topic != options.topic:
         raise ExportRefused(f"{options.path} holds topic {last.topic}: export {options.topic} to a path of its own")
     if last.topic_id != states[0].topic_id.hex():
         raise ExportRefused(
             f"{options.path} holds an earlier topic {options.topic}, which was made anew since: export to another path"
         )
+    if last.has_headers not in (None, options.has_headers):
+        had, remedy = ("with", "give") if last.has_headers else ("without", "leave out")
+        raise ExportRefused(
+            f"{options.path} holds topic {last.topic} {had} headers: {remedy} --headers, or export to another path"
+        )
     start = {(options.topic, partition): offset for partition, offset in last.positions.items()}
-    behind = [state for state in states if start.get(state.place, 0) > state.latest]
+    behind = [state for state in states if start.get(state.place, 0) > max(state.latest, state.high_watermark or 0)]
     if behind:
         raise OffsetOutOfRange(
             f"{options.topic}-{behind[0].partition} is copied up to {start[behind[0].place]} and {behind[0]}: the log "
             "has lost its end, and what comes now would get offsets that are copied already; export to another path"
         )
-    return start, []
+    return start
 
 
 def _check_losses(losses: Sequence[Loss], options: ExportOptions) -> None:
@@ -174,23 +199,28 @@ def _check_losses(losses: Sequence[Loss], options: ExportOptions) -> None:
         raise OffsetOutOfRange(f"{losses[0]}; to go on without them, {_LOSS_REMEDY}")
 
 
-def _run(session: Any, tasks: Sequence[Task], staging: Path, options: ExportOptions) -> list[ExportedFile]:
-    """Runs one round on Spark; the files of the attempts that won."""
+def _run(session: Any, tasks: Sequence[Task], staging: Path, options: ExportOptions) -> list[Exported]:
+    """Runs one round on Spark; what the attempts that won have done."""
+    if not tasks:
+        return []
     context = session.sparkContext
     context.setJobDescription(f"warmlog export of {options.topic}")
     copy = _task_of(staging, options)
-    found = context.parallelize(list(tasks), len(tasks)).map(copy).collect()
-    return [each for files in found for each in files]
+    done: list[Exported] = context.parallelize(list(tasks), len(tasks)).map(copy).collect()
+    return done
 
 
-def _task_of(staging: Path, options: ExportOptions) -> Callable[[Task], list[ExportedFile]]:
+def _task_of(staging: Path, options: ExportOptions) -> Callable[[Task], Exported]:
     """The function that Spark sends to its tasks."""
     settings = ReadSettings(
-        fails_on_data_loss=options.fails_on_data_loss, remedies=_REMEDIES, bootstrap=options.bootstrap
+        fails_on_data_loss=options.fails_on_data_loss,
+        remedies=_REMEDIES,
+        isolation=options.isolation,
+        bootstrap=options.bootstrap,
     )
     has_headers, compression = options.has_headers, options.compression
 
-    def copy(task: Task) -> list[ExportedFile]:
+    def copy(task: Task) -> Exported:
         from warmlog.spark.export_files import export_ranges  # numpy and pyarrow: only where records are read
 
         return export_ranges(task, staging, settings, has_headers=has_headers, compression=compression)

@@ -21,7 +21,8 @@ from warmlog.ranges.offset_range import OffsetRange
 from warmlog.ranges.projection import KAFKA_COLUMNS, Projection
 from warmlog.ranges.range_reader import read_ranges
 from warmlog.ranges.read_settings import ReadSettings
-from warmlog.spark.export_manifest import ExportedFile
+from warmlog.ranges.resolve import Loss
+from warmlog.spark.export_manifest import Exported, ExportedFile
 
 ROW_GROUP_BYTES = 32 * 1024 * 1024
 MOST_OPEN_FILES = 32
@@ -37,15 +38,16 @@ _FIRST_DAY = date(1970, 1, 1)
 
 def export_ranges(
     ranges: Sequence[OffsetRange], staging: Path, settings: ReadSettings, *, has_headers: bool, compression: str
-) -> list[ExportedFile]:
+) -> Exported:
     """Writes the records of `ranges` to new files below `staging`."""
     names = (*KAFKA_COLUMNS, "headers") if has_headers else KAFKA_COLUMNS
     files = _Files(staging, arrow_schema(names), compression)
+    losses: list[Loss] = []
     try:
-        for batch in read_ranges(ranges, Projection(names), settings):
+        for batch in read_ranges(ranges, Projection(names), settings, on_loss=losses.append):
             for day, part in _by_day(batch):
                 files.add(day, part)
-        return files.close()
+        return Exported(files.close(), losses)
     except BaseException:
         files.abandon()
         raise

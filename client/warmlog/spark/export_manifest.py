@@ -8,9 +8,10 @@
     date=2026-11-21/part-….parquet            committed files
 
 A commit is the appearance of its JSON file, by a rename, after everything that it lists is on disk. Then its files move
-from staging to where readers see them. A crash before the rename leaves staged files that no commit lists: they are
-removed when the next export starts. One after it leaves files that are listed and not moved: they are moved then. So
-each record comes once, and a reader sees it at the latest after the next start.
+from staging to where readers see them, and what is left in staging, files of attempts that failed, is removed. A crash
+before the rename leaves staged files that no commit lists: they are removed when the next export starts. One after it
+leaves files that are listed and not moved: they are moved then. So each record comes once, and a reader sees it at the
+latest after the next start.
 
 Everything here is a plain file of a file system that the driver and all executors share.
 """
@@ -23,9 +24,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from warmlog.errors import ClientError
+from warmlog.ranges.resolve import Loss
 
 DIRECTORY = "_warmlog"
 VERSION = 1
@@ -44,11 +46,20 @@ class ExportedFile:
     size_bytes: int
 
 
+class Exported(NamedTuple):
+    """What one task has copied."""
+
+    files: list[ExportedFile]
+    losses: list[Loss]
+    """What was gone when the task came to it, and was skipped."""
+
+
 @dataclass(frozen=True)
 class Commit:
     """What is copied once this commit is there, and the files that it adds.
 
-    `positions` are the first offsets that are not copied, by partition. `topic_id` is hexadecimal.
+    `positions` are the first offsets that are not copied, by partition. `topic_id` is hexadecimal. `has_headers` is
+    whether the files of this commit, and so of all, have the column; None in a commit that does not say.
     """
 
     topic: str
@@ -56,6 +67,7 @@ class Commit:
     positions: dict[int, int]
     files: tuple[ExportedFile, ...] = ()
     losses: tuple[str, ...] = ()
+    has_headers: bool | None = None
     version: int = field(default=VERSION)
 
     def to_json(self) -> str:
@@ -75,6 +87,7 @@ class Commit:
                 positions={int(partition): int(offset) for partition, offset in document["positions"].items()},
                 files=tuple(ExportedFile(**each) for each in document["files"]),
                 losses=tuple(document["losses"]),
+                has_headers=document.get("has_headers"),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ExportRefused(f"{path} is no commit of an export ({error!r}): restore it from a backup") from None
@@ -116,7 +129,10 @@ class Manifest:
         return self._staging / str(self._next_number)
 
     def commit(self, commit: Commit) -> None:
-        """Makes `commit` the newest; its files are below `staging`, and on disk. Returns when readers see them."""
+        """Makes `commit` the newest; its files are below `staging`, and on disk. Returns when readers see them.
+
+        What else is staged is removed, as far as it can be.
+        """
         staged = {(self.staging / each.path).parent for each in commit.files}
         for directory in sorted({above for each in staged for above in (each, *each.parents)} - set(self.path.parents)):
             _sync_directory(directory)
@@ -131,6 +147,7 @@ class Manifest:
         unfinished.rename(target)
         _sync_directory(self._commits)
         self._move(commit.files, self.staging)
+        shutil.rmtree(self._staging, ignore_errors=True)
         self.last = commit
         self._next_number += 1
 

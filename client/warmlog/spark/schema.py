@@ -8,8 +8,8 @@ On Sail, which runs the same class, a schema is Arrow's.
 """
 
 import difflib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from warmlog.ranges.projection import KAFKA_COLUMNS, Projection
 from warmlog_protocol.errors import InvalidConfig
@@ -36,6 +36,38 @@ _ARROW_NAMES = {
     "int32": "int",
     "int64": "bigint",
 }
+
+
+class Part(NamedTuple):
+    """A column of a schema of Spark's, or a type within it."""
+
+    path: str
+    """As Spark writes it: `place`, `place.zip`, `tags.element`."""
+    kind: Any
+    never_null: str
+    """How the schema says that it is never null; empty where it may be."""
+
+
+def parts_of(field: Any) -> Iterator[Part]:
+    """The column `field` and all types within it, from the outside in. Maps, which no column has, are not opened."""
+    yield from _parts(field.name, field.dataType, "" if field.nullable else "NOT NULL")
+
+
+def _parts(path: str, kind: Any, never_null: str) -> Iterator[Part]:
+    yield Part(path, kind, never_null)
+    match kind.typeName():
+        case "struct":
+            for field in kind.fields:
+                yield from _parts(f"{path}.{field.name}", field.dataType, "" if field.nullable else "NOT NULL")
+        case "array":
+            yield from _parts(f"{path}.element", kind.elementType, "" if kind.containsNull else "containsNull=False")
+
+
+def check_nulls(field: Any) -> None:
+    """InvalidConfig where the schema says of the column `field`, or of something within it, that it is never null."""
+    for part in parts_of(field):
+        if part.never_null:
+            raise InvalidConfig(f"column {part.path} may be null as Spark sees it: leave out {part.never_null}")
 
 
 def parse_columns(text: str) -> Projection:
@@ -75,8 +107,8 @@ def chosen_columns(schema: Any) -> Projection:
     if not hasattr(schema, "fields"):
         return _checked([(field.name, _type_of_arrow(field.type)) for field in schema])
     for field in schema.fields:
-        if field.name in COLUMN_TYPES and not field.nullable:
-            raise InvalidConfig(f"column {field.name} may be null as Spark sees it: leave out NOT NULL")
+        if field.name in COLUMN_TYPES:
+            check_nulls(field)
     return _checked([(field.name, field.dataType.simpleString()) for field in schema.fields])
 
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from warmlog.ranges.projection import Projection
 from warmlog.spark.options import Given
-from warmlog.spark.schema import COLUMN_TYPES, TEXT_COLUMNS, as_ddl
+from warmlog.spark.schema import COLUMN_TYPES, TEXT_COLUMNS, as_ddl, check_nulls, parts_of
 from warmlog_protocol.errors import InvalidConfig, InvalidRecord
 
 if TYPE_CHECKING:
@@ -111,9 +111,8 @@ def typed_values(options: Given, schema: Any) -> TypedValues | None:
     if len(set(names)) != len(names):
         raise InvalidConfig(f"the schema names a column twice: {', '.join(names)}")
     for field in schema.fields:
-        _check(field.name, field.dataType)
-        if not field.nullable:
-            raise InvalidConfig(f"column {field.name} may be null as Spark sees it: leave out NOT NULL")
+        _check(field)
+        check_nulls(field)
     return TypedValues(columns, is_failfast=options.one_of("mode", MODES) == "failfast")
 
 
@@ -145,20 +144,21 @@ def arrow_type(kind: Any) -> "pa.DataType":
     raise InvalidConfig(f"{name} cannot be decoded from JSON: take string, and parse it in Spark")
 
 
-def _check(name: str, kind: Any) -> None:
-    found = kind.simpleString()
+def _check(field: Any) -> None:
+    name, found = field.name, field.dataType.simpleString()
     own = _METADATA.get(name)
     if own is not None or name == CORRUPT:
         expected = COLUMN_TYPES[own] if own is not None else "string"
         if found != expected and not (found in ("string", "binary") and (own is None or own in TEXT_COLUMNS)):
             raise InvalidConfig(f"column {name} is {as_ddl(expected)}, the schema says {found}")
-    elif "binary" in found:
-        raise InvalidConfig(f"column {name} is {found}: JSON has no binary, take string")
-    else:
-        try:
-            arrow_type(kind)
-        except InvalidConfig as error:
-            raise InvalidConfig(f"column {name}: {error}") from None
+        return
+    for part in parts_of(field):
+        if part.kind.typeName() == "binary":
+            raise InvalidConfig(f"column {part.path} is binary: JSON has no binary, take string")
+    try:
+        arrow_type(field.dataType)
+    except InvalidConfig as error:
+        raise InvalidConfig(f"column {name}: {error}") from None
 
 
 def _as(kind: "pa.DataType", array: "pa.Array") -> "pa.Array":

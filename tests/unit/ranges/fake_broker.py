@@ -25,6 +25,7 @@ from warmlog_protocol.messages import (
     HandshakeRequest,
     HandshakeResponse,
     ListedOffset,
+    ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
     Message,
@@ -46,6 +47,8 @@ class FakeBroker:
         self.batches = list(batches)
         self.script = list(script)
         self.log_start_offset = log_start_offset
+        self.list_offsets_errors: list[ApiError] = []
+        """What is answered instead of the log start, one each time."""
         self.fetches: list[FetchPartition] = []
         self.connections = 0
         self.most_unanswered = 0
@@ -130,10 +133,7 @@ class FakeBroker:
             sock.sendall(core.answer(correlation_id, HandshakeResponse("fake", "cluster", 0, 1 << 20, apis)))
             return True
         if isinstance(message, ListOffsetsRequest):
-            listed = [
-                ListedOffset(wanted.topic, wanted.partition, 0, "", -1, self.log_start_offset, 0)
-                for wanted in message.partitions
-            ]
+            listed = [self._listed(wanted) for wanted in message.partitions]
             sock.sendall(core.answer(correlation_id, ListOffsetsResponse(listed)))
             return True
         if isinstance(message, MetadataRequest):
@@ -152,6 +152,12 @@ class FakeBroker:
         partition, payload = answer
         sock.sendall(core.answer(correlation_id, FetchResponse([partition]), len(payload)) + payload)
         return True
+
+    def _listed(self, wanted: ListOffsetsPartition) -> ListedOffset:
+        if self.list_offsets_errors:
+            error = self.list_offsets_errors.pop(0)
+            return ListedOffset(wanted.topic, wanted.partition, error.code, str(error), -1, -1, -1)
+        return ListedOffset(wanted.topic, wanted.partition, 0, "", -1, self.log_start_offset, 0)
 
     def _metadata(self, message: MetadataRequest) -> MetadataResponse:
         host, port = self.leader.rsplit(":", 1)

@@ -12,6 +12,7 @@ from warmlog.errors import (
     BrokerUnavailable,
     CorruptBatch,
     InconsistentTopicId,
+    InvalidRequest,
     InvalidTimestamp,
     NotLeaderOrFollower,
     OffsetOutOfRange,
@@ -24,6 +25,7 @@ from warmlog.ranges.offset_range import OffsetRange
 from warmlog.ranges.projection import Projection
 from warmlog.ranges.range_reader import read_ranges
 from warmlog.ranges.read_settings import ReadSettings, Remedies
+from warmlog.ranges.resolve import Loss
 from warmlog_protocol.batch import (
     ControlType,
     EndTxnMarker,
@@ -41,6 +43,7 @@ QUICK = ReadSettings(
     deadline_s=0.3,
     connection=ConnectionOptions(retry_backoff_ms=1, retry_backoff_max_ms=20, request_timeout_ms=2_000),
 )
+LENIENT = replace(QUICK, fails_on_data_loss=False)
 
 
 def log_of(count: int, *, per_batch: int = 10) -> list[bytes]:
@@ -197,20 +200,45 @@ def test_records_that_retention_removed_while_spark_was_reading_are_an_error_wit
     assert broker.connections == 1
 
 
+def trimmed_to_700(wanted: FetchPartition, answer: Answer) -> Answer | ApiError:
+    return OffsetOutOfRange("too old") if wanted.fetch_offset < 700 else answer
+
+
 def test_what_is_gone_is_skipped_with_a_warning_where_that_is_allowed(caplog: pytest.LogCaptureFixture) -> None:
-    lenient = replace(QUICK, fails_on_data_loss=False)
-
-    def trimmed(wanted: FetchPartition, answer: Answer) -> Answer | ApiError:
-        return OffsetOutOfRange("too old") if wanted.fetch_offset < 700 else answer
-
-    with FakeBroker(log_of(1_000), [honest, honest, *[trimmed] * 1_000]) as broker:
+    with FakeBroker(log_of(1_000), [honest, honest, *[trimmed_to_700] * 1_000]) as broker:
         broker.log_start_offset = 700
-        offsets = read_offsets(broker, (5, 995), settings=lenient)
+        offsets = read_offsets(broker, (5, 995), settings=LENIENT)
     assert offsets[-295:] == list(range(700, 995))
     assert offsets[:-295] == list(range(5, offsets[-296] + 1))
     (warning,) = caplog.messages
     assert warning.startswith(f"t-2 offsets {offsets[-296] + 1} to 700: gone, the log starts at 700 now: retention")
     assert warning.endswith("; skipped")
+
+
+def test_what_is_gone_is_told_whoever_wants_to_know_instead_of_the_warning(caplog: pytest.LogCaptureFixture) -> None:
+    losses: list[Loss] = []
+    with FakeBroker(log_of(1_000), [trimmed_to_700] * 1_000) as broker:
+        broker.log_start_offset = 700
+        ranges = [OffsetRange("t", 2, start, start + 10, broker.address, TOPIC_ID) for start in (100, 695)]
+        batches = list(read_ranges(ranges, Projection(("offset",)), LENIENT, on_loss=losses.append))
+    assert [offset for batch in batches for offset in batch.column("offset").to_pylist()] == list(range(700, 705))
+    assert [(lost.topic, lost.partition, lost.start, lost.end) for lost in losses] == [
+        ("t", 2, 100, 110),
+        ("t", 2, 695, 700),
+    ]
+    assert not caplog.messages
+
+
+def test_nothing_is_skipped_before_the_broker_has_said_where_the_log_starts() -> None:
+    with FakeBroker(log_of(1_000), [honest, *[trimmed_to_700] * 1_000]) as broker:
+        broker.log_start_offset = 700
+        broker.list_offsets_errors = [NotLeaderOrFollower("moved"), StorageError("the disk failed")]
+        offsets = read_offsets(broker, (5, 995), settings=LENIENT)
+        assert offsets[-295:] == list(range(700, 995))
+        broker.script = [trimmed_to_700] * 1_000
+        broker.list_offsets_errors = [InvalidRequest("not so")]
+        with pytest.raises(InvalidRequest, match=r"t-2 offsets 5 to 995, stopped at 5, broker .*: not so"):
+            read_offsets(broker, (5, 995), settings=LENIENT)
 
 
 @pytest.mark.parametrize("error", [UnknownTopicId("gone"), OffsetOutOfRange("offset 9 is after the end, 3")])
@@ -219,7 +247,7 @@ def test_the_rest_of_a_range_whose_topic_is_gone_is_skipped_with_a_warning_where
 ) -> None:
     with FakeBroker(log_of(1_000), [honest, failing(error)]) as broker:
         bounds = ((5, 995), (10, 20))
-        offsets = read_offsets(broker, *bounds, settings=replace(QUICK, fails_on_data_loss=False))
+        offsets = read_offsets(broker, *bounds, settings=LENIENT)
     assert offsets == [*range(5, offsets[-11] + 1), *range(10, 20)]
     assert str(error) in caplog.messages[0]
     assert f"t-2 offsets {offsets[-11] + 1} to 995" in caplog.messages[0]

@@ -1,6 +1,9 @@
 """What an export remembers: a crash at any step loses nothing and repeats nothing."""
 
+import errno
+import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,14 +53,62 @@ def test_commits_are_read_again_and_their_files_are_where_readers_see_them(tmp_p
     assert not list((tmp_path / "_warmlog" / "staging").rglob("*.parquet"))
 
 
-@pytest.mark.parametrize("step", range(20))
+def test_what_attempts_that_failed_have_left_is_removed_after_each_commit(tmp_path: Path) -> None:
+    with Manifest(tmp_path).locked() as manifest:
+        for number in range(2):
+            commit = stage(manifest, number)
+            stage(manifest, 5)  # no commit lists these
+            manifest.commit(commit)
+            assert not (tmp_path / "_warmlog" / "staging").exists()
+    assert seen(tmp_path) == ["0", "0", "1", "1"]
+
+
+def test_a_staging_area_that_cannot_be_removed_does_not_undo_the_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_rmdir = os.rmdir
+
+    def rmdir(path: str, **options: int) -> None:
+        if "date=2026-11-21" in str(path):
+            raise OSError(errno.ENOTEMPTY, "an attempt writes on", path)
+        real_rmdir(path, **options)
+
+    with Manifest(tmp_path).locked() as manifest:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "rmdir", rmdir)
+            manifest.commit(stage(manifest, 0))
+        assert manifest.staging.parent.exists()
+        manifest.commit(stage(manifest, 1))
+        assert not manifest.staging.parent.exists()
+    assert seen(tmp_path) == ["0", "0", "1", "1"]
+
+
+def test_whether_there_are_headers_is_remembered_and_unknown_where_a_commit_does_not_say(tmp_path: Path) -> None:
+    with Manifest(tmp_path).locked() as manifest:
+        manifest.commit(replace(stage(manifest, 0), has_headers=True))
+    with Manifest(tmp_path).locked() as manifest:
+        assert manifest.last is not None
+        assert manifest.last.has_headers is True
+    (commit,) = (tmp_path / "_warmlog" / "commits").iterdir()
+    document = json.loads(commit.read_text())
+    del document["has_headers"]
+    commit.write_text(json.dumps(document))
+    with Manifest(tmp_path).locked() as manifest:
+        assert manifest.last is not None
+        assert manifest.last.has_headers is None
+
+
+@pytest.mark.parametrize("step", range(24))
 def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing(
     tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Steps are the renames and the syncs; a sync that did not happen may have lost what it was to keep."""
+    """Steps are the renames, the syncs and what removes the staging area.
+
+    A sync that did not happen may have lost what it was to keep.
+    """
     export_once(tmp_path, 0)
     steps = iter(range(1_000))
-    real_rename, real_fsync = Path.rename, os.fsync
+    real_rename, real_fsync, real_rmdir = Path.rename, os.fsync, os.rmdir
 
     def rename(source: Path, target: Path) -> Path:
         if next(steps) == step:
@@ -69,9 +120,15 @@ def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing(
             raise Crash
         real_fsync(descriptor)
 
+    def rmdir(path: str, **options: int) -> None:
+        if next(steps) == step:
+            raise Crash
+        real_rmdir(path, **options)
+
     with monkeypatch.context() as patched:
         patched.setattr(Path, "rename", rename)
         patched.setattr(os, "fsync", fsync)
+        patched.setattr(os, "rmdir", rmdir)
         try:
             export_once(tmp_path, 1)
         except Crash:

@@ -108,6 +108,10 @@ def test_columns_are_named_with_their_types_or_without() -> None:
             StructType([StructField("key", BinaryType(), nullable=False)]),
             "column key may be null .* leave out NOT NULL",
         ),
+        (
+            StructType([StructField("headers", ArrayType(StructType([StructField("key", StringType(), False)])))]),
+            "column headers.element.key may be null .* leave out NOT NULL",
+        ),
         (schema_of("key", "key"), "the schema names a column twice: key, key"),
         (StructType([]), "the schema has no columns: choose among key, value"),
     ],

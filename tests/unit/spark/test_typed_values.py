@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
     DateType,
     DecimalType,
@@ -26,6 +27,9 @@ from warmlog.spark.typed_values import TypedValues, arrow_type, typed_values
 from warmlog_protocol.errors import InvalidConfig, InvalidRecord
 
 JSON = {"bootstrap.servers": "b:1", "subscribe": "t", "valueFormat": "json"}
+
+
+CITY = StructType([StructField("city", StringType(), False)])
 
 
 def schema_of(**columns: DataType) -> StructType:
@@ -97,9 +101,22 @@ def test_types_are_those_that_spark_takes() -> None:
             "column m: map<string,bigint> cannot be decoded from JSON",
         ),
         (schema_of(b=BinaryType()), {}, "column b is binary: JSON has no binary, take string"),
+        (
+            schema_of(s=StructType([StructField("a", ArrayType(BinaryType()))])),
+            {},
+            "column s.a.element is binary: JSON has no binary, take string",
+        ),
         (schema_of(_offset=StringType()), {}, "column _offset is bigint, the schema says string"),
         (schema_of(_corrupt=LongType()), {}, "column _corrupt is string, the schema says bigint"),
         (StructType([StructField("id", LongType(), False)]), {}, "column id may be null as Spark sees it"),
+        (schema_of(s=CITY), {}, "column s.city may be null as Spark sees it: leave out NOT NULL"),
+        (schema_of(s=ArrayType(CITY)), {}, "column s.element.city may be null as Spark sees it: leave out NOT NULL"),
+        (
+            schema_of(tags=ArrayType(StringType(), containsNull=False)),
+            {},
+            "column tags.element may be null as Spark sees it: leave out containsNull=False",
+        ),
+        (schema_of(m=MapType(StringType(), LongType(), False)), {}, "column m: map<string,bigint> cannot be decoded"),
         (schema_of(id=LongType()), {"mode": "dropmalformed"}, "option mode is 'dropmalformed': permissive or failfast"),
         (schema_of(id=LongType()), {"valueFormat": "avro"}, "option valueFormat is 'avro': json is expected"),
         (schema_of(id=LongType()), {"columns": "value"}, "the schema names the columns: leave out the option columns"),
@@ -109,6 +126,11 @@ def test_what_cannot_be_decoded_is_refused_in_words(schema: StructType, options:
     with pytest.raises(InvalidConfig) as caught:
         values_of(schema, **options)
     assert message in str(caught.value)
+
+
+def test_a_name_says_nothing_of_the_type() -> None:
+    values = values_of(schema_of(s=StructType([StructField("is_binary", BooleanType())]), binary=LongType()))
+    assert read(values, [b'{"s": {"is_binary": true}}']).to_pylist() == [{"s": {"is_binary": True}, "binary": None}]
 
 
 def test_a_mode_without_a_value_format_is_refused() -> None:
