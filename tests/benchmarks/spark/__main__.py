@@ -27,7 +27,7 @@ from broker_process import BrokerProcess
 from processor_time import processor_time
 
 TOPIC = "bench-spark"
-OF_PLAIN_SERVER = {"spark.ceiling_of_network", "spark.store"}
+OF_PLAIN_SERVER = {"spark.ceiling_of_network", "spark.store", "spark.store_keyed"}
 ONLY_BESIDE_KAFKA = "spark.parquet_seven"
 """As Kafka's connector cannot leave out columns."""
 

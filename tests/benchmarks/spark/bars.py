@@ -76,6 +76,8 @@ SHARES = (
     Share("spark.count", "spark.ceiling_of_network", "of that, ours"),
     Share("spark.store", "spark.discard", "of a writer that discards, one that has them stored"),
     Share("spark.write", "spark.store", "of that, ours"),
+    Share("spark.store_keyed", "spark.discard_keyed", "with keys, of a writer that discards, one that has them stored"),
+    Share("spark.write_keyed", "spark.store_keyed", "of that, ours, which brings each key to its partition"),
 )
 """How much of a bar is left when a source or a writer does nothing but what it cannot do without."""
 

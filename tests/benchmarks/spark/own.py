@@ -17,7 +17,8 @@ PARTITIONS = 2
 KEY_BYTES = 12
 NOT_FROM_TOPIC = {
     "spark.trigger_ms",
-    *("spark.discard", "spark.store", "spark.write", "spark.discard_keyed", "spark.write_keyed"),
+    *("spark.discard", "spark.store", "spark.write"),
+    *("spark.discard_keyed", "spark.store_keyed", "spark.write_keyed"),
 }
 """They read no topic that is filled before."""
 FROM_JSON_TOPIC = {"spark.json", "spark.from_json"}
@@ -81,9 +82,10 @@ class OwnBenchmarks:
             "spark.json": partial(typed.in_reader, *json),
             "spark.from_json": partial(typed.from_json, *json),
             "spark.discard": partial(rows.discard, with_keys=False),
-            "spark.store": partial(rows.store, self._plain.port, directory / "stored"),
+            "spark.store": partial(rows.store, self._plain.port, directory / "stored", with_keys=False),
             "spark.write": partial(rows.write, bootstrap, with_keys=False),
             "spark.discard_keyed": partial(rows.discard, with_keys=True),
+            "spark.store_keyed": partial(rows.store, self._plain.port, directory / "stored", with_keys=True),
             "spark.write_keyed": partial(rows.write, bootstrap, with_keys=True),
             "spark.trigger_ms": partial(streaming.trigger_ms, session, bootstrap, scale.trigger_s, directory),
             "spark.tuples": partial(reading.tuples, session, bootstrap, topic, few, ends),

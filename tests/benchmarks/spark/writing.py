@@ -80,11 +80,11 @@ class CachedRows:
         assert written == self.records, f"{written} of {self.records} records"
         return run
 
-    def store(self, port: int, directory: Path) -> Run:
+    def store(self, port: int, directory: Path, *, with_keys: bool) -> Run:
         """The rows go by TCP to a plain_server and are on disk when this returns: what no writer that sends them there
         can be faster than."""
         plain_source.register(self._session)
-        writer = self.frame(with_keys=False).write.format("warmlog_plain").mode("append").option("port", port)
+        writer = self.frame(with_keys=with_keys).write.format("warmlog_plain").mode("append").option("port", port)
         directory.mkdir()
         try:
             return timed(self.records, lambda: writer.option("directory", str(directory)).save() or self.records)
