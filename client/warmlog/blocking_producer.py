@@ -303,9 +303,9 @@ class BlockingProducer:
         if waited_s + pause_s > self._timeout_s:
             self._failing_since, self._attempts = None, 0
             queue = next(iter(self._busy))
+            remedy = "; is the broker running?" if isinstance(error, BrokerUnavailable) else ""
             raise DeliveryTimeout(
-                f"{queue.topic}-{queue.partition}: nothing was acknowledged for {waited_s:.0f} s: {error}; "
-                "is the broker running?"
+                f"{queue.topic}-{queue.partition}: nothing was acknowledged for {waited_s:.0f} s: {error}{remedy}"
             ) from error
         if not self._in_flight:
             time.sleep(pause_s)

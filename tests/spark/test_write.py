@@ -23,7 +23,7 @@ from broker_process import BrokerProcess, port_to_keep
 from spark.reading import read_back
 from spark.topics import Stored, Topics
 from warmlog.blocking import BlockingCluster
-from warmlog.errors import ApiError, BrokerUnavailable, DeliveryTimeout, UnknownTopicOrPartition
+from warmlog.errors import ApiError, BrokerUnavailable, DeliveryTimeout, TooManyConnections, UnknownTopicOrPartition
 from warmlog.partitioner import partition_of_key
 from warmlog.spark.write_options import WriteOptions
 from warmlog.spark.write_task import check_topic, write_batches
@@ -245,6 +245,15 @@ def test_a_broker_that_has_no_connection_left_for_a_while_costs_nothing_and_repe
         assert "max.connections" in broker.output
         leaving.join()
         assert values_of(read_back(broker, "crowded")) == Counter(b"%0100d" % value for value in range(20_000))
+
+
+def test_a_broker_that_has_no_connection_left_is_named_with_the_topic(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path, max_connections=1) as broker, Topics(broker.host, broker.port) as topics:
+        topics.create("crowded")
+        options = WriteOptions((broker.address,), "crowded", delivery_timeout_ms=300)
+        message = rf"topic crowded, asked of {broker.address}: .*max\.connections"
+        with pytest.raises(TooManyConnections, match=message):
+            check_topic(options)
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Plans the micro-batches of one stream: the part of a stream that asks the broker and remembers.
 
-It lives as long as the query runs, in a process of its own on the driver. What it remembers makes no difference to what
-a micro-batch reads: that is decided by the offsets in the checkpoint. It helps to notice a topic that was made anew,
-and to hold back what `minOffsetsPerTrigger` wants to wait for.
+It lives as long as the query runs, in a process of its own on the driver. What a micro-batch reads is decided by the
+offsets in the checkpoint. What is remembered here helps to notice a topic that was made anew, whose records are not
+those, and a first micro-batch that is run again, and to hold back what `minOffsetsPerTrigger` wants to wait for.
 """
 
 import logging
@@ -44,7 +44,7 @@ class StreamPlanner:
         self._starts_at_end: set[TopicPartition] = set()
         self._states: dict[TopicPartition, PartitionState] = {}
         self._planned_ends: list[Offsets] = []
-        """Ends planned by this process: that of the last tasks, and all that have no tasks yet."""
+        """By this process: the end of the last tasks, if it was planned here, and all that have no tasks yet."""
         self._has_begun = False
         self._topic_ids: dict[str, bytes] = {}
         self._target: Offsets | None = None
@@ -61,7 +61,6 @@ class StreamPlanner:
             self._report(resolved.losses)
             self._initial = {planned.place: planned.start for planned in resolved.ranges}
             self._starts_at_end = {state.place for state in states if self._initial[state.place] >= state.latest}
-            self._topic_ids.update({state.topic: state.topic_id for state in states})
         return self._initial
 
     def latest(self) -> dict[TopicPartition, int]:
@@ -106,10 +105,11 @@ class StreamPlanner:
         One whose end another process has planned is run again. Of a topic made anew since the end was planned nothing
         is read: its offsets are not those of the micro-batch.
         """
-        if end not in self._planned_ends:
+        if end in self._planned_ends:
+            self._planned_ends = [end]
+        else:
             self._discover_unchanged()
             start = self._first_start(end) if start == self._initial else start
-        self._planned_ends = [end]
         self._has_begun = True
         try:
             return self._tasks(start, end)
@@ -183,6 +183,8 @@ class StreamPlanner:
         choice = self._options.topics
         states = self._ask(lambda: chosen_states(self._discovery, choice, known, fails_on_missing=fails_on_missing))
         self._states = {state.place: state for state in states}
+        for state in states:
+            self._topic_ids.setdefault(state.topic, state.topic_id)
         found = {state.topic for state in states}
         missing = {f"topic {name}" for name in choice.names if name not in found}
         assigned = {(topic, number) for topic in found for number in choice.assigned.get(topic, ())}

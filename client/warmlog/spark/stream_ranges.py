@@ -4,7 +4,7 @@ A micro-batch goes from the offsets where the last one ended to the offsets that
 checkpoint, so a micro-batch that is run again has the same ranges. Two things are not plain:
 
 - a partition that the start lacks is new, and begins at 0;
-- a partition that ends before it starts was made anew with its topic, and begins at 0. `forget` ends a micro-batch so,
+- a partition that ends before it starts was made anew with its topic, and begins at 0. `advance` ends a micro-batch so,
   at 0, where a topic has another id than before: its new records come with the next one.
 
 What the log does not have of a range is data loss, as is a partition that is gone and a topic made anew.
@@ -54,7 +54,10 @@ def first_end(start: Offsets, available: Offsets, at_end: Collection[TopicPartit
     Nothing is read of the partitions `at_end`, which started at the end of the log, nor of one that came since then: it
     begins with the second micro-batch.
     """
-    return {place: start[place] if place in at_end else available[place] for place in start.keys() & available.keys()}
+    return {
+        place: min(start[place], available[place]) if place in at_end else available[place]
+        for place in start.keys() & available.keys()
+    }
 
 
 def first_start(found: Offsets, end: Offsets, starting: Points) -> dict[TopicPartition, int]:
@@ -94,7 +97,7 @@ def stream_ranges(start: Offsets, end: Offsets, states: Mapping[TopicPartition, 
             continue
         state = states.get((topic, partition))
         if state is None:
-            losses.append(Loss(topic, partition, begin, until, "the partition is gone"))
+            losses.append(Loss(topic, partition, begin, until, "the partition is gone, or its topic was made anew"))
             continue
         planned = OffsetRange(topic, partition, begin, until, state.leader, state.topic_id)
         kept, lost = keep_available(planned, state)

@@ -19,7 +19,7 @@ from warmlog.arrow_batching import TopicBatches
 from warmlog.arrow_rows import ArrowRows, with_offsets
 from warmlog.blocking import BlockingCluster
 from warmlog.blocking_producer import ArrowBatch, BlockingProducer
-from warmlog.errors import BrokerUnavailable, InvalidTopic, UnknownTopicOrPartition
+from warmlog.errors import ApiError, BrokerUnavailable, InvalidTopic, UnknownTopicOrPartition
 from warmlog.options import ConnectionOptions
 from warmlog.ranges.retrying import retrying
 from warmlog.spark.write_options import WriteOptions
@@ -137,6 +137,7 @@ def _ask(topic: str, options: WriteOptions, timeout_ms: int) -> _Topic:
             partitions = len(cluster.topics([topic])[topic].partitions)
             return _Topic(partitions, cluster.max_message_bytes(topic))
 
+    places = ", ".join(options.bootstrap)
     try:
         return retrying(
             question,
@@ -148,8 +149,9 @@ def _ask(topic: str, options: WriteOptions, timeout_ms: int) -> _Topic:
     except UnknownTopicOrPartition:
         raise _unknown_topic(topic) from None
     except BrokerUnavailable as error:
-        places = ", ".join(options.bootstrap)
         raise BrokerUnavailable(f"topic {topic}: {error}; is the broker running at {places}?") from error
+    except ApiError as error:
+        raise type(error)(f"topic {topic}, asked of {places}: {error}") from error
 
 
 def _unknown_topic(topic: str) -> UnknownTopicOrPartition:

@@ -140,6 +140,7 @@ def test_the_first_micro_batch_of_a_stream_from_the_latest_is_empty_and_run_agai
 
     broker.logs = {0: (0, 900), 1: (0, 10)}
     again = planner_of(broker)
+    assert read_by(again, first, first) == [], "what Spark 4.0 and 4.1 ask first"
     assert read_by(again, again.initial(), first) == [], "neither from 0 on nor what has been deleted since"
     broker.logs[1] = (0, 25)
     following = again.next_end(first, Admission())
@@ -407,7 +408,9 @@ def test_a_topic_made_anew_between_the_end_and_the_tasks_is_an_error_or_read_fro
 
         monkeypatch.setattr(broker, "splits", gone_once)
         if not options:
-            with pytest.raises(OffsetOutOfRange, match="t-0 offsets 100 to 200: the partition is gone"):
+            with pytest.raises(
+                OffsetOutOfRange, match="t-0 offsets 100 to 200: the partition is gone, or its topic was made"
+            ):
                 planner.tasks(offsets(100), end)
             continue
         assert read_by(planner, offsets(100), end) == []
@@ -415,6 +418,39 @@ def test_a_topic_made_anew_between_the_end_and_the_tasks_is_an_error_or_read_fro
         assert (following, read_by(planner, end, following)) == (offsets(0), [])
         last = planner.next_end(following, Admission())
         assert read_by(planner, following, last) == ["t-0 offsets 0 to 500"]
+
+
+def test_a_topic_made_anew_is_noticed_by_a_process_that_has_only_run_a_micro_batch_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = FakeDiscovery(p0=(0, 200))
+    planner = planner_of(broker)
+    assert read_by(planner, offsets(100), offsets(200)) == ["t-0 offsets 100 to 200"]
+    broker.logs[0], broker.topic_id = (0, 500), b"second"
+    with pytest.raises(OffsetOutOfRange, match=r"t-0 .* the topic was made anew"):
+        planner.next_end(offsets(200), Admission())
+
+    planner = planner_of(broker)
+
+    def made_anew(*_: Any, **__: Any) -> Any:
+        broker.topic_id = b"third"
+        raise InconsistentTopicId("t has another id")
+
+    monkeypatch.setattr(broker, "splits", made_anew)
+    with pytest.raises(OffsetOutOfRange, match=r"t-0 offsets 100 to 200: .* its topic was made anew"):
+        planner.tasks(offsets(100), offsets(200))
+
+
+def test_a_topic_made_anew_before_the_first_end_is_read_from_its_first_record() -> None:
+    for options in ({}, {"startingOffsets": '{"t": {"0": 1000}}'}):
+        broker = FakeDiscovery(p0=(0, 300))
+        planner = planner_of(broker, failOnDataLoss="false", **options)
+        start = planner.initial()
+        broker.logs[0], broker.topic_id = (0, 20), b"second"
+        first = planner.next_end(start, Admission())
+        assert (first, read_by(planner, start, first)) == (offsets(0), [])
+        broker.logs[0] = (0, 500)
+        assert read_by(planner, first, planner.next_end(first, Admission())) == ["t-0 offsets 0 to 500"]
 
 
 def test_an_end_that_was_asked_for_more_than_once_is_not_taken_for_that_of_another_process() -> None:
