@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,8 @@ def print_rates(measurements: list[Measurement], console: Console) -> None:
 def measure(arguments: argparse.Namespace, console: Console) -> list[Measurement]:
     """What was asked for; whatever is started for it is stopped again."""
     scale = Scale.quick() if arguments.quick else Scale()
+    if arguments.rounds is not None:
+        scale = replace(scale, rounds=arguments.rounds)
     jars, connector_jars = arguments.kafka or (None, None)
     with ExitStack() as stack:
         directory = stack.enter_context(scratch_directory())
@@ -177,6 +180,12 @@ def measure(arguments: argparse.Namespace, console: Console) -> list[Measurement
         return bench.measure(arguments.only, console)
 
 
+def _rounds(text: str) -> int:
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError("at least one is measured")
+    return int(text)
+
+
 def _end(number: int, _: object) -> None:
     sys.exit(128 + number)
 
@@ -185,6 +194,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _end)  # so that brokers and scratch directories go, as with Ctrl-C
     parser = argparse.ArgumentParser(prog="make bench-spark", description="Measure warmlog and Spark on this machine.")
     parser.add_argument("--quick", action="store_true", help="a fifth of the work: for a first look")
+    parser.add_argument("--rounds", type=_rounds, help="how many are measured: the JVM is warm after about eight")
     parser.add_argument("--only", default="", help="only those whose names contain this, or one of a,b")
     parser.add_argument("--output", type=Path, default=Path("build/bench-spark.json"), help="where the figures go")
     parser.add_argument(
