@@ -2,7 +2,7 @@
 
 Commands come as lines of JSON on standard input, and each is answered by a line of JSON on standard output: see
 `Commands`. The kernel keeps pages of what was read, as of any file system; writes come here at once. It does not pass
-`syncfs` on.
+`syncfs` on. libfuse may be of version 2 or 3, whichever mfusepy finds.
 """
 
 import argparse
@@ -24,6 +24,8 @@ import mfusepy
 from faults.power.disk import Disk, Node, PowerIsOff
 
 BLOCK_BYTES = 4096
+AUTO_INVAL_DATA = 1 << 12
+"""libfuse 3 asks for this capability of the kernel's by itself: to forget pages when a time of the file changes."""
 FREE_BYTES = 1 << 34
 """What a disk without a capacity says to be free."""
 
@@ -52,6 +54,10 @@ class PowerFileSystem(mfusepy.Operations):  # type: ignore[misc]
         self._turn = lock
         self._open: dict[int, Node] = {}
         self._next_handle = 1
+
+    def init_with_config(self, connection: Any, config: Any) -> None:
+        """Called once it is mounted: from here on pages stay in the cache, whatever the disk has."""
+        connection.want &= ~AUTO_INVAL_DATA
 
     @_exclusive
     def getattr(self, path: str | None, fh: int | None = None) -> dict[str, int]:
@@ -179,6 +185,20 @@ class PowerFileSystem(mfusepy.Operations):  # type: ignore[misc]
         return handle
 
 
+class _Fuse(mfusepy.FUSE):  # type: ignore[misc]
+    """With libfuse 3 an open file has a handle and no path: mfusepy does not hand the former on in these."""
+
+    def truncate_fuse_3(self, path: bytes | None, length: int, file: Any) -> int:
+        return int(self.operations.truncate(path and os.fsdecode(path), length, _handle_of(file)))
+
+    def chmod_fuse_3(self, path: bytes | None, mode: int, file: Any) -> int:
+        return int(self.operations.chmod(path and os.fsdecode(path), mode, _handle_of(file)))
+
+
+def _handle_of(file: Any) -> int | None:
+    return file.contents.fh if file else None
+
+
 class Commands:
     """What the test asks of the disk, beside its files."""
 
@@ -243,9 +263,7 @@ def main() -> None:
     threading.Thread(target=Commands(disk, lock).serve, daemon=True).start()
     try:
         with suppress(RuntimeError):  # libfuse takes being unmounted while files are open for an error
-            mfusepy.FUSE(
-                PowerFileSystem(disk, lock), str(options.mount), foreground=True, nothreads=True, hard_remove=True
-            )
+            _Fuse(PowerFileSystem(disk, lock), str(options.mount), foreground=True, nothreads=True, hard_remove=True)
     finally:
         disk.close()
 
