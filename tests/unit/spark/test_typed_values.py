@@ -1,6 +1,7 @@
 """`valueFormat` json: which schemas it takes, and what becomes of records, without a session."""
 
 import pickle
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
@@ -70,6 +72,12 @@ def test_fields_and_the_records_own_columns_come_in_the_order_of_the_schema() ->
         {"_offset": 101, "id": None, "_key": "k", "name": None, "_corrupt": "oops"},
         {"_offset": 102, "id": None, "_key": "k", "name": None, "_corrupt": None},
     ]
+
+
+def test_times_without_a_zone_are_in_utc_and_those_with_one_become_it() -> None:
+    values = values_of(schema_of(at=TimestampType(), plain=TimestampNTZType()))
+    decoded = read(values, [b'{"at": "%s", "plain": "%s"}' % (b"2026-11-20T05:00:00", b"2026-11-20T05:00:00+05:00")])
+    assert decoded.to_pylist() == [{"at": datetime(2026, 11, 20, 5, tzinfo=UTC), "plain": datetime(2026, 11, 20, 0)}]
 
 
 def test_a_schema_of_arrow_which_sail_has_is_refused_in_words() -> None:
