@@ -410,21 +410,11 @@ def test_spark_submit_runs_the_export(broker: BrokerProcess, topics: Topics, tmp
     submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
     job = Path(export_job.__file__)
     conf = ["--master", "local[2]", "--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1"]
+    options = ["--broker", broker.address, "--isolation", "read_committed"]
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     for _ in range(2):
         done = subprocess.run(
-            [
-                submit,
-                *conf,
-                job,
-                "submitted",
-                tmp_path,
-                "--broker",
-                broker.address,
-                "--isolation",
-                "read_committed",
-                "--json",
-            ],
+            [submit, *conf, job, "submitted", tmp_path, "--json", *options],
             capture_output=True,
             text=True,
             env=environment,

@@ -6,7 +6,8 @@ The sink is Parquet, which Spark commits together with the micro-batch.
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -182,13 +183,25 @@ def test_a_stream_that_starts_at_a_tail_goes_on_after_a_restart(
     assert found(spark, tmp_path) == once(range(230, 330))
 
 
-def test_a_query_that_waits_for_its_broker_stops_at_once(spark: SparkSession, tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "broker") as broker:
+@contextmanager
+def reading(
+    spark: SparkSession, directory: Path, topic: str, count: int
+) -> Iterator[tuple[BrokerProcess, StreamingQuery]]:
+    """A broker to be killed, and a stream that has read the `count` records of its topic; both are stopped."""
+    with BrokerProcess(directory / "broker") as broker:
         with Topics(broker.host, broker.port) as topics:
-            topics.create("left")
-            fill(topics, "left", 0, 0, 50)
-        query = start(spark, broker, tmp_path, available_now=False, subscribe="left")
-        wait_until((tmp_path / "checkpoint" / "commits" / "0").exists, query)
+            topics.create(topic)
+            fill(topics, topic, 0, 0, count)
+        query = start(spark, broker, directory, available_now=False, subscribe=topic)
+        try:
+            wait_until((directory / "checkpoint" / "commits" / "0").exists, query)
+            yield broker, query
+        finally:
+            query.stop()
+
+
+def test_a_query_that_waits_for_its_broker_stops_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    with reading(spark, tmp_path, "left", 50) as (broker, query):
         broker.kill()
         time.sleep(2)
         began_at = time.monotonic()
@@ -198,22 +211,14 @@ def test_a_query_that_waits_for_its_broker_stops_at_once(spark: SparkSession, tm
 
 
 def test_the_broker_may_be_killed_and_started_again_meanwhile(spark: SparkSession, tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "broker") as broker:
+    with reading(spark, tmp_path, "shaken", 200) as (broker, query):
+        broker.kill()
+        time.sleep(2)  # for longer than the retries of a first question last
+        broker.start()
         with Topics(broker.host, broker.port) as topics:
-            topics.create("shaken")
-            fill(topics, "shaken", 0, 0, 200)
-        query = start(spark, broker, tmp_path, available_now=False, subscribe="shaken")
-        try:
-            wait_until((tmp_path / "checkpoint" / "commits" / "0").exists, query)
-            broker.kill()
-            time.sleep(2)  # for longer than the retries of a first question last
-            broker.start()
-            with Topics(broker.host, broker.port) as topics:
-                fill(topics, "shaken", 0, 200, 100)
-            wait_until(lambda: found(spark, tmp_path).total() >= 300, query)
-        finally:
-            query.stop()
-        assert found(spark, tmp_path) == once(range(300))
+            fill(topics, "shaken", 0, 200, 100)
+        wait_until(lambda: found(spark, tmp_path).total() >= 300, query)
+    assert found(spark, tmp_path) == once(range(300))
 
 
 def test_a_topic_made_anew_is_an_error_or_read_from_its_first_record(

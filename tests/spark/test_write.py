@@ -223,10 +223,9 @@ def test_a_broker_killed_and_started_again_while_a_task_writes_costs_nothing_and
 
 def test_a_broker_that_has_no_connection_left_for_a_while_costs_nothing_and_repeats_nothing(tmp_path: Path) -> None:
     """As after an outage, when all tasks connect again at once."""
-    with BrokerProcess(tmp_path, max_connections=2) as broker:
+    with BrokerProcess(tmp_path, max_connections=2) as broker, ExitStack() as crowd:
         with Topics(broker.host, broker.port) as topics:
             topics.create("crowded", partitions=3)
-        crowd = ExitStack()
         leaving = threading.Timer(1.0, crowd.close)
 
         def batches() -> Iterator[pa.RecordBatch]:

@@ -10,7 +10,6 @@
 DuckDB, Polars, DataFusion and whatever else takes Arrow's stream interface can read from it too, batch by batch.
 """
 
-import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -23,7 +22,7 @@ from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import OffsetRange, TopicPartition
 from warmlog.ranges.points import Point, PointKind, Points, parse_offset
 from warmlog.ranges.projection import KAFKA_COLUMNS, Projection
-from warmlog.ranges.range_reader import read_ranges
+from warmlog.ranges.range_reader import read_ranges, warn_of_loss
 from warmlog.ranges.read_settings import ReadSettings
 from warmlog.ranges.resolve import Bounds, resolve_ranges, starting_times
 from warmlog.ranges.splits import sized_ranges
@@ -34,8 +33,6 @@ Where = str | int | datetime | Mapping[TopicPartition, int]
 
 _SPLIT_BYTES = 16 * 1024 * 1024
 _MAX_SCAN_MS = 10_000
-
-_log = logging.getLogger("warmlog.ranges")
 
 
 def arrow_reader(
@@ -97,7 +94,7 @@ def _plan(
         times = starting_times(bounds.starting, states)
         ranges, losses = resolve_ranges(states, bounds, discovery.offsets(times))
         for loss in losses:
-            _log.warning("%s; skipped", loss)
+            warn_of_loss(loss)
         if all(planned.until_ms is None for planned in ranges):
             return ranges
         splits = discovery.splits(ranges, _SPLIT_BYTES, max_scan_ms=_MAX_SCAN_MS)

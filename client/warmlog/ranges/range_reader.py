@@ -55,7 +55,8 @@ _MADE_ANEW = "the topic was deleted, or made anew, after these ranges were plann
 _log = logging.getLogger("warmlog.ranges")
 
 
-def _warn(lost: Loss) -> None:
+def warn_of_loss(lost: Loss) -> None:
+    """Log that it is skipped."""
     _log.warning("%s; skipped", lost)
 
 
@@ -65,7 +66,7 @@ def read_ranges(
     settings: ReadSettings | None = None,
     is_over: Event | None = None,
     *,
-    on_loss: Callable[[Loss], None] = _warn,
+    on_loss: Callable[[Loss], None] = warn_of_loss,
 ) -> Iterator[Any]:
     """The records of `ranges`, in order, as pyarrow record batches with the columns of `projection`.
 
