@@ -14,7 +14,6 @@ from typing import Self
 from uuid import UUID, uuid5
 
 from warmlog_protocol.batch import BatchHeader, RecordBatch, iter_batches, placement_prefix, read_header
-from warmlog_protocol.connection import Request, ServerConnection
 from warmlog_protocol.errors import (
     ApiError,
     DuplicateSequence,
@@ -55,6 +54,7 @@ from warmlog_protocol.messages import (
     ProduceResponse,
     TopicMetadata,
 )
+from warmlog_protocol.wire.connection import Request, ServerConnection
 
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 _NAMESPACE = UUID("00000000-0000-0000-0000-000000007400")

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from broker_process import BrokerProcess
 from broker_thread import BrokerThread
 from warmlog_broker import Broker
-from warmlog_broker.log.log import Log
-from warmlog_broker.log.validation import check_batch
+from warmlog_broker.storage.log.log import Log
+from warmlog_broker.storage.record.validation import check_batch
 from warmlog_protocol.batch import ControlType, encode_batch, iter_batches, to_rows
 from wire_client import WireClient
 

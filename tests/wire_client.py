@@ -6,7 +6,6 @@ from types import TracebackType
 from typing import Self, TypeVar, cast
 
 from warmlog_protocol.batch import encode_batch
-from warmlog_protocol.connection import Answer, ClientConnection
 from warmlog_protocol.errors import ApiError, error_from_code
 from warmlog_protocol.messages import (
     ACKS_ALL,
@@ -30,6 +29,7 @@ from warmlog_protocol.messages import (
     ProduceRequest,
     ProduceResponse,
 )
+from warmlog_protocol.wire.connection import Answer, ClientConnection
 
 TIMEOUT_S = 20.0
 Response = TypeVar("Response", bound=Message)

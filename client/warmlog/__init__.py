@@ -14,9 +14,11 @@
 from `WarmlogError`; the tree is drawn in `errors`.
 """
 
-from warmlog.admin import Admin, ConfigValue, TopicDescription
-from warmlog.batch import Batch, Record
-from warmlog.consumer import Consumer
+from warmlog.admin.admin import Admin, ConfigValue, TopicDescription
+from warmlog.admin.log_dirs import LogDirDescription, LogDirReplica
+from warmlog.admin.partition_description import PartitionDescription
+from warmlog.cluster.list_offsets import OffsetAt
+from warmlog.consumer.consumer import Consumer
 from warmlog.errors import (
     ApiError,
     BrokerUnavailable,
@@ -66,12 +68,9 @@ from warmlog.errors import (
     WarmlogError,
     error_from_code,
 )
-from warmlog.log_dirs import LogDirDescription, LogDirReplica
-from warmlog.offset_lookup import OffsetAt
-from warmlog.partition_description import PartitionDescription
-from warmlog.placed import Placed, PlacedMany
-from warmlog.producer import Producer
-from warmlog.sent import Sent
+from warmlog.producer.delivery import Placed, PlacedMany, Sent
+from warmlog.producer.producer import Producer
+from warmlog.records.batch import Batch, Record
 from warmlog_protocol.durability import Durability
 
 __all__ = [
@@ -142,7 +141,7 @@ __all__ = [
 
 def __getattr__(name: str) -> str:
     if name == "__version__":
-        from warmlog.options import client_version
+        from warmlog.cluster.options import client_version
 
         return client_version()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

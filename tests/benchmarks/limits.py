@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.measurement import VALUE_BYTES, Run
-from warmlog_protocol.crc import crc32c
+from warmlog_protocol.codec.crc import crc32c
 
 SYNC_EVERY_BYTES = 1024 * 1024
 

@@ -21,13 +21,14 @@ from rich.table import Table
 from benchmarks.__main__ import scratch_directory
 from broker_process import BrokerProcess
 from processor_time import processor_time
-from warmlog_broker.config import BrokerConfig
-from warmlog_broker.log.log import Log
-from warmlog_broker.log.open_files import OpenFiles
-from warmlog_broker.log.validation import check_batch
-from warmlog_broker.metadata_log import TopicCreated
-from warmlog_broker.opening import commit, lock_and_read, now_ms
-from warmlog_broker.startup import LogOpener, Progress, load_partitions
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.data_dirs.directory_set import commit, lock_and_read
+from warmlog_broker.data_dirs.loader import LogOpener, Progress, load_partitions
+from warmlog_broker.metadata.metadata_log import TopicCreated
+from warmlog_broker.runtime.clock import now_ms
+from warmlog_broker.storage.io.open_files import OpenFiles
+from warmlog_broker.storage.log.log import Log
+from warmlog_broker.storage.record.validation import check_batch
 from warmlog_protocol.batch import encode_batch
 
 VALUE_BYTES = 1000

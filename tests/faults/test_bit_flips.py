@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import pytest
 
-from unit.broker.log.log_room import QUICK, START_MS, LogRoom
+from unit.broker.storage.log_room import QUICK, START_MS, LogRoom
+from warmlog.consumer.partition_reader import PartitionReader
 from warmlog.errors import UnreadableBatch
-from warmlog.partition_reader import PartitionReader
-from warmlog_broker.log.config import UNLIMITED, LogConfig
-from warmlog_broker.log.log import Log
+from warmlog_broker.storage.config import UNLIMITED, LogConfig
+from warmlog_broker.storage.log.log import Log
 from warmlog_protocol.batch import iter_batches
 from warmlog_protocol.errors import CorruptBatch
 

@@ -8,7 +8,7 @@ import pytest
 
 from broker_process import BrokerFailed, BrokerProcess
 from faults.tracing import InjectedBroker, why_not_traced
-from warmlog_broker.start_notes import FILE_NAME
+from warmlog_broker.server.crash_journal import FILE_NAME
 from warmlog_protocol.errors import SafeMode, StorageError
 from warmlog_protocol.messages import ACKS_LEADER, DeleteTopicsRequest, DeleteTopicsResponse
 from wire_client import WireClient, batch_of

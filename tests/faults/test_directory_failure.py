@@ -13,7 +13,8 @@ import pytest
 
 from broker_process import BrokerProcess
 from broker_thread import BrokerThread
-from warmlog_broker.log import checkpoints, file_records
+from warmlog_broker.storage.io import durable_files
+from warmlog_broker.storage.record import file_records
 from warmlog_protocol.errors import StorageError
 from warmlog_protocol.messages import MetadataRequest, MetadataResponse
 from wire_client import WireClient, batch_of
@@ -50,7 +51,7 @@ def break_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], None]:
     for name in ("fdatasync", "fsync", "write", "pwrite"):
         monkeypatch.setattr(os, name, failing(getattr(os, name)))
     monkeypatch.setattr(file_records, "_pwritev", failing(os.pwritev))
-    assert checkpoints.os is os
+    assert durable_files.os is os
     return lambda directory: broken.append(f"{directory}{os.sep}")
 
 
@@ -109,7 +110,7 @@ def test_after_a_restart_the_broken_disk_serves_all_that_was_acknowledged(
 def test_a_checkpoint_that_cannot_be_written_has_the_directory_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = checkpoints.write_file
+    real = durable_files.write_file
     bad = tmp_path / "two"
 
     def failing(path: Path, content: bytes, *, sync: bool) -> None:
@@ -122,8 +123,8 @@ def test_a_checkpoint_that_cannot_be_written_has_the_directory_tried(
         WireClient(broker.address) as client,
     ):
         client.create_topic("t", partitions=2)
-        monkeypatch.setattr(checkpoints, "write_file", failing)
-        monkeypatch.setattr("warmlog_broker.log.directory.write_file", failing)
+        monkeypatch.setattr(durable_files, "write_file", failing)
+        monkeypatch.setattr("warmlog_broker.storage.directory.data_dir.write_file", failing)
         for partition in range(2):
             with suppress(StorageError):
                 client.produce("t", batch_of([b"good"]), partition=partition)

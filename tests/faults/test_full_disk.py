@@ -13,8 +13,7 @@ import pytest
 
 from broker_process import BrokerProcess
 from warmlog import Admin, Consumer, DiskFull, Producer
-from warmlog.placed import Placed
-from warmlog.sent import Sent
+from warmlog.producer.delivery import Placed, Sent
 from wire_client import WireClient, batch_of
 
 MIB = 2**20

@@ -8,9 +8,9 @@ import pytest
 from faults.fuzzing.corpus import Parts, corpus, pack
 from faults.fuzzing.mutation import MUTATIONS, Mutation
 from faults.fuzzing.run import run
-from warmlog_protocol.connection import ServerConnection
 from warmlog_protocol.errors import RemoteProtocolError
 from warmlog_protocol.messages import APIS
+from warmlog_protocol.wire.connection import ServerConnection
 
 MIB = 2**20
 

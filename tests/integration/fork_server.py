@@ -19,8 +19,8 @@ def serve() -> None:
     """Answers requests until there are no more. A command that is misused imports what the others need, too."""
     import uvloop  # noqa: F401
 
-    import warmlog.cli.formats
-    import warmlog.cli.lines  # noqa: F401
+    import warmlog.cli.terminal.formats
+    import warmlog.cli.terminal.lines  # noqa: F401
     from warmlog.cli.app import build_app
 
     CliRunner().invoke(build_app(is_terminal=False), ["consume", "topic", "--from", "nowhere"])

@@ -12,7 +12,7 @@ from broker_process import BrokerProcess
 from faults.fuzzing.bodies import bomb, row_bomb
 from faults.process_use import use_of
 from warmlog_protocol.batch import encode_batch
-from warmlog_protocol.compression import Codec
+from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.errors import InvalidRecord
 from wire_client import WireClient, batch_of
 

@@ -10,7 +10,6 @@ import pytest
 
 from broker_process import BrokerProcess
 from warmlog_protocol.errors import InvalidRequest, TooManyConnections
-from warmlog_protocol.frames import pack_frame
 from warmlog_protocol.messages import (
     CreateTopicsRequest,
     DescribeConfigsRequest,
@@ -23,6 +22,7 @@ from warmlog_protocol.messages import (
     ProducePartition,
     ProduceRequest,
 )
+from warmlog_protocol.wire.frames import pack_frame
 from wire_client import WireClient, batch_of
 
 MIB = 2**20

@@ -11,7 +11,7 @@ import pytest
 from broker_process import BrokerProcess
 from warmlog import Consumer, Producer
 from warmlog_protocol.batch import encode_batch, iter_batches
-from warmlog_protocol.compression import Codec
+from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.errors import InvalidRecord
 from wire_client import WireClient
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from integration.notify_socket import NotifySocket
-from warmlog_broker.config import BrokerConfig
-from warmlog_broker.server import CLOSE_TIMEOUT_S, TASKS_TIMEOUT_S
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.server.broker import CLOSE_TIMEOUT_S, TASKS_TIMEOUT_S
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = DEPLOY / "warmlog.service"

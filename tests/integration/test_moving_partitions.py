@@ -308,10 +308,10 @@ def test_epochs_producers_and_the_log_start_come_along(disks: list[Path]) -> Non
 def test_a_disk_that_fails_at_any_step_loses_nothing(
     disks: list[Path], step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from warmlog_broker.checkpoint_writer import CheckpointWriter
-    from warmlog_broker.log.log import Log
-    from warmlog_broker.log.log_copy import LogCopy
-    from warmlog_broker.metadata import Metadata
+    from warmlog_broker.metadata.store import Metadata
+    from warmlog_broker.replica.checkpoint_writer import CheckpointWriter
+    from warmlog_broker.storage.log.log import Log
+    from warmlog_broker.storage.log.log_copy import LogCopy
 
     def broken(*arguments: object, **options: object) -> None:
         raise OSError(5, "the disk is broken")

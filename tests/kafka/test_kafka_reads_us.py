@@ -18,14 +18,16 @@ import pytest
 from typer.testing import CliRunner
 
 from kafka_sample import copy_sample
-from unit.broker.log.log_room import TINY, LogRoom
+from unit.broker.storage.log_room import TINY, LogRoom
 from warmlog.cli.app import build_app
-from warmlog_broker.log.checkpoints import pack_epochs, pack_partition_metadata, write_offsets
-from warmlog_broker.log.rebuilding import rebuild_partition
-from warmlog_broker.log.segment_indexes import SegmentConfig
-from warmlog_broker.log.topic_partition import TopicPartition
+from warmlog_broker.storage.directory.leader_epochs import pack_epochs
+from warmlog_broker.storage.directory.offset_checkpoint import write_offsets
+from warmlog_broker.storage.directory.partition_metadata import pack_partition_metadata
+from warmlog_broker.storage.directory.topic_partition import TopicPartition
+from warmlog_broker.storage.segment.segment_indexes import SegmentConfig
+from warmlog_broker.storage.verify.rebuild import rebuild_partition
 from warmlog_protocol.batch import MAGIC_ROWS, BatchHeader, columns_of, seal_rows
-from warmlog_protocol.compression import Codec
+from warmlog_protocol.codec.compression import Codec
 
 JARS = Path(os.environ.get("KAFKA_JARS") or Path(__file__).parents[2] / "build" / "kafka-jars")
 KINDS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")

@@ -20,7 +20,7 @@ from pyspark.errors import PySparkException
 from broker_process import BrokerProcess, port_to_keep
 from spark.reading import in_utc, read_back, stored_of
 from spark.topics import Record, Topics, some_records
-from warmlog_protocol.compression import Codec
+from warmlog_protocol.codec.compression import Codec
 
 pytestmark = [
     pytest.mark.slow,  # a server of its own: a minute; `make test-slow` and `make test-spark-matrix` run it

@@ -22,12 +22,11 @@ from broker_thread import BrokerThread
 from spark.reading import read_back
 from spark.topics import Record, Stored, Topics
 from transactions import TransactionalProducer
+from warmlog.cli import export_job
 from warmlog.errors import BrokerUnavailable, OffsetOutOfRange, UnknownTopicOrPartition
-from warmlog.spark import export_job
-from warmlog.spark.export import Copied, ExportOptions, export_available, export_following
-from warmlog.spark.export_manifest import ExportRefused, Manifest
-from warmlog.spark.plan import PlanLimits
-from warmlog.spark.read_options import Retries
+from warmlog.spark.export.export import Copied, ExportOptions, export_available, export_following
+from warmlog.spark.export.manifest import ExportRefused, Manifest
+from warmlog.spark.options.read_options import PlanLimits, Retries
 from warmlog_protocol.messages import IsolationLevel
 
 pytestmark = [  # PySpark leaves sockets of its own to the garbage collector
@@ -267,7 +266,7 @@ def test_an_export_waits_some_seconds_for_a_broker_that_starts(
 def test_an_export_without_a_broker_is_an_error_after_some_tries(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("warmlog.spark.export.RETRIES", Retries(2, 10))
+    monkeypatch.setattr("warmlog.spark.export.export.RETRIES", Retries(2, 10))
     nobody = ExportOptions((f"127.0.0.1:{port_to_keep()}",), "t", tmp_path)
     with pytest.raises(BrokerUnavailable, match="is the broker running at"):
         export(spark, nobody)
@@ -301,7 +300,7 @@ def test_following_goes_on_when_a_broker_that_was_away_is_back_and_says_so_once(
 
 
 def read_kept(broker: BrokerProcess, topic: str) -> tuple[int, int]:
-    from warmlog.blocking import BlockingCluster
+    from warmlog.blocking.cluster import BlockingCluster
     from warmlog_protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
     with BlockingCluster(broker.address) as cluster:

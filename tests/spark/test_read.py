@@ -16,7 +16,7 @@ from spark.topics import Record, Stored, Topics, some_records
 from warmlog import Consumer
 from warmlog import Record as Consumed
 from warmlog.spark import register
-from warmlog_protocol.compression import Codec
+from warmlog_protocol.codec.compression import Codec
 
 pytestmark = [  # PySpark leaves sockets of its own to the garbage collector
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

@@ -11,9 +11,8 @@ from warmlog.errors import OffsetOutOfRange
 from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import OffsetRange, PartitionState
 from warmlog.ranges.points import EARLIEST, LATEST, Point, PointKind
-from warmlog.ranges.projection import Projection
 from warmlog.ranges.range_reader import read_ranges
-from warmlog.ranges.read_settings import ReadSettings
+from warmlog.ranges.read_settings import Projection, ReadSettings
 from warmlog.ranges.resolve import Bounds, resolve_ranges
 
 SEGMENT_BYTES = 1024 * 1024

@@ -15,12 +15,12 @@ from spark.topics import Record, Topics
 from transactions import TransactionalProducer
 from warmlog.errors import OffsetOutOfRange, UnknownTopicOrPartition
 from warmlog.ranges.discover import Discovery
-from warmlog.spark.planning import plan_batch
-from warmlog.spark.read_options import parse_read_options
-from warmlog.spark.schema import default_projection
-from warmlog.spark.stream_options import Admission, parse_stream_options
-from warmlog.spark.stream_planner import StreamPlanner
-from warmlog.spark.stream_reader import WarmlogStreamReader
+from warmlog.spark.options.read_options import parse_read_options
+from warmlog.spark.options.schema import default_projection
+from warmlog.spark.options.stream_options import Admission, parse_stream_options
+from warmlog.spark.read.planning import plan_batch
+from warmlog.spark.stream.planner import StreamPlanner
+from warmlog.spark.stream.reader import WarmlogStreamReader
 
 TWO = "stays,goes"
 

@@ -25,7 +25,7 @@ import gc
 before = gc.get_freeze_count()
 from warmlog.ranges.projection import Projection
 from warmlog.ranges.read_settings import ReadSettings
-from warmlog.spark.range_tasks import RangesPartition, read_partition
+from warmlog.spark.read.range_tasks import RangesPartition, read_partition
 assert not list(read_partition(RangesPartition([]), Projection(("value",)), ReadSettings()))
 print(gc.get_freeze_count() - before)
 """
@@ -43,7 +43,7 @@ print(gc.get_freeze_count() - before)
 HIDE_TWICE = """
 import gc, sys, types, weakref
 sys.modules["pyspark.worker"] = types.ModuleType("pyspark.worker")
-from warmlog.spark.worker_process import hide_modules_from_collector
+from warmlog.spark.read.worker_process import hide_modules_from_collector
 class Cycle:
     def __init__(self):
         self.itself = self

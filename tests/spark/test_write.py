@@ -22,11 +22,11 @@ from pyspark.sql import DataFrame, SparkSession
 from broker_process import BrokerProcess, port_to_keep
 from spark.reading import read_back
 from spark.topics import Stored, Topics
-from warmlog.blocking import BlockingCluster
+from warmlog.blocking.cluster import BlockingCluster
 from warmlog.errors import ApiError, BrokerUnavailable, DeliveryTimeout, TooManyConnections, UnknownTopicOrPartition
-from warmlog.partitioner import partition_of_key
-from warmlog.spark.write_options import WriteOptions
-from warmlog.spark.write_task import check_topic, write_batches
+from warmlog.producer.partitioner import partition_of_key
+from warmlog.spark.options.write_options import WriteOptions
+from warmlog.spark.write.task import check_topic, write_batches
 from warmlog_protocol.messages import LATEST_TIMESTAMP
 
 pytestmark = [  # PySpark leaves sockets of its own to the garbage collector

@@ -4,9 +4,9 @@ from random import Random
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from warmlog.blocking import BlockingConnection
+from warmlog.blocking.connection import BlockingConnection
 from warmlog_protocol.batch import encode_batch, read_batch, to_rows
-from warmlog_protocol.compression import Codec
+from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.errors import error_from_code
 from warmlog_protocol.messages import (
     ACKS_ALL,

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 from warmlog_broker.handlers.configs import describe_configs
+from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.epochs import offset_for_leader_epoch
 from warmlog_broker.handlers.fetch import fetch
 from warmlog_broker.handlers.handshake import handshake
@@ -16,9 +17,9 @@ from warmlog_broker.handlers.producer_ids import init_producer_id
 from warmlog_broker.handlers.records import delete_records
 from warmlog_broker.handlers.splits import find_splits
 from warmlog_broker.handlers.topics import create_topics, delete_topics
-from warmlog_broker.services import Asker, Services
-from warmlog_protocol.connection import Request
+from warmlog_broker.network.peer import Asker
 from warmlog_protocol.messages import APIS, ApiKey, Message
+from warmlog_protocol.wire.connection import Request
 
 Handler = Callable[[Services, Asker, Request], Message | Coroutine[Any, Any, Message | None] | None]
 BoundHandler = Callable[[Asker, Request], Message | Coroutine[Any, Any, Message | None] | None]

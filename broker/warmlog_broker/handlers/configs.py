@@ -1,12 +1,13 @@
 """DescribeConfigs: the settings in force, of topics or of the broker."""
 
-from warmlog_broker.config import BROKER_SETTINGS
-from warmlog_broker.log.config import TOPIC_SETTINGS
-from warmlog_broker.services import Asker, Services
-from warmlog_broker.topics import Topic
-from warmlog_protocol.connection import Request
+from warmlog_broker.config.broker_config import BROKER_SETTINGS
+from warmlog_broker.handlers.context import Services
+from warmlog_broker.network.peer import Asker
+from warmlog_broker.replica.topics import Topic
+from warmlog_broker.storage.config import TOPIC_SETTINGS
 from warmlog_protocol.errors import ApiError, ErrorCode, InvalidRequest
 from warmlog_protocol.messages import ConfigEntry, DescribeConfigsRequest, DescribeConfigsResponse, DescribedConfigs
+from warmlog_protocol.wire.connection import Request
 
 BROKER_NAME = ""
 MAX_TOPICS = 1000

@@ -1,9 +1,9 @@
 """OffsetForLeaderEpoch: where a leader epoch ends in a partition."""
 
-from warmlog_broker.handlers.failures import own_failure
-from warmlog_broker.log.leader_epochs import NO_EPOCH, NO_OFFSET
-from warmlog_broker.services import Asker, Services
-from warmlog_protocol.connection import Request
+from warmlog_broker.handlers.context import Services
+from warmlog_broker.network.peer import Asker
+from warmlog_broker.runtime.internal_error import own_failure
+from warmlog_broker.storage.directory.leader_epochs import NO_EPOCH, NO_OFFSET
 from warmlog_protocol.errors import ApiError, ErrorCode
 from warmlog_protocol.messages import (
     EpochEndOffset,
@@ -11,6 +11,7 @@ from warmlog_protocol.messages import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
+from warmlog_protocol.wire.connection import Request
 
 
 def offset_for_leader_epoch(

@@ -13,21 +13,21 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from warmlog_broker.fetch_waits import WantedRead
-from warmlog_broker.handlers.failures import own_failure
-from warmlog_broker.log.bounds import ReadBound
-from warmlog_broker.log.file_records import FileSlice
-from warmlog_broker.log.shortage import storage_error
-from warmlog_broker.partition import Partition, read_bound
-from warmlog_broker.sending import read_through
-from warmlog_broker.services import Asker, Services
-from warmlog_protocol.connection import Request
+from warmlog_broker.handlers.context import Services
+from warmlog_broker.network.peer import Asker
+from warmlog_broker.replica.delayed_fetch import WantedRead
+from warmlog_broker.replica.partition import Partition, read_bound
+from warmlog_broker.runtime.internal_error import own_failure
+from warmlog_broker.storage.io.os_errors import storage_error
+from warmlog_broker.storage.log.bounds import ReadBound
+from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_protocol.errors import (
     ApiError,
     ErrorCode,
     StorageError,
 )
 from warmlog_protocol.messages import AbortedTransaction, FetchedPartition, FetchPartition, FetchRequest, FetchResponse
+from warmlog_protocol.wire.connection import Request
 
 MANY_ITEMS = 128
 """A fetch that names more partitions is read in turns."""
@@ -229,7 +229,7 @@ def _read_all(partitions: Sequence[Sequence[FileSlice]]) -> dict[int, OSError | 
     for index, slices in enumerate(partitions):
         try:
             for piece in slices:
-                read_through(piece)
+                piece.read_through()
         except (OSError, MemoryError, ApiError) as error:
             errors[index] = error
     return errors

@@ -2,9 +2,10 @@
 
 import logging
 
-from warmlog_broker.services import Asker, Services
-from warmlog_protocol.connection import Request
+from warmlog_broker.handlers.context import Services
+from warmlog_broker.network.peer import Asker
 from warmlog_protocol.messages import APIS, ApiVersions, HandshakeRequest, HandshakeResponse
+from warmlog_protocol.wire.connection import Request
 
 _SHOWN_CHARACTERS = 100
 

@@ -4,12 +4,12 @@ import asyncio
 import os
 from pathlib import Path
 
-from warmlog_broker.data_directories import ServedDirectory
-from warmlog_broker.handlers.failures import own_failure
-from warmlog_broker.opening import OfflineDirectory
-from warmlog_broker.partition import Partition
-from warmlog_broker.services import Asker, Services
-from warmlog_protocol.connection import Request
+from warmlog_broker.data_dirs.directory_set import OfflineDirectory
+from warmlog_broker.handlers.context import Services
+from warmlog_broker.network.peer import Asker
+from warmlog_broker.replica.partition import Partition
+from warmlog_broker.replica.served_directories import ServedDirectory
+from warmlog_broker.runtime.internal_error import own_failure
 from warmlog_protocol.errors import ApiError, ErrorCode
 from warmlog_protocol.messages import (
     AlteredReplicaLogDir,
@@ -21,6 +21,7 @@ from warmlog_protocol.messages import (
     LogDirPartition,
     ReplicaLogDir,
 )
+from warmlog_protocol.wire.connection import Request
 
 UNKNOWN = -1
 PARTITIONS_A_TURN = 100

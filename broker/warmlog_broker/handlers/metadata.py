@@ -1,9 +1,9 @@
 """Metadata: the broker, the topics, and who leads their partitions."""
 
-from warmlog_broker.partition import Partition
-from warmlog_broker.services import Asker, Services
-from warmlog_broker.topics import Topic
-from warmlog_protocol.connection import Request
+from warmlog_broker.handlers.context import Services
+from warmlog_broker.network.peer import Asker
+from warmlog_broker.replica.partition import Partition
+from warmlog_broker.replica.topics import Topic
 from warmlog_protocol.errors import ApiError, ErrorCode
 from warmlog_protocol.messages import (
     BrokerMetadata,
@@ -12,6 +12,7 @@ from warmlog_protocol.messages import (
     PartitionMetadata,
     TopicMetadata,
 )
+from warmlog_protocol.wire.connection import Request
 
 DIALLED_HOST = ""
 """The address that the client dialled: with one broker there is no other."""

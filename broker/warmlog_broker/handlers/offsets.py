@@ -3,12 +3,12 @@
 import asyncio
 import logging
 
-from warmlog_broker.handlers.failures import own_failure
-from warmlog_broker.log.segment import TimestampAndOffset
-from warmlog_broker.log.shortage import storage_error
-from warmlog_broker.partition import Partition, read_bound
-from warmlog_broker.services import Asker, Services
-from warmlog_protocol.connection import Request
+from warmlog_broker.handlers.context import Services
+from warmlog_broker.network.peer import Asker
+from warmlog_broker.replica.partition import Partition, read_bound
+from warmlog_broker.runtime.internal_error import own_failure
+from warmlog_broker.storage.io.os_errors import storage_error
+from warmlog_broker.storage.segment.segment import TimestampAndOffset
 from warmlog_protocol.errors import ApiError, ErrorCode, InvalidRequest
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
@@ -19,6 +19,7 @@ from warmlog_protocol.messages import (
     ListOffsetsRequest,
     ListOffsetsResponse,
 )
+from warmlog_protocol.wire.connection import Request
 
 PARTITIONS_A_TURN = 100
 """After so many others have their turn: a lookup by time takes 50 µs."""

@@ -12,12 +12,12 @@ connection's next request waits until the batches are appended, so that their or
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from warmlog_broker.handlers.failures import own_failure
-from warmlog_broker.log.config import LogConfig
-from warmlog_broker.log.preparation import prepare_batch
-from warmlog_broker.log.validation import CheckedBatch, check_batch
-from warmlog_broker.services import Asker, Services
-from warmlog_protocol.connection import Request
+from warmlog_broker.handlers.context import Services
+from warmlog_broker.network.peer import Asker
+from warmlog_broker.runtime.internal_error import own_failure
+from warmlog_broker.storage.config import LogConfig
+from warmlog_broker.storage.record.recompression import prepare_batch
+from warmlog_broker.storage.record.validation import CheckedBatch, check_batch
 from warmlog_protocol.errors import ApiError, InvalidRequest, InvalidRequiredAcks, RequestTimedOut
 from warmlog_protocol.messages import (
     ACKS_ALL,
@@ -28,6 +28,7 @@ from warmlog_protocol.messages import (
     ProduceRequest,
     ProduceResponse,
 )
+from warmlog_protocol.wire.connection import Request
 
 NO_ERROR = 0
 

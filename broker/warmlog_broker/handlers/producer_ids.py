@@ -1,10 +1,11 @@
 """InitProducerId: an id for an idempotent producer, or a higher epoch for the one that it has."""
 
-from warmlog_broker.partition import Partition
-from warmlog_broker.services import Asker, Services
-from warmlog_protocol.connection import Request
+from warmlog_broker.handlers.context import Services
+from warmlog_broker.network.peer import Asker
+from warmlog_broker.replica.partition import Partition
 from warmlog_protocol.errors import InvalidProducerEpoch, InvalidRequest, UnknownProducerId
 from warmlog_protocol.messages import InitProducerIdRequest, InitProducerIdResponse
+from warmlog_protocol.wire.connection import Request
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1

@@ -10,11 +10,11 @@ The files of segments that lie below the log start as a whole go at the next loo
 
 import logging
 
-from warmlog_broker.handlers.failures import own_failure
-from warmlog_broker.log.shortage import storage_error
-from warmlog_broker.partition import Partition
-from warmlog_broker.services import Asker, Services
-from warmlog_protocol.connection import Request
+from warmlog_broker.handlers.context import Services
+from warmlog_broker.network.peer import Asker
+from warmlog_broker.replica.partition import Partition
+from warmlog_broker.runtime.internal_error import own_failure
+from warmlog_broker.storage.io.os_errors import storage_error
 from warmlog_protocol.errors import ApiError, ErrorCode, StorageError
 from warmlog_protocol.messages import (
     DeletedRecords,
@@ -22,6 +22,7 @@ from warmlog_protocol.messages import (
     DeleteRecordsRequest,
     DeleteRecordsResponse,
 )
+from warmlog_protocol.wire.connection import Request
 
 NO_OFFSET = -1
 

@@ -7,11 +7,11 @@ that a range of a thousand segments stops nobody.
 import logging
 import time
 
-from warmlog_broker.handlers.failures import own_failure
-from warmlog_broker.log.shortage import storage_error
-from warmlog_broker.log.splitting import Split, measure
-from warmlog_broker.services import Asker, Services
-from warmlog_protocol.connection import Request
+from warmlog_broker.handlers.context import Services
+from warmlog_broker.network.peer import Asker
+from warmlog_broker.runtime.internal_error import own_failure
+from warmlog_broker.storage.io.os_errors import storage_error
+from warmlog_broker.storage.segment.splits import Split, measure
 from warmlog_protocol.errors import ApiError, ErrorCode, InvalidRequest
 from warmlog_protocol.messages import (
     FindSplitsPartition,
@@ -20,6 +20,7 @@ from warmlog_protocol.messages import (
     FoundSplit,
     FoundSplits,
 )
+from warmlog_protocol.wire.connection import Request
 
 MIN_TARGET_BYTES = 4096
 """Of the distance between two cuts: an index has an entry every so often."""

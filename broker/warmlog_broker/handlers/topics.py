@@ -1,9 +1,9 @@
 """CreateTopics and DeleteTopics: answered once the metadata log is flushed."""
 
-from warmlog_broker.handlers.failures import own_failure
+from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.metadata import NO_TOPIC_ID
-from warmlog_broker.services import Asker, Services
-from warmlog_protocol.connection import Request
+from warmlog_broker.network.peer import Asker
+from warmlog_broker.runtime.internal_error import own_failure
 from warmlog_protocol.errors import ApiError, ErrorCode
 from warmlog_protocol.messages import (
     CreatedTopic,
@@ -13,6 +13,7 @@ from warmlog_protocol.messages import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
+from warmlog_protocol.wire.connection import Request
 
 
 async def create_topics(services: Services, asker: Asker, request: Request) -> CreateTopicsResponse:  # noqa: ARG001

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from warmlog.cli import consume, index, log, offsets, produce, serve, spark_export, topic
+from warmlog.cli.commands import consume, index, log, offsets, produce, serve, spark_export, topic
 from warmlog.cli.demo import command as demo
-from warmlog.cli.exits import DEBUG_VARIABLE, INTERRUPTED
-from warmlog.cli.output import line
+from warmlog.cli.terminal.exits import DEBUG_VARIABLE, INTERRUPTED
+from warmlog.cli.terminal.output import line
 
 PROGRAM = "warmlog"
 

@@ -16,14 +16,13 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from warmlog.address import parse_addresses
-from warmlog.arrow import arrow_schema
+from warmlog.arrow.reader import arrow_schema
+from warmlog.cluster.address import parse_addresses
 from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import OffsetRange, TopicPartition
 from warmlog.ranges.points import Point, PointKind, Points, parse_offset
-from warmlog.ranges.projection import KAFKA_COLUMNS, Projection
 from warmlog.ranges.range_reader import read_ranges, warn_of_loss
-from warmlog.ranges.read_settings import ReadSettings
+from warmlog.ranges.read_settings import KAFKA_COLUMNS, Projection, ReadSettings
 from warmlog.ranges.resolve import Bounds, resolve_ranges, starting_times
 from warmlog.ranges.splits import sized_ranges
 from warmlog.times import milliseconds_of

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from warmlog.blocking import BlockingCluster, in_requests
+from warmlog.blocking.cluster import BlockingCluster, in_requests
+from warmlog.cluster.options import ConnectionOptions
 from warmlog.errors import (
     BrokerUnavailable,
     InvalidRequest,
@@ -15,7 +16,6 @@ from warmlog.errors import (
     UnsupportedVersion,
     error_from_code,
 )
-from warmlog.options import ConnectionOptions
 from warmlog.ranges.offset_range import OffsetRange, PartitionState, TopicPartition
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,

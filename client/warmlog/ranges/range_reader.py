@@ -13,12 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from threading import Event
 from typing import Any
 
-from warmlog.aborted import AbortedRanges
-from warmlog.array_column import ArrayColumn
-from warmlog.arrow import ArrowMerger
-from warmlog.arrow_times import TimeBounds
-from warmlog.batch_places import whole_headers
-from warmlog.blocking import BlockingConnection
+from warmlog.arrow.int_array import ArrayColumn
+from warmlog.arrow.reader import ArrowMerger
+from warmlog.arrow.time_bounds import TimeBounds
+from warmlog.blocking.connection import BlockingConnection
 from warmlog.errors import (
     TOPIC_IS_GONE,
     ApiError,
@@ -31,13 +29,13 @@ from warmlog.errors import (
     may_pass,
 )
 from warmlog.ranges.fetch_window import Fetch, FetchWindow
+from warmlog.ranges.leader_connection import TaskLink
 from warmlog.ranges.offset_range import OffsetRange
-from warmlog.ranges.projection import Projection
-from warmlog.ranges.read_settings import ReadSettings
+from warmlog.ranges.read_settings import Projection, ReadSettings
 from warmlog.ranges.resolve import REMOVED, Loss
-from warmlog.ranges.task_link import TaskLink
+from warmlog.records.aborted import AbortedRanges
+from warmlog.records.fetched_batches import whole_headers
 from warmlog_protocol.batch import HEADER_BYTES, RecordBatch, check_crc, read_header
-from warmlog_protocol.connection import Answer
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
     FetchedPartition,
@@ -49,6 +47,7 @@ from warmlog_protocol.messages import (
     ListOffsetsRequest,
     ListOffsetsResponse,
 )
+from warmlog_protocol.wire.connection import Answer
 
 _MADE_ANEW = "the topic was deleted, or made anew, after these ranges were planned"
 

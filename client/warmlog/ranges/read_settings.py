@@ -1,10 +1,16 @@
-"""How ranges are read."""
+"""How ranges are read.
+
+Which columns a reader makes.
+"""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from warmlog.options import ConnectionOptions
+from warmlog.cluster.options import ConnectionOptions
 from warmlog.ranges.fetch_window import FETCH_BYTES, IN_FLIGHT
 from warmlog_protocol.messages import IsolationLevel
+
+KAFKA_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
 
 @dataclass(frozen=True)
@@ -41,3 +47,10 @@ class ReadSettings:
         client_name="warmlog-spark", receive_buffer_bytes=16 * 1024
     )
     """Answers are large: with a small shared buffer nearly all of each is received where it is read."""
+
+
+class Projection(NamedTuple):
+    """Names of columns in their order; those in `as_text`, key or value, are made strings."""
+
+    names: tuple[str, ...] = KAFKA_COLUMNS
+    as_text: frozenset[str] = frozenset()

@@ -1,9 +1,8 @@
-"""`warmlog spark-export` as a program for spark-submit: `spark-submit …/warmlog/spark/export_job.py TOPIC PATH …`."""
+"""The former path of `warmlog/cli/export_job.py`: runs that, with a warning, for one release."""
 
-import sys
-
-from warmlog.cli import main
+import runpy
+import warnings
 
 if __name__ == "__main__":
-    sys.argv[:1] = ["warmlog", "spark-export"]
-    main()
+    warnings.warn("warmlog/spark/export_job.py has moved to warmlog/cli/export_job.py", FutureWarning, stacklevel=1)
+    runpy.run_module("warmlog.cli.export_job", run_name="__main__")

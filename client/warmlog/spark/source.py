@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from warmlog.ranges.projection import Projection
-from warmlog.spark.option_table import Use
-from warmlog.spark.options import take_options
-from warmlog.spark.range_tasks import RangesPartition, read_partition
-from warmlog.spark.read_options import ReadOptions, parse_read_options, projection_of
-from warmlog.spark.schema import chosen_columns, schema_of
-from warmlog.spark.stream_options import parse_stream_options
-from warmlog.spark.typed_values import TypedValues, no_schema, typed_values
-from warmlog.spark.write_options import parse_write_options
+from warmlog.ranges.read_settings import Projection
+from warmlog.spark.options.option_table import Use
+from warmlog.spark.options.options import take_options
+from warmlog.spark.options.read_options import ReadOptions, parse_read_options, projection_of
+from warmlog.spark.options.schema import chosen_columns, schema_of
+from warmlog.spark.options.stream_options import parse_stream_options
+from warmlog.spark.options.write_options import parse_write_options
+from warmlog.spark.read.range_tasks import RangesPartition, read_partition
+from warmlog.spark.read.typed_values import TypedValues, no_schema, typed_values
 from warmlog_protocol.errors import InvalidConfig
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-    from warmlog.spark.stream_reader import WarmlogStreamReader
-    from warmlog.spark.writer import WarmlogStreamWriter, WarmlogWriter
+    from warmlog.spark.stream.reader import WarmlogStreamReader
+    from warmlog.spark.write.writer import WarmlogStreamWriter, WarmlogWriter
 
 
 class WarmlogDataSource(DataSource):  # type: ignore[misc]
@@ -49,13 +49,13 @@ class WarmlogDataSource(DataSource):  # type: ignore[misc]
 
     def writer(self, schema: Any, overwrite: bool) -> "WarmlogWriter":
         """A writer of the columns in `schema`; asks the broker for the topic, so that a wrong name fails at once."""
-        from warmlog.spark.writer import batch_writer  # not in every process that looks up the format
+        from warmlog.spark.write.writer import batch_writer  # not in every process that looks up the format
 
         return batch_writer(parse_write_options(self.options), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> "WarmlogStreamWriter":  # noqa: N802 - Spark's name
         """A writer of the columns in `schema`, for one micro-batch or for its commit."""
-        from warmlog.spark.writer import stream_writer
+        from warmlog.spark.write.writer import stream_writer
 
         return stream_writer(parse_write_options(self.options), schema, overwrite=overwrite)
 
@@ -67,7 +67,7 @@ class WarmlogDataSource(DataSource):  # type: ignore[misc]
 
     def streamReader(self, schema: Any) -> "WarmlogStreamReader":  # noqa: N802 - Spark's name
         """The same for a stream."""
-        from warmlog.spark.stream_reader import WarmlogStreamReader
+        from warmlog.spark.stream.reader import WarmlogStreamReader
 
         return WarmlogStreamReader(
             parse_stream_options(self.options, time.time_ns() // 1_000_000), self._made_of(schema)
@@ -97,7 +97,7 @@ class WarmlogReader(DataSourceReader):  # type: ignore[misc]
 
     def partitions(self) -> list[RangesPartition]:
         """One partition for each task; asks the broker once what there is."""
-        from warmlog.spark.planning import plan_batch  # not in every process that looks up the format
+        from warmlog.spark.read.planning import plan_batch  # not in every process that looks up the format
 
         return [RangesPartition(task) for task in plan_batch(self._options)] or [RangesPartition([])]
 

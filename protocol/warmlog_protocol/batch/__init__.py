@@ -44,7 +44,7 @@ from warmlog_protocol.batch.header import (
 from warmlog_protocol.batch.int_column import IntColumn
 from warmlog_protocol.batch.record_headers import Header
 from warmlog_protocol.batch.rows import decode_rows, encode_rows
-from warmlog_protocol.crc import Piece
+from warmlog_protocol.codec.crc import Piece
 
 __all__ = [
     "CRC_START",

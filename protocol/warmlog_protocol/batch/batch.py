@@ -40,8 +40,8 @@ from warmlog_protocol.batch.header import (
 from warmlog_protocol.batch.int_column import IntColumn
 from warmlog_protocol.batch.record_headers import Header
 from warmlog_protocol.batch.rows import decode_rows, encode_rows
-from warmlog_protocol.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec
-from warmlog_protocol.crc import Piece
+from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec
+from warmlog_protocol.codec.crc import Piece
 from warmlog_protocol.errors import CorruptBatch
 
 _LENGTH = Struct(">8xi")

@@ -29,8 +29,8 @@ from struct import Struct
 from warmlog_protocol.batch.column_data import Columns, empty_columns
 from warmlog_protocol.batch.header import BatchHeader
 from warmlog_protocol.batch.int_column import IntColumn, pack_ints, read_column
-from warmlog_protocol.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
-from warmlog_protocol.crc import Piece
+from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
+from warmlog_protocol.codec.crc import Piece
 from warmlog_protocol.errors import CorruptBatch, MessageTooLarge
 
 __all__ = [

@@ -14,12 +14,7 @@ from warmlog_protocol.batch.batch import RecordBatch, empty_batch, seal_columns,
 from warmlog_protocol.batch.column_data import Columns
 from warmlog_protocol.batch.columns import repack_columns
 from warmlog_protocol.batch.header import CODEC_BITS, HEADER_BYTES, MAGIC_COLUMNS, BatchHeader, seal_batch
-from warmlog_protocol.compression import (
-    DEFAULT_MAX_DECOMPRESSED_BYTES,
-    Codec,
-    compress_rows,
-    decompress_rows,
-)
+from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress_rows, decompress_rows
 
 
 def filter_batch(batch: RecordBatch, keep: Sequence[object], *, delete_horizon_ms: int | None = None) -> bytes:

@@ -25,8 +25,8 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from warmlog_protocol.compression import Codec
-from warmlog_protocol.crc import Piece, crc32c, extend_crc32c
+from warmlog_protocol.codec.compression import Codec
+from warmlog_protocol.codec.crc import Piece, crc32c, extend_crc32c
 from warmlog_protocol.errors import CorruptBatch, MessageTooLarge
 
 Buffer = bytes | bytearray | memoryview

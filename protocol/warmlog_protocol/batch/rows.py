@@ -22,7 +22,7 @@ from warmlog_protocol.batch.column_data import Columns, columns_of, empty_column
 from warmlog_protocol.batch.header import BatchHeader
 from warmlog_protocol.batch.record_headers import Header
 from warmlog_protocol.batch.varint import pack_varint, read_more, read_varint
-from warmlog_protocol.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress_rows, decompress_rows
+from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress_rows, decompress_rows
 from warmlog_protocol.errors import CorruptBatch
 
 BYTES_A_ROW = 64

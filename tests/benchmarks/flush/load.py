@@ -13,8 +13,8 @@ from typing import NamedTuple, Self
 import msgspec
 
 from benchmarks.measurement import VALUE_BYTES
-from warmlog_protocol.frames import FrameBuffer, pack_frame
 from warmlog_protocol.messages import ACKS_ALL, APIS, ApiKey, ProducePartition, ProduceRequest
+from warmlog_protocol.wire.frames import FrameBuffer, pack_frame
 from wire_client import WireClient, batch_of
 
 CONNECTIONS = 8

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from broker_process import BrokerProcess
-from warmlog_broker import disk_flush, flusher
 from warmlog_broker.__main__ import main
-from warmlog_broker.log.flush import FlushPlan
+from warmlog_broker.replica import flusher
+from warmlog_broker.replica import sync_strategy as disk_flush
+from warmlog_broker.storage.log.flush_plan import FlushPlan
 
 NOTES = "WATCH_NOTES"
 _NOTE = struct.Struct("6d")

@@ -6,8 +6,8 @@ from typing import Any
 
 from benchmarks.measurement import Run
 from benchmarks.spark.reading import timed
-from warmlog.spark.export import ExportOptions, export_available
-from warmlog.spark.export_manifest import Manifest
+from warmlog.spark.export.export import ExportOptions, export_available
+from warmlog.spark.export.manifest import Manifest
 
 
 def export(session: Any, bootstrap: str, topic: str, records: int, directory: Path) -> Run:

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from warmlog.spark.worker_process import hide_modules_from_collector
+from warmlog.spark.read.worker_process import hide_modules_from_collector
 
 
 class PlainReader(DataSourceReader):  # type: ignore[misc]

@@ -12,7 +12,7 @@ import pyarrow as pa
 from benchmarks.measurement import VALUE_BYTES, Run
 from benchmarks.spark import plain_source
 from benchmarks.spark.session import cpu_since, spark_processes
-from warmlog.arrow import arrow_schema
+from warmlog.arrow.reader import arrow_schema
 from warmlog.ranges.arrow_reader import arrow_reader
 
 JVM_CPU, PYTHON_CPU = "jvm_cpu_us", "python_cpu_us"

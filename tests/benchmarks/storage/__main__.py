@@ -11,7 +11,7 @@ from rich.console import Console
 from benchmarks.__main__ import scratch_directory
 from benchmarks.storage import compaction, logs, lookup, pressure
 from benchmarks.storage.figures import Figure, print_table, write_json
-from warmlog_protocol.compression import Codec
+from warmlog_protocol.codec.compression import Codec
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,15 @@ from typing import Any, Self
 from unittest.mock import patch
 
 from benchmarks.storage.figures import Figure, timed
-from warmlog_broker.log.config import LogConfig
-from warmlog_broker.log.directory import CleanEnd, LogOffsets, StoredState
-from warmlog_broker.log.file_records import FileRecords
-from warmlog_broker.log.log import Log
-from warmlog_broker.log.offset_index import OffsetIndex
-from warmlog_broker.log.open_files import OpenFiles
-from warmlog_broker.log.time_index import TimeIndex
-from warmlog_broker.log.topic_partition import TopicPartition
-from warmlog_broker.log.validation import CheckedBatch, check_batch
+from warmlog_broker.storage.config import LogConfig
+from warmlog_broker.storage.directory.data_dir import CleanEnd, LogOffsets, StoredState
+from warmlog_broker.storage.directory.topic_partition import TopicPartition
+from warmlog_broker.storage.index.offset_index import OffsetIndex
+from warmlog_broker.storage.index.time_index import TimeIndex
+from warmlog_broker.storage.io.open_files import OpenFiles
+from warmlog_broker.storage.log.log import Log
+from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_broker.storage.record.validation import CheckedBatch, check_batch
 from warmlog_protocol.batch import HEADER_BYTES, encode_batch, placement_prefix
 from warmlog_protocol.batch.header import CRC_START
 

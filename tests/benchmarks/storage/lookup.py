@@ -5,10 +5,10 @@ from random import Random
 from struct import pack
 
 from benchmarks.storage.figures import Figure, timed
-from warmlog_broker.log.abstract_index import MAX_RECENT
-from warmlog_broker.log.index_search import warm_cold_search
-from warmlog_broker.log.offset_index import OffsetIndex
-from warmlog_broker.log.open_files import OpenFiles
+from warmlog_broker.storage.index.abstract_index import MAX_RECENT
+from warmlog_broker.storage.index.offset_index import OffsetIndex
+from warmlog_broker.storage.index.search import warm_cold_search
+from warmlog_broker.storage.io.open_files import OpenFiles
 
 ENTRIES = 10 * 1024 * 1024 // 8
 STEP = 3

@@ -23,10 +23,10 @@ from random import Random
 
 from benchmarks.storage.figures import Figure, quantiles_us
 from page_cache import resident_pages
-from warmlog_broker.log.index_search import WARM_BYTES, classic_search, warm_cold_search
-from warmlog_broker.log.offset_index import OffsetIndex
-from warmlog_broker.log.open_files import OpenFiles
-from warmlog_broker.log.warm_keeper import WarmTarget, keep_warm
+from warmlog_broker.storage.index.offset_index import OffsetIndex
+from warmlog_broker.storage.index.search import WARM_BYTES, classic_search, warm_cold_search
+from warmlog_broker.storage.index.warm_keeper import WarmTarget, keep_warm
+from warmlog_broker.storage.io.open_files import OpenFiles
 
 MIB = 1024 * 1024
 PAGE = mmap.PAGESIZE

@@ -19,7 +19,7 @@ sys.path[:0] = [str(ROOT / "tests")]
 
 from broker_process import BrokerProcess  # noqa: E402
 from warmlog import Admin, Consumer, Producer  # noqa: E402
-from warmlog_broker.log.directory_format import FORMAT_VERSION  # noqa: E402
+from warmlog_broker.storage.directory.properties import FORMAT_VERSION  # noqa: E402
 
 START_MS = 1_700_000_000_000
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")

@@ -9,8 +9,8 @@ import struct
 import time
 from typing import NamedTuple
 
-from warmlog_protocol.frames import HEAD_BYTES, pack_frame
 from warmlog_protocol.messages import ApiKey, HandshakeRequest, MetadataRequest, ProducePartition, ProduceRequest
+from warmlog_protocol.wire.frames import HEAD_BYTES, pack_frame
 
 TIMEOUT_S = 30.0
 HALF_FRAME_BYTES = 20_000

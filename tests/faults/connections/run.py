@@ -11,7 +11,7 @@ from faults.connections import crowd
 from faults.connections.crowd import Cut
 from faults.honest import Honest
 from faults.process_use import Use, use_of
-from warmlog_broker.allocator import TRIM_INTERVAL_S
+from warmlog_broker.runtime.malloc import TRIM_INTERVAL_S
 from wire_client import WireClient
 
 ROUNDS = 2

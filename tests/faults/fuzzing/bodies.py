@@ -6,7 +6,7 @@ from random import Random
 
 from warmlog_protocol.batch import encode_batch, read_batch, to_rows
 from warmlog_protocol.batch.header import HEADER_BYTES, MAGIC_COLUMNS, BatchHeader, read_header, seal_batch
-from warmlog_protocol.compression import Codec, compress, compress_rows, decompress, decompress_rows
+from warmlog_protocol.codec.compression import Codec, compress, compress_rows, decompress, decompress_rows
 from warmlog_protocol.errors import CorruptBatch
 
 PREFIX_BYTES = 5

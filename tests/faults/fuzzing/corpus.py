@@ -6,7 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from warmlog_protocol.batch import encode_batch, read_batch, to_rows
-from warmlog_protocol.compression import Codec
+from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import API_OF_REQUEST, APIS, HandshakeRequest, Message, MetadataRequest
 
 TOPIC = "fuzzed"

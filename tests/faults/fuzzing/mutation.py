@@ -9,7 +9,7 @@ import msgspec
 from faults.fuzzing.bodies import any_bomb, changed_body
 from faults.fuzzing.corpus import HEAD, Parts, pack, with_batch
 from warmlog_protocol.batch.header import CRC_START
-from warmlog_protocol.crc import crc32c
+from warmlog_protocol.codec.crc import crc32c
 
 Mutation = Callable[[Parts, Random], bytes]
 

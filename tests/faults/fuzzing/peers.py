@@ -8,7 +8,7 @@ from random import Random
 
 from faults.fuzzing.corpus import corpus, handshake, sentinel
 from faults.fuzzing.mutation import MUTATIONS
-from warmlog_protocol.frames import HEAD_BYTES
+from warmlog_protocol.wire.frames import HEAD_BYTES
 
 ANSWER_TIMEOUT_S = 0.05
 """A frame that says it is longer than it is swallows what comes after it: then nothing is answered."""

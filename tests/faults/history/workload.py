@@ -10,7 +10,7 @@ from random import Random
 from faults.history.notes import Notes, Place, WriterNotes, key_of, value_of
 from warmlog import Admin, Consumer, Producer
 from warmlog.errors import ApiError, BrokerUnavailable, StorageError, WarmlogError
-from warmlog.sent import Sent
+from warmlog.producer.delivery import Sent
 
 MAX_UNSETTLED = 200
 GIVE_UP_MS = 400_000

@@ -12,7 +12,7 @@ from faults.soak.topics import STATE, STATE_EVERY, STATE_KEYS, STREAMS
 from faults.soak.worker import Report, serve
 from warmlog import Producer
 from warmlog.errors import WarmlogError
-from warmlog.sent import Sent
+from warmlog.producer.delivery import Sent
 
 TICK_S = 0.01
 VALUE = bytes(range(200))

@@ -6,11 +6,11 @@ from uuid import UUID
 
 import pytest
 
-from warmlog_broker.log.config import LogConfig
-from warmlog_broker.log.log import Log
-from warmlog_broker.log.open_files import OpenFiles
-from warmlog_broker.log.topic_partition import TopicPartition
-from warmlog_broker.partition import Partition
+from warmlog_broker.replica.partition import Partition
+from warmlog_broker.storage.config import LogConfig
+from warmlog_broker.storage.directory.topic_partition import TopicPartition
+from warmlog_broker.storage.io.open_files import OpenFiles
+from warmlog_broker.storage.log.log import Log
 
 NOW_MS = 1_700_000_000_000
 MakePartition = Callable[..., Partition]

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from warmlog_protocol.batch import Header, RecordBatch, encode_batch
-from warmlog_protocol.compression import Codec
+from warmlog_protocol.codec.compression import Codec
 
 MIN_I64 = -(2**63)
 MAX_I64 = 2**63 - 1

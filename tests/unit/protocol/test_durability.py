@@ -2,7 +2,7 @@
 
 import pytest
 
-from warmlog_broker.log.config import LogConfig
+from warmlog_broker.storage.config import LogConfig
 from warmlog_protocol.durability import Durability
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from warmlog.cli.exits import CommandFailed
+from warmlog.cli.terminal.exits import CommandFailed
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from warmlog.cli.demo.flights import Flights
-from warmlog.cli.exits import CommandFailed
+from warmlog.cli.terminal.exits import CommandFailed
 
 if TYPE_CHECKING:
     from warmlog import Batch, Placed

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from warmlog.cli.exits import ends_cleanly
+from warmlog.cli.terminal.exits import ends_cleanly
 
 
 def register(app: typer.Typer) -> None:

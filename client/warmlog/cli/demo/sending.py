@@ -10,7 +10,7 @@ from warmlog.cli.demo.flights import Flights
 
 if TYPE_CHECKING:
     from warmlog import Placed, Producer
-    from warmlog.sent import Sent
+    from warmlog.producer.delivery import Sent
 
 ROUND_S = 0.05
 """How often acknowledgements are looked at. Awaiting a record sends its batch at once: doing so all the time would make

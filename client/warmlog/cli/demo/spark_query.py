@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from warmlog.cli.demo.checking import CheckFailed
 from warmlog.cli.demo.flights import CarrierFigures
-from warmlog.cli.exits import CommandFailed
+from warmlog.cli.terminal.exits import CommandFailed
 
 TOLERANCE = 1e-9
 

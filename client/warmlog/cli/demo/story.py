@@ -17,8 +17,8 @@ from warmlog.cli.demo.screen import ProgressBar, Screen
 from warmlog.cli.demo.seeking import first_from
 from warmlog.cli.demo.sending import Outage, Sending
 from warmlog.cli.demo.spark_query import ask_spark, check_figures, log_path
-from warmlog.cli.options import run_client
-from warmlog.cli.output import note, remark
+from warmlog.cli.terminal.options import run_client
+from warmlog.cli.terminal.output import note, remark
 
 TOPIC = "flights"
 PARTITIONS = 4

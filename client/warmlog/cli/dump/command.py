@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from warmlog.cli.dump.decoders import DecoderName
-from warmlog.cli.exits import ends_cleanly
-from warmlog.cli.output import remark, write
+from warmlog.cli.terminal.exits import ends_cleanly
+from warmlog.cli.terminal.output import remark, write
 
 if TYPE_CHECKING:
     from warmlog.cli.dump.findings import Findings

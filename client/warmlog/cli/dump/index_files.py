@@ -14,11 +14,11 @@ from warmlog.cli.dump.segment_file import (
     headers_of,
     open_segment_file,
 )
-from warmlog_broker.log.file_records import FileRecords
-from warmlog_broker.log.offset_index import OffsetIndex, OffsetPosition
-from warmlog_broker.log.open_files import OpenFiles
-from warmlog_broker.log.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
-from warmlog_broker.log.transaction_index import VERSION, TransactionIndex
+from warmlog_broker.storage.index.offset_index import OffsetIndex, OffsetPosition
+from warmlog_broker.storage.index.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
+from warmlog_broker.storage.index.transaction_index import VERSION, TransactionIndex
+from warmlog_broker.storage.io.open_files import OpenFiles
+from warmlog_broker.storage.record.file_records import FileRecords
 from warmlog_protocol.errors import CorruptBatch
 
 

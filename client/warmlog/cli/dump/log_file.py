@@ -20,8 +20,8 @@ from warmlog.cli.dump.segment_file import (
     open_segment_file,
     why_no_batch,
 )
-from warmlog.cli.exits import CommandFailed
-from warmlog_broker.log.file_records import FileRecords
+from warmlog.cli.terminal.exits import CommandFailed
+from warmlog_broker.storage.record.file_records import FileRecords
 from warmlog_protocol.batch import MAGIC_ROWS, NO_SEQUENCE, BatchHeader, RecordBatch, check_crc
 from warmlog_protocol.errors import CorruptBatch
 

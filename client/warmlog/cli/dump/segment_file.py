@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from warmlog.cli.exits import CommandFailed
-from warmlog_broker.log.batch_scan import DamagedLog
-from warmlog_broker.log.file_records import FileRecords
-from warmlog_broker.log.open_files import OpenFiles
+from warmlog.cli.terminal.exits import CommandFailed
+from warmlog_broker.storage.io.open_files import OpenFiles
+from warmlog_broker.storage.record.batch_scan import DamagedLog
+from warmlog_broker.storage.record.file_records import FileRecords
 from warmlog_protocol.batch import HEADER_BYTES, BatchHeader, RecordBatch, read_batch, read_header
 from warmlog_protocol.errors import CorruptBatch
 

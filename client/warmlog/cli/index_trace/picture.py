@@ -6,9 +6,9 @@ Drawn by Pillow, which comes with `pip install 'warmlog[picture]'`.
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from warmlog.cli.exits import CommandFailed
 from warmlog.cli.index_trace.text import describe, summary
 from warmlog.cli.index_trace.trace import Column, IndexShape, Trace, columns_of
+from warmlog.cli.terminal.exits import CommandFailed
 
 if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw

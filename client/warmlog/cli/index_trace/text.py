@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from warmlog.cli.index_trace.trace import Column, IndexShape, Trace, columns_of
-from warmlog.cli.output import counted
+from warmlog.cli.terminal.output import counted
 
 GAP = "…"
 

@@ -1,0 +1,1 @@
+"""The broker's settings and the places they come from."""

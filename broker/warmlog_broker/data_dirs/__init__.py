@@ -1,0 +1,1 @@
+"""Data directories at a start: lock, identify, place partitions, load logs."""

@@ -1,0 +1,281 @@
+"""The data directories of a broker, at its start: locked, told apart, and joined by the metadata log.
+
+The first of `data.dirs` holds `metadata.log`: without it nobody knows which topics there are, so a broker that cannot
+use it does not start. Any other directory that cannot be used (not mounted, not readable, no longer the one that it
+was) is offline until the next start, with the partitions that the metadata log places there; the rest is served.
+
+What would need a decision is refused, in words and before anything is changed: a directory of another cluster, one that
+another broker holds, one that is given twice under different names, and one that a newer version wrote.
+"""
+
+import fcntl
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.data_dirs.deletion import rename_deleted
+from warmlog_broker.metadata.metadata_log import (
+    FILE_NAME,
+    AnyEntry,
+    ClusterCreated,
+    DirectoryForgotten,
+    DirectoryKnown,
+    MetadataLog,
+    MetadataState,
+    TopicRemoved,
+    UncleanStart,
+)
+from warmlog_broker.runtime.clock import now_ms
+from warmlog_broker.storage.directory.data_dir import (
+    FORMAT_NAME,
+    LOCK_NAME,
+    DataDirectory,
+    DataDirectoryError,
+    DirectoryLocked,
+    ForeignDirectory,
+    UnsupportedFormat,
+)
+from warmlog_broker.storage.directory.properties import read_format
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class OfflineDirectory:
+    """A data directory that belongs to the cluster and cannot be used."""
+
+    path: Path
+    directory_id: UUID | None
+    """None when it could not be found out."""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class DirectorySet:
+    """All data directories of a broker as its start found them."""
+
+    live: list[DataDirectory]
+    """At least one: the first is the one with the metadata log."""
+    offline: list[OfflineDirectory]
+
+    @property
+    def first(self) -> DataDirectory:
+        return self.live[0]
+
+    def get(self, directory_id: bytes) -> DataDirectory | None:
+        """The directory with this id, if it is there."""
+        return next((directory for directory in self.live if directory.directory_id.bytes == directory_id), None)
+
+    def why_offline(self, directory_id: bytes, state: MetadataState) -> str:
+        """What became of a directory that `get` does not find."""
+        for directory in self.offline:
+            if directory.directory_id is not None and directory.directory_id.bytes == directory_id:
+                return directory.reason
+        path = state.directories.get(directory_id, "an unknown path")
+        return f"the data directory with the id {UUID(bytes=directory_id)}, last seen at {path}, is not in data.dirs"
+
+    def close(self) -> None:
+        """Gives all locks back."""
+        for directory in self.live:
+            directory.close()
+
+
+def refuse_if_locked(data_paths: Iterable[Path]) -> None:
+    """DirectoryLocked when another broker holds one of `data_paths`. Changes nothing."""
+    for path in data_paths:
+        try:
+            with open(path / LOCK_NAME, "rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            DataDirectory.lock(path).close()
+        except OSError:
+            continue
+
+
+def lock_and_read(config: BrokerConfig) -> tuple[DirectorySet, MetadataLog]:
+    """Locks the data directories and reads the metadata log, which is made when the first directory is new.
+
+    Raises DataDirectoryError or StorageError, which say what is wrong and what to do.
+    """
+    paths = [path.absolute() for path in config.data_paths]
+    first = DataDirectory.lock(paths[0])
+    directories = DirectorySet([first], [])
+    try:
+        _refuse_lost_metadata(first, paths[1:])
+        metadata_log, cut_bytes = MetadataLog.open(first.path)
+        if cut_bytes:
+            _log.warning("%s: %d bytes of a torn write were cut from its end", metadata_log.path, cut_bytes)
+        try:
+            _join_directories(directories, paths, metadata_log, config)
+            _begin_metadata(directories, metadata_log)
+        except BaseException:
+            metadata_log.close()
+            raise
+    except BaseException:
+        directories.close()
+        raise
+    return directories, metadata_log
+
+
+def commit(metadata_log: MetadataLog, entries: Iterable[AnyEntry]) -> None:
+    """Makes `entries` durable at once, while nobody else uses the log."""
+    entries = list(entries)
+    if entries:
+        metadata_log.append(entries)
+        metadata_log.flush()
+        for entry in entries:
+            metadata_log.state.apply(entry)
+
+
+def _refuse_lost_metadata(first: DataDirectory, others: list[Path]) -> None:
+    """DataDirectoryError when there must have been a metadata log that is not there now, or lies elsewhere."""
+    path = first.path / FILE_NAME
+    if path.exists() and path.stat().st_size:
+        return
+    for other in others:
+        if (other / FILE_NAME).exists():
+            raise DataDirectoryError(
+                f"{path} is missing, but there is one in {other}: the directory that holds the metadata log must be "
+                f"the first of data.dirs. Nothing was changed"
+            )
+        if _is_used(other):
+            raise DataDirectoryError(
+                f"{path} is missing, although {other} was used before: is {first.path} the directory that was first "
+                f"in data.dirs, and is its disk mounted? Nothing was changed"
+            )
+    if not first.is_new and first.partitions():
+        raise DataDirectoryError(
+            f"{path} is missing or empty, although the directory was used before: without it nobody "
+            f"knows which topics there are. Restore the file from a backup; nothing was changed"
+        )
+
+
+def _is_used(path: Path) -> bool:
+    try:
+        return (path / FORMAT_NAME).exists()
+    except OSError:
+        return False
+
+
+def _join_directories(
+    directories: DirectorySet, paths: list[Path], metadata_log: MetadataLog, config: BrokerConfig
+) -> None:
+    """Takes all directories over, once it is sure that none of them has to be refused."""
+    state = metadata_log.state
+    first = directories.first
+    cluster = state.cluster or ClusterCreated(str(uuid4()), config.node_id, now_ms())
+    if cluster.node_id != config.node_id:
+        raise DataDirectoryError(f"{first.path} belongs to node {cluster.node_id}, but node.id is {config.node_id}")
+    _refuse_foreign(first, cluster.cluster_id)
+    for path in paths[1:]:
+        found = _lock_another(path, cluster.cluster_id, state)
+        if isinstance(found, DataDirectory):
+            directories.live.append(found)
+        else:
+            directories.offline.append(found)
+    _refuse_copies(directories.live)
+    if state.cluster is None:
+        commit(metadata_log, [cluster])
+    for directory in list(directories.live):
+        try:
+            directory.take_over(cluster.cluster_id, _known_id(directory.path, state))
+        except DataDirectoryError as error:
+            if directory is first:
+                raise
+            directories.live.remove(directory)
+            directories.offline.append(OfflineDirectory(directory.path, directory.format.directory_id, str(error)))
+            directory.close()
+    for offline in directories.offline:
+        _log.critical("DATA DIRECTORY %s IS OFFLINE: %s", offline.path, offline.reason)
+
+
+def _lock_another(path: Path, cluster_id: str, state: MetadataState) -> DataDirectory | OfflineDirectory:
+    """A directory that is not the first; one that cannot be used now is offline."""
+    known_id = _known_id(path, state)
+    try:
+        if known_id is not None and not _is_used(path):
+            # Locking it, let alone using it, would fill the place where the disk is mounted when it comes back.
+            raise DataDirectoryError(
+                f"data directory {path} was used before, and there is nothing of it: is its disk mounted? "
+                f"(A new disk needs a new path.)"
+            )
+        read_format(path)
+        directory = DataDirectory.lock(path, must_exist=known_id is not None)
+    except (DirectoryLocked, ForeignDirectory, UnsupportedFormat):
+        raise
+    except (DataDirectoryError, OSError) as error:
+        return OfflineDirectory(path, known_id, str(error))
+    try:
+        _refuse_foreign(directory, cluster_id)
+        if (path / FILE_NAME).exists():
+            raise ForeignDirectory(
+                f"{path} holds a {FILE_NAME} of its own: it was the first or only data directory of a broker, and "
+                f"cannot be another one here. Nothing was changed"
+            )
+    except BaseException:
+        directory.close()
+        raise
+    return directory
+
+
+def _known_id(path: Path, state: MetadataState) -> UUID | None:
+    """The id of the directory that was last seen at `path`."""
+    ids = [UUID(bytes=directory_id) for directory_id, known in state.directories.items() if known == str(path)]
+    return ids[-1] if ids else None
+
+
+def _refuse_foreign(directory: DataDirectory, cluster_id: str) -> None:
+    found = directory.format.cluster_id
+    if found not in (None, cluster_id):
+        raise ForeignDirectory(
+            f"{directory.path} belongs to the cluster {found}, and this broker to the cluster {cluster_id}: is it the "
+            f"right disk? Nothing was changed"
+        )
+
+
+def _refuse_copies(live: list[DataDirectory]) -> None:
+    paths: dict[UUID, Path] = {}
+    for directory in live:
+        directory_id = directory.format.directory_id
+        if directory_id is None:
+            continue
+        if directory_id in paths:
+            raise ForeignDirectory(
+                f"{paths[directory_id]} and {directory.path} have the same id {directory_id}: one is a copy of the "
+                f"other, and only one of them may be in data.dirs. Nothing was changed"
+            )
+        paths[directory_id] = directory.path
+
+
+def _begin_metadata(directories: DirectorySet, metadata_log: MetadataLog) -> None:
+    """Notes which directories there are and an unclean start; finishes deletions."""
+    state = metadata_log.state
+    entries: list[AnyEntry] = [
+        DirectoryKnown(directory.directory_id.bytes, str(directory.path))
+        for directory in directories.live
+        if state.directories.get(directory.directory_id.bytes) != str(directory.path)
+    ]
+    unclean = [directory for directory in directories.live if not directory.was_clean and not directory.is_new]
+    if unclean:
+        _log.info("not stopped cleanly, its logs are checked: %s", ", ".join(str(each.path) for each in unclean))
+        entries.append(UncleanStart(now_ms()))
+    entries += _forget_directories(directories, state)
+    live_ids = {directory.directory_id.bytes for directory in directories.live}
+    is_complete = not directories.offline and live_ids.issuperset(state.directories)
+    for deleted in state.deleted.values():
+        for directory in directories.live:
+            rename_deleted(directory.path, deleted)
+        if is_complete:
+            entries.append(TopicRemoved(deleted.topic_id))
+    commit(metadata_log, entries)
+
+
+def _forget_directories(directories: DirectorySet, state: MetadataState) -> list[AnyEntry]:
+    """The entries for directories that nobody names any more and where nothing lies."""
+    used = {place for places in state.places.values() for place in places.values()} | set(state.leaving.values())
+    named = {directory.directory_id.bytes for directory in directories.live}
+    named |= {each.directory_id.bytes for each in directories.offline if each.directory_id is not None}
+    return [DirectoryForgotten(known) for known in state.directories if known not in used | named]

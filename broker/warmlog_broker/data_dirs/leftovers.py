@@ -1,0 +1,58 @@
+"""Directories that the creation of a partition left behind, because their disk refused something half-way.
+
+The partition is made in another data directory then, and what was begun is taken away: at once where the disk lets it
+be renamed, otherwise by the next start. Nothing is taken away that holds a record, or that says up to which offset it
+once held some.
+"""
+
+import logging
+from pathlib import Path
+from uuid import UUID
+
+from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, read_partition_metadata
+from warmlog_broker.storage.directory.topic_partition import TopicPartition, deleted_directory_name
+from warmlog_broker.storage.io.durable_files import sync_directory
+from warmlog_protocol.errors import StorageError
+
+FIRST_LOG_NAME = f"{0:020d}.log"
+BATCH_HEADER_BYTES = 61
+
+_log = logging.getLogger(__name__)
+
+
+def is_leftover(path: Path, topic_id: UUID) -> bool:
+    """Whether `path` is that topic's, as far as it says whose it is, and is as far as a creation comes.
+
+    That is: no log file but the first, and no record in it. False when the disk does not let it be told.
+    """
+    try:
+        return _may_belong_to(path, topic_id) and all(_is_first_and_empty(file) for file in path.glob("*.log*"))
+    except OSError as error:
+        _log.warning("%s: it cannot be told what it holds: %s", path, error)
+        return False
+
+
+def take_away(path: Path, key: TopicPartition) -> Path:
+    """Renames a partition's directory, durably, so that it is found no more, and later removed; returns the new path.
+
+    OSError when the disk refuses.
+    """
+    target = path.with_name(deleted_directory_name(key))
+    path.rename(target)
+    sync_directory(path.parent)
+    return target
+
+
+def _may_belong_to(path: Path, topic_id: UUID) -> bool:
+    try:
+        return read_partition_metadata(path / METADATA_NAME) == topic_id
+    except (FileNotFoundError, StorageError):
+        return True
+
+
+def _is_first_and_empty(file: Path) -> bool:
+    """A file that was preallocated has its size, and zeros where its first batch would begin."""
+    if file.name != FIRST_LOG_NAME:
+        return False
+    with file.open("rb") as log:
+        return not any(log.read(BATCH_HEADER_BYTES))

@@ -1,0 +1,1 @@
+"""Periodic work: retention, compaction, warming of indexes."""

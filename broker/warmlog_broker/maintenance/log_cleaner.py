@@ -1,0 +1,226 @@
+"""Compaction as a service: finds the log that needs it most, and has it compacted in a thread of its own.
+
+A log with `compact` in its cleanup.policy is due once enough of it is dirty, or once something in it has waited for
+longer than max.compaction.lag.ms (`log/cleaner_plan`). Of those that are due the most urgent comes first; when none is,
+everybody rests for `log.cleaner.backoff.ms`. The expensive part reads and writes closed segments in a thread, throttled
+and with many short rests, so that nobody waits longer than one batch takes; taking the new segments in is a few renames
+in the event loop's thread, with the syncs between them in the other (`log/replacement`).
+
+A log that cannot be compacted (a damaged batch, a disk that does not read) is left alone from then on, and said so; the
+others go on (KAFKA-7215). Where a compaction ended is written down with the other checkpoints. A crash in between only
+means that some of it is done again.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.replica.partition import Partition
+from warmlog_broker.replica.topics import Topics
+from warmlog_broker.runtime.threads import start_threads
+from warmlog_broker.storage.cleaner.cleaner import Cleaning
+from warmlog_broker.storage.cleaner.plan import CleanableRange
+from warmlog_broker.storage.cleaner.rewriter import Rewritten
+from warmlog_broker.storage.cleaner.sources import CleaningAborted, CleaningPace
+from warmlog_broker.storage.cleaner.throttle import UNLIMITED
+from warmlog_broker.storage.io.os_errors import is_shortage
+from warmlog_broker.storage.log.log import Log
+from warmlog_protocol.errors import DiskFull, OutOfResources, StorageError, WarmlogError
+
+PARTITIONS_A_TURN = 16
+
+Result = TypeVar("Result")
+
+_log = logging.getLogger(__name__)
+
+
+class Candidate(NamedTuple):
+    """A log that is due, and how it stands."""
+
+    partition: Partition
+    log: Log
+    range: CleanableRange
+
+
+class Compactor:
+    """Compacts one broker's logs. `on_replaced` is told of partitions that have other files now."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        topics: Topics,
+        on_replaced: Callable[[Partition], None],
+        now_ms: Callable[[], int],
+    ) -> None:
+        """`now_ms` is the time by which deletions are forgotten (`trusted_clock`)."""
+        self._now_ms = now_ms
+        self._config = config
+        self._topics = topics
+        self._on_replaced = on_replaced
+        self._loop = asyncio.get_running_loop()
+        self._threads = start_threads(max(1, config.log_cleaner_threads), "compact")
+        self._workers: list[asyncio.Task[None]] = []
+        self._under_way: dict[Partition, CleaningPace] = {}
+        self._given_up: dict[Partition, str] = {}
+        self._stopping = asyncio.Event()
+
+    @property
+    def uncleanable(self) -> dict[str, str]:
+        """The partitions that are left alone, and why."""
+        return {each.key.directory_name: why for each, why in self._given_up.items() if not each.is_deleted}
+
+    def start(self) -> None:
+        """Begins to look for work."""
+        for number in range(self._config.log_cleaner_threads):
+            self._workers.append(self._loop.create_task(self._work(), name=f"compactor {number}"))
+
+    async def stop(self) -> None:
+        """Calls off what is under way and returns when nothing is. Before the logs are closed."""
+        self._stopping.set()
+        for pace in self._under_way.values():
+            pace.stop()
+        if self._workers:
+            await asyncio.wait(self._workers)
+        self._threads.shutdown()
+
+    async def compact_due(self) -> bool:
+        """Compacts the log that needs it most; False when none is due, or it was called off."""
+        chosen = await self._choose()
+        return chosen is not None and await self._compact(chosen)
+
+    async def _work(self) -> None:
+        while not self._stopping.is_set():
+            has_worked = False
+            try:
+                has_worked = await self.compact_due()
+            except Exception:
+                _log.exception("compaction failed: a bug")
+            if not has_worked:
+                try:
+                    await asyncio.wait_for(self._stopping.wait(), self._config.log_cleaner_backoff_ms / 1000)
+                except TimeoutError:
+                    continue
+
+    async def _choose(self) -> Candidate | None:
+        """The most urgent of the logs that are due and not being compacted."""
+        chosen: Candidate | None = None
+        now_ms = self._now_ms()
+        for number, each in enumerate(self._topics.partitions, 1):
+            if each.config.is_compacted and each not in self._under_way and each not in self._given_up:
+                found = self._look_at(each, now_ms)
+                if found is not None and (chosen is None or found.range.urgency > chosen.range.urgency):
+                    chosen = found
+            if number % PARTITIONS_A_TURN == 0:
+                await asyncio.sleep(0)
+        if chosen is None or chosen.partition in self._under_way:
+            return None
+        if self._is_taken_away(chosen.partition) or chosen.partition.log is not chosen.log:
+            return None
+        return chosen
+
+    def _look_at(self, partition: Partition, now_ms: int) -> Candidate | None:
+        if self._is_taken_away(partition):
+            return None
+        try:
+            found = partition.log.compaction.range(now_ms)
+        except (OSError, WarmlogError) as error:
+            self._note_failure(partition, error)
+            return None
+        if not found.is_due(partition.config.min_cleanable_dirty_ratio):
+            return None
+        return Candidate(partition, partition.log, found)
+
+    async def _compact(self, chosen: Candidate) -> bool:
+        """One pass; False when it was called off or failed."""
+        partition, log, found = chosen
+        config = self._config
+        threads = config.log_cleaner_threads
+        rate = config.log_cleaner_io_max_bytes_per_second
+        pace = CleaningPace(rate if rate == UNLIMITED else max(1, rate // max(1, threads)))
+        now_ms = self._now_ms()
+        memory_bytes = config.log_cleaner_dedupe_buffer_size // max(1, threads)
+        self._under_way[partition] = pace
+        cleaned_below = None
+        try:
+            cleaning = Cleaning(
+                log.compaction.begin(found, pace, now_ms), pace, memory_bytes=memory_bytes, now_ms=now_ms
+            )
+            await self._run_pass(partition, log, cleaning)
+            cleaned_below = cleaning.end_offset
+        except CleaningAborted as error:
+            _log.info("%s: %s", partition.key.directory_name, error)
+        except StorageError as error:
+            _log.error("%s: compaction failed: %s", partition.key.directory_name, error)
+            partition.check_failure()
+        except (WarmlogError, OSError, ValueError, MemoryError) as error:
+            self._failed(partition, log, error)
+        finally:
+            del self._under_way[partition]
+            log.compaction.end(cleaned_below)
+        if cleaned_below is not None and not self._is_taken_away(partition):
+            self._on_replaced(partition)
+        return cleaned_below is not None
+
+    async def _run_pass(self, partition: Partition, log: Log, cleaning: Cleaning) -> None:
+        began_s = time.monotonic()
+        await self._in_thread(cleaning.build_map)
+        for group in await self._in_thread(cleaning.groups):
+            rewritten = await self._in_thread(partial(cleaning.rewrite, group))
+            if rewritten.segment is not None:
+                await self._take_in(partition, log, rewritten)
+        stats = cleaning.stats
+        _log.info(
+            "%s: compacted up to offset %d in %.1f s: %d of %d records kept, %d of %d bytes, %d segments replaced",
+            partition.key.directory_name,
+            cleaning.end_offset,
+            time.monotonic() - began_s,
+            stats.kept_records,
+            stats.read_records,
+            stats.written_bytes,
+            stats.read_bytes,
+            stats.replaced_segments,
+        )
+
+    async def _take_in(self, partition: Partition, log: Log, rewritten: Rewritten) -> None:
+        """Puts a new segment into the log. The log itself completes what is left of it when it has to."""
+        assert rewritten.segment is not None
+        if self._is_taken_away(partition):
+            await self._in_thread(rewritten.segment.delete)
+            raise CleaningAborted("the partition was deleted, or is offline")
+        replacement = log.compaction.take(rewritten, time.time_ns() // 1_000_000)
+        is_done = False
+        while not is_done:
+            await self._in_thread(replacement.sync)
+            if self._is_taken_away(partition):
+                raise CleaningAborted("the partition was deleted, or is offline")
+            is_done = log.compaction.advance(replacement)
+        self._on_replaced(partition)
+
+    def _failed(self, partition: Partition, log: Log, error: Exception) -> None:
+        if self._is_taken_away(partition) or partition.log is not log:
+            return  # its files are not there any more
+        self._note_failure(partition, error)
+
+    def _note_failure(self, partition: Partition, error: Exception) -> None:
+        """Want of room, memory or descriptors passes; a log that cannot be understood stays as it is."""
+        is_passing = isinstance(error, MemoryError | DiskFull | OutOfResources)
+        if is_passing or (isinstance(error, OSError) and is_shortage(error)):
+            _log.error("%s: not compacted now: %s", partition.key.directory_name, str(error) or "out of memory")
+        else:
+            self._give_up(partition, str(error))
+
+    def _give_up(self, partition: Partition, why: str) -> None:
+        self._given_up[partition] = why
+        _log.error("%s IS NOT COMPACTED ANY MORE, until a restart: %s", partition.key.directory_name, why)
+
+    @staticmethod
+    def _is_taken_away(partition: Partition) -> bool:
+        return partition.is_deleted or partition.is_offline or partition.is_moving or partition.is_frozen
+
+    async def _in_thread(self, work: Callable[[], Result]) -> Result:
+        return await self._loop.run_in_executor(self._threads, work)

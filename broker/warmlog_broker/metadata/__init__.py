@@ -1,0 +1,1 @@
+"""The metadata log: topics, their settings and placement, blocks of producer ids."""

@@ -1,0 +1,388 @@
+"""The metadata log: what the broker must remember of its topics and promises, in one crash-safe file.
+
+`metadata.log` in the data directory::
+
+    file   := "WLMETA1\\n" | record | record | …
+    record := u32 size | u32 crc | u64 flushed | body        big-endian
+              size     bytes of the body, at least 1
+              crc      CRC-32C of size, flushed and body
+              flushed  the file was known to be on disk up to this position when the record was written
+              body     msgpack [kind, fields…]: one of the entries below, fields in their order, new ones at the end
+
+Entries, in the order in which things happened:
+
+=====  ====================  ========================================================================================
+kind   entry                 fields
+=====  ====================  ========================================================================================
+1      ClusterCreated        cluster id, node id, time: always the first entry
+2      TopicCreated          name, topic id (16 bytes), number of partitions, the topic's own settings, leader epoch
+3      TopicDeleted          topic id, name, number of partitions: its directories may still be there
+4      TopicRemoved          topic id: the directories of a deleted topic are gone
+5      ProducerIdsReserved   the next producer id that was not reserved yet
+6      UncleanStart          the leader epoch of every topic rises by one
+10     DirectoryKnown        directory id (16 bytes), path: a data directory that belongs to the cluster
+11     PartitionsPlaced      topic id, directory id, partitions: they lie there, and nowhere else
+12     PartitionMoved        topic id, partition, directory ids it comes from and lies in: where it comes from, what is
+                             left of it is to be removed
+13     DirectoryForgotten    directory id: it was taken from the configuration, and no partition lies there
+=====  ====================  ========================================================================================
+
+An entry holds once the file is flushed; whoever asked for it is answered after that. Entries are appended in groups
+and each group is flushed before the next is written, so a crash leaves at most one group in pieces, at the end. What
+is not valid there is cut: counted, and kept beside as `metadata.log.cut`. When a valid record that was written after
+the damaged place had been flushed follows, the disk has lost what was once there: the file is refused, naming the
+position. An entry of an unknown kind comes from a newer version and is refused as well.
+
+At start the file is rewritten (temporary file, fsync, rename, fsync of the directory) when most of it is history.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from struct import Struct as ByteLayout
+from typing import NamedTuple
+
+import msgspec
+
+from warmlog_broker.storage.io.durable_files import replace_file, sync_directory, write_all
+from warmlog_broker.storage.io.os_errors import storage_error
+from warmlog_protocol.codec.crc import crc32c
+from warmlog_protocol.errors import StorageError
+
+FILE_NAME = "metadata.log"
+CUT_FILE_NAME = "metadata.log.cut"
+FILE_FAMILY = b"WLMETA"
+FILE_HEAD = FILE_FAMILY + b"1\n"
+MAX_BODY_BYTES = 16 * 1024 * 1024
+HISTORY_RECORDS = 256
+"""The file is rewritten when it holds this many records more than twice what the state takes."""
+
+_RECORD = ByteLayout(">IIQ")
+_SIZE = ByteLayout(">I")
+_FLUSHED = ByteLayout(">Q")
+
+
+class Entry(msgspec.Struct, array_like=True, frozen=True, tag_field="kind"):
+    """The base of all entries. On disk it is an array that begins with its kind."""
+
+
+class ClusterCreated(Entry, frozen=True, tag=1):
+    cluster_id: str
+    node_id: int
+    created_ms: int
+
+
+class TopicCreated(Entry, frozen=True, tag=2):
+    name: str
+    topic_id: bytes
+    partitions: int
+    settings: dict[str, str]
+    leader_epoch: int = 0
+
+
+class TopicDeleted(Entry, frozen=True, tag=3):
+    topic_id: bytes
+    name: str
+    partitions: int
+
+
+class TopicRemoved(Entry, frozen=True, tag=4):
+    topic_id: bytes
+
+
+class ProducerIdsReserved(Entry, frozen=True, tag=5):
+    next_producer_id: int
+
+
+class UncleanStart(Entry, frozen=True, tag=6):
+    started_ms: int
+
+
+class DirectoryKnown(Entry, frozen=True, tag=10):
+    directory_id: bytes
+    path: str
+
+
+class PartitionsPlaced(Entry, frozen=True, tag=11):
+    topic_id: bytes
+    directory_id: bytes
+    partitions: list[int]
+
+
+class PartitionMoved(Entry, frozen=True, tag=12):
+    topic_id: bytes
+    partition: int
+    from_id: bytes
+    directory_id: bytes
+
+
+class DirectoryForgotten(Entry, frozen=True, tag=13):
+    directory_id: bytes
+
+
+AnyEntry = (
+    ClusterCreated
+    | TopicCreated
+    | TopicDeleted
+    | TopicRemoved
+    | ProducerIdsReserved
+    | UncleanStart
+    | DirectoryKnown
+    | PartitionsPlaced
+    | PartitionMoved
+    | DirectoryForgotten
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(AnyEntry)
+
+
+@dataclass(slots=True)
+class MetadataState:
+    """What all entries so far add up to."""
+
+    cluster: ClusterCreated | None = None
+    topics: dict[str, TopicCreated] = field(default_factory=dict)
+    """By name; `leader_epoch` is the one in force."""
+    deleted: dict[bytes, TopicDeleted] = field(default_factory=dict)
+    """Deleted topics, by id, whose directories may still be there."""
+    next_producer_id: int = 0
+    directories: dict[bytes, str] = field(default_factory=dict)
+    """Paths of the data directories by their ids."""
+    places: dict[bytes, dict[int, bytes]] = field(default_factory=dict)
+    """By topic id: the directory of each partition whose directory was made."""
+    leaving: dict[tuple[bytes, int], bytes] = field(default_factory=dict)
+    """Where partitions lay before they moved, as long as something of them may still be there."""
+
+    def apply(self, entry: AnyEntry) -> None:
+        """Changes the state as `entry` says."""
+        match entry:
+            case ClusterCreated():
+                self.cluster = entry
+            case TopicCreated():
+                self.topics[entry.name] = entry
+            case TopicDeleted():
+                if entry.name in self.topics and self.topics[entry.name].topic_id == entry.topic_id:
+                    del self.topics[entry.name]
+                self.places.pop(entry.topic_id, None)
+                self.leaving = {key: place for key, place in self.leaving.items() if key[0] != entry.topic_id}
+                self.deleted[entry.topic_id] = entry
+            case TopicRemoved():
+                self.deleted.pop(entry.topic_id, None)
+            case ProducerIdsReserved():
+                self.next_producer_id = max(self.next_producer_id, entry.next_producer_id)
+            case UncleanStart():
+                for name, topic in self.topics.items():
+                    self.topics[name] = msgspec.structs.replace(topic, leader_epoch=topic.leader_epoch + 1)
+            case DirectoryKnown():
+                self.directories[entry.directory_id] = entry.path
+            case DirectoryForgotten():
+                self.directories.pop(entry.directory_id, None)
+            case PartitionsPlaced() | PartitionMoved():
+                self._place(entry)
+
+    def _place(self, entry: PartitionsPlaced | PartitionMoved) -> None:
+        if entry.topic_id in self.deleted:
+            return
+        places = self.places.setdefault(entry.topic_id, {})
+        for partition in entry.partitions if isinstance(entry, PartitionsPlaced) else (entry.partition,):
+            places[partition] = entry.directory_id
+            self.leaving.pop((entry.topic_id, partition), None)
+        if isinstance(entry, PartitionMoved):
+            self.leaving[entry.topic_id, entry.partition] = entry.from_id
+
+    def entries(self) -> list[AnyEntry]:
+        """The fewest entries that add up to this state."""
+        entries: list[AnyEntry] = [self.cluster] if self.cluster else []
+        entries += self.deleted.values()
+        entries += self.topics.values()
+        if self.next_producer_id:
+            entries.append(ProducerIdsReserved(self.next_producer_id))
+        entries += [DirectoryKnown(directory_id, path) for directory_id, path in self.directories.items()]
+        for topic_id, places in self.places.items():
+            entries += placed(topic_id, places)
+        for (topic_id, partition), from_id in self.leaving.items():
+            entries.append(PartitionMoved(topic_id, partition, from_id, self.places[topic_id][partition]))
+        return entries
+
+
+def placed(topic_id: bytes, places: Mapping[int, bytes]) -> list[PartitionsPlaced]:
+    """The entries that say where partitions lie: one for each directory."""
+    by_directory: dict[bytes, list[int]] = {}
+    for partition, directory_id in places.items():
+        by_directory.setdefault(directory_id, []).append(partition)
+    return [PartitionsPlaced(topic_id, directory_id, numbers) for directory_id, numbers in by_directory.items()]
+
+
+class Loaded(NamedTuple):
+    """What was read from a file: its records, and how many bytes at its end were not valid."""
+
+    entries: list[AnyEntry]
+    valid_bytes: int
+    cut_bytes: int
+
+
+def pack_record(entry: AnyEntry, flushed_bytes: int) -> bytes:
+    """The record of `entry`, written when the file was on disk up to `flushed_bytes`."""
+    body = _encoder.encode(entry)
+    crc = crc32c(_SIZE.pack(len(body)) + _FLUSHED.pack(flushed_bytes) + body)
+    return _RECORD.pack(len(body), crc, flushed_bytes) + body
+
+
+def read_records(data: bytes, path: Path) -> Loaded:
+    """The entries in `data`, the content of `path`, up to a torn end.
+
+    StorageError for a file of another kind, for damage before what is known to have been flushed, and for an entry
+    that cannot be understood.
+    """
+    if not data.startswith(FILE_HEAD):
+        if FILE_HEAD.startswith(data[: len(FILE_HEAD)]):
+            return Loaded([], 0, len(data))
+        found = data[: len(FILE_HEAD)]
+        if found.startswith(FILE_FAMILY):
+            raise StorageError(
+                f"{path} has the format {found!r}, this version reads {FILE_HEAD!r} only: it was written by a newer "
+                f"warmlog. Install that version again; nothing was changed"
+            )
+        raise StorageError(f"{path}: expected {FILE_HEAD!r} at its beginning, found {found!r}")
+    entries: list[AnyEntry] = []
+    position = len(FILE_HEAD)
+    while position < len(data):
+        body = _read_body(data, position)
+        if body is None:
+            _refuse_damage_in_the_middle(data, position, path)
+            break
+        try:
+            entries.append(_decoder.decode(body))
+        except msgspec.DecodeError as error:
+            raise StorageError(
+                f"{path}, position {position}: an entry that this version does not know, was it written by a newer "
+                f"warmlog? {error}"
+            ) from None
+        position += _RECORD.size + len(body)
+    return Loaded(entries, position, len(data) - position)
+
+
+def _read_body(data: bytes, position: int) -> bytes | None:
+    """The body of the record at `position`; None when there is no valid record."""
+    if position + _RECORD.size > len(data):
+        return None
+    size, crc, _ = _RECORD.unpack_from(data, position)
+    start = position + _RECORD.size
+    if not 1 <= size <= MAX_BODY_BYTES or start + size > len(data):
+        return None
+    body = data[start : start + size]
+    covered = data[position : position + 4] + data[position + 8 : start] + body
+    return body if crc32c(covered) == crc else None
+
+
+def _refuse_damage_in_the_middle(data: bytes, damaged: int, path: Path) -> None:
+    """StorageError when a valid record after `damaged` says that this place was flushed before it was written."""
+    for position in range(damaged + 1, len(data) - _RECORD.size):
+        flushed = _FLUSHED.unpack_from(data, position + 8)[0]
+        if damaged < flushed <= position and _read_body(data, position) is not None:
+            raise StorageError(
+                f"{path} is damaged at position {damaged}: a valid record follows at {position}, so this is no torn "
+                f"end. Restore the file from a backup; nothing was changed"
+            )
+
+
+class MetadataLog:
+    """The file, opened for appending. One caller at a time; `append` and `flush` may run in different threads."""
+
+    def __init__(self, path: Path, descriptor: int, size_bytes: int, state: MetadataState) -> None:
+        self.path = path
+        self.state = state
+        self._descriptor = descriptor
+        self._size_bytes = size_bytes
+        self._flushed_bytes = size_bytes
+        self._failure: OSError | None = None
+
+    @classmethod
+    def open(cls, data_dir: Path) -> "tuple[MetadataLog, int]":
+        """The log of `data_dir` and how many torn bytes were cut from its end; a new file is made when there is none.
+
+        On return all that was read is on disk. StorageError as `read_records` says; OSError when the disk refuses.
+        """
+        path = data_dir / FILE_NAME
+        data = _read_from_disk(path) if path.exists() else b""
+        loaded = read_records(data, path)
+        state = MetadataState()
+        for entry in loaded.entries:
+            state.apply(entry)
+        if loaded.cut_bytes:
+            replace_file(data_dir / CUT_FILE_NAME, data[loaded.valid_bytes :])
+        is_rewritten = loaded.valid_bytes == 0 or len(loaded.entries) > 2 * len(state.entries()) + HISTORY_RECORDS
+        if is_rewritten:
+            replace_file(path, pack_file(state.entries()))
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            if loaded.cut_bytes and not is_rewritten:
+                os.ftruncate(descriptor, loaded.valid_bytes)
+            os.fsync(descriptor)
+            sync_directory(data_dir)
+            return cls(path, descriptor, os.fstat(descriptor).st_size, state), loaded.cut_bytes
+        except BaseException:
+            os.close(descriptor)
+            raise
+
+    def append(self, entries: Iterable[AnyEntry]) -> None:
+        """Writes `entries` at the end; they hold after `flush`, and only then belong into the state.
+
+        A write that fails is taken back; StorageError once a flush has failed or the file could not be cut back.
+        """
+        self._check()
+        data = b"".join(pack_record(entry, self._flushed_bytes) for entry in entries)
+        try:
+            write_all(self._descriptor, data, self._size_bytes)
+        except OSError as error:
+            try:
+                os.ftruncate(self._descriptor, self._size_bytes)
+            except OSError as second:
+                self._failure = second
+            raise storage_error(f"cannot write to {self.path}: {error}", error) from error
+        self._size_bytes += len(data)
+
+    def flush(self) -> None:
+        """Makes durable what was appended, in any thread. After a failure every further call fails (StorageError)."""
+        self._check()
+        size_bytes = self._size_bytes
+        try:
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            self._failure = error
+            self._check()
+        self._flushed_bytes = size_bytes
+
+    def close(self) -> None:
+        """Closes the file. What was not flushed is not made durable."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise StorageError(
+                f"{self.path} failed ({self._failure}): no topic can be changed until a restart has read it again"
+            ) from self._failure
+
+
+def pack_file(entries: Iterable[AnyEntry]) -> bytes:
+    """A whole file that holds `entries`. It takes its name only once all of it is flushed, and its records say so."""
+    data = bytearray(FILE_HEAD)
+    for entry in entries:
+        data += pack_record(entry, len(data))
+    return bytes(data)
+
+
+def _read_from_disk(path: Path) -> bytes:
+    """The content as the disk has it.
+
+    After a failed flush the kernel takes pages for clean that never reached the disk: what they hold reads well until
+    the power goes. So what can be synced is synced, and the rest of the pages are dropped before anything is read.
+    """
+    with path.open("rb") as file:
+        os.fdatasync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return file.read()

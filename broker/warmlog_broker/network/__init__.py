@@ -1,0 +1,1 @@
+"""Connections: sessions, back-pressure, deadlines, memory budgets. Knows no topic."""

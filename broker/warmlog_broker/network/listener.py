@@ -1,0 +1,38 @@
+"""The sockets that connections come in at: bound before anything else is done, so that a port that is taken is noticed
+at once, and listened at when the broker can serve."""
+
+import socket
+
+from warmlog_broker.config.broker_config import format_address
+from warmlog_protocol.errors import WarmlogError
+
+
+class CannotListen(WarmlogError):
+    """The address cannot be listened at; the message says why."""
+
+
+def bind(host: str, port: int) -> list[socket.socket]:
+    """A socket for each address of `host`, bound to `port`; with port 0 all to one free port.
+
+    CannotListen, naming the address, when one of them cannot be had.
+    """
+    sockets: list[socket.socket] = []
+    try:
+        for family, kind, protocol, _, address in _addresses(host, port):
+            listener = socket.socket(family, kind, protocol)
+            sockets.append(listener)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind((address[0], sockets[0].getsockname()[1] if len(sockets) > 1 else port, *address[2:]))
+    except (OSError, UnicodeError) as error:
+        for listener in sockets:
+            listener.close()
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise CannotListen(f"cannot listen at {format_address(host, port)}: {reason}") from error
+    return sockets
+
+
+def _addresses(host: str, port: int) -> list[tuple[int, int, int, str, tuple[object, ...]]]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return list(dict.fromkeys(found))

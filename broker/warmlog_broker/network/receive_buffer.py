@@ -1,0 +1,112 @@
+"""Where a connection receives into: a small buffer while it idles, a larger one while data flows, and memory for large
+requests, all of it claimed from the budget of all connections before it is used."""
+
+from collections.abc import Callable
+
+from warmlog_broker.network.memory_budget import QUICK_BYTES, Claim, RequestMemory, window
+from warmlog_protocol.errors import RemoteProtocolError
+from warmlog_protocol.wire.connection import ServerConnection
+
+SMALL_BUFFER_BYTES = 8 * 1024
+"""The receive buffer of a new connection, and of one that idles: thousands of those must cost little."""
+GROWTH = 8
+"""A receive buffer that one read has filled becomes this many times larger."""
+
+
+def _nothing() -> None:
+    """In place of a call back to a connection that is lost: it is to be freed at once, not when somebody looks."""
+
+
+class ReceiveRoom:
+    """The claims of one connection."""
+
+    def __init__(
+        self,
+        connection: ServerConnection,
+        memory: RequestMemory,
+        *,
+        largest_buffer_bytes: int,
+        on_granted: Callable[[], None],
+    ) -> None:
+        """`on_granted` is called when memory that was waited for (`is_waiting`) is there: the socket may be read."""
+        self._connection = connection
+        self._memory = memory
+        self._claim = Claim()
+        self._largest_buffer_bytes = largest_buffer_bytes
+        self._on_granted = on_granted
+        self._window_bytes = 0
+        self._held_bytes = 0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether nothing may be received before there is memory for it."""
+        return self._claim.is_waiting
+
+    @property
+    def is_in_the_way(self) -> bool:
+        """Whether it holds memory for which others wait."""
+        return self._memory.is_short and self._claim.size_bytes > 0
+
+    def provide(self, *, was_filled: bool, may_read: bool = True) -> None:
+        """Sees to it that the next read finds room, if it need not wait for memory; gives back what is not needed.
+
+        Without `may_read` the socket is not read, for reasons of the connection's own: nothing is claimed for what
+        has yet to come, as it would be kept from others for as long.
+
+        Raises RemoteProtocolError for a large frame from a peer that has not said who it is.
+        """
+        if self._claim.is_waiting:
+            return
+        connection = self._connection
+        if was_filled:
+            self._grow()
+        frame_bytes = connection.oversize_bytes
+        if frame_bytes and not connection.is_open:
+            raise RemoteProtocolError(
+                f"a frame of {frame_bytes} bytes before the Handshake", kind="large frames before the Handshake"
+            )
+        window_bytes = self._window_bytes if frame_bytes else 0
+        if frame_bytes and may_read and connection.pending_bytes >= window_bytes:
+            window_bytes = window(frame_bytes, connection.pending_bytes)
+        needed_bytes = connection.buffer_bytes - SMALL_BUFFER_BYTES + window_bytes + self._held_bytes
+        missing_bytes = needed_bytes - self._claim.size_bytes
+        if missing_bytes < 0:
+            self._memory.give_back(self._claim, -missing_bytes)
+        if missing_bytes <= 0 or self._memory.claim(
+            self._claim,
+            missing_bytes,
+            is_quick=frame_bytes <= QUICK_BYTES,
+            on_granted=lambda: self._granted(window_bytes),
+        ):
+            self._use(window_bytes)
+
+    def hold(self, size_bytes: int) -> None:
+        """Counts so much for a request that is not done with its payload, until this is called with 0."""
+        self._held_bytes = size_bytes
+
+    def shrink(self) -> None:
+        """Makes the buffer small again, if nothing is in it."""
+        if not self._connection.pending_bytes and self._connection.buffer_bytes > SMALL_BUFFER_BYTES:
+            self._connection.use_buffer(SMALL_BUFFER_BYTES)
+            self.provide(was_filled=False)
+
+    def release(self) -> None:
+        """Gives everything back, and calls nobody any more: the connection is lost."""
+        self._on_granted = _nothing
+        self._connection.release()
+        self._memory.forget(self._claim)
+
+    def _use(self, window_bytes: int) -> None:
+        self._window_bytes = window_bytes
+        if window_bytes:
+            self._connection.allow(window_bytes)
+
+    def _granted(self, window_bytes: int) -> None:
+        self._use(window_bytes)
+        self._on_granted()
+
+    def _grow(self) -> None:
+        old_bytes = self._connection.buffer_bytes
+        new_bytes = min(old_bytes * GROWTH, self._largest_buffer_bytes)
+        if new_bytes > old_bytes and self._memory.try_claim(self._claim, new_bytes - old_bytes):
+            self._connection.use_buffer(new_bytes)

@@ -1,0 +1,253 @@
+"""What one connection has to send, in order: frames from memory, and ranges of log files.
+
+On a plaintext connection file ranges go out by `sendfile`. uvloop has no writable event for a transport's descriptor,
+so the two ways of sending take turns: while the transport's own buffer is empty the queue calls `os.sendfile` on its
+non-blocking socket; once the socket takes no more, the next piece is read and handed to the transport, whose
+`resume_writing` says when the socket has taken it all, and `sendfile` goes on behind it. So at most one piece of a
+file is in memory for each connection, however slow its reader, and nobody else waits for it. Small ranges always go
+through memory, together with the frames around them.
+
+Without sendfile (for TLS, or by the setting fetch.sendfile.enable) every piece goes through the transport.
+
+Measured on loopback, uvloop 0.23, page cache, 2 cores, answers of 1 MiB with 4 in flight: sendfile 3.2 to 3.4 GB/s
+with 0.12 s of broker CPU a GB; pread in pieces of 256 KiB through the transport 1.9 to 2.3 GB/s with 0.5 s; pread into
+one buffer of 1 MiB and a direct send 2.3 to 2.9 GB/s with 0.4 s. Answers of 8 MiB: 3.1 to 3.3, 1.8 to 2.1 and 1.8 to
+2.4 GB/s.
+"""
+
+import asyncio
+import logging
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+
+from warmlog_broker.network.memory_budget import AnswerMemory
+from warmlog_broker.runtime.rate_limited_log import RepeatedLines
+from warmlog_broker.storage.record.file_records import FileSlice
+from warmlog_protocol.errors import WarmlogError
+
+PIECE_BYTES = 256 * 1024
+"""What is read into memory at a time."""
+SMALL_BYTES = 32 * 1024
+"""A range up to this size is read and leaves together with its frame: one write instead of two, one packet for few
+records."""
+TURN_BYTES = 4 * 1024 * 1024
+"""A reader that takes data as fast as it is sent lets others have a turn after this much."""
+WARM_BYTES = 1024 * 1024
+"""How far ahead it is made sure that data is in the page cache."""
+PAUSE_ABOVE_BYTES = 128 * 1024
+"""The transport says pause_writing above this, and resume_writing once it has sent everything."""
+
+_log = logging.getLogger(__name__)
+
+
+class FileEnded(WarmlogError):
+    """A log file is shorter than the range of it that was promised to a reader."""
+
+
+def _nothing() -> None:
+    """In place of a call back to a connection that is gone: it is to be freed at once, not when somebody looks."""
+
+
+class SendQueue:
+    """The frames and file ranges that wait to be sent on one transport."""
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        *,
+        cold_readers: Executor,
+        uses_sendfile: bool,
+        memory: AnswerMemory,
+        lines: RepeatedLines,
+        on_sent: Callable[[], None],
+    ) -> None:
+        """`on_sent` is called when some of what had to wait has been sent without anybody calling `pump`."""
+        self.queued_bytes = 0
+        """Not yet handed to the transport or the socket."""
+        self.held_bytes = 0
+        """Memory that waits for the reader: frames, and what a transport holds that has more than it should."""
+        self._memory = memory
+        self._lines = lines
+        self._pushed_bytes = self._paused_bytes = 0
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._descriptor: int = transport.get_extra_info("socket").fileno()
+        self._cold_readers = cold_readers
+        self._uses_sendfile = uses_sendfile
+        self._on_sent = on_sent
+        self._queue: deque[bytes | FileSlice] = deque()
+        self._position = 0
+        self._warm_bytes = sys.maxsize
+        self._is_paused = self._is_reading_cold = self._is_pumping = False
+        transport.set_write_buffer_limits(high=PAUSE_ABOVE_BYTES, low=0)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything was sent, as far as this process is concerned."""
+        return not self._queue and self._transport.get_write_buffer_size() == 0
+
+    @property
+    def taken_bytes(self) -> int:
+        """What the socket has taken since the beginning."""
+        return self._pushed_bytes - self.queued_bytes - self._transport.get_write_buffer_size()
+
+    @property
+    def is_reader_due(self) -> bool:
+        """Whether there is something that the reader could take now: nothing that must come from the disk first."""
+        return not self.is_empty and not self._is_reading_cold
+
+    def push(self, frame: bytes, slices: Sequence[FileSlice] = ()) -> None:
+        """Queues `frame` and, right behind it, `slices`, which are in the page cache. Nothing is sent before `pump`."""
+        self._queue.append(frame)
+        size_bytes = len(frame)
+        self._hold(size_bytes)
+        for piece in slices:
+            self._queue.append(piece)
+            size_bytes += piece.size_bytes
+        self.queued_bytes += size_bytes
+        self._pushed_bytes += size_bytes
+
+    def close(self) -> None:
+        """Forgets what was not sent, and calls nobody any more: the connection is gone."""
+        self._on_sent = _nothing
+        self.clear()
+
+    def clear(self) -> None:
+        """Forgets what was not sent."""
+        self._queue.clear()
+        self.queued_bytes = self._position = self._paused_bytes = 0
+        self._hold(-self.held_bytes)
+
+    def pause(self) -> None:
+        """The transport has all that it should hold."""
+        self._is_paused = True
+        self._warm_bytes = 0
+        self._paused_bytes = self._transport.get_write_buffer_size()
+        self._hold(self._paused_bytes)
+
+    def resume(self) -> None:
+        """The transport has sent all that it held."""
+        self._is_paused = False
+        self._hold(-self._paused_bytes)
+        self._paused_bytes = 0
+        self._go_on()
+
+    def pump(self) -> None:
+        """Sends as much as the socket takes now; the rest follows by itself."""
+        if self._is_pumping:
+            return
+        self._is_pumping = True
+        try:
+            self._send_a_turn()
+        except OSError as error:
+            self._lines.write(logging.INFO, "failed sends", f"sending failed: {error}", self._loop.time())
+            self._transport.abort()
+        except WarmlogError as error:
+            _log.error("sending failed, the connection is closed: %s", error)
+            self._transport.abort()
+        finally:
+            self._is_pumping = False
+
+    def _hold(self, size_bytes: int) -> None:
+        self.held_bytes += size_bytes
+        self._memory.held_bytes += size_bytes
+
+    def _go_on(self) -> None:
+        self.pump()
+        self._on_sent()
+
+    def _send_a_turn(self) -> None:
+        left = TURN_BYTES
+        while self._queue and not self._is_paused and not self._is_reading_cold:
+            if self._transport.is_closing():
+                self.clear()
+                return
+            if left <= 0:
+                self._loop.call_soon(self._go_on)
+                return
+            item = self._queue[0]
+            if isinstance(item, bytes) or self._is_small(item):
+                left -= self._send_from_memory()
+            else:
+                left -= self._send_from_file(item)
+        if not self._queue:
+            self._warm_bytes = sys.maxsize
+
+    def _send_from_memory(self) -> int:
+        """Sends the frames at the head of the queue, and small ranges between them, in one write; returns the size."""
+        parts: list[bytes] = []
+        size_bytes = 0
+        while self._queue and size_bytes < PIECE_BYTES and self._is_small(self._queue[0]):
+            item = self._queue.popleft()
+            if isinstance(item, bytes):
+                parts.append(item)
+                self._hold(-len(item))
+            else:
+                parts.append(item.pread())
+                self._warm_bytes -= item.size_bytes
+            size_bytes += len(parts[-1])
+        self.queued_bytes -= size_bytes
+        self._transport.write(b"".join(parts) if len(parts) > 1 else parts[0])
+        return size_bytes
+
+    def _is_small(self, item: bytes | FileSlice) -> bool:
+        """Whether it is best sent from memory. What is not in the page cache is left to `_send_from_file`."""
+        if isinstance(item, bytes):
+            return True
+        return self._position == 0 and item.size_bytes <= min(SMALL_BYTES, self._warm_bytes)
+
+    def _send_from_file(self, item: FileSlice) -> int:
+        """Sends some of the range at the head of the queue; returns how many bytes, 0 when it is being read first."""
+        rest = item.slice(self._position, min(item.size_bytes - self._position, TURN_BYTES))
+        if self._warm_bytes <= 0 and not self._is_warm(rest):
+            return 0
+        rest = rest.slice(0, self._warm_bytes)
+        if self._uses_sendfile and self._transport.get_write_buffer_size() == 0:
+            sent = self._sendfile(rest)
+            if sent:
+                return self._advance(item, sent)
+        piece = rest.slice(0, PIECE_BYTES).pread()
+        self._transport.write(piece)
+        return self._advance(item, len(piece))
+
+    def _sendfile(self, rest: FileSlice) -> int:
+        try:
+            sent = os.sendfile(self._descriptor, rest.fileno(), rest.position, rest.size_bytes)
+        except BlockingIOError:
+            return 0
+        if not sent:
+            raise FileEnded(f"{rest.file.path} ends before position {rest.position}, {rest.size_bytes} bytes expected")
+        return sent
+
+    def _advance(self, item: FileSlice, sent: int) -> int:
+        self.queued_bytes -= sent
+        self._warm_bytes -= sent
+        self._position += sent
+        if self._position >= item.size_bytes:
+            self._queue.popleft()
+            self._position = 0
+        return sent
+
+    def _is_warm(self, rest: FileSlice) -> bool:
+        """Whether the next bytes can be sent without waiting for the disk. If not, a thread reads them first."""
+        piece = rest.slice(0, WARM_BYTES)
+        if piece.is_cached():
+            self._warm_bytes = piece.size_bytes
+            return True
+        self._is_reading_cold = True
+        reading = self._loop.run_in_executor(self._cold_readers, piece.read_through)
+        reading.add_done_callback(lambda done: self._cold_read_done(done, piece.size_bytes))
+        return False
+
+    def _cold_read_done(self, reading: "asyncio.Future[None]", size_bytes: int) -> None:
+        self._is_reading_cold = False
+        error = None if reading.cancelled() else reading.exception()
+        if error is not None:
+            _log.error("sending failed, the connection is closed: %s", error)
+            self._transport.abort()
+            return
+        self._warm_bytes = size_bytes
+        self._go_on()

@@ -1,0 +1,96 @@
+"""Writes down how far each log is on disk, soon after each flush, so that a restart has little to check.
+
+The files are replaced as a whole (DataDirectory.write_checkpoints), by one writer at a time, in a thread. They go by
+name: before a topic takes a name that a deleted one had, what is left of that one in them is taken out, or a restart
+would believe it of the new topic.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterable
+from concurrent.futures import Executor
+
+from warmlog_broker.replica.partition import Partition
+from warmlog_broker.storage.directory.data_dir import DataDirectory, LogOffsets
+from warmlog_broker.storage.directory.topic_partition import TopicPartition
+
+
+class CheckpointWriter:
+    """The offsets of all partitions as they were last looked at, and who has moved since."""
+
+    def __init__(self, directory: DataDirectory, threads: Executor) -> None:
+        self._directory = directory
+        self._threads = threads
+        self._offsets: dict[Partition, LogOffsets] = {}
+        self._moved: dict[Partition, None] = {}
+        self._kept = directory.stored_offsets()
+        """What was stored of logs that nobody serves from here: they may be served again one day."""
+        self._has_kept_more = False
+        self._written: set[TopicPartition] | None = None
+        self._writing = asyncio.Lock()
+
+    def note(self, partitions: Iterable[Partition]) -> None:
+        """The offsets of `partitions` may have moved, or they are new, or deleted."""
+        for partition in partitions:
+            self._moved[partition] = None
+
+    def keep(self, key: TopicPartition, offsets: LogOffsets) -> None:
+        """Has `offsets` written down for a partition that is not here yet: one that is about to come."""
+        self._kept[key] = offsets
+        self._has_kept_more = True
+
+    async def write(self) -> None:
+        """Writes down what has moved; on return that is durable. OSError when the disk refuses: it is still to do."""
+        async with self._writing:
+            if self._moved or self._has_kept_more:
+                await self._write()
+
+    async def forget(self, keys: Collection[TopicPartition]) -> None:
+        """On return the files say nothing of `keys`, of which no partition may exist. OSError when the disk refuses."""
+        async with self._writing:
+            for key in keys:
+                self._kept.pop(key, None)
+            if any(self._is_written(key) for key in keys):
+                await self._write()
+
+    async def _write(self) -> None:
+        moved, self._moved = self._moved, {}
+        self._has_kept_more = False
+        for partition in moved:
+            if self._is_here(partition):
+                self._kept.pop(partition.key, None)
+                self._offsets[partition] = self._offsets_of(partition)
+            else:
+                self._offsets.pop(partition, None)
+        offsets = dict(self._kept)
+        offsets |= {partition.key: known for partition, known in self._offsets.items() if self._is_here(partition)}
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._threads, self._directory.write_checkpoints, offsets)
+        except OSError:
+            self.note(moved)
+            raise
+        self._written = set(offsets)
+        for partition in moved:
+            partition.checkpointed(self._offsets.get(partition))
+
+    def _is_here(self, partition: Partition) -> bool:
+        if partition.is_deleted:
+            return False
+        return partition.home is None or partition.home.checkpoints is self
+
+    def _is_written(self, key: TopicPartition) -> bool:
+        if self._written is not None:
+            return key in self._written
+        return any(self._directory.stored_state(key).offsets)
+
+    def _offsets_of(self, partition: Partition) -> LogOffsets:
+        """What is true of the files here. A log that could not be opened keeps what was stored of it.
+
+        The log of a partition that has just moved, until that is decided, is a copy in another directory: what is on
+        disk there says nothing of the files here. But records that are given up are given up in both.
+        """
+        offsets = partition.offsets or self._directory.stored_state(partition.key).offsets
+        if not partition.is_settling:
+            return offsets
+        known = self._offsets.get(partition) or self._directory.stored_state(partition.key).offsets
+        return known._replace(log_start_offset=max(known.log_start_offset, offsets.log_start_offset))

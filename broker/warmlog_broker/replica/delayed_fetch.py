@@ -1,0 +1,193 @@
+"""Fetches that wait until there is enough to read.
+
+A wait knows, for each partition, where it wants to read and how much is there; when the bound of one moves, only
+that one is counted again. Nothing is polled. `readable_bytes` is the whole decision.
+
+Those who are satisfied are answered in the next turn of the event loop, a limited number in each: thousands who wait
+for the same record hold up nobody, and who waits for several partitions gets what one flush brought to all of them.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from warmlog_broker.replica.partition import Partition
+from warmlog_broker.runtime.outbox import Outbox
+from warmlog_broker.storage.log.bounds import ReadBound
+from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
+from warmlog_protocol.errors import StorageError
+
+ANSWERS_A_TURN = 64
+
+
+class WantedRead(NamedTuple):
+    """What a fetch wants of one partition."""
+
+    start: LogOffsetMetadata
+    limit_bytes: int
+    bound: ReadBound
+
+
+def readable_bytes(start: LogOffsetMetadata, end: LogOffsetMetadata, limit_bytes: int) -> int:
+    """How many bytes may be read from `start` to `end`, at most `limit_bytes`.
+
+    Across segments the sum is not worth its cost: that counts as the limit, as in Kafka. So does a place that is not
+    known.
+    """
+    if end.offset <= start.offset:
+        return 0
+    if not start.is_on_same_segment_as(end):
+        return limit_bytes
+    return min(end.bytes_after(start), limit_bytes)
+
+
+class FetchWait:
+    """One fetch that waits."""
+
+    __slots__ = ("_available", "_min_bytes", "_total", "_waits", "_wanted", "is_ending", "on_done", "owner", "timer")
+
+    def __init__(
+        self,
+        waits: "FetchWaits",
+        owner: object,
+        wanted: dict[Partition, WantedRead],
+        min_bytes: int,
+        on_done: Callable[[], None],
+    ) -> None:
+        self.owner = owner
+        self.on_done = on_done
+        self.timer: asyncio.TimerHandle | None = None
+        self.is_ending = False
+        """It is to be answered, and waits no more."""
+        self._waits = waits
+        self._wanted = wanted
+        self._min_bytes = min_bytes
+        self._available = {partition: self._count(partition) for partition in wanted}
+        self._total = sum(self._available.values())
+
+    @property
+    def is_satisfied(self) -> bool:
+        return self._total >= self._min_bytes
+
+    def partition_moved(self, partition: Partition) -> None:
+        """Counts `partition` again; ends when that is enough, or when it cannot be read any more, or has moved."""
+        if self.is_ending:
+            return
+        if partition.is_offline or partition.is_deleted or partition.is_settling:
+            self._waits.end(self)
+            return
+        now_available = self._count(partition)
+        self._total += now_available - self._available[partition]
+        self._available[partition] = now_available
+        if self.is_satisfied:
+            self._waits.end(self)
+
+    @property
+    def partition_count(self) -> int:
+        return len(self._wanted)
+
+    def attach(self) -> None:
+        """Asks every partition to be called when it moves."""
+        for partition, wanted in self._wanted.items():
+            partition.add_reader(self, wanted.bound)
+
+    def detach(self) -> None:
+        """Asks not to be called any more."""
+        for partition in self._wanted:
+            partition.remove_reader(self)
+
+    def _count(self, partition: Partition) -> int:
+        wanted = self._wanted[partition]
+        try:
+            return readable_bytes(wanted.start, partition.end_of(wanted.bound), wanted.limit_bytes)
+        except StorageError:
+            return self._min_bytes
+
+
+class FetchWaits:
+    """All fetches of the broker that wait, at most `limit` of them, for at most `partition_limit` partitions."""
+
+    def __init__(self, limit: int, partition_limit: int, outbox: Outbox) -> None:
+        self.limit = limit
+        self.partition_limit = partition_limit
+        self._partition_count = 0
+        self._outbox = outbox
+        self._count = 0
+        self._by_owner: dict[object, dict[FetchWait, None]] = {}
+        self._satisfied: deque[FetchWait] = deque()
+        self._loop = asyncio.get_running_loop()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(
+        self,
+        owner: object,
+        wanted: dict[Partition, WantedRead],
+        *,
+        min_bytes: int,
+        max_wait_ms: int,
+        on_done: Callable[[], None],
+    ) -> bool:
+        """`on_done` is called once `min_bytes` may be read, or after `max_wait_ms`. False when too many wait already:
+        then nothing is called."""
+        if self._count >= self.limit or self._partition_count + len(wanted) > self.partition_limit:
+            return False
+        wait = FetchWait(self, owner, wanted, min_bytes, on_done)
+        wait.attach()
+        self._by_owner.setdefault(owner, {})[wait] = None
+        self._count += 1
+        self._partition_count += len(wanted)
+        wait.timer = self._loop.call_later(max_wait_ms / 1000, self.end, wait)
+        if wait.is_satisfied:
+            self.end(wait)
+        return True
+
+    def end(self, wait: FetchWait) -> None:
+        """Has `wait` answered, in the next turn; harmless when that was done before."""
+        if wait.is_ending:
+            return
+        wait.is_ending = True
+        self._satisfied.append(wait)
+        if len(self._satisfied) == 1:
+            self._loop.call_soon(self._answer_some)
+
+    def forget(self, owner: object) -> int:
+        """Drops the waits of `owner`, who is gone, without a word; returns how many there were."""
+        waits = list(self._by_owner.get(owner, ()))
+        for wait in waits:
+            self._remove(wait)
+        return len(waits)
+
+    def finish_all(self) -> None:
+        """Answers every wait with what there is: the broker stops."""
+        for waits in list(self._by_owner.values()):
+            for wait in list(waits):
+                self._finish(wait)
+        self._outbox.send()
+
+    def _answer_some(self) -> None:
+        for _ in range(min(ANSWERS_A_TURN, len(self._satisfied))):
+            self._finish(self._satisfied.popleft())
+        if self._satisfied:
+            self._loop.call_soon(self._answer_some)
+        self._outbox.send()
+
+    def _finish(self, wait: FetchWait) -> None:
+        if self._remove(wait):
+            wait.on_done()
+
+    def _remove(self, wait: FetchWait) -> bool:
+        waits = self._by_owner.get(wait.owner)
+        if waits is None or wait not in waits:
+            return False
+        del waits[wait]
+        if not waits:
+            del self._by_owner[wait.owner]
+        self._count -= 1
+        self._partition_count -= wait.partition_count
+        wait.detach()
+        if wait.timer is not None:
+            wait.timer.cancel()
+        return True

@@ -1,0 +1,302 @@
+"""Moving partitions from one data directory to another, while they are written and read.
+
+1. A copy is begun in the target directory and catches up with the partition (`log/log_copy`), no faster than
+   `log.dir.move.bytes.per.second`. Whoever writes notices nothing; the log is not compacted meanwhile.
+2. When little is missing it is copied at once, and from that moment on appends go to the copy. They are acknowledged
+   only after the rest of this, with acks=1 as well: until then a crash would take them back. Readers go on below the
+   high watermark, which stands still for these few milliseconds.
+3. The copy is synced, and the target's checkpoints are told of it.
+4. The metadata log is told (PartitionMoved): this decides. Before it a start takes the old directory and begins the
+   move again, from nothing; after it, it takes the copy.
+5. The old directory is renamed to `-delete`, the copy gets its name, both are synced, and appends are acknowledged
+   again. A start finishes what a crash leaves of this (`placement`).
+
+A disk that fails before 2 ends the move and nothing else. After that the partition is offline, and the next start
+decides by the metadata log; but checkpoints and the metadata log, where they lack room or descriptors for it, are tried
+again first. A move is called off by asking for the directory in which the partition lies.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.metadata.metadata_log import PartitionMoved, PartitionsPlaced
+from warmlog_broker.metadata.store import Metadata
+from warmlog_broker.replica.partition import Partition
+from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
+from warmlog_broker.replica.topics import Topics
+from warmlog_broker.runtime.clock import now_ms
+from warmlog_broker.runtime.outbox import Outbox
+from warmlog_broker.storage.directory.data_dir import DataDirectory
+from warmlog_broker.storage.directory.topic_partition import TopicPartition, deleted_directory_name
+from warmlog_broker.storage.io.durable_files import sync_directory
+from warmlog_broker.storage.io.os_errors import is_shortage, storage_error
+from warmlog_broker.storage.log.log import Log
+from warmlog_broker.storage.log.log_copy import CopyStep, LogCopy
+from warmlog_protocol.errors import ApiError, DiskFull, LogDirNotFound, OutOfResources, StorageError
+
+T = TypeVar("T")
+
+CHUNK_BYTES = 4 * 1024 * 1024
+TAIL_BYTES = 256 * 1024
+"""When no more than this is missing it is copied between two turns of the event loop: 0.1 ms."""
+SHORTAGE_PATIENCE_S = 10.0
+"""How long the checkpoints of a move, and then its entry in the metadata log, wait for room. Meanwhile no append to the
+partition is acknowledged."""
+SHORTAGE_PAUSE_S = 0.2
+
+_log = logging.getLogger(__name__)
+
+
+class Move:
+    """One partition on its way."""
+
+    def __init__(self, partition: Partition, target: ServedDirectory, copy: LogCopy) -> None:
+        self.partition = partition
+        self.target = target
+        self.copy = copy
+        self.is_called_off = False
+        self.task: asyncio.Task[None]
+
+
+class Moves:
+    """All moves of one broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        topics: Topics,
+        directories: DataDirectories,
+        metadata: Metadata,
+        outbox: Outbox,
+        threads: Executor,
+        on_deleted: Callable[[Sequence[Path], int], None],
+    ) -> None:
+        """`threads` copy and sync. `on_deleted` is given directories to be removed after so many milliseconds."""
+        self._bytes_per_second = config.log_dir_move_bytes_per_second
+        self._topics = topics
+        self._directories = directories
+        self._metadata = metadata
+        self._outbox = outbox
+        self._threads = threads
+        self._on_deleted = on_deleted
+        self._loop = asyncio.get_running_loop()
+        self._under_way: dict[Partition, Move] = {}
+        self._asking = asyncio.Lock()
+        self._resuming: asyncio.Task[None] | None = None
+        self._is_stopping = False
+
+    def into(self, directory: ServedDirectory) -> list[Move]:
+        """The moves that have `directory` as their target, in the order of their partitions."""
+        return sorted(
+            (move for move in self._under_way.values() if move.target is directory), key=lambda move: move.partition.key
+        )
+
+    async def request(self, topic: str, number: int, path: Path) -> None:
+        """Begins to move a partition to the data directory at `path`; on return a restart would go on with it.
+
+        It comes to nothing where the partition is there, or on its way there; any other move of it is called off.
+        Raises UnknownTopicOrPartition, LogDirNotFound, or StorageError when either directory is offline, or too full.
+        """
+        async with self._asking:
+            partition = self._topics.partition(topic, number)
+            target = self._directories.get(path)
+            if target is None:
+                names = ", ".join(str(directory.path) for directory in self._directories)
+                raise LogDirNotFound(f"{path} is no data directory of this broker; these are: {names}")
+            move = self._under_way.get(partition)
+            if move is not None and move.target is target:
+                return
+            log = partition.log
+            if partition.is_frozen:
+                raise StorageError(f"{topic}-{number} lies on a read-only disk, and cannot be moved away from it")
+            if not target.is_live:
+                raise StorageError(f"{target.path} is offline: {target.failure}")
+            if move is not None:
+                await self._call_off(move)
+            if partition.home is not target:
+                await self._begin(partition, log, target)
+
+    def resume(self, found: Sequence[tuple[TopicPartition, DataDirectory, Path]]) -> None:
+        """Drops the copies that a stop or a crash has left, and begins their moves again."""
+        self._resuming = self._loop.create_task(self._resume(found), name="resume moves")
+
+    async def stop(self) -> None:
+        """Returns when no move is under way any more. Copies stay, for the next start to begin again."""
+        self._is_stopping = True
+        tasks = [move.task for move in self._under_way.values()]
+        if self._resuming is not None:
+            tasks.append(self._resuming)
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _resume(self, found: Sequence[tuple[TopicPartition, DataDirectory, Path]]) -> None:
+        for key, target, path in found:
+            try:
+                self._on_deleted([await self._in_thread(_doom, key, path)], 0)
+                if self._is_stopping:
+                    continue
+                _log.info("%s: the move to %s begins again", key.directory_name, target.path)
+                await self.request(key.topic, key.partition, target.path)
+            except (ApiError, OSError) as error:
+                _log.error("%s: the move to %s cannot go on: %s", key.directory_name, target.path, error)
+
+    async def _begin(self, partition: Partition, log: Log, target: ServedDirectory) -> None:
+        try:
+            await self._in_thread(target.data.require_room, log.size_bytes)
+            copy = LogCopy.begin(log, target.path)
+        except OSError as error:
+            target.suspect()
+            raise storage_error(
+                f"{partition.key.directory_name} cannot be moved to {target.path}: {error}", error
+            ) from error
+        move = self._under_way[partition] = Move(partition, target, copy)
+        partition.is_moving = True
+        target.incoming += 1
+        _log.info("%s: the move to %s begins, %d bytes", partition.key.directory_name, target.path, log.size_bytes)
+        move.task = self._loop.create_task(self._run(move), name=f"move {partition.key.directory_name}")
+
+    async def _call_off(self, move: Move) -> None:
+        move.is_called_off = True
+        await asyncio.wait([move.task])
+
+    async def _run(self, move: Move) -> None:
+        partition, name = move.partition, move.partition.key.directory_name
+        try:
+            await self._in_thread(move.copy.copy_kept_aside)
+            while await self._catch_up(move):
+                async with self._topics.changing:
+                    if await self._switch(move):
+                        _log.info("%s: moved to %s", name, move.target.path)
+                        return
+            if not self._is_stopping:
+                _log.info("%s: the move to %s was called off", name, move.target.path)
+                self._drop(move)
+        except (OSError, ApiError) as error:
+            _log.error("%s: the move to %s has failed: %s", name, move.target.path, error)
+            move.target.suspect()
+            partition.check_failure()
+            self._drop(move)
+        except Exception:
+            _log.exception("%s: the move to %s failed in a way of its own: a bug", name, move.target.path)
+            if partition.is_settling:
+                partition.take_offline(f"its move to {move.target.path} has failed")
+        finally:
+            partition.is_moving = False
+            move.target.incoming -= 1
+            del self._under_way[partition]
+
+    async def _catch_up(self, move: Move) -> bool:
+        """Copies until little is missing; False when the move is not to go on."""
+        began_s, copied_bytes = self._loop.time(), 0
+        while not self._is_over(move):
+            if move.copy.missing_bytes <= TAIL_BYTES:
+                return True
+            steps = move.copy.next_steps(min(CHUNK_BYTES, self._bytes_per_second))
+            await self._in_thread(_run_steps, steps)
+            copied_bytes += sum(step.size_bytes for step in steps)
+            ahead_s = copied_bytes / self._bytes_per_second - (self._loop.time() - began_s)
+            while ahead_s > 0 and not self._is_over(move):
+                await asyncio.sleep(min(ahead_s, 0.1))
+                ahead_s -= 0.1
+        return False
+
+    def _is_over(self, move: Move) -> bool:
+        partition = move.partition
+        is_gone = partition.is_deleted or partition.is_offline or partition.is_frozen or not move.target.is_live
+        return is_gone or move.is_called_off or self._is_stopping
+
+    async def _switch(self, move: Move) -> bool:
+        """Makes the copy the partition; False when too much is missing again. Nobody changes topics meanwhile."""
+        partition, target, copy = move.partition, move.target, move.copy
+        if self._is_over(move) or copy.missing_bytes > TAIL_BYTES:
+            return False
+        source, home = partition.log, partition.home
+        assert home is not None
+        log = copy.finish(now_ms())
+        settled = partition.config
+        log.update_config(replace(settled, write_caching=False))  # appends must wait, whatever the topic says
+        partition.switch_to(log)
+        end_offset = log.log_end_offset
+        try:
+            await self._in_thread(copy.sync)
+            log.copied_up_to(end_offset)
+            target.checkpoints.keep(partition.key, log.offsets)
+            await self._until_there_is_room(target.checkpoints.write)
+            topic = self._topics.get(partition.key.topic)
+            from_id, to_id = home.data.directory_id.bytes, target.data.directory_id.bytes
+            moved = PartitionMoved(topic.topic_id, partition.key.partition, from_id, to_id)
+            await self._until_there_is_room(partial(self._metadata.commit, [moved]))
+            log.rename_directory(target.data.partition_path(partition.key))
+            await self._in_thread(sync_directory, target.path)
+        except (OSError, ApiError) as error:
+            partition.take_offline(f"its move to {target.path} has failed: {error}")
+            raise
+        log.update_config(settled)
+        target.admit(partition)
+        partition.settled()
+        self._directories.appended(partition, is_waited_for=True)
+        self._outbox.send()
+        await self._leave(source, home, PartitionsPlaced(topic.topic_id, to_id, [partition.key.partition]))
+        return True
+
+    async def _until_there_is_room(self, write: Callable[[], Awaitable[None]]) -> None:
+        """Does `write`, which does nothing where it fails for want of room or descriptors: then again, for a time."""
+        deadline_s = self._loop.time() + SHORTAGE_PATIENCE_S
+        while True:
+            try:
+                await write()
+            except (DiskFull, OutOfResources, OSError) as error:
+                is_short = not isinstance(error, OSError) or is_shortage(error)
+                if not is_short or self._is_stopping or self._loop.time() > deadline_s:
+                    raise
+                _log.warning("%s; it is tried again", error)
+            else:
+                return
+            await asyncio.sleep(SHORTAGE_PAUSE_S)
+
+    async def _leave(self, source: Log, home: ServedDirectory, placed: PartitionsPlaced) -> None:
+        """Has the old directory removed. What cannot be done now is done by the next start, which is told what to
+        look for by the metadata log."""
+        try:
+            path = source.leave()
+            await self._in_thread(sync_directory, home.path)
+        except OSError as error:
+            _log.error("%s could not be left: %s", source.directory, error)
+            home.suspect()
+            return
+        self._metadata.note(placed)
+        self._on_deleted([path], source.config.file_delete_delay_ms)
+
+    def _drop(self, move: Move) -> None:
+        """Has the copy of a move that was not made removed. What cannot be renamed is found by the next start."""
+        path = move.copy.directory
+        if move.partition.is_settling or not path.is_dir():
+            return
+        try:
+            self._on_deleted([_doom(move.partition.key, path)], 0)
+        except OSError as error:
+            _log.error("%s could not be dropped: %s", path, error)
+
+    async def _in_thread(self, work: Callable[..., T], *arguments: object) -> T:
+        return await self._loop.run_in_executor(self._threads, work, *arguments)
+
+
+def _run_steps(steps: Sequence[CopyStep]) -> None:
+    for step in steps:
+        step.run()
+
+
+def _doom(key: TopicPartition, path: Path) -> Path:
+    """Renames a copy, so that no start takes it for one that is wanted; returns the new path."""
+    target = path.with_name(deleted_directory_name(key))
+    path.rename(target)
+    sync_directory(path.parent)
+    return target

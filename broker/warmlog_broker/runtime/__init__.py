@@ -1,0 +1,1 @@
+"""The process: clock, threads, tasks, limits of the system, systemd."""

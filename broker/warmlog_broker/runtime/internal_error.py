@@ -1,0 +1,26 @@
+"""What nobody has foreseen: the asker learns that there was an error, the log says which."""
+
+import logging
+import sys
+
+from warmlog_broker.storage.io.os_errors import is_shortage, storage_error
+from warmlog_protocol.errors import ApiError, UnknownServerError
+
+_log = logging.getLogger(__name__)
+
+
+def own_failure(what: str) -> ApiError:
+    """Logs the exception that is being handled; returns what to answer.
+
+    A lack of memory or descriptors may show anywhere, and is answered as such. Anything else is a bug of ours, logged
+    with its traceback.
+    """
+    error = sys.exception()
+    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+        error = MemoryError(str(error))
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and is_shortage(error)):
+        text = f"{what} failed: {str(error) or 'the broker is out of memory'}"
+        _log.error("%s", text)
+        return storage_error(text, error)
+    _log.exception("%s failed: a bug", what)
+    return UnknownServerError(f"{what} failed: the broker met an error of its own; its log says more")

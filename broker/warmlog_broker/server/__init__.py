@@ -1,0 +1,1 @@
+"""One broker in one process: assemble its parts, serve, stop; judge the starts that crashed."""

@@ -1,0 +1,417 @@
+"""The broker as a whole: started, serving, stopped.
+
+Stopping takes these steps: no further connections or requests; what is under way is answered or, after
+shutdown.drain.ms, cut, however slow clients and disks are; everything is flushed; logs are closed, checkpoints written
+and, for every log that was closed well, a note is left that spares the next start from checking it.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from types import TracebackType
+from typing import Self
+
+from warmlog_broker.config.broker_config import BrokerConfig, format_address
+from warmlog_broker.data_dirs.deletion import DoomedDirectories
+from warmlog_broker.data_dirs.directory_set import lock_and_read, refuse_if_locked
+from warmlog_broker.data_dirs.loader import LogOpener, Progress, Stored, load_partitions
+from warmlog_broker.handlers import bind_handlers
+from warmlog_broker.handlers.context import Services
+from warmlog_broker.maintenance.housekeeping import Housekeeping
+from warmlog_broker.maintenance.log_cleaner import Compactor
+from warmlog_broker.metadata.producer_ids import ProducerIds
+from warmlog_broker.metadata.store import Metadata
+from warmlog_broker.network.connections import Connections
+from warmlog_broker.network.listener import CannotListen, bind
+from warmlog_broker.network.memory_budget import AnswerMemory, RequestMemory
+from warmlog_broker.network.send_queue import SendQueue
+from warmlog_broker.network.session import Session, SessionContext
+from warmlog_broker.replica.delayed_fetch import FetchWaits
+from warmlog_broker.replica.replica_mover import Moves
+from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
+from warmlog_broker.replica.topics import OpenPartition, Topics
+from warmlog_broker.runtime.clock import start_clock
+from warmlog_broker.runtime.file_limit import RESERVED, raise_file_limit, share_files
+from warmlog_broker.runtime.malloc import MemoryReturn, trim
+from warmlog_broker.runtime.outbox import Outbox
+from warmlog_broker.runtime.rate_limited_log import RepeatedLines
+from warmlog_broker.runtime.systemd import READY, STOPPING, ServiceManager, extend_timeout, status
+from warmlog_broker.runtime.tasks import Tasks
+from warmlog_broker.runtime.threads import ThreadPools
+from warmlog_broker.server.crash_guard import CrashGuard
+from warmlog_broker.server.shutdown import close_logs
+from warmlog_broker.storage.directory.data_dir import DirectoryLocked
+from warmlog_broker.storage.io.open_files import OpenFiles
+from warmlog_protocol.errors import StorageError, WarmlogError
+
+TICK_S = 0.2
+BACKLOG = 1024
+CLOSE_TIMEOUT_S = 5.0
+TASKS_TIMEOUT_S = 5.0
+EXTENSION_INTERVAL_S = 10.0
+"""A third of what `extend_timeout` asks for."""
+
+_log = logging.getLogger(__name__)
+
+
+def broker_version() -> str:
+    """The version of the installed distribution."""
+    try:
+        return version("warmlog")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+class Broker:
+    """One broker in the running event loop. Use `start_broker`."""
+
+    def __init__(self, config: BrokerConfig, service_manager: ServiceManager) -> None:
+        self.config = config
+        self.port = 0
+        self._service_manager = service_manager
+        self._loop = asyncio.get_running_loop()
+        self._threads = ThreadPools.start(config)
+        self._outbox = Outbox()
+        self._tasks = Tasks()
+        self._answers = AnswerMemory(config.queued_max_response_bytes)
+        self._lines = RepeatedLines(_log)
+        self._memory_return = MemoryReturn()
+        self._connections = Connections(config.max_connections, config.max_connections_per_ip)
+        self._listeners: list[asyncio.Server] = []
+        self._ticking: asyncio.Task[None] | None = None
+        self._leaving_safe_mode: asyncio.TimerHandle | None = None
+        self._is_stopped = False
+        self._guard = CrashGuard(config)
+        self._directories: DataDirectories
+        self._metadata: Metadata
+        self._moves: Moves
+        self._housekeeping: Housekeeping
+        self._compactor: Compactor
+        self.topics: Topics
+        self.services: Services
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT at which it listens."""
+        return format_address(self.config.address[0], self.port)
+
+    async def start(self, *, while_loading: AbstractContextManager[object] | None = None) -> None:
+        """Returns when connections are accepted. Raises CannotListen, DataDirectoryError, StorageError or
+        CannotStartThreads.
+
+        `while_loading` is entered before this start is noted, and left when all partitions are opened and checked: that
+        may take minutes.
+        """
+        shares = share_files(
+            raise_file_limit(self.config.max_connections + self.config.max_open_files + RESERVED),
+            connections=self.config.max_connections,
+            open_files=self.config.max_open_files,
+        )
+        self.config = replace(self.config, max_connections=shares.connections, max_open_files=shares.open_files)
+        self._connections.limit = shares.connections
+        with ExitStack() as undo:
+            undo.callback(self._threads.shut_down)
+            sockets = self._bind()
+            for listener in sockets:
+                undo.callback(listener.close)
+            locked, metadata_log = lock_and_read(self.config)
+            undo.callback(locked.close)
+            undo.callback(metadata_log.close)
+            undo.push(self._start_failed)
+            with while_loading or nullcontext():
+                self._guard.begin(locked.first.path)
+                opener = LogOpener(
+                    OpenFiles(self.config.max_open_files),
+                    self._guard.opening,
+                    max_producers=self.config.max_producer_ids_per_partition,
+                )
+                progress = Progress(self._report_progress)
+                load = partial(load_partitions, locked, metadata_log, opener, self._start_config, progress)
+                stored = await self._asking_for_time(self._loop.run_in_executor(self._threads.disk, load))
+            self._assemble(stored, opener)
+            await self._listen(sockets)
+            undo.pop_all()
+        self._guard.serving()
+        self._moves.resume(stored.futures)
+        self._housekeeping.start()
+        if self._guard.loop is None:
+            self._compactor.start()
+        else:
+            self._leaving_safe_mode = self._loop.call_later(
+                self.config.crash_loop_window_ms / 1000, self._leave_safe_mode
+            )
+        self._ticking = self._loop.create_task(self._tick(), name="tick")
+
+    async def stop(self) -> bool:
+        """Stops in order, as described above; returns whether all logs were closed well. Once only."""
+        if self._is_stopped:
+            return True
+        self._is_stopped = True
+        self._service_manager.tell(STOPPING, status("finishing requests"), extend_timeout(int(self.stop_limit_s * 1e6)))
+        for listener in self._listeners:
+            listener.close()
+        await self._drain()
+        if self._leaving_safe_mode is not None:
+            self._leaving_safe_mode.cancel()
+        if self._ticking is not None:
+            self._ticking.cancel()
+            await asyncio.wait([self._ticking])
+        self._lines.finish(self._loop.time())
+        await self._tasks.finish(TASKS_TIMEOUT_S)
+        await self._compactor.stop()
+        await self._moves.stop()
+        await self._housekeeping.stop()
+        self._service_manager.tell(status("flushing"))
+        await self._directories.flush_all()
+        is_clean = await self._close_logs()
+        await self._loop.run_in_executor(self._threads.disk, self._guard.stopped, self._directories.served[0].is_live)
+        self._directories.close()
+        self._threads.shut_down()
+        return is_clean
+
+    @property
+    def stop_limit_s(self) -> float:
+        """How long `stop` may take before somebody should think that it hangs. It does not end by itself then."""
+        waiting_s = (self.config.shutdown_drain_ms + self.config.shutdown_disk_ms) / 1000
+        return waiting_s + CLOSE_TIMEOUT_S + TASKS_TIMEOUT_S
+
+    @property
+    def safe_mode_reason(self) -> str:
+        """Why the broker takes no records; empty when it does."""
+        return str(self._guard.loop or "")
+
+    @property
+    def _start_config(self) -> BrokerConfig:
+        """In safe mode logs are opened one at a time, so that a crash can be told to be one's."""
+        return self.config if self._guard.loop is None else replace(self.config, num_recovery_threads=1)
+
+    def end_start(self) -> None:
+        """Before the process ends in the middle of `start`, because it was told to: that is no crash."""
+        self._guard.start_has_ended()
+
+    def _start_failed(self, kind: type[BaseException] | None, *_: object) -> None:
+        """What was refused in words, or interrupted, is no crash; anything else is one."""
+        if kind is not None and (issubclass(kind, WarmlogError) or not issubclass(kind, Exception)):
+            self._guard.start_has_ended()
+
+    def _leave_safe_mode(self) -> None:
+        self._guard.end_safe_mode()
+        self._compactor.start()
+
+    async def wait_for_failure(self) -> None:
+        """Returns when no data directory is left to serve from."""
+        await self._directories.all_have_failed.wait()
+
+    def tell_ready(self) -> None:
+        """Lets the service manager know that the broker serves."""
+        mode = ", in safe mode: no records are taken" if self._guard.loop is not None else ""
+        self._service_manager.tell(READY, status(f"listening on {self.address}{mode}"))
+
+    def _bind(self) -> list[socket.socket]:
+        """A second broker on the same directory and port is told about the directory: that says more."""
+        try:
+            return bind(*self.config.address)
+        except CannotListen:
+            try:
+                refuse_if_locked(self.config.data_paths)
+            except DirectoryLocked as error:
+                raise error from None
+            raise
+
+    def _assemble(self, stored: Stored, opener: LogOpener) -> None:
+        config = self.config
+        self._metadata = Metadata(stored.metadata_log, self._threads.disk)
+        self._directories = DataDirectories(
+            [
+                ServedDirectory(
+                    data, config, outbox=self._outbox, threads=self._threads.disk, trying=self._threads.trying
+                )
+                for data in stored.directories.live
+            ],
+            stored.directories.offline,
+        )
+        doomed = DoomedDirectories(self._threads.disk)
+        doomed.add(stored.deleted_paths, 0)
+        self.topics = self._make_topics(stored, opener, doomed)
+        last_written = [data.last_written_ms for data in stored.directories.live]
+        now_ms = start_clock(
+            max((each for each in last_written if each is not None), default=None),
+            config.log_retention_clock_settle_ms,
+        )
+        self._moves = Moves(
+            config,
+            topics=self.topics,
+            directories=self._directories,
+            metadata=self._metadata,
+            outbox=self._outbox,
+            threads=self._threads.disk,
+            on_deleted=doomed.add,
+        )
+        self._housekeeping = Housekeeping(
+            config=config,
+            topics=self.topics,
+            directories=self._directories,
+            doomed=doomed,
+            outbox=self._outbox,
+            threads=self._threads.disk,
+            now_ms=now_ms,
+        )
+        self._compactor = Compactor(
+            config=config, topics=self.topics, on_replaced=self._housekeeping.segments_changed, now_ms=now_ms
+        )
+        self.services = self._make_services(stored)
+
+    def _make_topics(self, stored: Stored, opener: LogOpener, doomed: DoomedDirectories) -> Topics:
+        """The topics that the metadata log knows, with their logs as far as those could be opened."""
+        topics = Topics(
+            self._metadata,
+            config=self.config,
+            directories=self._directories,
+            open_log=opener.create,
+            threads=self._threads.disk,
+            on_deleted=doomed.add,
+        )
+        for entry, loaded in stored.topics:
+            topics.add(
+                entry,
+                [OpenPartition(self._directories.of(each.directory), each.log, each.failure) for each in loaded],
+            )
+        return topics
+
+    def _make_services(self, stored: Stored) -> Services:
+        """What handlers need."""
+        config = self.config
+        cluster = stored.metadata_log.state.cluster
+        assert cluster is not None
+        return Services(
+            loop=self._loop,
+            config=config,
+            cluster_id=cluster.cluster_id,
+            version=broker_version(),
+            topics=self.topics,
+            directories=self._directories,
+            moves=self._moves,
+            fetch_waits=FetchWaits(config.fetch_max_waits, config.fetch_max_wait_partitions, self._outbox),
+            producer_ids=ProducerIds(self._metadata, config.producer_id_block_size),
+            cold_readers=self._threads.cold_readers,
+            preparers=self._threads.preparers,
+            outbox=self._outbox,
+            tasks=self._tasks,
+            write_refusal=self._guard.write_refusal,
+            lines=self._lines,
+        )
+
+    async def _listen(self, sockets: list[socket.socket]) -> None:
+        context = SessionContext(
+            config=self.config,
+            connections=self._connections,
+            memory=RequestMemory(self.config.queued_max_request_bytes, self.config.socket_request_max_bytes),
+            answers=self._answers,
+            lines=self._lines,
+            outbox=self._outbox,
+            tasks=self._tasks,
+            handlers=bind_handlers(self.services),
+            drop_waits=self.services.fetch_waits.forget,
+            make_send_queue=self._make_send_queue,
+        )
+        self.port = sockets[0].getsockname()[1]
+        for listener in sockets:
+            self._listeners.append(
+                await self._loop.create_server(lambda: Session(context), sock=listener, backlog=BACKLOG)
+            )
+
+    def _make_send_queue(self, transport: asyncio.Transport, on_sent: Callable[[], None]) -> SendQueue:
+        return SendQueue(
+            transport,
+            cold_readers=self._threads.cold_readers,
+            uses_sendfile=self.config.fetch_sendfile_enable,
+            memory=self._answers,
+            lines=self._lines,
+            on_sent=on_sent,
+        )
+
+    async def _drain(self) -> None:
+        """Nobody is served any more; what is under way gets its answer, if there is time."""
+        self.services.fetch_waits.finish_all()
+        for session in self._connections:
+            session.stop()
+        flushing = self._loop.create_task(self._directories.flush_all())
+        await self._connections.wait_until_gone(self.config.shutdown_drain_ms / 1000)
+        for session in self._connections:
+            session.close("the broker stops")
+        await self._connections.wait_until_gone(CLOSE_TIMEOUT_S)
+        await flushing
+
+    async def _close_logs(self) -> bool:
+        """Closes the logs of each directory, and writes down in it how they were left."""
+        closed = await asyncio.gather(*(self._close_directory(directory) for directory in self._directories))
+        try:
+            await self._metadata.close()
+        except StorageError as error:
+            _log.error("the metadata log could not be closed: %s", error)
+            return False
+        return all(closed) and self._directories.are_all_live
+
+    async def _close_directory(self, directory: ServedDirectory) -> bool:
+        """Whether all its logs were closed well, and the next start will know it."""
+        await directory.settle()
+        partitions = list(directory.partitions)
+        try:
+            ends = await self._loop.run_in_executor(
+                self._threads.disk, close_logs, directory.path, partitions, self.config
+            )
+            directory.checkpoints.note(partitions)
+            if not directory.is_live:
+                return False
+            await directory.checkpoints.write()
+            await self._loop.run_in_executor(self._threads.disk, directory.data.mark_clean, ends)
+        except OSError as error:
+            _log.error("the next start will check all logs in %s: %s", directory.path, error)
+            return False
+        return len(ends) == len(partitions)
+
+    async def _tick(self) -> None:
+        """Deadlines of connections, and the sign of life that the service manager may want."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            now_s = self._loop.time()
+            for session in self._connections:
+                session.tick(now_s)
+            self._outbox.send()
+            self._lines.tick(now_s)
+            if self._memory_return.is_due(self._connections.gone_count, now_s):
+                trim()
+            self._service_manager.keep_alive(now_s)
+
+    async def _asking_for_time(self, loading: "asyncio.Future[Stored]") -> Stored:
+        """Waits for `loading`, and tells the service manager that it goes on: one partition may take long."""
+        while True:
+            done, _ = await asyncio.wait([loading], timeout=EXTENSION_INTERVAL_S)
+            if done:
+                return loading.result()
+            self._service_manager.tell(extend_timeout())
+
+    def _report_progress(self, done: int, total: int) -> None:
+        text = f"checked {done} of {total} partitions"
+        _log.info(text)
+        self._service_manager.tell(status(text))
+
+
+async def start_broker(config: BrokerConfig, service_manager: ServiceManager | None = None) -> Broker:
+    """A broker that accepts connections; stop it with `await broker.stop()` or use it as an async context manager."""
+    broker = Broker(config, service_manager or ServiceManager({}))
+    await broker.start()
+    return broker

@@ -1,0 +1,153 @@
+"""The whole life of a broker process: from a configuration to an exit code."""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+import uvloop
+
+from warmlog_broker.config.broker_config import BROKER_SETTINGS, BrokerConfig
+from warmlog_broker.network.listener import CannotListen
+from warmlog_broker.runtime.malloc import keep_to_one_arena
+from warmlog_broker.runtime.systemd import ServiceManager
+from warmlog_broker.runtime.threads import CannotStartThreads
+from warmlog_broker.server.broker import Broker, broker_version
+from warmlog_broker.storage.config import LogConfig
+from warmlog_broker.storage.directory.data_dir import DataDirectoryError
+from warmlog_protocol.durability import Durability
+from warmlog_protocol.errors import InvalidConfig, StorageError
+
+EXIT_STOPPED = 0
+EXIT_FAILED = 1
+LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+_log = logging.getLogger(__name__)
+
+
+def serve(config: BrokerConfig) -> int:
+    """Runs a broker until SIGTERM or SIGINT; returns the exit code of the process: 0 after a clean stop, otherwise 1.
+
+    Logs to stderr unless somebody has set up logging. What keeps it from starting is said there in one line.
+    """
+    if not logging.getLogger().hasHandlers():
+        logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
+    keep_to_one_arena()
+    # Until it serves, a signal ends the process at once: a start is at any time as good as a crash.
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return EXIT_STOPPED if runner.run(_run(config)) else EXIT_FAILED
+    except (DataDirectoryError, StorageError, CannotListen, CannotStartThreads, InvalidConfig) as error:
+        print(f"warmlog: {error}", file=sys.stderr)  # noqa: T201
+        return EXIT_FAILED
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+async def _run(config: BrokerConfig) -> bool:
+    """Serves until it is told to stop; returns whether the stop was clean."""
+    loop = asyncio.get_running_loop()
+    broker = Broker(config, ServiceManager())
+    told_to_stop = asyncio.Event()
+    await broker.start(while_loading=_ended_by_signals(loop, broker.end_start, then=told_to_stop.set))
+    # Thousands of partitions are a million objects that stay: looking through them again and again costs 0.1 s a time.
+    gc.collect()
+    gc.freeze()
+    _log.info("warmlog: %s", describe(broker))
+    _log.info("warmlog: ready, listening on %s", broker.address)
+    broker.tell_ready()
+    failing = asyncio.ensure_future(broker.wait_for_failure())
+    stopping = asyncio.ensure_future(told_to_stop.wait())
+    await asyncio.wait([failing, stopping], return_when=asyncio.FIRST_COMPLETED)
+    if failing.done():
+        _log.critical("warmlog: every data directory has failed, there is nothing left to serve")
+    for task in (failing, stopping):
+        task.cancel()
+    for number in STOP_SIGNALS:
+        # The second signal does not wait.
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_DFL)
+    _log.info("warmlog: stopping")
+    with _ended_after(broker.stop_limit_s):
+        is_clean = await broker.stop()
+    _log.info("warmlog: stopped" if is_clean else "warmlog: stopped, but not cleanly: the next start checks the logs")
+    return is_clean
+
+
+@contextmanager
+def _ended_after(limit_s: float) -> Iterator[None]:
+    """Within, the process ends at once when it takes longer: a thread that waits for a disk cannot be called off."""
+
+    def end() -> None:
+        _log.critical(
+            "warmlog: the stop has taken %g s, a disk does not answer: ended as by a crash; the next start checks logs",
+            limit_s,
+        )
+        os._exit(EXIT_FAILED)
+
+    watch = threading.Timer(limit_s, end)
+    watch.daemon = True
+    with suppress(RuntimeError):  # no thread is to be had: a stop without a limit is better than none
+        watch.start()
+    try:
+        yield
+    finally:
+        watch.cancel()
+
+
+@contextmanager
+def _ended_by_signals(
+    loop: asyncio.AbstractEventLoop, before_end: Callable[[], None], *, then: Callable[[], None]
+) -> Iterator[None]:
+    """Within, a signal to stop ends the process at once, after `before_end`; a second one does not wait for that.
+
+    Behind it such a signal calls `then`: at no time between the two does it end the process as a crash would.
+    """
+
+    def end(number: int) -> None:
+        default_handling()
+        _log.info("warmlog: told to stop while partitions are checked: the next start goes on with it")
+        before_end()
+        os.kill(os.getpid(), number)
+
+    def default_handling() -> None:
+        for number in STOP_SIGNALS:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, end, number)
+    try:
+        yield
+    finally:
+        for number in STOP_SIGNALS:
+            loop.add_signal_handler(number, then)
+
+
+def describe(broker: Broker) -> str:
+    """Version, address, directory, durability, safe mode, and every bound, in one line."""
+    config = broker.config
+    settings = config.to_settings()
+    bounds = ", ".join(f"{setting.name}={settings[setting.name]}" for setting in BROKER_SETTINGS if setting.unit)
+    return (
+        f"version {broker_version()}, address {broker.address}, {_name_directories(config)}, "
+        f"{broker.topics.partition_count} partitions, {describe_durability(config.topic_defaults)}"
+        f"{', SAFE MODE: no records are taken' if broker.safe_mode_reason else ''}; bounds: {bounds}"
+    )
+
+
+def _name_directories(config: BrokerConfig) -> str:
+    names = ", ".join(map(str, config.data_paths))
+    return f"data directory {names}" if len(config.data_paths) == 1 else f"data directories {names}"
+
+
+def describe_durability(defaults: LogConfig) -> str:
+    """What an acknowledgement means on topics that do not say otherwise."""
+    return f"durability: {Durability.of(defaults.to_settings())}"

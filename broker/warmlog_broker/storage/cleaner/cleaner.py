@@ -1,0 +1,115 @@
+"""Compaction of one log: of each key the last value stays, at the offset that it always had.
+
+`Log` says what may be compacted (`Log.plan_cleaning`, see `cleaner_plan`); a `Cleaning` does the expensive part, in any
+thread, on closed segments that nobody writes to; the log takes the new segments in their place (`replacement`). So a
+pass is::
+
+    cleaning = Cleaning(task, …)          the owner's thread
+    cleaning.build_map()                  any thread        the dirty part, into a map from key to last offset
+    for group in cleaning.groups():
+        rewritten = cleaning.rewrite(group)     any thread        see cleaner_rules for what stays
+        log.begin_replacement(…)                the owner's thread, with a sync between the steps
+
+Where the map is full before the dirty part ends, the pass ends there too and the next one goes on. What has been
+compacted keeps offsets, order, timestamps, leader epochs and producer fields; readers skip the gaps.
+
+Compared with Kafka: nothing above the flushed offset is touched; a segment of which nothing would go is left as it is;
+transactions that were aborted beyond the cleanable part are known too (Kafka asks the indexes of the dirty part only).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from warmlog_broker.storage.cleaner.offset_map import OffsetMap, fill_map
+from warmlog_broker.storage.cleaner.plan import CleanableRange, group_segments
+from warmlog_broker.storage.cleaner.rewriter import Rewritten, rewrite_group
+from warmlog_broker.storage.cleaner.rules import CompactionRules, LastOfProducer
+from warmlog_broker.storage.cleaner.sources import CleaningPace, SourceSegment, read_aborted
+from warmlog_broker.storage.config import LogConfig
+from warmlog_broker.storage.io.open_files import OpenFiles
+from warmlog_broker.storage.segment.segment import SegmentConfig
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningTask:
+    """What is to be done for one log, as it was when the task was made."""
+
+    range: CleanableRange
+    sources: tuple[SourceSegment, ...]
+    """The closed segments below the first uncleanable offset."""
+    transaction_indexes: tuple[Path, ...]
+    """Of all segments of the log."""
+    last_of_producers: Mapping[int, LastOfProducer]
+    config: LogConfig
+    open_files: OpenFiles
+
+
+@dataclass(slots=True)
+class CleaningStats:
+    """What a pass has done so far."""
+
+    read_bytes: int = 0
+    written_bytes: int = 0
+    read_records: int = 0
+    kept_records: int = 0
+    replaced_segments: int = 0
+
+    def add(self, rewritten: Rewritten) -> None:
+        self.read_bytes += rewritten.read_bytes
+        self.written_bytes += rewritten.written_bytes
+        self.read_records += rewritten.read_records
+        self.kept_records += rewritten.kept_records
+        self.replaced_segments += len(rewritten.sources) if rewritten.segment is not None else 0
+
+
+class Cleaning:
+    """One pass over one log. Used by one thread at a time; `pace.stop` may be called by any."""
+
+    def __init__(self, task: CleaningTask, pace: CleaningPace, *, memory_bytes: int, now_ms: int) -> None:
+        """`memory_bytes` bounds the map of offsets."""
+        self.task = task
+        self.pace = pace
+        self.stats = CleaningStats()
+        self.end_offset = task.range.first_dirty_offset
+        """Up to where the log is clean once all groups are rewritten."""
+        self._now_ms = now_ms
+        self._offsets = OffsetMap(memory_bytes)
+        self._rules: CompactionRules | None = None
+
+    def build_map(self) -> None:
+        """Reads the dirty part. CorruptBatch where it is damaged, CleaningAborted when it is called off."""
+        task = self.task
+        aborted = read_aborted(task.transaction_indexes, task.open_files)
+        first_dirty_offset = task.range.first_dirty_offset
+        dirty = [source for source in task.sources if source.next_base_offset > first_dirty_offset]
+        self.end_offset = fill_map(dirty, first_dirty_offset, self._offsets, aborted, self.pace)
+        self._rules = CompactionRules(
+            self._offsets,
+            aborted=aborted,
+            last_of_producers=task.last_of_producers,
+            end_offset=task.range.first_uncleanable_offset,
+            now_ms=self._now_ms,
+            delete_retention_ms=task.config.delete_retention_ms,
+        )
+
+    def groups(self) -> list[list[SourceSegment]]:
+        """The segments up to the end offset, in groups of which each becomes one. After `build_map`."""
+        config = self.task.config
+        sources = [source for source in self.task.sources if source.base_offset < self.end_offset]
+        return group_segments(sources, max_bytes=config.segment_bytes, max_index_bytes=config.segment_index_bytes)
+
+    def rewrite(self, group: Sequence[SourceSegment]) -> Rewritten:
+        """Writes one group anew; groups come in order. Raises as `build_map` does, or OSError from the disk."""
+        assert self._rules is not None, "build_map comes first"
+        config = self.task.config
+        rewritten = rewrite_group(
+            group,
+            self._rules,
+            config=SegmentConfig(config.index_interval_bytes, config.segment_index_bytes),
+            open_files=self.task.open_files,
+            now_ms=self._now_ms,
+            pace=self.pace,
+        )
+        self.stats.add(rewritten)
+        return rewritten

@@ -1,0 +1,172 @@
+"""What of a log is to be compacted, how urgent that is, and which segments become one. Nothing here touches a file.
+
+A log is clean below its *first dirty offset* (where the last compaction ended), dirty from there up to the *first
+uncleanable offset*, and beyond that not to be touched: there begin the active segment, what is not yet stable or
+flushed, and what is younger than `min.compaction.lag.ms`::
+
+    log start ... first dirty ... first uncleanable ... active segment ... log end
+         clean    |    dirty     |        not yet
+
+A first dirty offset that lies outside of the log start and the active segment (after a deletion, a truncation, a
+restored checkpoint) says nothing, and the whole log is dirty then (KAFKA-9826: otherwise the same log is chosen again
+and again without effect).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from warmlog_broker.storage.config import MAX_INT64, LogConfig
+from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
+
+
+class SegmentFacts(Protocol):
+    """What the decision looks at. The two timestamps may cost a read each, and are asked for only where they count."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def largest_timestamp_ms(self) -> int: ...
+    def first_batch_timestamp_ms(self) -> int | None: ...
+
+
+class GroupFacts(Protocol):
+    """What grouping looks at."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def next_base_offset(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def offset_index_bytes(self) -> int: ...
+    @property
+    def time_index_bytes(self) -> int: ...
+
+
+Group = TypeVar("Group", bound=GroupFacts)
+Segment = TypeVar("Segment", bound=SegmentFacts)
+
+
+@dataclass(frozen=True, slots=True)
+class CleanableRange:
+    """How one log stands."""
+
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    """Between the two offsets."""
+    is_overdue: bool = False
+    """Something dirty is older than max.compaction.lag.ms."""
+    was_reset: bool = False
+    """The first dirty offset that was known did not belong to this log any more."""
+
+    @property
+    def dirty_ratio(self) -> float:
+        """Dirty bytes by all that a compaction would read; 0 when there are none."""
+        total_bytes = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total_bytes if total_bytes else 0.0
+
+    def is_due(self, min_dirty_ratio: float) -> bool:
+        """Whether it is worth while: more than that share is dirty, or something has waited for too long."""
+        return self.dirty_bytes > 0 and (self.is_overdue or self.dirty_ratio > min_dirty_ratio)
+
+    @property
+    def urgency(self) -> tuple[bool, float]:
+        """The greater, the sooner: what is overdue, then the dirtiest."""
+        return self.is_overdue, self.dirty_ratio
+
+
+def cleanable_range(
+    segments: Sequence[SegmentFacts],
+    *,
+    known_dirty_offset: int,
+    log_start_offset: int,
+    stable_offset: int,
+    config: LogConfig,
+    now_ms: int,
+) -> CleanableRange:
+    """How a log stands. `segments` are all, the active one last; at and above `stable_offset` nothing is touched.
+
+    `known_dirty_offset` is where the last compaction ended, 0 if there was none.
+    """
+    active_base = segments[-1].base_offset
+    was_reset = not log_start_offset <= known_dirty_offset <= max(active_base, log_start_offset)
+    first_dirty = log_start_offset if was_reset else known_dirty_offset
+    closed = segments[:-1]
+    dirty_from = _floor(segments, first_dirty)
+    first_uncleanable = _first_uncleanable(closed[dirty_from:], active_base, stable_offset, config, now_ms)
+    first_uncleanable = max(first_uncleanable, first_dirty)
+    dirty = [segment for segment in closed[dirty_from:] if segment.base_offset < first_uncleanable]
+    return CleanableRange(
+        first_dirty_offset=first_dirty,
+        first_uncleanable_offset=first_uncleanable,
+        clean_bytes=sum(segment.size_bytes for segment in closed[:dirty_from]),
+        dirty_bytes=sum(segment.size_bytes for segment in dirty),
+        is_overdue=_is_overdue(dirty, config, now_ms),
+        was_reset=was_reset,
+    )
+
+
+def _floor(segments: Sequence[SegmentFacts], offset: int) -> int:
+    """The place of the segment that holds `offset`; 0 when it lies below all."""
+    place = 0
+    for number, segment in enumerate(segments):
+        if segment.base_offset > offset:
+            break
+        place = number
+    return place
+
+
+def _first_uncleanable(
+    closed: Sequence[SegmentFacts], active_base: int, stable_offset: int, config: LogConfig, now_ms: int
+) -> int:
+    """The base offset of the first segment, among these closed ones or the active one, that must not be touched."""
+    next_bases = [*(segment.base_offset for segment in closed[1:]), active_base]
+    for segment, next_base in zip(closed, next_bases, strict=False):
+        if next_base > stable_offset:
+            return segment.base_offset
+        lag_ms = config.min_compaction_lag_ms
+        if lag_ms > 0 and segment.largest_timestamp_ms > now_ms - lag_ms:
+            return segment.base_offset
+    return active_base
+
+
+def _is_overdue(dirty: Iterable[SegmentFacts], config: LogConfig, now_ms: int) -> bool:
+    if config.max_compaction_lag_ms == MAX_INT64:
+        return False
+    firsts = [segment.first_batch_timestamp_ms() for segment in dirty]
+    return min((first for first in firsts if first is not None and first > 0), default=now_ms) < (
+        now_ms - config.max_compaction_lag_ms
+    )
+
+
+def group_segments(
+    sources: Sequence[Group], *, max_bytes: int, max_index_bytes: int, max_span: int = MAX_RELATIVE_OFFSET
+) -> list[list[Group]]:
+    """Neighbours that fit together into one segment: by size, by the size of each index, and by the offsets' span.
+
+    Each is in exactly one group; one that is too large by itself stays alone. The span counts up to the next segment's
+    base offset, since the last offset of a segment that was emptied is not known otherwise (KAFKA-5413).
+    """
+    groups: list[list[Group]] = []
+    for source in sources:
+        group = groups[-1] if groups else None
+        if group is not None and _fits(group, source, max_bytes, max_index_bytes, max_span):
+            group.append(source)
+        else:
+            groups.append([source])
+    return groups
+
+
+def _fits(group: Sequence[Group], source: Group, max_bytes: int, max_index_bytes: int, max_span: int) -> bool:
+    return (
+        sum(one.size_bytes for one in group) + source.size_bytes <= max_bytes
+        and sum(one.offset_index_bytes for one in group) + source.offset_index_bytes <= max_index_bytes
+        and sum(one.time_index_bytes for one in group) + source.time_index_bytes <= max_index_bytes
+        and (not source.size_bytes or source.next_base_offset - 1 - group[0].base_offset <= max_span)
+    )

@@ -1,0 +1,132 @@
+"""Writing a group of closed segments anew, without what compaction takes out: the second half of a compaction.
+
+The new segment's files end in `.cleaned` until the log takes them in its old ones' place (`replacement`). They are on
+disk, indexes included, when this returns. The transaction index is made anew: it has the aborted transactions of which
+data was still there. The files' time of modification is the last source's, since retention goes by it where records
+have no timestamps.
+"""
+
+import logging
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from warmlog_broker.storage.cleaner.rules import CompactionRules
+from warmlog_broker.storage.cleaner.sources import CleaningPace, SourceSegment
+from warmlog_broker.storage.directory.gap_marker import has_gaps, note_gaps
+from warmlog_broker.storage.io.open_files import OpenFiles
+from warmlog_broker.storage.record.file_records import MAX_LOG_BYTES
+from warmlog_broker.storage.segment.segment import LogSegment, SegmentConfig
+from warmlog_broker.storage.segment.segment_files import KINDS
+from warmlog_broker.storage.segment.segment_swap import CLEANED_SUFFIX
+from warmlog_protocol.batch import CRC_START, RecordBatch, read_header
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Rewritten:
+    """What became of a group."""
+
+    sources: Sequence[SourceSegment]
+    segment: LogSegment | None
+    """The new segment; None when it would be the same as the one that is there."""
+    read_bytes: int = 0
+    written_bytes: int = 0
+    read_records: int = 0
+    kept_records: int = 0
+    has_changed: bool = False
+
+
+def rewrite_group(
+    sources: Sequence[SourceSegment],
+    rules: CompactionRules,
+    *,
+    config: SegmentConfig,
+    open_files: OpenFiles,
+    now_ms: int,
+    pace: CleaningPace,
+) -> Rewritten:
+    """Applies `rules` to the batches of `sources`, in order. Leaves no file behind when it raises.
+
+    CorruptBatch where a batch is damaged, CleaningAborted when it is called off, OSError when the disk refuses.
+    """
+    directory = sources[0].path.parent
+    remove_cleaned_files(directory)
+    segment = LogSegment.open(
+        directory,
+        sources[0].base_offset,
+        config=config,
+        open_files=open_files,
+        now_ms=now_ms,
+        suffix=CLEANED_SUFFIX,
+    )
+    result = Rewritten(sources, segment, has_changed=len(sources) > 1)
+    try:
+        total_bytes = sum(source.size_bytes for source in sources)
+        for source in sources:
+            for batch in source.batches(pace):
+                written_bytes = _rewrite(batch, segment, rules, result, total_bytes)
+                pace.after(batch.size_bytes + written_bytes)
+        if not result.has_changed:
+            segment.delete()
+            result.segment = None
+            return result
+        modified_ns = sources[-1].modified_ns
+        segment.on_become_inactive()
+        segment.flush()
+        _set_times(segment, modified_ns)
+        if not has_gaps(directory):
+            note_gaps(directory)  # the checkpoint, which says so too, is not written before the last group
+    except BaseException:
+        segment.delete()
+        raise
+    return result
+
+
+def remove_cleaned_files(directory: Path) -> None:
+    """Unlinks what an earlier attempt has left: a stray `.cleaned` file would make the next swap look unfinished."""
+    for path in directory.glob(f"*{CLEANED_SUFFIX}"):
+        logger.warning("%s is left over and removed", path)
+        path.unlink(missing_ok=True)
+
+
+def _rewrite(
+    batch: RecordBatch, target: LogSegment, rules: CompactionRules, result: Rewritten, total_bytes: int
+) -> int:
+    """Appends what stays of `batch`; returns how many bytes that were."""
+    result.read_bytes += batch.size_bytes
+    result.read_records += batch.record_count
+    remains = rules.apply(batch)
+    data, kept_records = remains.batch, remains.kept_records
+    if data is not batch.buffer:
+        to_come_bytes = total_bytes - result.read_bytes
+        if data is not None and target.size_bytes + len(data) + to_come_bytes > MAX_LOG_BYTES:
+            data, kept_records = batch.buffer, batch.record_count  # it has grown, and a file has no room for that
+        else:
+            result.has_changed = True
+    if remains.aborted is not None:
+        target.add_aborted(remains.aborted)
+    if data is None:
+        return 0
+    header = read_header(data)
+    target.append(
+        header.last_offset,
+        header.max_timestamp_ms,
+        header.last_offset,
+        bytes(data[:CRC_START]),
+        memoryview(data)[CRC_START:],
+    )
+    result.kept_records += kept_records
+    result.written_bytes += len(data)
+    return len(data)
+
+
+def _set_times(segment: LogSegment, modified_ns: int) -> None:
+    """Gives the files that there are the time at which the source was written."""
+    for kind in KINDS:
+        try:
+            os.utime(segment.files.path(kind), ns=(modified_ns, modified_ns))
+        except FileNotFoundError:
+            continue

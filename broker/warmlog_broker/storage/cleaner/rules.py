@@ -1,0 +1,145 @@
+"""What compaction leaves of one batch.
+
+Of each key the record with the greatest offset stays, and everything that lies above what the map of offsets covers.
+Records without a key go (there is nothing to keep them by), data of aborted transactions goes, and tombstones stay
+until the delete horizon of their batch, which is set by the first pass that meets them: from then on whoever reads the
+log from its start within `delete.retention.ms` sees every deletion.
+
+A batch that is left without records goes too, except as an empty header where something hangs on it: the last batch of
+an active producer says where its sequence stands, and the last batch of the cleaned part says where that ends. It is
+the last one on disk: what was appended behind it and not flushed may be lost, and the sequence then stands there again.
+"""
+
+from collections.abc import Iterable, Mapping
+from operator import ge
+from typing import NamedTuple
+
+from warmlog_broker.storage.cleaner.aborted_data import TransactionWalk
+from warmlog_broker.storage.cleaner.offset_map import OffsetMap
+from warmlog_broker.storage.index.transaction_index import AbortedTxn
+from warmlog_protocol.batch import BatchHeader, Columns, RecordBatch, empty_batch, filter_batch
+
+NO_DATA = -1
+UNKNOWN = -2
+
+
+class LastOfProducer(NamedTuple):
+    """What an active producer wrote last that is on disk: its last data, NO_DATA when there were only markers, UNKNOWN
+    when all that is remembered may be lost; and its epoch."""
+
+    last_offset: int
+    epoch: int
+
+
+class Remains(NamedTuple):
+    """What stays of a batch."""
+
+    batch: bytes | memoryview | None
+    """None when nothing does; the batch's own buffer when it stays as it is."""
+    kept_records: int
+    aborted: AbortedTxn | None = None
+    """The aborted transaction that this marker ends, of which data was there until now."""
+
+
+class CompactionRules:
+    """Judges the batches of one log, in order."""
+
+    def __init__(
+        self,
+        offsets: OffsetMap,
+        *,
+        aborted: Iterable[AbortedTxn],
+        last_of_producers: Mapping[int, LastOfProducer],
+        end_offset: int,
+        now_ms: int,
+        delete_retention_ms: int,
+    ) -> None:
+        """`end_offset` is where the part of the log that may be cleaned ends; `aborted` are all of the log."""
+        self._transactions = TransactionWalk(aborted)
+        self._offsets = offsets
+        self._last_of_producers = last_of_producers
+        self._end_offset = end_offset
+        self._now_ms = now_ms
+        self._new_horizon_ms = now_ms + delete_retention_ms
+
+    def apply(self, batch: RecordBatch) -> Remains:
+        """What stays of `batch`. CorruptBatch when its body is malformed."""
+        header = batch.header
+        if header.is_control:
+            return self._apply_to_marker(batch)
+        if self._transactions.is_aborted(header):
+            return self._emptied(batch)
+        if header.base_offset > self._offsets.latest_offset:
+            return Remains(batch.buffer, header.record_count)
+        if not header.record_count:
+            return self._emptied(batch)
+        columns = batch.columns
+        keep = self._mask(batch, columns)
+        kept_records = sum(keep)
+        if not kept_records:
+            return self._emptied(batch)
+        horizon_ms = None
+        if columns.delete_horizon_ms is None and _keeps_tombstone(columns, keep):
+            horizon_ms = self._new_horizon_ms
+        if kept_records == columns.count and horizon_ms is None:
+            return Remains(batch.buffer, kept_records)
+        return Remains(filter_batch(batch, keep, delete_horizon_ms=horizon_ms), kept_records)
+
+    def _apply_to_marker(self, batch: RecordBatch) -> Remains:
+        is_idle, ended = self._transactions.end(batch.header, batch.control_type)
+        if not is_idle:
+            return Remains(batch.buffer, batch.record_count, ended)
+        if not batch.record_count:
+            return self._emptied(batch)
+        horizon_ms = batch.columns.delete_horizon_ms
+        if horizon_ms is None:
+            marked = filter_batch(batch, [True] * batch.record_count, delete_horizon_ms=self._new_horizon_ms)
+            return Remains(marked, batch.record_count)
+        if horizon_ms <= self._now_ms:
+            return self._emptied(batch)
+        return Remains(batch.buffer, batch.record_count)
+
+    def _mask(self, batch: RecordBatch, columns: Columns) -> list[bool]:
+        """Which records stay."""
+        offsets = batch.offsets()
+        if columns.key_lengths is None:
+            latest = self._offsets.latest_offset
+            return [offset > latest for offset in offsets]
+        keys = columns.key_list()
+        has_null_keys = columns.key_lengths.zeros() > 0
+        last_offsets = self._offsets.offsets_of([key or b"" for key in keys] if has_null_keys else keys)  # type: ignore[arg-type]
+        keep = list(map(ge, offsets, last_offsets))
+        if has_null_keys:
+            latest = self._offsets.latest_offset
+            keep = [
+                kept and (key is not None or offset > latest)
+                for kept, key, offset in zip(keep, keys, offsets, strict=True)
+            ]
+        horizon_ms = columns.delete_horizon_ms
+        if horizon_ms is not None and horizon_ms <= self._now_ms and columns.value_lengths.zeros():
+            keep = [kept and length > 0 for kept, length in zip(keep, columns.value_lengths, strict=True)]
+        return keep
+
+    def _emptied(self, batch: RecordBatch) -> Remains:
+        header = batch.header
+        if not self._is_kept_empty(header):
+            return Remains(None, 0)
+        return Remains(empty_batch(header) if header.record_count else batch.buffer, 0)
+
+    def _is_kept_empty(self, header: BatchHeader) -> bool:
+        if header.next_offset == self._end_offset:
+            return True
+        last = self._last_of_producers.get(header.producer_id) if header.has_producer else None
+        if last is None:
+            return False
+        if last.last_offset == NO_DATA:
+            return header.is_control and header.producer_epoch == last.epoch
+        if last.last_offset == UNKNOWN:
+            return not header.is_control
+        return header.last_offset == last.last_offset
+
+
+def _keeps_tombstone(columns: Columns, keep: list[bool]) -> bool:
+    if not columns.value_lengths.zeros():
+        return False
+    return any(kept and not length for kept, length in zip(keep, columns.value_lengths, strict=True))

@@ -1,0 +1,119 @@
+"""The segments that a compaction reads, and the pace at which it does.
+
+They are closed segments: nobody writes to them. The compacting thread opens each by its path when its turn comes, and
+nothing of the log's own objects, which belong to another thread. A segment that is not there any more was given up or
+cut off meanwhile: then the compaction is called off.
+"""
+
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+
+from warmlog_broker.storage.cleaner.throttle import UNLIMITED, Throttle
+from warmlog_broker.storage.index.transaction_index import AbortedTxn, TransactionIndex
+from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
+from warmlog_broker.storage.record.batch_scan import scan_checked
+from warmlog_protocol.batch import RecordBatch, read_batch
+from warmlog_protocol.errors import WarmlogError
+
+TURN_S = 0.0005
+LONGEST_REST_S = 0.005
+"""The interpreter runs one thread at a time, and one that wants a turn waits up to 5 ms for it. So a compacting thread
+rests for as long as it has worked, batch by batch: the event loop waits no longer than a batch takes, and half of the
+time not at all."""
+
+
+class CleaningAborted(WarmlogError):
+    """The log was deleted, cut, closed or changed while it was compacted. Nothing is left behind."""
+
+
+class CleaningPace:
+    """How fast a compaction may go, and whether it is to go on."""
+
+    def __init__(self, bytes_per_second: int = UNLIMITED) -> None:
+        self.bytes = 0
+        """Read and written."""
+        self._stop = Event()
+        self._throttle = Throttle(bytes_per_second)
+        self._turn_began_s = time.monotonic()
+
+    @property
+    def is_stopped(self) -> bool:
+        return self._stop.is_set()
+
+    def stop(self) -> None:
+        """Calls the compaction off, from any thread: it ends at its next batch."""
+        self._stop.set()
+
+    def after(self, size_bytes: int) -> None:
+        """Notes what was read or written, and waits if that was too fast. CleaningAborted once it is called off."""
+        self.check()
+        self.bytes += size_bytes
+        self._throttle.note(size_bytes, self.check)
+        worked_s = time.monotonic() - self._turn_began_s
+        if worked_s > TURN_S:
+            time.sleep(min(worked_s, LONGEST_REST_S))
+            self._turn_began_s = time.monotonic()
+
+    def check(self) -> None:
+        if self._stop.is_set():
+            raise CleaningAborted("the compaction was called off")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSegment:
+    """A closed segment, by its files."""
+
+    path: Path
+    """The .log."""
+    base_offset: int
+    next_base_offset: int
+    size_bytes: int
+
+    @property
+    def offset_index_bytes(self) -> int:
+        return _size_of(self.path.with_suffix(".index"))
+
+    @property
+    def time_index_bytes(self) -> int:
+        return _size_of(self.path.with_suffix(".timeindex"))
+
+    @property
+    def modified_ns(self) -> int:
+        """When the .log was last written to; FileNotFoundError when it is gone."""
+        return self.path.stat().st_mtime_ns
+
+    def batches(self, pace: CleaningPace) -> Iterator[RecordBatch]:
+        """Each batch, its CRC checked; DamagedLog at one that is not valid, CleaningAborted when the file is gone."""
+        try:
+            file = OpenFile(str(self.path), os.O_RDONLY)
+        except FileNotFoundError as error:
+            raise CleaningAborted(f"{self.path} is not there any more") from error
+        pace.check()
+        for _, _, read in scan_checked(file, self.path, 0, self.size_bytes):
+            yield read_batch(read(), verify_crc=False)
+
+
+def read_aborted(paths: Iterable[Path], open_files: OpenFiles) -> list[AbortedTxn]:
+    """What all of these transaction indexes say; segments without aborted transactions have none."""
+    aborted: list[AbortedTxn] = []
+    for path in paths:
+        try:
+            index = TransactionIndex.open_read_only(path, 0, open_files)
+        except FileNotFoundError:
+            continue
+        try:
+            aborted += index
+        finally:
+            index.close_handles()
+    return aborted
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,367 @@
+"""Topic settings: one table that says what each is called, what it may be, and what it does.
+
+`TOPIC_SETTINGS` is the only place that knows the settings. Users' text is checked against it, `LogConfig` takes its
+defaults from it, and the documentation is printed from it. Names are Kafka's; so are the defaults, except where a
+sentence below says otherwise.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import Any, Literal
+
+from warmlog_protocol.codec.compression import Codec
+from warmlog_protocol.errors import InvalidConfig
+
+UNLIMITED = -1
+MAX_INT32 = 2**31 - 1
+MAX_INT64 = 2**63 - 1
+
+PRODUCER = "producer"
+CREATE_TIME = "CreateTime"
+LOG_APPEND_TIME = "LogAppendTime"
+
+SettingValue = int | float | bool | str
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_BOOLEANS = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One row of the table. Integers and numbers have bounds (inclusive), texts and lists have choices."""
+
+    name: str
+    kind: Literal["integer", "number", "boolean", "text", "list"]
+    default: SettingValue
+    sentence: str
+    unit: str = ""
+    minimum: int = 0
+    maximum: int = MAX_INT64
+    choices: tuple[str, ...] = ()
+
+    @property
+    def attribute(self) -> str:
+        """The field of LogConfig that holds it: `segment.bytes` is `segment_bytes`."""
+        return self.name.replace(".", "_")
+
+    @property
+    def allowed(self) -> str:
+        """What values may be, in words."""
+        if self.kind == "boolean":
+            return "true or false"
+        if self.kind == "list":
+            return f"one or more of {', '.join(self.choices)}, separated by commas"
+        if self.choices:
+            return " or ".join(self.choices)
+        if self.kind == "number":
+            return f"a number from {self.minimum} to {self.maximum}"
+        unlimited = " (-1: no limit)" if self.minimum == UNLIMITED else ""
+        return f"a whole number from {self.minimum} to {self.maximum}{unlimited}"
+
+    def parse(self, given: str) -> SettingValue:
+        """The value that `given` stands for; InvalidConfig naming the setting, `given` and what is allowed."""
+        text = given.strip()
+        value: SettingValue | None = None
+        if self.kind == "boolean":
+            value = _BOOLEANS.get(text.lower())
+        elif self.kind == "text":
+            value = text if text in self.choices else None
+        elif self.kind == "list":
+            items = {item.strip() for item in text.split(",")}
+            value = ",".join(sorted(items)) if items <= set(self.choices) else None
+        elif self.kind == "number":
+            value = float(text) if _NUMBER.fullmatch(text) and self.minimum <= float(text) <= self.maximum else None
+        elif _INTEGER.fullmatch(text) and self.minimum <= int(text) <= self.maximum:
+            value = int(text)
+        if value is None:
+            raise InvalidConfig(f"{self.name}: {given!r} is not allowed, it must be {self.allowed}")
+        return value
+
+    def format(self, value: SettingValue) -> str:
+        """`value` as users write it; the inverse of `parse`."""
+        if self.kind == "number":
+            return f"{value:g}"
+        return str(value).lower() if self.kind == "boolean" else str(value)
+
+
+TOPIC_SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        "cleanup.policy",
+        "list",
+        "delete",
+        "What happens to old segments: delete removes them by retention.ms and retention.bytes, compact keeps the last "
+        "value of each key, compact,delete does both.",
+        choices=("delete", "compact"),
+    ),
+    Setting(
+        "compression.type",
+        "text",
+        PRODUCER,
+        "How batches are compressed in the log: producer leaves them as they came, anything else packs them again.",
+        choices=(PRODUCER, "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+    ),
+    Setting(
+        "delete.retention.ms",
+        "integer",
+        86_400_000,
+        "How long compaction keeps the deletion of a key (a record without a value) from the first pass that meets it: "
+        "a reader must get through the log within this time.",
+        unit="ms",
+    ),
+    Setting(
+        "file.delete.delay.ms",
+        "integer",
+        60_000,
+        "How long files that retention removed stay on disk under a name ending in .deleted.",
+        unit="ms",
+    ),
+    Setting(
+        "flush.messages",
+        "integer",
+        MAX_INT64,
+        "A flush starts once this many records are unflushed; with write.caching it bounds what a power cut can lose.",
+        unit="records",
+        minimum=1,
+    ),
+    Setting(
+        "flush.ms",
+        "integer",
+        100,
+        "Every append is flushed within this time, whatever its acks (Kafka's default is never).",
+        unit="ms",
+        maximum=86_400_000,
+    ),
+    Setting(
+        "index.interval.bytes",
+        "integer",
+        4096,
+        "How many bytes of log lie between two index entries: smaller finds offsets faster and makes indexes larger.",
+        unit="bytes",
+        maximum=MAX_INT32,
+    ),
+    Setting(
+        "max.compaction.lag.ms",
+        "integer",
+        MAX_INT64,
+        "Records are compacted no later than this after they came, whatever min.cleanable.dirty.ratio says.",
+        unit="ms",
+        minimum=1,
+    ),
+    Setting(
+        "max.message.bytes",
+        "integer",
+        1_048_588,
+        "The largest record batch that is accepted, after compression.",
+        unit="bytes",
+        minimum=61,
+        maximum=MAX_INT32,
+    ),
+    Setting(
+        "message.timestamp.after.max.ms",
+        "integer",
+        3_600_000,
+        "Batches with a timestamp further than this ahead of the broker's clock are refused; CreateTime only.",
+        unit="ms",
+    ),
+    Setting(
+        "message.timestamp.before.max.ms",
+        "integer",
+        MAX_INT64,
+        "Batches with a timestamp further than this behind the broker's clock are refused; CreateTime only.",
+        unit="ms",
+    ),
+    Setting(
+        "message.timestamp.type",
+        "text",
+        CREATE_TIME,
+        "Whose clock stamps the records: CreateTime the producer's, LogAppendTime the broker's.",
+        choices=(CREATE_TIME, LOG_APPEND_TIME),
+    ),
+    Setting(
+        "min.cleanable.dirty.ratio",
+        "number",
+        0.5,
+        "A log is compacted once more than this share of its closed segments has not been compacted yet.",
+        minimum=0,
+        maximum=1,
+    ),
+    Setting(
+        "min.compaction.lag.ms",
+        "integer",
+        0,
+        "Records are left as they are for at least this long.",
+        unit="ms",
+    ),
+    Setting(
+        "preallocate",
+        "boolean",
+        False,
+        "Whether the file of a new segment gets its whole size at once.",
+    ),
+    Setting(
+        "retention.bytes",
+        "integer",
+        -1,
+        "Oldest segments are removed while those that stay hold at least this much, for each partition.",
+        unit="bytes",
+        minimum=UNLIMITED,
+    ),
+    Setting(
+        "retention.ms",
+        "integer",
+        604_800_000,
+        "Segments are removed once their newest record is older than this.",
+        unit="ms",
+        minimum=UNLIMITED,
+    ),
+    Setting(
+        "segment.bytes",
+        "integer",
+        1_073_741_824,
+        "A segment is closed and the next one begun before it grows beyond this size.",
+        unit="bytes",
+        minimum=1024,
+        maximum=MAX_INT32,
+    ),
+    Setting(
+        "segment.index.bytes",
+        "integer",
+        10_485_760,
+        "The largest size of an index file; a full index closes its segment.",
+        unit="bytes",
+        minimum=24,
+        maximum=MAX_INT32,
+    ),
+    Setting(
+        "segment.jitter.ms",
+        "integer",
+        0,
+        "At most this much, chosen at random for each segment, is taken off segment.ms, so that not all roll at once.",
+        unit="ms",
+    ),
+    Setting(
+        "segment.ms",
+        "integer",
+        604_800_000,
+        "A segment is closed and the next one begun once its first record is older than this.",
+        unit="ms",
+        minimum=1,
+    ),
+    Setting(
+        "write.caching",
+        "boolean",
+        False,
+        "Whether acks=all is answered from the page cache, before the flush: faster, and a power cut loses what "
+        "flush.ms and flush.messages let pass (Redpanda's setting).",
+    ),
+)
+
+_BY_NAME: dict[str, Setting] = {setting.name: setting for setting in TOPIC_SETTINGS}
+
+
+def _default(name: str) -> Any:
+    return _BY_NAME[name].default
+
+
+def setting_named(name: str) -> Setting:
+    """The row called `name`; InvalidConfig, with the nearest name that exists, when there is none."""
+    setting = _BY_NAME.get(name)
+    if setting is None:
+        nearest = get_close_matches(name, _BY_NAME, n=1, cutoff=0.5)
+        hint = f"; did you mean {nearest[0]}?" if nearest else ""
+        raise InvalidConfig(f"{name!r} is not a topic setting{hint}")
+    return setting
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """The settings of one topic, as the log uses them. Built directly it checks nothing; users' text goes through
+    `from_settings`."""
+
+    cleanup_policy: str = _default("cleanup.policy")
+    compression_type: str = _default("compression.type")
+    delete_retention_ms: int = _default("delete.retention.ms")
+    file_delete_delay_ms: int = _default("file.delete.delay.ms")
+    flush_messages: int = _default("flush.messages")
+    flush_ms: int = _default("flush.ms")
+    index_interval_bytes: int = _default("index.interval.bytes")
+    max_compaction_lag_ms: int = _default("max.compaction.lag.ms")
+    max_message_bytes: int = _default("max.message.bytes")
+    message_timestamp_after_max_ms: int = _default("message.timestamp.after.max.ms")
+    message_timestamp_before_max_ms: int = _default("message.timestamp.before.max.ms")
+    message_timestamp_type: str = _default("message.timestamp.type")
+    min_cleanable_dirty_ratio: float = _default("min.cleanable.dirty.ratio")
+    min_compaction_lag_ms: int = _default("min.compaction.lag.ms")
+    preallocate: bool = _default("preallocate")
+    retention_bytes: int = _default("retention.bytes")
+    retention_ms: int = _default("retention.ms")
+    segment_bytes: int = _default("segment.bytes")
+    segment_index_bytes: int = _default("segment.index.bytes")
+    segment_jitter_ms: int = _default("segment.jitter.ms")
+    segment_ms: int = _default("segment.ms")
+    write_caching: bool = _default("write.caching")
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, str], *, base: "LogConfig | None" = None) -> "LogConfig":
+        """`base` (or the defaults) with users' `settings` put over it; InvalidConfig for the first bad one."""
+        values = {setting_named(name).attribute: _BY_NAME[name].parse(text) for name, text in settings.items()}
+        config = replace(base or cls(), **values)  # type: ignore[arg-type]
+        if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+            raise InvalidConfig(
+                f"min.compaction.lag.ms: {config.min_compaction_lag_ms} is not allowed, "
+                f"max.compaction.lag.ms is {config.max_compaction_lag_ms}"
+            )
+        return config
+
+    def to_settings(self) -> dict[str, str]:
+        """Every setting by its name, as users write it; `from_settings` takes it back."""
+        return {setting.name: setting.format(getattr(self, setting.attribute)) for setting in TOPIC_SETTINGS}
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether of each key the last value is kept."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def deletes(self) -> bool:
+        """Whether old segments go by time and size."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def has_dense_offsets(self) -> bool:
+        """Whether each new batch begins where the one before it ended. `Log.are_offsets_dense_from` knows the rest."""
+        return not self.is_compacted
+
+    @property
+    def roll_ms(self) -> int:
+        """After how long a segment is closed. What is to be compacted must be in a closed one by then."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
+
+    @property
+    def codec(self) -> Codec | None:
+        """How batches are packed in the log; None to leave them as they come."""
+        if self.compression_type == PRODUCER:
+            return None
+        return Codec.NONE if self.compression_type == "uncompressed" else Codec.from_name(self.compression_type)
+
+    @property
+    def must_decode(self) -> bool:
+        """Whether the records of a batch have to be looked at before it is appended."""
+        return self.is_compacted or self.compression_type != PRODUCER
+
+    @property
+    def takes_append_time(self) -> bool:
+        """Whether the broker stamps batches with the time of appending."""
+        return self.message_timestamp_type == LOG_APPEND_TIME
+
+
+def describe_topic_settings() -> str:
+    """The table as Markdown, for the documentation."""
+    lines = ["| setting | default | allowed | unit | what it does |", "|---|---|---|---|---|"]
+    for setting in TOPIC_SETTINGS:
+        default = setting.format(setting.default)
+        lines.append(f"| `{setting.name}` | {default} | {setting.allowed} | {setting.unit} | {setting.sentence} |")
+    return "\n".join(lines) + "\n"

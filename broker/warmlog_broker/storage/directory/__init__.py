@@ -1,0 +1,1 @@
+"""The small files of data and partition directories: checkpoints, markers, names, locks."""

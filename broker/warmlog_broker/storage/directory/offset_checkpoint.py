@@ -1,0 +1,69 @@
+"""Checkpoint files: small text files with a version, a count, and a line for each entry, as Kafka writes them.
+
+Offsets of a data directory's partitions (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`,
+`replication-offset-checkpoint`), a line for each::
+
+    0                        version
+    2                        lines that follow
+    flights 0 14000          topic, partition, offset
+    flights 1 13500
+
+An empty file stands for no lines. What cannot be read is a StorageError that names the file, the line, what was
+expected and what was found; the caller decides whether to rebuild the content.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from warmlog_broker.storage.directory.topic_partition import TopicPartition
+from warmlog_broker.storage.io.durable_files import replace_file
+from warmlog_protocol.errors import StorageError
+
+VERSION = 0
+
+
+def write_offsets(path: Path, offsets: Mapping[TopicPartition, int]) -> None:
+    """Replaces the offsets that `path` holds."""
+    replace_file(path, _pack(f"{key.topic} {key.partition} {offset}" for key, offset in offsets.items()))
+
+
+def read_offsets(path: Path) -> dict[TopicPartition, int]:
+    """The offsets that `path` holds; none when there is no file. StorageError when it cannot be understood."""
+    offsets = {}
+    for number, line in _read_lines(path):
+        fields = line.split()
+        try:
+            topic, partition, offset = fields[0], int(fields[1]), int(fields[2])
+        except (IndexError, ValueError):
+            raise _malformed(path, number, "topic, partition and offset", line) from None
+        if len(fields) != 3 or partition < 0 or offset < 0:
+            raise _malformed(path, number, "topic, partition and offset", line)
+        offsets[TopicPartition(topic, partition)] = offset
+    return offsets
+
+
+def _pack(lines: Iterable[str]) -> bytes:
+    body = list(lines)
+    return "".join(f"{line}\n" for line in (str(VERSION), str(len(body)), *body)).encode()
+
+
+def _read_lines(path: Path) -> list[tuple[int, str]]:
+    """The lines after the head, with their numbers in the file, once version and count were found right."""
+    try:
+        lines = path.read_bytes().decode().splitlines()
+    except FileNotFoundError:
+        return []
+    except UnicodeDecodeError:
+        raise StorageError(f"{path}: expected text, found bytes that are not UTF-8") from None
+    if not lines:
+        return []
+    if lines[0].strip() != str(VERSION):
+        raise _malformed(path, 1, f"version {VERSION}", lines[0])
+    body = list(enumerate(lines[2:], start=3))
+    if len(lines) < 2 or lines[1].strip() != str(len(body)):
+        raise _malformed(path, 2, f"{len(body)}, the lines that follow", lines[1] if len(lines) > 1 else "the end")
+    return body
+
+
+def _malformed(path: Path, number: int, expected: str, found: str) -> StorageError:
+    return StorageError(f"{path}, line {number}: expected {expected}, found {found!r}")

@@ -1,0 +1,37 @@
+"""`partition.metadata`: the id of the topic that a partition directory belongs to.
+
+The id is URL-safe base64 without padding::
+
+    version: 0
+    topic_id: Efo9lYIRT3GmJrmskxPrXQ
+"""
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from pathlib import Path
+from uuid import UUID
+
+from warmlog_broker.storage.directory.offset_checkpoint import VERSION
+from warmlog_protocol.errors import StorageError
+
+METADATA_NAME = "partition.metadata"
+
+_METADATA_HEAD = f"version: {VERSION}"
+_TOPIC_ID = "topic_id: "
+
+
+def pack_partition_metadata(topic_id: UUID) -> bytes:
+    """The content of a partition.metadata file."""
+    text = urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
+    return f"{_METADATA_HEAD}\n{_TOPIC_ID}{text}".encode()
+
+
+def read_partition_metadata(path: Path) -> UUID:
+    """The topic id in `path`. FileNotFoundError when there is no file, StorageError when it cannot be understood."""
+    lines = path.read_text("utf-8", errors="replace").splitlines()
+    if len(lines) != 2 or lines[0] != _METADATA_HEAD or not lines[1].startswith(_TOPIC_ID):
+        raise StorageError(f"{path}: expected {_METADATA_HEAD!r} and {_TOPIC_ID!r} with an id, found {lines!r}")
+    text = lines[1].removeprefix(_TOPIC_ID).strip()
+    try:
+        return UUID(bytes=urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except ValueError:
+        raise StorageError(f"{path}: expected 16 bytes as base64 for the topic id, found {text!r}") from None

@@ -1,0 +1,81 @@
+"""`warmlog.properties`: what a data directory is, and whose.
+
+::
+
+    # Written by warmlog.
+    format.version=1                                      a newer one is refused
+    cluster.id=bb3c5d74-c1c5-4c6b-9b0a-7b6b3b9c3a42       the cluster that it was made for
+    directory.id=0d5f9a3e-5f0c-4d63-8a3e-6c1f0a1f2b3c     another one for each data directory
+
+Ids are what tells a disk that was swapped, copied or brought from another broker. A file without them, as older
+versions wrote it, gets them at the next start. Other keys are kept out of the way: they are ignored.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from warmlog_broker.storage.io.durable_files import replace_file
+from warmlog_protocol.errors import WarmlogError
+
+FORMAT_NAME = "warmlog.properties"
+FORMAT_VERSION = 1
+_VERSION_KEY, _CLUSTER_KEY, _DIRECTORY_KEY = "format.version", "cluster.id", "directory.id"
+
+
+class DataDirectoryError(WarmlogError):
+    """The broker cannot use this data directory; the message says why and what to do."""
+
+
+class UnsupportedFormat(DataDirectoryError):
+    """It was written by a newer warmlog, or its format file says nothing that can be understood."""
+
+
+class ForeignDirectory(DataDirectoryError):
+    """It belongs to another cluster, or has another place than this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryFormat:
+    """What the file says. The ids are None when it has none."""
+
+    cluster_id: str | None = None
+    directory_id: UUID | None = None
+
+
+def read_format(directory: Path) -> DirectoryFormat | None:
+    """What the format file of `directory` says; None when there is none. Changes nothing.
+
+    UnsupportedFormat when it cannot be understood; OSError from the disk.
+    """
+    path = directory / FORMAT_NAME
+    try:
+        text = path.read_text("utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+    version = values.get(_VERSION_KEY, "").strip()
+    if not version.isdecimal():
+        raise UnsupportedFormat(f"{path}: expected a line {_VERSION_KEY}={FORMAT_VERSION}, found {text!r}")
+    if int(version) > FORMAT_VERSION:
+        raise UnsupportedFormat(
+            f"{directory} was written by a newer warmlog: its format version is {version}, this one reads up to "
+            f"{FORMAT_VERSION}. Install the newer version again; nothing was changed ({path})"
+        )
+    directory_id = values.get(_DIRECTORY_KEY)
+    try:
+        parsed = None if directory_id is None else UUID(directory_id.strip())
+    except ValueError:
+        raise UnsupportedFormat(f"{path}: expected an id behind {_DIRECTORY_KEY}=, found {directory_id!r}") from None
+    cluster_id = values.get(_CLUSTER_KEY)
+    return DirectoryFormat(None if cluster_id is None else cluster_id.strip(), parsed)
+
+
+def write_format(directory: Path, form: DirectoryFormat) -> None:
+    """Replaces the format file, durably."""
+    lines = ["# Written by warmlog.", f"{_VERSION_KEY}={FORMAT_VERSION}"]
+    if form.cluster_id is not None:
+        lines.append(f"{_CLUSTER_KEY}={form.cluster_id}")
+    if form.directory_id is not None:
+        lines.append(f"{_DIRECTORY_KEY}={form.directory_id}")
+    replace_file(directory / FORMAT_NAME, "".join(f"{line}\n" for line in lines).encode())

@@ -1,0 +1,109 @@
+"""An index that is opened when it is first used (KAFKA-7283).
+
+A broker with thousands of segments must neither open their indexes at its start nor close them at its stop: it took
+tens of minutes when it did. Until `get` is called there is just a path, and renaming, deleting and closing do without
+more.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from warmlog_broker.storage.index.abstract_index import AbstractIndex
+from warmlog_broker.storage.io.managed_file import HasPath
+from warmlog_broker.storage.io.open_files import ClosedFile
+
+Index = TypeVar("Index", bound=AbstractIndex[Any])
+
+_OPENING = threading.Lock()
+"""Held while any index is opened: two threads that ask for one at the same time get the same object (KAFKA-9156)."""
+
+
+class LazyIndex(HasPath, Generic[Index]):
+    """A path, and the index there from the first `get` on."""
+
+    __slots__ = ("_index", "_is_closed", "_open_index", "entry_bytes")
+
+    def __init__(self, path: Path | str, index_class: type[Index], open_index: Callable[[Path], Index]) -> None:
+        """`open_index(path)` is called by the first `get`; it creates a file that is missing."""
+        super().__init__(path)
+        self.entry_bytes = index_class.entry_bytes
+        self._open_index = open_index
+        self._index: Index | None = None
+        self._is_closed = False
+
+    @property
+    def loaded(self) -> Index | None:
+        """The index if it has been opened, without opening it."""
+        return self._index
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it was closed or deleted, for good."""
+        return self._is_closed
+
+    def get(self) -> Index:
+        """The index, opened (and created) now if it has not been. ClosedFile after `close` and `delete`."""
+        index = self._index
+        return index if index is not None else self._load()
+
+    def file_exists(self) -> bool:
+        return self._index is not None or self.path.exists()
+
+    def count_entries(self) -> int:
+        """How many entries there are; of an index that is not open, how many its file has room for."""
+        if self._index is not None:
+            return self._index.entries
+        try:
+            return os.stat(self._path).st_size // self.entry_bytes  # noqa: PTH116  (asked for each append after a start)
+        except FileNotFoundError:
+            return 0
+
+    def rename_to(self, path: Path) -> None:
+        """Moves the file if there is one, without opening or creating it."""
+        if self._index is not None:
+            self._index.rename_to(path)
+        else:
+            with suppress(FileNotFoundError):
+                self.path.replace(path)
+        self._path = path
+
+    def moved_to(self, path: Path) -> None:
+        """The file, if there is one, has been moved along with its directory."""
+        self._path = path
+        if self._index is not None:
+            self._index.moved_to(path)
+
+    def delete(self) -> bool:
+        """Unmaps and unlinks; False when there was no file."""
+        self._is_closed = True
+        if self._index is not None:
+            return self._index.delete()
+        try:
+            self.path.unlink()
+        except FileNotFoundError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Trims and unmaps what is open; nothing is opened for it. Closing again is harmless."""
+        self._is_closed = True
+        if self._index is not None:
+            self._index.close()
+
+    def close_handles(self) -> None:
+        """Unmaps what is open, without touching the file."""
+        self._is_closed = True
+        if self._index is not None:
+            self._index.close_handles()
+
+    def _load(self) -> Index:
+        with _OPENING:
+            if self._is_closed:
+                raise ClosedFile(f"{self.path} was closed or deleted")
+            if self._index is None:
+                self._index = self._open_index(self.path)
+            return self._index

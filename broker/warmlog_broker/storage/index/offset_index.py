@@ -1,0 +1,96 @@
+"""`.index`: from offsets to positions in the `.log` file. One entry for about every `index.interval.bytes` of log.
+
+An entry is 8 bytes, big-endian::
+
+    i32 relative offset    last offset of the batch, minus the segment's base offset; strictly increasing
+    i32 position           where that batch begins in the .log file
+
+With base offset 45, the batches that end with offset 51 at position 0 and with 52 at position 69 are ``00000006
+00000000 00000007 00000045``. A lookup gives the last entry at or before the offset that is looked for; from there on
+the log is scanned. No entry at or before it means: from the start of the file.
+
+What may be missing: any entry, and the whole file (then the log is scanned, and the index rebuilt). What counts as
+damage: see `sanity_check`. Wrong positions are noticed by the segment, which finds another batch there, or none.
+"""
+
+from struct import Struct
+from typing import ClassVar, NamedTuple
+
+from warmlog_broker.storage.index.abstract_index import (
+    MAX_RELATIVE_OFFSET,
+    AbstractIndex,
+    CorruptIndex,
+    Field,
+    InvalidIndexOffset,
+)
+from warmlog_broker.storage.index.search import WARM_BYTES
+
+_ENTRY = Struct(">ii")
+_INT = Struct(">i")
+_new_tuple = tuple.__new__
+
+
+class OffsetPosition(NamedTuple):
+    """An entry: the batch that begins at `position` has `offset` as its last offset."""
+
+    offset: int
+    position: int
+
+
+class OffsetIndex(AbstractIndex[OffsetPosition]):
+    """Where the batches of a segment begin. The module describes the file, AbstractIndex how it is handled."""
+
+    entry_bytes: ClassVar[int] = 8
+    warm_entries: ClassVar[int] = WARM_BYTES // 8
+    layout: ClassVar[Struct] = _ENTRY
+    key: ClassVar[Field] = Field(_INT.unpack_from, 0)
+    value: ClassVar[Field] = Field(_INT.unpack_from, 4)
+    _last_offset: int
+
+    @property
+    def last_offset(self) -> int:
+        """The offset of the last entry; the base offset when there is none."""
+        return self._last_offset
+
+    def append(self, offset: int, position: int) -> None:
+        """Adds the batch at `position` that ends with `offset`.
+
+        ValueError when the index is full, InvalidIndexOffset unless `offset` is greater than the last one; OSError from
+        the disk, when it is time to write entries.
+        """
+        if self._entries >= self._max_entries or not self.is_writable:
+            self._refuse_entry()
+        if offset <= self._last_offset and self._entries:
+            raise InvalidIndexOffset(f"{self.path}: offset {offset} does not follow {self._last_offset}")
+        relative = offset - self.base_offset
+        if not 0 <= relative <= MAX_RELATIVE_OFFSET:
+            self._refuse_offset(offset)
+        self._add(_ENTRY.pack(relative, position), relative)
+        self._last_offset = offset
+
+    def lookup(self, offset: int) -> OffsetPosition:
+        """The last entry whose offset is `offset` or less; (base offset, 0) when there is none."""
+        return self._floor(offset - self.base_offset) or OffsetPosition(self.base_offset, 0)
+
+    def fetch_upper_bound(self, position: int, size_bytes: int) -> OffsetPosition | None:
+        """The first entry whose position is `position + size_bytes` or greater: nothing behind it was fetched."""
+        slot = self._upper_bound_slot(position + size_bytes, self.value)
+        return None if slot < 0 else self._entry(slot)
+
+    def truncate_to(self, offset: int) -> None:
+        slot = self._lower_bound_slot(offset - self.base_offset, self.key)
+        kept = slot if slot >= 0 and self._entry(slot).offset == offset else slot + 1
+        if kept < self._entries:
+            self._truncate_to_entries(kept)
+
+    def _check_ends(self, first: OffsetPosition, last: OffsetPosition) -> None:
+        if last.offset < self.base_offset or last.position < first.position or first.position < 0:
+            raise CorruptIndex(f"{self.path}: the first entry is {first}, the last {last}")
+        if self._entries > 1 and last.offset <= first.offset:
+            raise CorruptIndex(f"{self.path}: last offset {last.offset} is not greater than the first, {first.offset}")
+
+    def _to_entry(self, key: int, value: int) -> OffsetPosition:
+        return _new_tuple(OffsetPosition, (self.base_offset + key, value))
+
+    def _entries_changed(self) -> None:
+        self._last_offset = self._entry(self._entries - 1).offset if self._entries else self.base_offset

@@ -1,0 +1,107 @@
+"""`.timeindex`: from timestamps to offsets. About as many entries as the offset index, fewer when time stands still.
+
+An entry is 12 bytes, big-endian::
+
+    i64 timestamp          milliseconds: the largest of the segment so far; strictly increasing
+    i32 relative offset    last offset of the batch that holds it, minus the segment's base offset; never decreasing
+
+With base offset 45, timestamp 1700000000000 in the batch that ends with offset 51 is ``0000018bcfe56800 00000006``. An
+entry says: all records before that batch have this timestamp or a smaller one. So a lookup gives the last entry at or
+before the time that is looked for, and from its batch on the log is scanned.
+
+The last entry of a segment that is no longer active is its largest timestamp; a slot is kept free for it, so the
+index is full one entry early. Missing: any other entry, and the file (it is rebuilt). Damage: see `sanity_check`.
+"""
+
+from struct import Struct
+from typing import ClassVar, NamedTuple
+
+from warmlog_broker.storage.index.abstract_index import (
+    MAX_RELATIVE_OFFSET,
+    AbstractIndex,
+    CorruptIndex,
+    Field,
+    InvalidIndexOffset,
+)
+from warmlog_broker.storage.index.search import WARM_BYTES
+
+_ENTRY = Struct(">qi")
+_new_tuple = tuple.__new__
+
+NO_TIMESTAMP = -1
+
+
+class TimestampOffset(NamedTuple):
+    """An entry: `timestamp_ms` is the largest up to the batch that ends with `offset`. (-1, base offset) means none."""
+
+    timestamp_ms: int
+    offset: int
+
+
+class TimeIndex(AbstractIndex[TimestampOffset]):
+    """From which batch on to look for a time. The module describes the file, AbstractIndex how it is handled."""
+
+    entry_bytes: ClassVar[int] = 12
+    warm_entries: ClassVar[int] = WARM_BYTES // 12
+    layout: ClassVar[Struct] = _ENTRY
+    key: ClassVar[Field] = Field(Struct(">q").unpack_from, 0)
+    value: ClassVar[Field] = Field(Struct(">i").unpack_from, 8)
+    _last: TimestampOffset
+
+    @property
+    def is_full(self) -> bool:
+        """Whether only the slot for the last entry, made when the segment becomes inactive, is left."""
+        return self._entries >= self._max_entries - 1
+
+    @property
+    def last_entry(self) -> TimestampOffset:
+        """The last entry; (-1, base offset) when there is none."""
+        return self._last
+
+    def maybe_append(self, timestamp_ms: int, offset: int, *, is_last: bool = False) -> None:
+        """Adds an entry if `timestamp_ms` is greater than the last one's. `is_last` may use the slot that is kept free.
+
+        ValueError when the index is full or time goes back, InvalidIndexOffset when the offset does; OSError from the
+        disk, when it is time to write entries.
+        """
+        last_timestamp_ms, last_offset = self._last
+        if (self._entries >= self._max_entries - 1 and not is_last) or not self.is_writable:
+            self._refuse_entry()
+        if offset < last_offset and self._entries:
+            raise InvalidIndexOffset(f"{self.path}: offset {offset} lies before {last_offset}")
+        if timestamp_ms < last_timestamp_ms and self._entries:
+            raise ValueError(f"{self.path}: timestamp {timestamp_ms} lies before {last_timestamp_ms}")
+        if timestamp_ms > last_timestamp_ms:
+            if self._entries >= self._max_entries:
+                self._refuse_entry()
+            relative = offset - self.base_offset
+            if not 0 <= relative <= MAX_RELATIVE_OFFSET:
+                self._refuse_offset(offset)
+            self._add(_ENTRY.pack(timestamp_ms, relative), timestamp_ms)
+            self._last = _new_tuple(TimestampOffset, (timestamp_ms, offset))
+
+    def lookup(self, timestamp_ms: int) -> TimestampOffset:
+        """The last entry whose timestamp is `timestamp_ms` or less; (-1, base offset) when there is none."""
+        return self._floor(timestamp_ms) or TimestampOffset(NO_TIMESTAMP, self.base_offset)
+
+    def truncate_to(self, offset: int) -> None:
+        slot = self._lower_bound_slot(offset - self.base_offset, self.value)
+        while slot >= 0 and self._entry(slot).offset >= offset:
+            slot -= 1
+        if slot + 1 < self._entries:
+            self._truncate_to_entries(slot + 1)
+
+    def _check_ends(self, first: TimestampOffset, last: TimestampOffset) -> None:
+        if last.offset < self.base_offset or last.offset < first.offset or first.timestamp_ms < 0:
+            raise CorruptIndex(f"{self.path}: the first entry is {first}, the last {last}")
+        if self._entries > 1 and last.timestamp_ms <= first.timestamp_ms:
+            raise CorruptIndex(
+                f"{self.path}: last timestamp {last.timestamp_ms} is not greater than the first, {first.timestamp_ms}"
+            )
+
+    def _to_entry(self, key: int, value: int) -> TimestampOffset:
+        return _new_tuple(TimestampOffset, (key, self.base_offset + value))
+
+    def _entries_changed(self) -> None:
+        empty = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        self._last = self._entry(self._entries - 1) if self._entries else empty

@@ -1,0 +1,1 @@
+"""Descriptors, durable replacement of files, and what an errno means."""

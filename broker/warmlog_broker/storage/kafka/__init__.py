@@ -1,0 +1,1 @@
+"""A stopped Kafka's data directory, read and copied."""

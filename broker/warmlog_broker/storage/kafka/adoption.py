@@ -1,0 +1,219 @@
+"""Copying a partition that Kafka wrote, so that it can be served here.
+
+`.log` files that will not be appended to any more may be hard-linked instead of copied: whatever writes to a log later
+gives it a file of its own first (`FileRecords.make_private`). The newest `.log` and everything else is always copied.
+The copy is verified, batch by batch; index files and snapshots that turn out wrong are made anew. Only the files of
+segments, snapshots, leader epochs and the topic's id are taken over.
+"""
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from warmlog_broker.storage.config import LogConfig
+from warmlog_broker.storage.directory.data_dir import LogOffsets, StoredState
+from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME
+from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, pack_partition_metadata
+from warmlog_broker.storage.directory.topic_partition import TopicPartition
+from warmlog_broker.storage.io.copy_bytes import copy_bytes
+from warmlog_broker.storage.io.durable_files import replace_file, sync_directory
+from warmlog_broker.storage.io.open_files import OpenFiles
+from warmlog_broker.storage.kafka.kafka_directory import KafkaPartition
+from warmlog_broker.storage.log.log import Log
+from warmlog_broker.storage.producer.snapshots import SUFFIX as SNAPSHOT_SUFFIX
+from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, segment_file_name
+from warmlog_broker.storage.segment.segment_indexes import SegmentConfig
+from warmlog_broker.storage.verify.partition import Expectations, PartitionSummary, verify_partition
+from warmlog_broker.storage.verify.rebuild import rebuild_partition
+from warmlog_broker.storage.verify.report import Finding, Report
+from warmlog_protocol.errors import WarmlogError
+
+
+class AdoptionRefused(WarmlogError):
+    """Something cannot be taken over; nothing was changed. The message says what and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdoptedLog:
+    """A partition as it was verified."""
+
+    key: TopicPartition
+    offsets: LogOffsets
+    """For the checkpoints: all of the log is on disk, and may be read."""
+    summary: PartitionSummary
+    log_bytes: int
+    linked_files: int
+    remarks: tuple[str, ...]
+
+
+def check_partition(source: KafkaPartition) -> PartitionSummary:
+    """Verifies a partition where Kafka left it, without writing. AdoptionRefused unless it can be taken over."""
+    report = Report()
+    summary = verify_partition(source.path, _expectations(source), report)
+    _refuse_damage(source, [finding for finding in report.findings if _is_of_log(finding)])
+    _refuse_what_cannot_go_on(source, summary)
+    return summary
+
+
+def bytes_to_copy(source: KafkaPartition, *, is_linked: bool) -> int:
+    """What `copy_partition` takes of the disk, at most."""
+    base_offsets = source.base_offsets()
+    linked = {segment_file_name(base, LOG_KIND) for base in base_offsets[:-1]} if is_linked else set()
+    return sum(path.stat().st_size for path in _files(source) if path.name not in linked)
+
+
+def copy_partition(
+    source: KafkaPartition,
+    target: Path,
+    topic_id: UUID,
+    *,
+    is_linked: bool,
+    on_copied: Callable[[int], None] = lambda _count: None,
+) -> int:
+    """Makes the directory `target` with a partition's files, durable on return; how many of them are hard links.
+
+    OSError when the disk refuses, AdoptionRefused where files cannot be linked.
+    """
+    target.mkdir()
+    closed = {segment_file_name(base, LOG_KIND) for base in source.base_offsets()[:-1]} if is_linked else set()
+    linked_files = 0
+    for path in _files(source):
+        if path.name in closed:
+            _link(path, target / path.name)
+            linked_files += 1
+        else:
+            _copy(path, target / path.name, on_copied)
+    replace_file(target / METADATA_NAME, pack_partition_metadata(topic_id))
+    sync_directory(target)
+    return linked_files
+
+
+def recover_copy(target: Path, source: KafkaPartition, now_ms: int) -> tuple[str, ...]:
+    """Recovers a copy of a log that was not closed, as a broker's start does; what there is to say about that."""
+    offsets = LogOffsets(source.recovery_point or 0, source.log_start_offset or 0, source.high_watermark or 0)
+    log = Log.open(
+        target,
+        key=source.key,
+        config=LogConfig(),
+        open_files=OpenFiles(),
+        now_ms=now_ms,
+        stored=StoredState(offsets, None),
+    )
+    log.close()
+    return () if log.recovery_report.is_uneventful else (str(log.recovery_report),)
+
+
+def verify_copy(
+    source: KafkaPartition, target: Path, *, linked_files: int, remarks: tuple[str, ...] = ()
+) -> AdoptedLog:
+    """Verifies the copy in `target`, after making anew what is wrong beside its logs.
+
+    AdoptionRefused when the log itself is damaged, or has a transaction open.
+    """
+    report = Report()
+    summary = verify_partition(target, _expectations(source), report)
+    beside = [finding for finding in report.findings if not _is_of_log(finding)]
+    if beside and not report.suppressed:
+        rebuilt = rebuild_partition(target, SegmentConfig(), with_snapshots=_has_snapshots(beside))
+        remarks += tuple(f"made anew: {finding}" for finding in beside) + tuple(rebuilt.remarks)
+        report = Report()
+        summary = verify_partition(target, _expectations(source), report)
+    _refuse_damage(source, report.findings)
+    _refuse_what_cannot_go_on(source, summary)
+    end, high_watermark = summary.next_offset, source.high_watermark
+    if high_watermark is not None and high_watermark < end:
+        remarks += (f"offsets from {high_watermark} to {end - 1}, above Kafka's high watermark, become readable",)
+    log_start = max(source.log_start_offset or 0, summary.base_offsets[0])
+    return AdoptedLog(
+        source.key,
+        LogOffsets(end, log_start, end),
+        summary,
+        report.counts.log_bytes,
+        linked_files,
+        remarks,
+    )
+
+
+def _expectations(source: KafkaPartition) -> Expectations:
+    return Expectations(source.recovery_point, source.log_start_offset, source.high_watermark)
+
+
+def _is_of_log(finding: Finding) -> bool:
+    return finding.path.endswith(LOG_KIND)
+
+
+def _has_snapshots(findings: list[Finding]) -> bool:
+    return any(finding.path.endswith(SNAPSHOT_SUFFIX) for finding in findings)
+
+
+def _refuse_damage(source: KafkaPartition, findings: list[Finding]) -> None:
+    if findings:
+        more = f", and {len(findings) - 1} more" if len(findings) > 1 else ""
+        raise AdoptionRefused(f"{source.key.directory_name} is damaged: {findings[0]}{more}")
+
+
+def _refuse_what_cannot_go_on(source: KafkaPartition, summary: PartitionSummary) -> None:
+    """There is nobody here who could end a transaction that is open: what follows would never become stable."""
+    name = source.key.directory_name
+    if not summary.base_offsets:
+        raise AdoptionRefused(f"{source.path} holds no log file")
+    if summary.open_transactions:
+        listed = ", ".join(
+            f"of producer {producer_id} from offset {offset} on"
+            for producer_id, offset in sorted(summary.open_transactions.items())
+        )
+        raise AdoptionRefused(
+            f"{name} has a transaction open: {listed}. Let Kafka run until it is committed, aborted or timed out, and "
+            f"stop it cleanly"
+        )
+    end, recovery_point = summary.next_offset, source.recovery_point
+    if recovery_point is not None and end < recovery_point:
+        raise AdoptionRefused(f"{name} ends at offset {end}, but Kafka had flushed it up to {recovery_point}")
+
+
+def _files(source: KafkaPartition) -> list[Path]:
+    """What is taken over. AdoptionRefused where Kafka was interrupted while it replaced segments."""
+    bases = {f"{base:020d}" for base in source.base_offsets()}
+    files = []
+    for path in sorted(source.path.iterdir()):
+        stem, kind = path.name[:20], path.name[20:]
+        if path.name.endswith(".swap"):
+            raise AdoptionRefused(
+                f"{path}: Kafka was interrupted while it compacted. Start it once and stop it cleanly"
+            )
+        if path.name == EPOCHS_NAME or (kind in KINDS and stem in bases) or kind == SNAPSHOT_SUFFIX:
+            files.append(path)
+    return files
+
+
+def _copy(source: Path, target: Path, on_copied: Callable[[int], None]) -> None:
+    """Copies one file, durable but for its name; the time of its last change goes along, as retention may need it."""
+    with open(source, "rb", buffering=0) as original, open(target, "xb", buffering=0) as copy:
+        found = os.fstat(original.fileno())
+        copy_bytes(original.fileno(), copy.fileno(), found.st_size, on_copied)
+        os.utime(copy.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))
+        os.fsync(copy.fileno())
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP):
+            raise
+        raise AdoptionRefused(
+            f"{source} cannot be linked to {target.parent}: {error.strerror}. Copy it instead"
+        ) from None
+    with open(target, "rb", buffering=0) as linked:
+        os.fsync(linked.fileno())
+
+
+def room_for(path: Path) -> int:
+    """How many bytes may still be written to the file system of `path`, or of the first directory above it."""
+    while not path.exists():
+        path = path.parent
+    return shutil.disk_usage(path).free

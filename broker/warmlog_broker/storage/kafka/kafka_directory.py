@@ -1,0 +1,111 @@
+"""A data directory as Apache Kafka leaves it: what its files say, without changing any of them.
+
+::
+
+    meta.properties                    version, cluster id, node id: what tells that the directory is Kafka's
+    .lock                              held by a running Kafka                              (see `directory_lock`)
+    .kafka_cleanshutdown               there only between a clean stop and the next start; its content does not matter
+    recovery-point-offset-checkpoint   and the other checkpoints, as ours                   (format: `checkpoints`)
+    flights-0/ …                       a directory for each partition                       (names: `topic_partition`)
+
+What a topic's settings are, and how many partitions it has, is not there: Kafka keeps that in its metadata log.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import UUID
+
+from warmlog_broker.storage.directory.data_dir import HIGH_WATERMARKS_NAME, LOG_STARTS_NAME, RECOVERY_POINTS_NAME
+from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
+from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, read_partition_metadata
+from warmlog_broker.storage.directory.topic_partition import TopicPartition, parse_directory_name
+from warmlog_broker.storage.segment.segment_files import LOG_KIND
+from warmlog_protocol.errors import WarmlogError
+
+PROPERTIES_NAME = "meta.properties"
+CLEAN_MARKER_NAME = ".kafka_cleanshutdown"
+KNOWN_VERSIONS = ("0", "1")
+INTERNAL_TOPICS = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__cluster_metadata", "__share_group_state", "__remote_log_metadata"}
+)
+
+
+class NotKafkas(WarmlogError):
+    """A directory is not one of Kafka's data directories, or of a version that is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaPartition:
+    """A partition's directory and what the checkpoints beside it say. None: they say nothing."""
+
+    key: TopicPartition
+    path: Path
+    recovery_point: int | None
+    log_start_offset: int | None
+    high_watermark: int | None
+
+    def topic_id(self) -> UUID | None:
+        """The topic's id; None where Kafka was too old (before 2.8) to have written one. StorageError when damaged."""
+        try:
+            return read_partition_metadata(self.path / METADATA_NAME)
+        except FileNotFoundError:
+            return None
+
+    def base_offsets(self) -> list[int]:
+        """Of the segments, in order."""
+        return sorted(int(path.stem) for path in self.path.glob(f"{'[0-9]' * 20}{LOG_KIND}"))
+
+
+@dataclass(slots=True)
+class KafkaDirectory:
+    """What one data directory of Kafka holds."""
+
+    path: Path
+    was_clean: bool
+    partitions: list[KafkaPartition] = field(default_factory=list)
+    skipped: list[tuple[Path, str]] = field(default_factory=list)
+    """Directories that are not taken into account, and why."""
+
+    @classmethod
+    def read(cls, path: Path) -> "KafkaDirectory":
+        """What is at `path`. NotKafkas, or StorageError for a checkpoint that cannot be understood."""
+        _check_properties(path / PROPERTIES_NAME)
+        recovery_points = read_offsets(path / RECOVERY_POINTS_NAME)
+        log_starts = read_offsets(path / LOG_STARTS_NAME)
+        high_watermarks = read_offsets(path / HIGH_WATERMARKS_NAME)
+        found = cls(path, (path / CLEAN_MARKER_NAME).exists())
+        for directory in sorted(entry for entry in path.iterdir() if entry.is_dir()):
+            reason = _why_skipped(directory)
+            if reason:
+                found.skipped.append((directory, reason))
+                continue
+            name = parse_directory_name(directory.name)
+            assert name is not None
+            key = name.topic_partition
+            found.partitions.append(
+                KafkaPartition(key, directory, recovery_points.get(key), log_starts.get(key), high_watermarks.get(key))
+            )
+        return found
+
+
+def _check_properties(path: Path) -> None:
+    try:
+        text = path.read_text("utf-8", errors="replace")
+    except FileNotFoundError:
+        raise NotKafkas(f"{path} is missing: {path.parent} is not a data directory of Kafka") from None
+    lines = (line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
+    version = dict(lines).get("version", "").strip()
+    if version not in KNOWN_VERSIONS:
+        raise NotKafkas(f"{path}: expected version {' or '.join(KNOWN_VERSIONS)}, found {version!r}")
+
+
+def _why_skipped(directory: Path) -> str:
+    """Why a directory is no partition to take into account; empty when it is one."""
+    name = parse_directory_name(directory.name)
+    if name is None:
+        return "not a partition's directory"
+    if name.mark:
+        return {"delete": "deleted", "future": "a copy that was not finished", "stray": "set aside by Kafka"}[name.mark]
+    if name.topic_partition.topic in INTERNAL_TOPICS:
+        return "an internal topic of Kafka"
+    return ""

@@ -1,0 +1,189 @@
+"""Appending to one log: what is decided before a batch is written, and what is known after.
+
+Offsets are given out here, so a batch that is refused leaves nothing behind: everything that may refuse it comes before
+the write, and the log end moves right after it. What goes along with a marker, its entry in the transaction index,
+comes after that (KAFKA-7866); if it cannot be written, the marker is cut off again or the log goes offline.
+"""
+
+from typing import NamedTuple
+
+from warmlog_broker.storage.directory.leader_epochs import LeaderEpochs
+from warmlog_broker.storage.io.os_errors import out_of_memory
+from warmlog_broker.storage.log.bounds import Bounds
+from warmlog_broker.storage.log.local_log import LocalLog
+from warmlog_broker.storage.producer.duplicates import find_duplicate
+from warmlog_broker.storage.producer.producer_state import ProducerStates, RememberedBatch
+from warmlog_broker.storage.producer.verification import VerificationGuard
+from warmlog_broker.storage.record.validation import CheckedBatch, check_fits_segment, check_timestamps, sealed, stamp
+from warmlog_broker.storage.segment.rolling import should_roll
+from warmlog_broker.storage.segment.segment import LogSegment
+from warmlog_protocol.batch import ControlType, EndTxnMarker, encode_end_txn_marker
+from warmlog_protocol.batch.header import CRC_START, NO_TIMESTAMP, BatchHeader, placement_prefix
+from warmlog_protocol.errors import CorruptBatch, FencedLeaderEpoch
+
+_new_tuple = tuple.__new__  # a third of the time that a NamedTuple takes, at each append
+
+
+class AppendInfo(NamedTuple):
+    """Where a batch lies in the log. `append_time_ms` is -1 unless the topic takes the time of appending."""
+
+    first_offset: int
+    last_offset: int
+    append_time_ms: int
+    log_start_offset: int
+    is_duplicate: bool
+
+
+class LogAppends:
+    """The appends of one log; `Log` says what they raise."""
+
+    __slots__ = ("_bounds", "_epochs", "_local", "_producers", "last_append_time_ms")
+
+    def __init__(self, local: LocalLog, bounds: Bounds, epochs: LeaderEpochs, producers: ProducerStates) -> None:
+        self._local = local
+        self._bounds = bounds
+        self._epochs = epochs
+        self._producers = producers
+        self.last_append_time_ms = NO_TIMESTAMP
+
+    def append_as_leader(
+        self, batch: CheckedBatch, leader_epoch: int, now_ms: int, guard: VerificationGuard
+    ) -> AppendInfo:
+        """See `Log.append_as_leader`."""
+        local = self._local
+        if local.failure:
+            raise local.offline()
+        config = local.factory.config
+        header = batch.header
+        has_producer = header.producer_id >= 0
+        if has_producer:
+            duplicate = find_duplicate(
+                self._producers,
+                header,
+                local.segments,
+                self._bounds.log_start_offset,
+                guard,
+                may_have_gaps=local.may_have_gaps,
+            )
+            if duplicate is not None:
+                return self._original(duplicate)
+        append_time_ms = NO_TIMESTAMP
+        if config.takes_append_time:
+            append_time_ms = self._take_append_time(now_ms)
+            batch = stamp(batch, append_time_ms)
+            header = batch.header
+        else:
+            check_timestamps(header, config, now_ms)
+        first_offset = local.log_end_offset
+        self._write(batch, leader_epoch, now_ms)
+        if has_producer:
+            self._remember(header, first_offset, now_ms)
+        return self._appended(first_offset, append_time_ms)
+
+    def append_end_transaction(
+        self, producer_id: int, producer_epoch: int, marker: EndTxnMarker, leader_epoch: int, now_ms: int
+    ) -> AppendInfo:
+        """See `Log.append_end_transaction`."""
+        local = self._local
+        local.check_online()
+        batch = sealed(
+            encode_end_txn_marker(marker, timestamp_ms=now_ms, producer_id=producer_id, producer_epoch=producer_epoch)
+        )
+        self._producers.check_marker(batch.header, marker.coordinator_epoch)
+        if marker.control_type is ControlType.ABORT:
+            self._settle_active(now_ms)
+        first_offset = local.log_end_offset
+        segment = self._write(batch, leader_epoch, now_ms)
+        placed = batch.header._replace(base_offset=first_offset)
+        aborted = self._producers.aborted_by(placed, marker.control_type)
+        if aborted is not None:
+            try:
+                segment.add_aborted(aborted)
+            except OSError as error:
+                raise local.take_back(first_offset, error, now_ms) from error
+        self._producers.end_transaction(placed, marker, now_ms)
+        return self._appended(first_offset, NO_TIMESTAMP)
+
+    def _take_append_time(self, now_ms: int) -> int:
+        """The time to stamp a batch with: the clock's, or the last batch's when the clock has gone back since, be it
+        while the broker was down."""
+        if self.last_append_time_ms == NO_TIMESTAMP:
+            self.last_append_time_ms = self._latest_timestamp_ms()
+        self.last_append_time_ms = max(now_ms, self.last_append_time_ms)
+        return self.last_append_time_ms
+
+    def _latest_timestamp_ms(self) -> int:
+        """The largest timestamp of the last segment that has records; -1 when there is none, or it cannot be told."""
+        local = self._local
+        segment = local.active if local.active.size_bytes else local.segments.lower(local.active.base_offset)
+        try:
+            return NO_TIMESTAMP if segment is None else segment.max_timestamp_ms
+        except CorruptBatch:
+            return NO_TIMESTAMP
+        except OSError as error:
+            raise local.write_error("append", error) from error
+
+    def _settle_active(self, now_ms: int) -> None:
+        """Makes sure of the transaction index to which an entry is going to be added."""
+        try:
+            self._local.settle_transactions(self._local.active, now_ms)
+        except OSError as error:
+            raise self._local.write_error("append", error) from error
+
+    def _write(self, batch: CheckedBatch, leader_epoch: int, now_ms: int) -> LogSegment:
+        """Writes `batch` at the log end, which moves behind it, into the segment that is returned."""
+        local, epochs = self._local, self._epochs
+        header, covered = batch
+        first_offset = local.log_end_offset
+        last_offset = first_offset + header.last_offset_delta
+        segment = self._segment_for(CRC_START + len(covered), last_offset, header.max_timestamp_ms, now_ms)
+        if leader_epoch < epochs.latest_epoch:
+            raise FencedLeaderEpoch(f"{local.key.directory_name}: {leader_epoch} is older than {epochs.latest_epoch}")
+        prefix = placement_prefix(header, first_offset, leader_epoch)
+        try:
+            segment.append(last_offset, header.max_timestamp_ms, last_offset, prefix, covered)
+        except OSError as error:
+            raise local.write_error("append", error) from error
+        except MemoryError as error:  # before or after the write: nobody knows
+            raise local.take_back(first_offset, out_of_memory(), now_ms) from error
+        local.log_end_offset = last_offset + 1
+        if leader_epoch != epochs.latest_epoch:
+            epochs.assign(leader_epoch, first_offset)
+        return segment
+
+    def _remember(self, header: BatchHeader, first_offset: int, now_ms: int) -> None:
+        """A batch that was written and is not known to be its producer's would be appended a second time."""
+        try:
+            self._producers.update(header, first_offset, now_ms)
+        except MemoryError as error:
+            raise self._local.write_error("append", out_of_memory(), is_fatal=True) from error
+
+    def _appended(self, first_offset: int, append_time_ms: int) -> AppendInfo:
+        """What was written at `first_offset` is taken note of: with write.caching it may be read now."""
+        end_offset = self._local.log_end_offset
+        if self._local.factory.config.write_caching:
+            self._bounds.high_watermark = self._local.end
+        log_start_offset = self._bounds.log_start_offset
+        return _new_tuple(AppendInfo, (first_offset, end_offset - 1, append_time_ms, log_start_offset, False))
+
+    def _original(self, batch: RememberedBatch) -> AppendInfo:
+        append_time_ms = batch.timestamp_ms if self._local.factory.config.takes_append_time else NO_TIMESTAMP
+        return AppendInfo(batch.first_offset, batch.last_offset, append_time_ms, self._bounds.log_start_offset, True)
+
+    def _segment_for(self, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int) -> LogSegment:
+        """The active segment, a new one if the batch must not go into the one that was."""
+        local = self._local
+        config = local.factory.config
+        check_fits_segment(size_bytes, config)
+        if should_roll(
+            local.active,
+            incoming_bytes=size_bytes,
+            incoming_last_offset=last_offset,
+            incoming_max_timestamp_ms=max_timestamp_ms,
+            segment_bytes=config.segment_bytes,
+            segment_ms=config.roll_ms,
+            now_ms=now_ms,
+        ):
+            local.roll(now_ms, 0, self._producers)
+            self._bounds.rolled()
+        return local.active

@@ -1,0 +1,123 @@
+"""What of a log may be read, and what of it is durable: log start, high watermark, last stable and flushed offset.
+
+All are exclusive ends but the first::
+
+    log start offset <= high watermark <= log end offset
+    log start offset <= last stable offset <= high watermark
+    log start offset <= recovery point <= log end offset      (with write.caching the log start may be ahead of it)
+
+The high watermark and the flushed offset, which is the recovery point, never go back while nothing is truncated. Both
+are kept with their place in the files, which bounds a read without a search.
+"""
+
+from collections.abc import Collection
+from typing import Literal
+
+from warmlog_broker.storage.log.local_log import LocalLog
+from warmlog_broker.storage.producer.producer_state import ProducerStates
+from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
+from warmlog_protocol.errors import OffsetOutOfRange
+
+ReadBound = Literal["log_end", "high_watermark", "committed"]
+
+
+class Bounds:
+    """The offsets of one log between which readers move. `high_watermark` is set directly by appends."""
+
+    __slots__ = ("_local", "_producers", "flushed", "high_watermark", "log_start_offset")
+
+    def __init__(self, local: LocalLog, producers: ProducerStates, log_start_offset: int) -> None:
+        """All that the log holds is durable, and nothing of it may be read yet."""
+        self._local = local
+        self._producers = producers
+        self.log_start_offset = log_start_offset
+        """The first offset that may be read."""
+        self.flushed = local.end
+        """All below it is on disk."""
+        self.high_watermark = LogOffsetMetadata(log_start_offset)
+        """Below it, consumers may read. See `located_high_watermark` for its place."""
+        local.on_replaced = self._forget_places
+
+    @property
+    def located_high_watermark(self) -> LogOffsetMetadata:
+        """The high watermark with its place; message-only when that cannot be found."""
+        if self.high_watermark.is_message_only:
+            self.high_watermark = self._local.locate(self.high_watermark.offset)
+        return self.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it, readers that want only committed records may read: no transaction that began below it is open.
+
+        Nor is one that is over by a marker at or above the high watermark. Raising the log start raises it too.
+        """
+        unstable = self._producers.transactions.first_unstable_offset(self.high_watermark.offset)
+        if unstable is None:
+            return self.high_watermark.offset
+        return min(self.high_watermark.offset, max(unstable, self.log_start_offset))
+
+    @property
+    def last_stable(self) -> LogOffsetMetadata:
+        """The last stable offset with its place."""
+        offset = self.last_stable_offset
+        return self.located_high_watermark if offset == self.high_watermark.offset else self._local.locate(offset)
+
+    def end_of(self, bound: ReadBound) -> LogOffsetMetadata:
+        """Where reading ends."""
+        if bound == "high_watermark":
+            return self.located_high_watermark
+        return self._local.end if bound == "log_end" else self.last_stable
+
+    def raise_high_watermark(self, offset: int) -> int:
+        """Raises the high watermark to `offset`, at most to the log end offset, and returns what it is then.
+
+        It never goes back: a lower offset changes nothing.
+        """
+        if offset > self.high_watermark.offset:
+            if offset == self.flushed.offset:
+                self.high_watermark = self.flushed
+            elif offset >= self._local.log_end_offset:
+                self.high_watermark = self._local.end
+            else:
+                self.high_watermark = LogOffsetMetadata(offset)
+        return self.high_watermark.offset
+
+    def raise_log_start(self, offset: int) -> bool:
+        """Gives up the records below `offset`; False when they are gone already.
+
+        OffsetOutOfRange above the high watermark.
+        """
+        if offset > self.high_watermark.offset:
+            raise OffsetOutOfRange(
+                f"{self._local.key.directory_name}: {offset} is above the high watermark {self.high_watermark.offset}"
+            )
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        return True
+
+    def truncated(self) -> None:
+        """The log ends earlier than it did: nothing may lie behind its end."""
+        end = self._local.end
+        if self.high_watermark.offset >= end.offset:
+            self.high_watermark = end
+        if self.flushed.offset >= end.offset:
+            self.flushed = end
+        self.log_start_offset = min(self.log_start_offset, end.offset)
+
+    def begin_anew(self, log_start_offset: int) -> None:
+        """The log is empty: everything lies at its end, but a log start that is to come."""
+        self.high_watermark = self.flushed = self._local.end
+        self.log_start_offset = log_start_offset
+
+    def rolled(self) -> None:
+        """A new segment has begun: where the high watermark is the log end offset, its place is there."""
+        if self.high_watermark.offset >= self._local.log_end_offset:
+            self.high_watermark = self._local.end
+
+    def _forget_places(self, base_offsets: Collection[int]) -> None:
+        """Other segments are in the place of these: an offset that was found in one of them is to be found again."""
+        if self.high_watermark.segment_base_offset in base_offsets:
+            self.high_watermark = LogOffsetMetadata(self.high_watermark.offset)
+        if self.flushed.segment_base_offset in base_offsets:
+            self.flushed = LogOffsetMetadata(self.flushed.offset)

@@ -1,0 +1,180 @@
+"""What must be synced for a log to be durable up to an offset.
+
+`Log.prepare_flush` makes a plan in the thread that owns the log; `run` carries it out in any thread, while appends go
+on; `Log.mark_flushed` takes note. A plan that raised must never be run again: after a failed sync the kernel has
+marked the pages clean, so a second one would report success for data that is lost. The log is failed instead. The one
+exception is SyncNotBegun: there was no descriptor to sync with, so `Log.put_back` has the next plan do it.
+
+Where many logs are flushed together, one `syncfs` may stand for `sync_files` and `sync_directories` of all plans, after
+`stage_side_files` of each; where there are side files, it is followed by `place_side_files` of each and another one.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, EpochStart, pack_epochs
+from warmlog_broker.storage.io.durable_files import open_to_sync, place_file, replace_file, stage_file, sync_directory
+from warmlog_broker.storage.io.os_errors import is_shortage
+from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
+from warmlog_broker.storage.segment.segment import LogSegment, Unflushed
+
+
+@dataclass(slots=True)
+class FlushPlan:
+    """Everything that was written to one log and not synced, when the plan was made."""
+
+    directory: Path
+    end: LogOffsetMetadata
+    """The log end offset that is durable once the plan has run."""
+    segments: tuple[tuple[LogSegment, Unflushed], ...]
+    snapshots: tuple[Path, ...] = ()
+    """Producer snapshots written at rolls."""
+    directories: tuple[Path, ...] = ()
+    """Where files were created or renamed."""
+    epochs: tuple[EpochStart, ...] | None = None
+    """The leader epochs to write to their file; None when they have not changed."""
+    truncations: int = 0
+    """`LocalLog.truncations` when the plan was made."""
+    epochs_trouble: str = ""
+    """Why the leader epochs could not be written, for a lack that passes: the next flush writes them."""
+
+    @property
+    def end_offset(self) -> int:
+        return self.end.offset
+
+    @property
+    def file_count(self) -> int:
+        """How many files `sync_files` syncs."""
+        count = len(self.snapshots)
+        for _, unflushed in self.segments:
+            count += len(unflushed.files)
+        return count
+
+    def run(self) -> None:
+        """Makes everything durable; OSError when the disk refuses. Takes from 0.2 ms to what the disk needs."""
+        self.sync_files()
+        self.write_side_files()
+        self.sync_directories()
+
+    def sync_files(self) -> None:
+        """fdatasync of each log file, then of the indexes and snapshots that were finished by a roll."""
+        for _, unflushed in self.segments:
+            for file in unflushed.files:
+                os.fdatasync(file.fd)
+        for path in self.snapshots:
+            _sync_if_there(path)
+
+    def write_side_files(self) -> None:
+        """Replaces the leader epochs' file, if they have changed.
+
+        That a disk is too full for it does not fail the flush: the batches carry their epochs too.
+        """
+        self._write_epochs(replace_file)
+
+    def stage_side_files(self) -> None:
+        """Writes what `write_side_files` does beside the file: durable after a sync, `place_side_files`, and a sync."""
+        self._write_epochs(partial(stage_file, sync=False))
+
+    def place_side_files(self) -> None:
+        """Puts in place what was staged, and synced since."""
+        if not self.epochs_trouble:
+            self._write_epochs(lambda path, _: place_file(path))
+
+    def _write_epochs(self, write: Callable[[Path, bytes], None]) -> None:
+        if self.epochs is None:
+            return
+        try:
+            write(self.directory / EPOCHS_NAME, pack_epochs(self.epochs))
+        except FileNotFoundError:
+            if self.directory.exists():
+                raise  # otherwise the log was deleted, or has moved away
+        except OSError as error:
+            if not is_shortage(error):
+                raise
+            self.epochs_trouble = str(error)
+
+    def sync_directories(self) -> None:
+        """Makes new names durable. A directory that was renamed or removed meanwhile has no need of it."""
+        for directory in self.directories:
+            try:
+                sync_directory(directory)
+            except FileNotFoundError:
+                if directory.exists():
+                    raise
+
+
+class Unsynced:
+    """What a log has written and not synced: segments that were rolled, snapshots, names in directories."""
+
+    def __init__(self, segments: Iterable[LogSegment] = ()) -> None:
+        self._segments = list(segments)
+        self._snapshots: list[Path] = []
+        self._directories: set[Path] = set()
+
+    def add_segment(self, segment: LogSegment) -> None:
+        """A segment that is not, or will not be, the active one any more."""
+        self._segments.append(segment)
+
+    def forget_segment(self, segment: LogSegment) -> None:
+        """The segment is removed from the log: it need not be durable."""
+        if segment in self._segments:
+            self._segments.remove(segment)
+
+    def add_snapshot(self, path: Path) -> None:
+        self._snapshots.append(path)
+
+    def add_directory(self, directory: Path) -> None:
+        """Files were created, renamed or removed in it."""
+        self._directories.add(directory)
+
+    def plan(
+        self,
+        directory: Path,
+        active: LogSegment,
+        epochs: tuple[EpochStart, ...] | None,
+        end: LogOffsetMetadata,
+        truncations: int = 0,
+    ) -> FlushPlan | None:
+        """The plan that syncs all of it and the active segment; None when there is nothing to sync."""
+        segments: tuple[tuple[LogSegment, Unflushed], ...] = ()
+        for segment in (*self._segments, active) if self._segments else (active,):
+            unflushed = segment.unflushed()
+            if unflushed is not None:
+                segments += ((segment, unflushed),)
+                if unflushed.is_directory_dirty:
+                    self._directories.add(directory)
+        if not (self._directories or self._snapshots):  # as in most flushes
+            if not segments and epochs is None:
+                return None
+            return FlushPlan(directory, end, segments, (), (), epochs, truncations)
+        snapshots, directories = tuple(self._snapshots), tuple(self._directories)
+        self._snapshots.clear()
+        self._directories.clear()
+        return FlushPlan(directory, end, segments, snapshots, directories, epochs, truncations)
+
+    def put_back(self, plan: FlushPlan) -> None:
+        """`plan` has not been run to its end, for want of something: what it was for belongs into the next one."""
+        self._snapshots.extend(plan.snapshots)
+        self._directories.update(plan.directories)
+
+    def mark_synced(self, plan: FlushPlan) -> None:
+        """Takes note that `plan` has run without an error."""
+        for segment, unflushed in plan.segments:
+            segment.mark_flushed(unflushed)
+        if self._segments:
+            self._segments = [segment for segment in self._segments if segment.unflushed() is not None]
+
+
+def _sync_if_there(path: Path) -> None:
+    """fdatasync of a file that retention may have renamed or removed meanwhile."""
+    try:
+        descriptor = open_to_sync(path)
+    except FileNotFoundError:
+        return
+    try:
+        os.fdatasync(descriptor)
+    finally:
+        os.close(descriptor)

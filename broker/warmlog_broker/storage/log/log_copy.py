@@ -1,0 +1,258 @@
+"""The copy of a log in another data directory, made while the log is appended to, and the log that it becomes.
+
+The files are copied as they are: segments keep their boundaries, batches their bytes and positions, and damage stays
+where it is. Closed segments come with their indexes, transaction index and producer snapshot, so that nothing has to be
+rebuilt. What appends, retention and truncation change meanwhile is followed: a segment that has grown is continued, one
+that was replaced or cut is copied anew, one that has gone is removed at the end. (Kafka fetches from itself as a
+follower does, and computes indexes and producer state again.)
+
+The copy's directory is `topic-N.<32 hex>-future`: a start takes it for a copy that was not finished. Everything in it
+is synced as it is copied, but for what `finish` adds, which `sync` makes durable. What recovery has kept aside
+comes along.
+
+`finish` gives a Log on the copy that knows all that the original knows, producers, epochs and offsets, and takes
+appends at once. The original must not be appended to any more. Which of both counts after a crash is for the caller to
+write down; see `moves` in the broker.
+"""
+
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import uuid4
+
+from warmlog_broker.storage.directory.gap_marker import GAPS_NAME
+from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, pack_epochs
+from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, pack_partition_metadata
+from warmlog_broker.storage.directory.topic_partition import future_directory_name
+from warmlog_broker.storage.index.time_index import TimeIndex
+from warmlog_broker.storage.io.durable_files import replace_file, sync_directory, write_file
+from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
+from warmlog_broker.storage.log.log import Log
+from warmlog_broker.storage.producer.snapshots import ProducerSnapshots
+from warmlog_broker.storage.recovery.recovery import CUT_SUFFIX
+from warmlog_broker.storage.segment.segment import LogSegment
+from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, TIME_INDEX_KIND, segment_file_name
+from warmlog_protocol.errors import StorageError
+
+_EVERYTHING = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class CopyStep:
+    """Bytes of one log file to copy, and small files beside it. `run` may be called in any thread."""
+
+    source: OpenFile
+    target: Path
+    position: int
+    size_bytes: int
+    side_files: tuple[tuple[Path, Path], ...] = ()
+
+    def run(self, *, sync: bool = True) -> None:
+        """Copies; with `sync` it is durable, but for the name, on return. OSError from either disk."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if self.position else os.O_TRUNC)
+        descriptor = os.open(self.target, flags, 0o644)
+        try:
+            os.lseek(descriptor, self.position, os.SEEK_SET)
+            copied = 0
+            while copied < self.size_bytes:
+                count = os.sendfile(
+                    descriptor, self.source.fd, self.position + copied, min(self.size_bytes - copied, 1 << 30)
+                )
+                if not count:
+                    raise StorageError(f"{self.source.path} has become shorter while it was copied")
+                copied += count
+            if sync:
+                os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+        for path, target in self.side_files:
+            _copy_small(path, target, sync=sync)
+
+
+@dataclass(slots=True)
+class _CopiedSegment:
+    """How far one segment has been copied."""
+
+    segment: LogSegment
+    size_bytes: int = 0
+    is_there: bool = False
+    is_complete: bool = False
+    """With all that lies beside the log file, which will not grow any more."""
+
+
+@dataclass(slots=True)
+class LogCopy:
+    """A copy under way. `run` of the steps apart, everything belongs to the thread that owns the original."""
+
+    source: Log
+    directory: Path
+    _truncations: int = 0
+    _copied: dict[int, _CopiedSegment] = field(default_factory=dict)
+    _unsynced: list[Path] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, source: Log, data_directory: Path) -> "LogCopy":
+        """Makes an empty copy below `data_directory`; its name is durable. OSError from the disk."""
+        directory = data_directory / future_directory_name(source.key, uuid4())
+        directory.mkdir()
+        assert source.topic_id is not None
+        replace_file(directory / METADATA_NAME, pack_partition_metadata(source.topic_id))
+        sync_directory(data_directory)
+        source.compaction.stop()
+        source._local.settle()
+        return cls(source, directory, source._local.truncations)
+
+    def copy_kept_aside(self) -> None:
+        """Copies what recovery has cut and kept for somebody to look at. In any thread; OSError from either disk."""
+        for path in sorted(self.source.directory.iterdir()):
+            if CUT_SUFFIX in path.name:
+                with path.open("rb") as original, (self.directory / path.name).open("wb") as copy:
+                    shutil.copyfileobj(original, copy, 1 << 20)
+                    copy.flush()
+                    os.fsync(copy.fileno())
+
+    @property
+    def size_bytes(self) -> int:
+        """What has been copied of the .log files."""
+        return sum(copied.size_bytes for copied in self._copied.values())
+
+    @property
+    def missing_bytes(self) -> int:
+        """What is still to be copied of them."""
+        self._follow()
+        return sum(
+            segment.size_bytes - (known.size_bytes if (known := self._copied.get(segment.base_offset)) else 0)
+            for segment in self.source._local.segments
+        )
+
+    @property
+    def offset_lag(self) -> int:
+        """How many offsets the copy is behind, counted from the first segment of which something is missing."""
+        for segment in self.source._local.segments:
+            known = self._copied.get(segment.base_offset)
+            if known is None or known.size_bytes < segment.size_bytes:
+                return self.source.log_end_offset - segment.base_offset
+        return 0
+
+    def next_steps(self, max_bytes: int = _EVERYTHING) -> list[CopyStep]:
+        """What to copy next, oldest first, about `max_bytes`; it counts as copied. Empty when there is nothing to do.
+
+        When a step fails the copy is worth nothing any more.
+        """
+        self._follow()
+        local = self.source._local
+        steps = []
+        for segment in local.segments:
+            known = self._copied.setdefault(segment.base_offset, _CopiedSegment(segment))
+            size_bytes = min(segment.size_bytes - known.size_bytes, max_bytes)
+            is_last_step = known.size_bytes + size_bytes == segment.size_bytes and segment is not local.active
+            if size_bytes or not known.is_there or (is_last_step and not known.is_complete):
+                side_files = self._side_files(segment) if is_last_step else ()
+                path = self._path(segment.base_offset, LOG_KIND)
+                steps.append(
+                    CopyStep(segment.records.open_file(), path, known.size_bytes, size_bytes, tuple(side_files))
+                )
+                known.size_bytes += size_bytes
+                known.is_there, known.is_complete = True, is_last_step
+                max_bytes -= size_bytes
+            if max_bytes <= 0:
+                break
+        return steps
+
+    def finish(self, now_ms: int) -> Log:
+        """Copies what is left, here and now, and returns the log on the copy. The original is not to be used again.
+
+        Nothing of what this adds is durable before `sync`. OSError from the disk: then the original is what it was.
+        """
+        source, local = self.source, self.source._local
+        local.settle()
+        for step in self.next_steps():
+            step.run(sync=False)
+            self._unsynced += [step.target, *(target for _, target in step.side_files)]
+        active = local.active
+        for index in (active.indexes.offset, active.indexes.time):
+            target = self.directory / index.path.name
+            size_bytes = None
+            if index.loaded is not None:
+                index.loaded.write_out()
+                size_bytes = index.loaded.size_bytes
+            if not _copy_small(index.path, target, sync=False, size_bytes=size_bytes):
+                target.touch()  # no entry was made yet
+            self._unsynced.append(target)
+        if active.size_bytes:
+            self._finish_time_index(active)
+        for path, target in self._side_files(active):
+            if path.suffix == ".txnindex" and _copy_small(path, target, sync=False):
+                self._unsynced.append(target)
+        self._remove_what_has_gone()
+        if _copy_small(local.directory / GAPS_NAME, self.directory / GAPS_NAME, sync=False):
+            self._unsynced.append(self.directory / GAPS_NAME)
+        source.producers.end_offset = source.log_end_offset
+        snapshots = ProducerSnapshots(self.directory, ())
+        self._unsynced.append(snapshots.take(source.producers, sync=False))
+        write_file(self.directory / EPOCHS_NAME, pack_epochs(source.epochs.entries), sync=False)
+        self._unsynced.append(self.directory / EPOCHS_NAME)
+        return Log.take_over(source, self.directory, now_ms)
+
+    def sync(self) -> None:
+        """In any thread, after `finish`: on return the copy is durable as it was then."""
+        for path in self._unsynced:
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                continue  # removed since: a snapshot that is old by now, or an index that was made anew
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        sync_directory(self.directory)
+
+    def _follow(self) -> None:
+        """Forgets what was copied of segments that are not what they were."""
+        local = self.source._local
+        if local.truncations != self._truncations:
+            self._truncations = local.truncations
+            self._copied.clear()
+        for segment in local.segments:
+            known = self._copied.get(segment.base_offset)
+            if known is not None and (known.segment is not segment or known.size_bytes > segment.size_bytes):
+                del self._copied[segment.base_offset]
+
+    def _side_files(self, segment: LogSegment) -> list[tuple[Path, Path]]:
+        pairs = [
+            (segment.files.path(kind), self._path(segment.base_offset, kind)) for kind in KINDS if kind != LOG_KIND
+        ]
+        snapshot = self.source._local.snapshots.path(segment.base_offset)
+        return [*pairs, (snapshot, self.directory / snapshot.name)]
+
+    def _finish_time_index(self, active: LogSegment) -> None:
+        """The last entry of the active segment's time index, as when it is closed: without it, it counts as stale."""
+        base_offset, largest = active.base_offset, active.max_timestamp
+        with TimeIndex(self._path(base_offset, TIME_INDEX_KIND), base_offset, open_files=OpenFiles()) as index:
+            index.resize(index.file_bytes + index.entry_bytes)
+            index.maybe_append(largest.timestamp_ms, largest.offset, is_last=True)
+
+    def _remove_what_has_gone(self) -> None:
+        """Unlinks files that belong to no segment of the original any more."""
+        bases = {segment.base_offset for segment in self.source._local.segments}
+        names = {segment_file_name(base, kind) for base in bases for kind in KINDS}
+        names |= {self.source._local.snapshots.path(base).name for base in bases}
+        for path in self.directory.iterdir():
+            if path.name[:20].isdecimal() and path.name not in names and CUT_SUFFIX not in path.name:
+                path.unlink()
+
+    def _path(self, base_offset: int, kind: str) -> Path:
+        return self.directory / segment_file_name(base_offset, kind)
+
+
+def _copy_small(path: Path, target: Path, *, sync: bool, size_bytes: int | None = None) -> bool:
+    """Copies a file, or its first `size_bytes`; False when there is none: what is missing can be rebuilt."""
+    try:
+        with path.open("rb") as file:  # of an index that is preallocated, most is not wanted
+            content = file.read(-1 if size_bytes is None else size_bytes)
+    except FileNotFoundError:
+        target.unlink(missing_ok=True)
+        return False
+    write_file(target, content, sync=sync)
+    return True

@@ -1,0 +1,224 @@
+"""Reading one log: what a reader may see of it, at each of the three bounds.
+
+A read begins at the log start or behind it, and ends at its bound: the log end, the high watermark, or the last stable
+offset. Between the bound and the log end there is nothing to read, which is no error. An offset outside the log is.
+
+Finding things in the segments of one log: the bytes at an offset, its place, records by time.
+
+These functions know segments and nothing of what a reader may see: `Log` says where it ends.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+from warmlog_broker.storage.index.abstract_index import CorruptIndex
+from warmlog_broker.storage.index.transaction_index import AbortedTxn, CollectedAborted
+from warmlog_broker.storage.io.open_files import ClosedFile
+from warmlog_broker.storage.log.bounds import Bounds, ReadBound
+from warmlog_broker.storage.log.compaction import Compaction
+from warmlog_broker.storage.log.local_log import LocalLog
+from warmlog_broker.storage.record.batch_scan import DamagedLog
+from warmlog_broker.storage.record.file_records import FileSlice
+from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
+from warmlog_broker.storage.segment.segment import LogSegment, SegmentRead, TimestampAndOffset
+from warmlog_broker.storage.segment.segments import LogSegments
+from warmlog_broker.storage.segment.splits import Stretch, find_stretches
+from warmlog_protocol.batch.header import MAGIC_COLUMNS
+from warmlog_protocol.errors import CorruptBatch, OffsetOutOfRange
+
+NOTHING_ABORTED = CollectedAborted([], is_complete=False)
+
+
+class FetchData(NamedTuple):
+    """What a read found. The bytes begin with the batch that holds the start offset, and may end within a batch."""
+
+    start: LogOffsetMetadata
+    """The start offset that was asked for, and where its batch begins."""
+    slices: list[FileSlice]
+    """None, or one."""
+    size_bytes: int
+    is_first_batch_incomplete: bool
+    aborted: tuple[AbortedTxn, ...] = ()
+    """Of a read of committed data: the aborted transactions that may have records in it, in the order of their ends."""
+
+
+def read_segments(
+    segments: LogSegments,
+    start_offset: int,
+    max_bytes: int,
+    end: LogOffsetMetadata,
+    *,
+    min_one_batch: bool,
+    has_dense_offsets: bool,
+) -> FetchData:
+    """The batches from the one that holds `start_offset` on, or the first after it, below `end`, from one segment.
+
+    At most `max_bytes`, or with `min_one_batch` the first batch if it is larger. Nothing, at `end`, when there is none;
+    nothing, where the batch begins, when the place of `end` is not known or lies in an earlier segment. DamagedLog for
+    a batch that cannot be the next one.
+    """
+    segment = segments.floor(start_offset)
+    if segment is not None and segment.base_offset > end.segment_base_offset:
+        return FetchData(segments.locate(start_offset), [], 0, False)
+    while segment is not None and segment.base_offset <= end.segment_base_offset:
+        is_last = segment.base_offset == end.segment_base_offset
+        found = segment.read(
+            start_offset,
+            max_bytes,
+            max_position=end.position if is_last else segment.size_bytes,
+            min_one_batch=min_one_batch,
+        )
+        if found is not None:
+            if found.first_offset > start_offset:
+                _check_gap(segments, segment, found, start_offset, has_dense_offsets)
+            start = LogOffsetMetadata(start_offset, segment.base_offset, found.position)
+            if found.slice is None:
+                return FetchData(start, [], 0, found.is_first_batch_incomplete)
+            return FetchData(start, [found.slice], found.slice.size_bytes, found.is_first_batch_incomplete)
+        segment = segments.higher(segment.base_offset)
+    return FetchData(end, [], 0, False)
+
+
+def aborted_in(
+    segments: LogSegments, data: FetchData, log_end_offset: int, settle: Callable[[LogSegment], None]
+) -> tuple[AbortedTxn, ...]:
+    """The aborted transactions with records in the bytes that a read has found, and perhaps a few behind them.
+
+    The marker of one may lie any number of segments later, also above the last stable offset: indexes are looked
+    through until one says that all below the end of the bytes is decided. A segment without an index costs a look into
+    memory; the first time, when `settle` is called for it, into its directory.
+    """
+    base_offset = data.start.segment_base_offset
+    segment = segments.get(base_offset)
+    assert segment is not None
+    upper_bound_offset = segment.fetch_upper_bound_offset(data.start.position, data.size_bytes)
+    if upper_bound_offset is None:
+        following = segments.higher(base_offset)
+        upper_bound_offset = log_end_offset if following is None else following.base_offset
+    aborted: list[AbortedTxn] = []
+    for candidate in segments.values(base_offset, log_end_offset + 1):
+        found, is_complete = _collect(candidate, data.start.offset, upper_bound_offset, settle)
+        aborted += found
+        if is_complete:
+            break
+    return tuple(aborted)
+
+
+def _collect(
+    segment: LogSegment, fetch_offset: int, upper_bound_offset: int, settle: Callable[[LogSegment], None]
+) -> CollectedAborted:
+    """What the segment's transaction index says, which is made anew if somebody has damaged or removed its file."""
+    index = segment.transactions
+    if not index.is_settled:
+        settle(segment)
+    if not index.entries:
+        return NOTHING_ABORTED
+    try:
+        return index.collect_aborted(fetch_offset, upper_bound_offset)
+    except (CorruptIndex, FileNotFoundError):
+        index.distrust()
+        settle(segment)
+        return index.collect_aborted(fetch_offset, upper_bound_offset)
+
+
+def _check_gap(
+    segments: LogSegments, segment: LogSegment, found: SegmentRead, start_offset: int, has_dense_offsets: bool
+) -> None:
+    """DamagedLog when no batch holds `start_offset` and compaction, by Kafka if the next batch is rows, cannot be why.
+
+    It notices a base offset that is damaged, which no CRC covers, and the end of a segment that was lost.
+    """
+    header, _ = next(segment.records.batches(found.position))
+    following = segments.higher(segment.base_offset)
+    reaches_too_far = following is not None and header.last_offset >= following.base_offset
+    if reaches_too_far or (has_dense_offsets and header.magic == MAGIC_COLUMNS):
+        reason = f"offset {start_offset} expected, offsets {header.base_offset} to {header.last_offset} found"
+        raise DamagedLog(segment.path, found.position, reason)
+
+
+def learn_timestamps(segments: LogSegments) -> Iterator[None]:
+    """See `Log.learn_timestamps`. What cannot be read is left to the lookup, which says so."""
+    for segment in list(segments):
+        if not segment.knows_max_timestamp:
+            with suppress(ClosedFile, CorruptBatch, OSError):
+                _ = segment.max_timestamp_ms
+            yield
+
+
+def find_by_timestamp(
+    segments: LogSegments, timestamp_ms: int, first_offset: int, end_offset: int
+) -> TimestampAndOffset | None:
+    """The first record in `[first_offset, end_offset)` with `timestamp_ms` or a later timestamp."""
+    for segment in segments.values(first_offset, end_offset):
+        if segment.max_timestamp_ms >= timestamp_ms:
+            found = segment.find_offset_by_timestamp(timestamp_ms, first_offset)
+            if found is not None:
+                return found if found.offset < end_offset else None
+    return None
+
+
+def find_max_timestamp(segments: LogSegments, first_offset: int, end_offset: int) -> TimestampAndOffset | None:
+    """The first record with the largest timestamp, in the segments that hold `[first_offset, end_offset)`."""
+    candidates = segments.values(first_offset, end_offset)
+    if not candidates:
+        return None
+    return max(candidates, key=lambda segment: segment.max_timestamp_ms).find_max_timestamp()
+
+
+class LogReads:
+    """The reads of one log; `Log` says what they raise."""
+
+    __slots__ = ("_bounds", "_compaction", "_local")
+
+    def __init__(self, local: LocalLog, bounds: Bounds, compaction: Compaction) -> None:
+        self._local = local
+        self._bounds = bounds
+        self._compaction = compaction
+
+    def read(self, start_offset: int, max_bytes: int, bound: ReadBound, min_one_batch: bool) -> FetchData:
+        """See `Log.read`."""
+        local, bounds = self._local, self._bounds
+        if local.failure:
+            raise local.offline()
+        if not bounds.log_start_offset <= start_offset <= local.log_end_offset:
+            raise OffsetOutOfRange(
+                f"{local.key.directory_name}: offset {start_offset} is not between {bounds.log_start_offset} and "
+                f"{local.log_end_offset}"
+            )
+        end = bounds.end_of(bound)
+        if start_offset >= end.offset:
+            return FetchData(end if start_offset == end.offset else local.locate(start_offset), [], 0, False)
+        for damage in local.damage:
+            if damage.first_offset <= start_offset < damage.next_offset:
+                raise CorruptBatch(str(damage))
+        data = read_segments(
+            local.segments,
+            start_offset,
+            max_bytes,
+            end,
+            min_one_batch=min_one_batch,
+            has_dense_offsets=self.are_offsets_dense_from(start_offset),
+        )
+        if bound != "committed" or not data.slices:
+            return data
+        return data._replace(aborted=aborted_in(local.segments, data, local.log_end_offset, local.settle_transactions))
+
+    def find_stretches(
+        self, start_offset: int, end_offset: int, target_bytes: int
+    ) -> Iterator[tuple[list[Stretch], int]]:
+        """See `Log.find_stretches`."""
+        self._local.check_online()
+        end = self._bounds.end_of("high_watermark")
+        if end_offset < end.offset:
+            end = LogOffsetMetadata(end_offset)
+        start_offset = min(max(start_offset, self._bounds.log_start_offset), end.offset)
+        return find_stretches(self._local.segments, start_offset, end, target_bytes)
+
+    def are_offsets_dense_from(self, offset: int) -> bool:
+        """See `Log.are_offsets_dense_from`."""
+        return (
+            self._local.factory.config.has_dense_offsets
+            and not self._local.has_gaps
+            and offset >= self._compaction.compacted_below
+        )

@@ -1,0 +1,1 @@
+"""Producer state: idempotence, open transactions, snapshots."""

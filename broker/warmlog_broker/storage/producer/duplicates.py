@@ -1,0 +1,102 @@
+"""Whether a producer's batch was appended before: among the five remembered ones, or further back in the log.
+
+A producer numbers its records without gaps, so when the remembered batch with sequence s lies at offset o, the batch
+with sequence s - n lies at offset o - n or below: exactly there when no other producer wrote in between. The search
+looks there first and goes back from there in growing steps.
+"""
+
+from typing import NamedTuple
+
+from warmlog_broker.storage.producer.producer_state import ForgottenSequence, ProducerStates, RememberedBatch
+from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
+from warmlog_broker.storage.segment.segments import LogSegments
+from warmlog_protocol.batch.header import BatchHeader
+from warmlog_protocol.errors import CorruptBatch, DuplicateSequence, OutOfOrderSequence
+
+SEARCH_LIMIT_BATCHES = 10_000
+"""How many batches are looked at before the search gives up: some 20 ms, in the thread that serves everybody."""
+
+_FIRST_STEP_OFFSETS = 1024
+
+
+def find_duplicate(
+    producers: ProducerStates,
+    header: BatchHeader,
+    segments: LogSegments,
+    log_start_offset: int,
+    guard: VerificationGuard = NO_GUARD,
+    *,
+    may_have_gaps: bool = False,
+) -> RememberedBatch | None:
+    """The batch that `header` repeats; None when it may be appended. Raises what `ProducerStates.check` raises.
+
+    When the log does not hold a forgotten batch, retention, or compaction where there may be gaps, may have removed it:
+    DuplicateSequence, which producers take as success. Where it can never have been appended that would lose it, so
+    then it is OutOfOrderSequence.
+    """
+    try:
+        return producers.check(header, guard)
+    except ForgottenSequence as error:
+        found, is_exhaustive = find_appended(segments, header, error.newest_first_offset, log_start_offset)
+        if found is not None:
+            return RememberedBatch(
+                found.last_sequence, found.last_offset, found.last_offset_delta, found.max_timestamp_ms
+            )
+        holds_everything = log_start_offset == 0 and not may_have_gaps
+        was_never_here = is_exhaustive and (error.is_new_to_producer or holds_everything)
+        raise (OutOfOrderSequence if was_never_here else DuplicateSequence)(str(error)) from None
+
+
+class SearchResult(NamedTuple):
+    """`found` is the batch as the log holds it. Without it, `is_exhaustive` tells whether all of the log was seen."""
+
+    found: BatchHeader | None
+    is_exhaustive: bool
+
+
+def find_appended(
+    segments: LogSegments, wanted: BatchHeader, newest_first_offset: int, log_start_offset: int
+) -> SearchResult:
+    """The batch with `wanted`'s producer, epoch and sequences whose first offset is at most `newest_first_offset`."""
+    upper = newest_first_offset + 1
+    step = _FIRST_STEP_OFFSETS
+    looked_at = 0
+    found, count = _find_between(segments, wanted, newest_first_offset, upper)
+    while found is None and upper > log_start_offset:
+        looked_at += count
+        if looked_at > SEARCH_LIMIT_BATCHES:
+            return SearchResult(None, is_exhaustive=False)
+        lower = max(upper - step, log_start_offset)
+        found, count = _find_between(segments, wanted, lower, upper)
+        upper, step = lower, 2 * step
+    return SearchResult(found, is_exhaustive=True)
+
+
+def _find_between(
+    segments: LogSegments, wanted: BatchHeader, first_offset: int, end_offset: int
+) -> tuple[BatchHeader | None, int]:
+    """The batch, if it begins in `[first_offset, end_offset)`, and how many batches were looked at."""
+    looked_at = 0
+    for segment in segments.values(first_offset, end_offset):
+        try:
+            start = segment.translate_offset(first_offset)
+            if start is None:
+                continue
+            for header, _ in segment.records.batches(start.position):
+                if header.base_offset >= end_offset or looked_at > SEARCH_LIMIT_BATCHES:
+                    break
+                looked_at += 1
+                if _is_same_batch(header, wanted):
+                    return header, looked_at
+        except CorruptBatch:
+            continue
+    return None, looked_at
+
+
+def _is_same_batch(header: BatchHeader, wanted: BatchHeader) -> bool:
+    return (
+        header.producer_id == wanted.producer_id
+        and header.producer_epoch == wanted.producer_epoch
+        and header.base_sequence == wanted.base_sequence
+        and header.last_offset_delta == wanted.last_offset_delta
+    )

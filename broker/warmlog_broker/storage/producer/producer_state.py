@@ -1,0 +1,380 @@
+"""What a partition remembers of each producer, so that a retried batch is never appended twice.
+
+For each producer id: its epoch, the last five batches (sequence numbers and offsets) and the first offset of its open
+transaction. `check` and `check_marker` decide on a client's batch and on a coordinator's marker and change nothing;
+`update` and `end_transaction` take over what has been appended; `replay` takes over what a log that is being loaded
+holds, whatever its sequences, as followers do. `transactions` knows how far all of this is stable, `verifications`
+which transactions the coordinator is being asked about.
+
+A batch whose sequence is older than the five remembered was most likely appended long ago: `check` raises
+ForgottenSequence, which says from where downward the log may hold it.
+
+Producers expire by when this process last saw them (appended or loaded), not by the timestamps of their records as in
+Kafka: a producer that writes records of the year 2013 would otherwise be forgotten at once.
+"""
+
+import sys
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from warmlog_broker.storage.index.transaction_index import AbortedTxn
+from warmlog_broker.storage.producer.transactions import CompletedTxn, Transactions
+from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard, Verifications
+from warmlog_protocol.batch.control import ControlType, EndTxnMarker
+from warmlog_protocol.batch.header import NO_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
+from warmlog_protocol.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequence,
+    TransactionCoordinatorFenced,
+)
+
+FORGOTTEN_AT_ONCE = 8
+"""Beyond the limit a fraction of it is forgotten at a time, so that not every new producer looks through all."""
+REMEMBERED_BATCHES = 5
+"""How many batches a producer may have in flight, and so how many are remembered (Kafka's constant)."""
+
+NO_OFFSET = -1
+NO_EPOCH = -1
+
+_new_tuple = tuple.__new__  # a third of the time that a NamedTuple takes, at each append
+_SEQUENCE_MASK = 0x7FFFFFFF
+_HALF_OF_SEQUENCES = 1 << 30
+
+
+class RememberedBatch(NamedTuple):
+    """A batch that was appended. Sequences follow 2^31 - 1 with 0."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+
+    @property
+    def first_sequence(self) -> int:
+        return (self.last_sequence - self.offset_delta) & _SEQUENCE_MASK
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class ForgottenSequence(OutOfOrderSequence):
+    """A batch from before the remembered ones. Had it been appended, its first offset would be at most
+    `newest_first_offset`."""
+
+    def __init__(self, message: str, newest_first_offset: int, is_new_to_producer: bool) -> None:
+        super().__init__(message)
+        self.newest_first_offset = newest_first_offset
+        self.is_new_to_producer = is_new_to_producer
+        """All that the producer ever wrote while it was known is remembered, and this is not among it."""
+
+
+class ProducerEntry:
+    """The state of one producer id in one partition."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "last_seen_ms",
+        "last_timestamp_ms",
+        "next_sequence",
+        "producer_id",
+        "remembers_all",
+        "transaction_active_ms",
+        "transaction_first_offset",
+    )
+
+    def __init__(self, producer_id: int, epoch: int, now_ms: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.coordinator_epoch = NO_EPOCH
+        self.last_timestamp_ms = -1
+        self.last_seen_ms = now_ms
+        self.transaction_first_offset = NO_OFFSET
+        self.transaction_active_ms = -1
+        """When the producer last appended to its open transaction, as far as is known: after a restart that is the time
+        of its records."""
+        self.batches: deque[RememberedBatch] = deque(maxlen=REMEMBERED_BATCHES)
+        self.next_sequence = 0
+        """The base sequence that the next batch of this epoch must have."""
+        self.remembers_all = True
+
+    def remember(self, batch: RememberedBatch) -> None:
+        """Adds the newest batch; the oldest of six is forgotten."""
+        if len(self.batches) == REMEMBERED_BATCHES:
+            self.remembers_all = False
+        self.batches.append(batch)
+        self.next_sequence = (batch.last_sequence + 1) & _SEQUENCE_MASK
+        self.last_timestamp_ms = batch.timestamp_ms
+
+    def find(self, header: BatchHeader) -> RememberedBatch | None:
+        """The remembered batch that has the same sequences as `header`, which is of this epoch."""
+        first, last = header.base_sequence, header.last_sequence
+        for batch in self.batches:
+            if batch.last_sequence == last and batch.first_sequence == first:
+                return batch
+        return None
+
+    def start_epoch(self, epoch: int) -> None:
+        """A new incarnation of the producer: its sequences begin at 0 again."""
+        self.epoch = epoch
+        self.batches.clear()
+        self.next_sequence = 0
+        self.remembers_all = True
+
+
+class ProducerStates:
+    """The producers of one partition, by id. `end_offset` says up to where the log is reflected (exclusive)."""
+
+    def __init__(self, end_offset: int = 0) -> None:
+        self.end_offset = end_offset
+        self.limit = sys.maxsize
+        """How many are remembered: any client may ask for producer ids, as often as it likes."""
+        self.transactions = Transactions()
+        self.verifications = Verifications()
+        self._entries: dict[int, ProducerEntry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, producer_id: int) -> ProducerEntry | None:
+        return self._entries.get(producer_id)
+
+    @property
+    def entries(self) -> Iterable[ProducerEntry]:
+        return self._entries.values()
+
+    @property
+    def max_producer_id(self) -> int:
+        """The largest producer id that is known, -1 without any: ids given out anew must be above it."""
+        return max(self._entries, default=-1)
+
+    def has_late_transaction(self, now_ms: int, late_after_ms: int) -> bool:
+        """Whether the oldest open transaction got nothing for longer than `late_after_ms`: somebody forgot to end it.
+
+        Kafka calls it late after transaction.max.timeout.ms and another five minutes.
+        """
+        oldest = self.transactions.oldest()
+        entry = None if oldest is None else self._entries.get(oldest[0])
+        return entry is not None and 0 < entry.transaction_active_ms < now_ms - late_after_ms
+
+    # Client batches
+
+    def check(self, header: BatchHeader, guard: VerificationGuard = NO_GUARD) -> RememberedBatch | None:
+        """Decides on a client's batch before it is appended; `guard` is what the coordinator was asked with.
+
+        Returns None when it may be appended and, when it was appended before, the batch as it was then. Raises, looking
+        in this order: InvalidTxnState (it would open a transaction that nobody has verified), InvalidProducerEpoch (an
+        older incarnation of the producer), OutOfOrderSequence (a gap, or a batch that overlaps a remembered one),
+        ForgottenSequence, InvalidTxnState (the producer has a transaction open, and this is not part of it).
+        """
+        entry = self._entries.get(header.producer_id)
+        is_transactional = header.attributes & TRANSACTIONAL_BIT
+        if entry is not None and header.producer_epoch == entry.epoch and header.base_sequence != entry.next_sequence:
+            duplicate = entry.find(header)
+            if duplicate is not None:
+                return duplicate
+        if is_transactional:
+            self._check_verified(entry, header, guard)
+        if entry is not None and header.producer_epoch < entry.epoch:
+            raise _fenced(entry, header)
+        if self.verifications:
+            self.verifications.check_sequence(header)
+        if entry is not None:
+            _check_sequence(entry, header)
+            if entry.transaction_first_offset != NO_OFFSET and not is_transactional:
+                raise InvalidTxnState(
+                    f"producer {entry.producer_id} has had a transaction open since offset "
+                    f"{entry.transaction_first_offset}, and the batch is not part of it"
+                )
+        return None
+
+    def update(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
+        """Takes over a data batch that was appended at `base_offset`; the first transactional one opens a transaction.
+
+        Its verification is over then.
+        """
+        entry = self._entry_in_epoch(header, now_ms)
+        delta = header.last_offset_delta
+        last_sequence = (header.base_sequence + delta) & _SEQUENCE_MASK
+        fields = (last_sequence, base_offset + delta, delta, header.max_timestamp_ms)
+        entry.remember(_new_tuple(RememberedBatch, fields))
+        entry.last_seen_ms = now_ms
+        if header.attributes & TRANSACTIONAL_BIT:
+            entry.transaction_active_ms = now_ms
+            if entry.transaction_first_offset == NO_OFFSET:
+                entry.transaction_first_offset = base_offset
+                self.transactions.begin(entry.producer_id, base_offset)
+            self.verifications.clear(entry.producer_id)
+
+    def start_verification(self, producer_id: int, sequence: int, epoch: int, now_ms: int) -> VerificationGuard:
+        """The guard to append the next transactional batch with; NO_GUARD when its transaction is open: it needs none.
+
+        See `transaction_guards` for what is to happen in between.
+        """
+        entry = self._entries.get(producer_id)
+        if entry is not None and entry.epoch == epoch and entry.transaction_first_offset != NO_OFFSET:
+            return NO_GUARD
+        return self.verifications.start(producer_id, sequence, epoch, now_ms)
+
+    def _check_verified(self, entry: ProducerEntry | None, header: BatchHeader, guard: VerificationGuard) -> None:
+        """InvalidTxnState unless the transaction is open, or has been verified with `guard`."""
+        if not self.verifications.is_required:
+            return
+        if entry is not None and entry.transaction_first_offset != NO_OFFSET and entry.epoch == header.producer_epoch:
+            return
+        if not self.verifications.guard_of(header.producer_id).verifies(guard):
+            raise InvalidTxnState(
+                f"producer {header.producer_id}, epoch {header.producer_epoch}: it has no transaction open here, and "
+                "the coordinator was not asked about one"
+            )
+
+    # Markers
+
+    def check_marker(self, header: BatchHeader, coordinator_epoch: int) -> None:
+        """Decides on a coordinator's marker before it is appended.
+
+        InvalidProducerEpoch when it is for an older incarnation of the producer, TransactionCoordinatorFenced when a
+        newer coordinator has written a marker for it.
+        """
+        entry = self._entries.get(header.producer_id)
+        if entry is None:
+            return
+        if header.producer_epoch < entry.epoch:
+            raise _fenced(entry, header)
+        if coordinator_epoch < entry.coordinator_epoch:
+            raise TransactionCoordinatorFenced(
+                f"producer {entry.producer_id}: coordinator epoch {coordinator_epoch} is fenced by "
+                f"{entry.coordinator_epoch}"
+            )
+
+    def aborted_by(self, header: BatchHeader, control_type: ControlType) -> AbortedTxn | None:
+        """The entry of the transaction index that a marker with its final base offset makes; None when it makes none.
+
+        It makes none if it commits, or if nothing was written in the transaction.
+        """
+        completed = self._completed_by(header, control_type)
+        if completed is None or not completed.is_aborted:
+            return None
+        return AbortedTxn(
+            completed.producer_id,
+            completed.first_offset,
+            completed.last_offset,
+            self.transactions.stable_after(completed),
+        )
+
+    def end_transaction(self, header: BatchHeader, marker: EndTxnMarker, now_ms: int) -> None:
+        """Takes over a marker that was appended: its producer has no transaction open afterwards.
+
+        The producer's epoch is the marker's then, which fences an older incarnation also where it never wrote. That
+        the marker counts as news of the producer keeps it from expiring too early (KAFKA-9144).
+        """
+        completed = self._completed_by(header, marker.control_type)
+        entry = self._entry_in_epoch(header, now_ms)
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.last_timestamp_ms = header.max_timestamp_ms
+        entry.last_seen_ms = now_ms
+        entry.transaction_first_offset = NO_OFFSET
+        entry.transaction_active_ms = -1
+        if completed is not None:
+            self.transactions.complete(completed)
+        self.verifications.clear(entry.producer_id)
+
+    def _completed_by(self, header: BatchHeader, control_type: ControlType) -> CompletedTxn | None:
+        entry = self._entries.get(header.producer_id)
+        if entry is None or entry.transaction_first_offset == NO_OFFSET:
+            return None
+        is_aborted = control_type is ControlType.ABORT
+        return CompletedTxn(entry.producer_id, entry.transaction_first_offset, header.base_offset, is_aborted)
+
+    # Loading and forgetting
+
+    def replay(self, header: BatchHeader, now_ms: int) -> None:
+        """Takes over a data batch as the log holds it, without judging its epoch or sequence.
+
+        A transactional one opens its producer's transaction.
+        """
+        if header.producer_id < 0 or header.base_sequence == NO_SEQUENCE:
+            return
+        known = header.producer_id in self._entries
+        self.update(header, header.base_offset, now_ms)
+        entry = self._entries[header.producer_id]
+        if not known:
+            entry.remembers_all = False
+        if entry.transaction_first_offset != NO_OFFSET:
+            entry.transaction_active_ms = header.max_timestamp_ms
+
+    def restore(self, entry: ProducerEntry) -> None:
+        """Takes over an entry that a snapshot held."""
+        self._entries[entry.producer_id] = entry
+        if entry.transaction_first_offset != NO_OFFSET:
+            entry.transaction_active_ms = entry.last_timestamp_ms
+            self.transactions.begin(entry.producer_id, entry.transaction_first_offset)
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forgets the producers not seen for `expiration_ms` that have no transaction open; returns how many."""
+        expired = [
+            entry.producer_id
+            for entry in self._entries.values()
+            if now_ms - entry.last_seen_ms >= expiration_ms and entry.transaction_first_offset == NO_OFFSET
+        ]
+        for producer_id in expired:
+            del self._entries[producer_id]
+        self.verifications.expire(now_ms, expiration_ms)
+        return len(expired)
+
+    def _forget_oldest(self) -> None:
+        """Makes room for some new ones: those that were seen longest ago and have no transaction open are forgotten."""
+        idle = [entry for entry in self._entries.values() if entry.transaction_first_offset == NO_OFFSET]
+        idle.sort(key=lambda entry: entry.last_seen_ms)
+        for entry in idle[: len(self._entries) - self.limit + max(1, self.limit // FORGOTTEN_AT_ONCE)]:
+            del self._entries[entry.producer_id]
+
+    def clear(self, end_offset: int) -> None:
+        """Forgets everything; the state is that of an empty log that ends at `end_offset`."""
+        self._entries.clear()
+        self.transactions.clear()
+        self.verifications.forget_all()
+        self.end_offset = end_offset
+
+    def _entry_in_epoch(self, header: BatchHeader, now_ms: int) -> ProducerEntry:
+        """The producer's entry, made if it is new, in the epoch of `header`."""
+        entry = self._entries.get(header.producer_id)
+        if entry is None:
+            if len(self._entries) >= self.limit:
+                self._forget_oldest()
+            entry = self._entries[header.producer_id] = ProducerEntry(header.producer_id, header.producer_epoch, now_ms)
+        elif header.producer_epoch != entry.epoch:
+            entry.start_epoch(header.producer_epoch)
+        return entry
+
+
+def _fenced(entry: ProducerEntry, header: BatchHeader) -> InvalidProducerEpoch:
+    return InvalidProducerEpoch(
+        f"producer {entry.producer_id}: epoch {header.producer_epoch} is fenced by {entry.epoch}"
+    )
+
+
+def _check_sequence(entry: ProducerEntry, header: BatchHeader) -> None:
+    """The error for a batch of a known producer, no duplicate and of no older epoch, that is not the next one."""
+    first, last = header.base_sequence, header.last_sequence
+    if header.producer_epoch != entry.epoch:
+        if first != 0 and entry.epoch != NO_EPOCH:
+            raise OutOfOrderSequence(
+                f"producer {entry.producer_id}: epoch {header.producer_epoch} must begin with 0, not {first}"
+            )
+        return
+    if first == entry.next_sequence:
+        return
+    expected = f"expected sequence {entry.next_sequence}, found {first} to {last}"
+    message = f"producer {entry.producer_id}, epoch {entry.epoch}: {expected}"
+    if entry.batches:
+        oldest = entry.batches[0]
+        newest_first_offset = oldest.first_offset - ((oldest.first_sequence - first) & _SEQUENCE_MASK)
+        is_older = 1 <= (oldest.first_sequence - last) & _SEQUENCE_MASK <= _HALF_OF_SEQUENCES
+        if is_older and newest_first_offset >= 0:
+            raise ForgottenSequence(message, newest_first_offset, entry.remembers_all)
+    raise OutOfOrderSequence(message)

@@ -1,0 +1,247 @@
+"""Walking the chain of record batches in a log file: each header says where the next batch begins.
+
+Three ways to walk, by what the caller needs to know:
+
+* `find_batch` looks for an offset. It reads the few header fields that matter and nothing else.
+* `scan_headers` yields whole headers.
+* `scan_checked` verifies CRCs too.
+
+None of them reads a body, except to compute its CRC. What cannot be a batch raises DamagedLog, which names the file
+and the position.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from warmlog_broker.storage.io.open_files import OpenFile
+from warmlog_protocol.batch.header import (
+    CRC_START,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD_BYTES,
+    MAGIC_COLUMNS,
+    MAGIC_ROWS,
+    BatchHeader,
+    read_header,
+)
+from warmlog_protocol.codec.crc import crc32c, extend_crc32c
+from warmlog_protocol.errors import CorruptBatch
+
+FIND_CHUNK_BYTES = 4096
+"""The default index interval: from an index entry on, the batch is mostly found within one read."""
+MAX_HEADERS_CHUNK_BYTES = 256 * 1024
+CHECK_CHUNK_BYTES = 4 * 1024 * 1024
+
+_MIN_LENGTH = HEADER_BYTES - LENGTH_OVERHEAD_BYTES
+_unpack_placement = Struct(">qiibIhi").unpack_from  # the header up to the last offset delta
+_pread = os.pread
+
+
+class DamagedLog(CorruptBatch):
+    """At `position` of the file `path` there should be a batch, and there is none."""
+
+    def __init__(self, path: str | Path, position: int, reason: str) -> None:
+        super().__init__(f"{path}: no valid batch at position {position}: {reason}")
+        self.path = str(path)
+        self.position = position
+        self.reason = reason
+
+
+class BatchPosition(NamedTuple):
+    """Where a batch lies."""
+
+    base_offset: int
+    last_offset: int
+    position: int
+    """Of its first byte in the file."""
+    size_bytes: int
+
+
+ReadBatch = Callable[[], bytes]
+"""Gives the whole batch, header included; to be called before the next one is taken."""
+
+
+def find_batch(file: OpenFile, path: str | Path, target_offset: int, start: int, end: int) -> BatchPosition | None:
+    """The first batch in `[start, end)` whose last offset is `target_offset` or greater; None when all lie below.
+
+    `start` and `end` must be batch boundaries: a batch that runs past `end` is damage, as is an offset that goes back.
+    """
+    if start < 0:
+        raise DamagedLog(path, start, "there is no such position")
+    fd = file.fd
+    position = chunk_start = start
+    chunk = b""
+    previous_offset = -1
+    while position < end:
+        at = position - chunk_start
+        if at + HEADER_BYTES > len(chunk):
+            chunk, chunk_start, at = _read_chunk(fd, FIND_CHUNK_BYTES, position), position, 0
+            if len(chunk) < HEADER_BYTES:
+                raise DamagedLog(path, position, f"{len(chunk)} bytes left, a header takes {HEADER_BYTES}")
+        base_offset, length, _, magic, _, _, delta = _unpack_placement(chunk, at)
+        next_position = position + length + LENGTH_OVERHEAD_BYTES
+        if (
+            length < _MIN_LENGTH
+            or next_position > end
+            or base_offset <= previous_offset
+            or delta < 0
+            or (magic != MAGIC_COLUMNS and magic != MAGIC_ROWS)
+        ):
+            raise DamagedLog(path, position, _reason(chunk, at, position, end, previous_offset))
+        previous_offset = base_offset + delta
+        if previous_offset >= target_offset:
+            return BatchPosition(base_offset, previous_offset, position, next_position - position)
+        position = next_position
+    return None
+
+
+def scan_headers(
+    file: OpenFile, path: str | Path, start: int, end: int, *, allow_partial_end: bool = False
+) -> Iterator[tuple[BatchHeader, int]]:
+    """(header, position) of each batch in `[start, end)`, which begin and end with a batch.
+
+    With `allow_partial_end` a batch that runs past `end`, or a piece of a header there, ends the walk silently, as it
+    does in Kafka. Reads ahead by up to 256 KiB while batches are small, and only headers once they are large.
+    """
+    position = chunk_start = start
+    chunk = b""
+    chunk_bytes = FIND_CHUNK_BYTES
+    previous_offset = -1
+    while position < end:
+        if end - position < HEADER_BYTES and allow_partial_end:
+            return
+        at = position - chunk_start
+        if at + HEADER_BYTES > len(chunk):
+            was_used_up = 0 < at < 2 * len(chunk)
+            chunk_bytes = min(2 * chunk_bytes, MAX_HEADERS_CHUNK_BYTES) if was_used_up else FIND_CHUNK_BYTES
+            chunk, chunk_start, at = _read_chunk(file.fd, chunk_bytes, position), position, 0
+        header = _header_at(chunk, at, path, position)
+        next_position = position + header.size_bytes
+        if next_position > end or header.base_offset <= previous_offset:
+            if next_position > end and allow_partial_end:
+                return
+            raise DamagedLog(path, position, _reason(chunk, at, position, end, previous_offset))
+        yield header, position
+        previous_offset = header.last_offset
+        position = next_position
+
+
+def scan_checked(
+    file: OpenFile, path: str | Path, start: int, end: int
+) -> Iterator[tuple[BatchHeader, int, ReadBatch]]:
+    """(header, position, read_batch) of each batch in `[start, end)`, all of it verified: sizes, CRC, rising offsets.
+
+    Raises DamagedLog at the first byte from which on there is no valid batch. Reads chunks of several MiB once; a batch
+    larger than that is read in pieces, so that a damaged length costs no memory.
+    """
+    position = chunk_start = start
+    chunk = b""
+    previous_offset = -1
+    while position < end:
+        at = position - chunk_start
+        if at + HEADER_BYTES > len(chunk):
+            chunk, chunk_start, at = _read_chunk(file.fd, CHECK_CHUNK_BYTES, position), position, 0
+        header = _header_at(chunk, at, path, position)
+        size = header.size_bytes
+        if position + size > end or header.base_offset <= previous_offset:
+            raise DamagedLog(path, position, _reason(chunk, at, position, end, previous_offset))
+        if at + size > len(chunk) and size <= CHECK_CHUNK_BYTES:
+            chunk, chunk_start, at = _pread(file.fd, CHECK_CHUNK_BYTES, position), position, 0
+        if at + size <= len(chunk):
+            crc = crc32c(chunk[at + CRC_START : at + size])
+            read_batch: ReadBatch = _ChunkPart(chunk, at, at + size)
+        else:
+            crc = _crc_in_pieces(file, position + CRC_START, position + size)
+            read_batch = _FilePart(file, path, position, size)
+        if crc != header.crc:
+            raise DamagedLog(path, position, f"CRC {header.crc:#010x} expected, {crc:#010x} found")
+        yield header, position, read_batch
+        previous_offset = header.last_offset
+        position += size
+
+
+class _ChunkPart:
+    """Gives a batch out of the chunk that was read anyway."""
+
+    __slots__ = ("chunk", "end", "start")
+
+    def __init__(self, chunk: bytes, start: int, end: int) -> None:
+        self.chunk = chunk
+        self.start = start
+        self.end = end
+
+    def __call__(self) -> bytes:
+        return self.chunk[self.start : self.end]
+
+
+class _FilePart:
+    """Reads a large batch again, if it is asked for."""
+
+    __slots__ = ("file", "path", "position", "size")
+
+    def __init__(self, file: OpenFile, path: str | Path, position: int, size: int) -> None:
+        self.file = file
+        self.path = path
+        self.position = position
+        self.size = size
+
+    def __call__(self) -> bytes:
+        return pread_exactly(self.file, self.path, self.position, self.size)
+
+
+def pread_exactly(file: OpenFile, path: str | Path, position: int, size_bytes: int) -> bytes:
+    """`size_bytes` bytes from `position` on; DamagedLog when the file has become shorter than that."""
+    data = _pread(file.fd, size_bytes, position)
+    if len(data) == size_bytes:
+        return data
+    pieces = [data]
+    missing = size_bytes - len(data)
+    while data and missing:
+        data = _pread(file.fd, missing, position + size_bytes - missing)
+        pieces.append(data)
+        missing -= len(data)
+    if missing:
+        raise DamagedLog(path, position, f"{size_bytes} bytes expected, {size_bytes - missing} found")
+    return b"".join(pieces)
+
+
+def _read_chunk(fd: int, size_bytes: int, position: int) -> bytes:
+    """Up to `size_bytes` bytes, and a whole header at least if there is one: a read may give less than there is."""
+    chunk = _pread(fd, size_bytes, position)
+    while len(chunk) < HEADER_BYTES:
+        more = _pread(fd, size_bytes - len(chunk), position + len(chunk))
+        if not more:
+            break
+        chunk += more
+    return chunk
+
+
+def _header_at(chunk: bytes, at: int, path: str | Path, position: int) -> BatchHeader:
+    try:
+        return read_header(chunk, at)
+    except CorruptBatch as error:
+        raise DamagedLog(path, position, str(error)) from None
+
+
+def _crc_in_pieces(file: OpenFile, start: int, end: int) -> int:
+    crc = 0
+    while start < end:
+        piece = _pread(file.fd, min(CHECK_CHUNK_BYTES, end - start), start)
+        if not piece:
+            break
+        crc = extend_crc32c(crc, piece)
+        start += len(piece)
+    return crc
+
+
+def _reason(chunk: bytes, at: int, position: int, end: int, previous_offset: int) -> str:
+    """Why the header at `at` of `chunk`, which lies at `position` of the file, cannot be the next one."""
+    try:
+        header = read_header(chunk, at)
+    except CorruptBatch as error:
+        return str(error)
+    if position + header.size_bytes > end:
+        return f"it claims {header.size_bytes} bytes, {end - position} are left"
+    return f"base offset {header.base_offset} follows offset {previous_offset}"

@@ -1,0 +1,313 @@
+"""One `.log` file: record batches back to back, nothing before, between or after them.
+
+The logical end (`size_bytes`) is tracked here and is what all reading and writing goes by: a file that was preallocated
+is longer, zeros behind that end, until it is trimmed. A crash leaves those zeros, which recovery cuts. Positions fit
+into an i32 (the offset index stores them), so a file never exceeds 2^31 - 1 bytes.
+
+Files are opened on demand and may be closed by OpenFiles while they are idle. Only one thread uses a FileRecords; the
+FileSlices that it gives out may be read anywhere.
+
+A file to which other names lead as well is not ours alone: a log that was adopted by hard links shares its closed files
+with the Kafka that wrote them. `make_private` puts a copy in its place before anything is written or cut.
+"""
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+from warmlog_broker.storage.io.copy_bytes import copy_bytes
+from warmlog_broker.storage.io.durable_files import sync_directory, write_all
+from warmlog_broker.storage.io.managed_file import ManagedFile
+from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
+from warmlog_broker.storage.record.batch_scan import (
+    BatchPosition,
+    DamagedLog,
+    ReadBatch,
+    find_batch,
+    pread_exactly,
+    scan_checked,
+    scan_headers,
+)
+from warmlog_protocol.batch.header import BatchHeader
+
+MAX_LOG_BYTES = 2**31 - 1
+PRIVATE_SUFFIX = ".private"
+"""Of a copy that is being made; one that a crash has left is removed when the log is loaded."""
+
+_PROBE_STRIDE_BYTES = 64 * 1024
+_pwritev = os.pwritev
+
+_READ_THROUGH_BYTES = 256 * 1024
+
+
+class FileSlice:
+    """Bytes of a log file that were not read yet. Holds the file open: neither eviction nor deletion takes it away."""
+
+    __slots__ = ("file", "position", "size_bytes")
+
+    def __init__(self, file: OpenFile, position: int, size_bytes: int) -> None:
+        self.file = file
+        self.position = position
+        self.size_bytes = size_bytes
+
+    def fileno(self) -> int:
+        """The descriptor to read, or to send from, at `position`. DamagedLog when the file was cut there since."""
+        self._check_not_cut()
+        return self.file.fd
+
+    def pread(self) -> bytes:
+        """All bytes of the slice. DamagedLog when the file was cut there since; OSError from the disk."""
+        self._check_not_cut()
+        return pread_exactly(self.file, self.file.path, self.position, self.size_bytes)
+
+    def read_through(self) -> None:
+        """Brings the slice into the page cache. Blocks on the disk; raises as `pread` does."""
+        for position in range(0, self.size_bytes, _READ_THROUGH_BYTES):
+            self.slice(position, _READ_THROUGH_BYTES).pread()
+
+    def is_cached(self) -> bool:
+        """Whether reading it would not wait for the disk, judged by a probe every 64 KiB and one at the end.
+
+        False as well where the file system cannot tell (no RWF_NOWAIT): then the caller reads in a thread.
+        """
+        if not self.size_bytes:
+            return True
+        end = self.position + self.size_bytes
+        probe = [bytearray(1)]
+        try:
+            for position in (*range(self.position, end, _PROBE_STRIDE_BYTES), end - 1):
+                os.preadv(self.file.fd, probe, position, os.RWF_NOWAIT)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EOPNOTSUPP):
+                return False
+            raise
+        return True
+
+    def _check_not_cut(self) -> None:
+        if self.position + self.size_bytes > self.file.cut_at_bytes:
+            cut_at = self.file.cut_at_bytes
+            raise DamagedLog(self.file.path, cut_at, f"truncated there; a reader expected {self.size_bytes} bytes")
+
+    def slice(self, position: int, size_bytes: int) -> "FileSlice":
+        """A part of this slice, `position` counted from its start; `size_bytes` is clipped to what there is."""
+        size_bytes = _clip(position, size_bytes, self.size_bytes)
+        return FileSlice(self.file, self.position + position, size_bytes)
+
+
+class FileRecords(ManagedFile):
+    """A log file that is appended to at its end and read anywhere before it."""
+
+    __slots__ = (
+        "_append_file",
+        "_file_bytes",
+        "_has_torn_tail",
+        "_size_bytes",
+        "is_new",
+    )
+
+    def __init__(
+        self, path: Path | str, open_files: OpenFiles, size_bytes: int, *, is_writable: bool, is_new: bool
+    ) -> None:
+        """Use `open`, `create` or `open_read_only`."""
+        super().__init__(path, open_files, is_writable=is_writable)
+        self.is_new = is_new
+        """Whether the file was created by this object."""
+        self._append_file: OpenFile | None = None  # the same, while nothing stands in the way of appending
+        self._size_bytes = size_bytes
+        self._file_bytes = size_bytes
+        self._has_torn_tail = False
+
+    @classmethod
+    def open(cls, path: Path | str, open_files: OpenFiles, *, preallocate_bytes: int = 0) -> Self:
+        """The file at `path`, which is created, and extended to `preallocate_bytes`, when it is not there.
+
+        A file that exists costs one stat and is not opened yet.
+        """
+        try:
+            size_bytes = os.stat(path).st_size  # noqa: PTH116 - takes half the time of Path.stat
+        except FileNotFoundError:
+            return cls._create(path, open_files, preallocate_bytes)
+        return cls._checked_size(path, open_files, size_bytes, is_writable=True)
+
+    @classmethod
+    def open_read_only(cls, path: Path, open_files: OpenFiles) -> Self:
+        """The file at `path` for tools: never created and never changed. FileNotFoundError when it is not there."""
+        return cls._checked_size(path, open_files, path.stat().st_size, is_writable=False)
+
+    @classmethod
+    def _checked_size(cls, path: Path | str, open_files: OpenFiles, size_bytes: int, *, is_writable: bool) -> Self:
+        if size_bytes > MAX_LOG_BYTES:
+            raise ValueError(f"{path}: {size_bytes} bytes, a log file may have {MAX_LOG_BYTES}")
+        return cls(path, open_files, size_bytes, is_writable=is_writable, is_new=False)
+
+    @classmethod
+    def _create(cls, path: Path | str, open_files: OpenFiles, preallocate_bytes: int) -> Self:
+        records = cls(path, open_files, 0, is_writable=True, is_new=True)
+        file = records._opened(os.O_CREAT | os.O_EXCL)
+        if preallocate_bytes:
+            os.ftruncate(file.fd, preallocate_bytes)
+            records._file_bytes = preallocate_bytes
+        return records
+
+    @property
+    def size_bytes(self) -> int:
+        """Where the last batch ends."""
+        return self._size_bytes
+
+    @property
+    def file_bytes(self) -> int:
+        """How long the file is: more than `size_bytes` while it is preallocated."""
+        return self._file_bytes
+
+    def append(self, prefix: bytes, covered: bytes | memoryview) -> int:
+        """Writes `prefix` and `covered`, one batch, at the end and returns its position. Not durable on return.
+
+        When the disk refuses, OSError is raised and the file ends where it ended before.
+        """
+        position = self._size_bytes
+        end = position + len(prefix) + len(covered)
+        file = self._append_file
+        if file is None or end > MAX_LOG_BYTES:
+            file = self._ready_to_append(end)
+        try:
+            written = _pwritev(file.fd, (prefix, covered), position)
+            if position + written != end:
+                write_all(file.fd, b"".join((prefix, covered))[written:], position + written)
+        except (OSError, MemoryError):
+            self._cut_torn_tail(file)
+            raise
+        self._size_bytes = end
+        if end > self._file_bytes:
+            self._file_bytes = end
+        self._writes += 1
+        return position
+
+    def read(self, position: int, size_bytes: int) -> bytes:
+        """Exactly `size_bytes` bytes from `position` on; DamagedLog when there are fewer."""
+        return pread_exactly(self.open_file(), self.path, position, size_bytes)
+
+    def slice(self, position: int, size_bytes: int) -> FileSlice:
+        """The bytes from `position` on, at most `size_bytes` of them and none behind the logical end."""
+        return FileSlice(self.open_file(), position, _clip(position, size_bytes, self._size_bytes))
+
+    def batches(
+        self, start_position: int = 0, end_position: int | None = None, *, allow_partial_end: bool = False
+    ) -> Iterator[tuple[BatchHeader, int]]:
+        """(header, position) of each batch from `start_position` on, without bodies and CRCs.
+
+        DamagedLog for what cannot be the next batch. Only a crash leaves a part of one at the end; a reader of files
+        that were not recovered, a tool, allows it, and the walk ends silently there.
+        """
+        end = self._size_bytes if end_position is None else min(end_position, self._size_bytes)
+        return scan_headers(self.open_file(), self.path, start_position, end, allow_partial_end=allow_partial_end)
+
+    def checked_batches(self, start_position: int = 0) -> Iterator[tuple[BatchHeader, int, ReadBatch]]:
+        """(header, position, read_batch) of each batch, verified; DamagedLog where the valid ones end too early."""
+        return scan_checked(self.open_file(), self.path, start_position, self._size_bytes)
+
+    def search_for_offset(self, target_offset: int, start_position: int = 0) -> BatchPosition | None:
+        """The first batch from `start_position` on whose last offset is `target_offset` or greater."""
+        return find_batch(self.open_file(), self.path, target_offset, start_position, self._size_bytes)
+
+    def truncate_to(self, size_bytes: int) -> int:
+        """Ends the file at `size_bytes` and returns how many bytes that removed. Not durable on return."""
+        removed_bytes = self._size_bytes - size_bytes
+        if size_bytes < 0 or removed_bytes < 0:
+            raise ValueError(f"{self.path}: cannot truncate {self._size_bytes} bytes to {size_bytes}")
+        if self._file_bytes > size_bytes or self._has_torn_tail:
+            file = self._writable_file()
+            os.ftruncate(file.fd, size_bytes)
+            if removed_bytes:
+                file.cut_at_bytes = size_bytes
+                self.let_go()  # slices that were given out belong to the old descriptor
+            self._size_bytes = self._file_bytes = size_bytes
+            self._has_torn_tail = False
+            self._writes += 1
+        return removed_bytes
+
+    def trim(self) -> None:
+        """Gives back what was preallocated behind the logical end."""
+        self.truncate_to(self._size_bytes)
+
+    def make_private(self) -> None:
+        """Replaces a file to which other names lead as well by a durable copy, which has this name alone.
+
+        Those other names keep the file and its bytes, as do slices in other hands. OSError when there is no room.
+        """
+        shared = self.open_file()
+        found = os.fstat(shared.fd)
+        if found.st_nlink < 2:
+            return
+        temporary = self.path.with_name(self.path.name + PRIVATE_SUFFIX)
+        temporary.unlink(missing_ok=True)
+        try:
+            private = OpenFile(str(temporary), os.O_RDWR | os.O_CREAT | os.O_EXCL)
+            copy_bytes(shared.fd, private.fd, found.st_size)
+            os.utime(private.fd, ns=(found.st_atime_ns, found.st_mtime_ns))
+            os.fsync(private.fd)
+            temporary.replace(self.path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+        private.path = str(self.path)
+        self._file, self._append_file = private, None
+        sync_directory(self.path.parent)
+
+    def drop_cache(self) -> None:
+        """Syncs the file and asks the kernel to forget its pages: what is read next is what the disk has."""
+        file = self.open_file()
+        os.fdatasync(file.fd)
+        os.posix_fadvise(file.fd, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def has_unflushed_writes(self) -> bool:
+        """Whether the file was changed since the last sync that was marked; its descriptor stays open until then."""
+        return self._writes != self._synced_writes
+
+    def let_go(self) -> None:
+        self._file = self._append_file = None
+
+    def close(self) -> None:
+        """Trims and closes; nothing is synced. Closing again is harmless."""
+        if not self._is_closed and self.is_writable:
+            self.trim()
+        self.close_handles()
+
+    def _writable_file(self) -> OpenFile:
+        self._check_writable()
+        self.make_private()
+        return self.open_file()
+
+    def _ready_to_append(self, end: int) -> OpenFile:
+        if end > MAX_LOG_BYTES:
+            raise ValueError(f"{self.path}: {end} bytes after this append, a log file may have {MAX_LOG_BYTES}")
+        file = self._writable_file()
+        if self._has_torn_tail:
+            self._cut(file)
+        self._append_file = file
+        return file
+
+    def _cut_torn_tail(self, file: OpenFile) -> None:
+        """After a failed write; should cutting fail too, the next append begins with it."""
+        self._has_torn_tail = True
+        self._append_file = None
+        self._writes += 1
+        try:
+            self._cut(file)
+        except OSError:
+            return
+
+    def _cut(self, file: OpenFile) -> None:
+        """Removes what lies behind the logical end; zeros that were preallocated there come back as a hole."""
+        os.ftruncate(file.fd, self._size_bytes)
+        if self._file_bytes > self._size_bytes:
+            os.ftruncate(file.fd, self._file_bytes)
+        self._has_torn_tail = False
+
+
+def _clip(position: int, size_bytes: int, available_bytes: int) -> int:
+    """How many of `size_bytes` there are from `position` on."""
+    if position < 0 or size_bytes < 0 or position > available_bytes:
+        raise ValueError(f"{size_bytes} bytes at {position} of {available_bytes} cannot be sliced")
+    return min(size_bytes, available_bytes - position)

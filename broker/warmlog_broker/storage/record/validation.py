@@ -1,0 +1,145 @@
+"""What a client's batch must be before it is appended.
+
+`check_batch` needs the bytes alone: size, header, CRC, and the rules for batches that clients write. It may run in any
+thread. `check_timestamps` and `check_fits_segment` need the topic's settings and the time, and belong to the append.
+
+Bodies are not decoded: what a header cannot show (a body that is malformed under a valid CRC) is stored as it came.
+"""
+
+from typing import NamedTuple
+
+from warmlog_broker.storage.config import LogConfig
+from warmlog_protocol.batch.header import (
+    APPEND_TIME_BIT,
+    CONTROL_BIT,
+    CRC_START,
+    DELETE_HORIZON_BIT,
+    HEADER_BYTES,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    Buffer,
+    codec_of,
+    placement_prefix,
+    read_header,
+    stamp_append_time,
+)
+from warmlog_protocol.codec.crc import crc32c
+from warmlog_protocol.errors import (
+    CorruptBatch,
+    InvalidRecord,
+    InvalidTimestamp,
+    InvalidTxnState,
+    MessageTooLarge,
+    RecordListTooLarge,
+)
+
+_REFUSED_BITS = APPEND_TIME_BIT | TRANSACTIONAL_BIT | CONTROL_BIT | DELETE_HORIZON_BIT
+_KNOWN_BITS = 0b111 | _REFUSED_BITS
+
+
+class CheckedBatch(NamedTuple):
+    """A client's batch that passed `check_batch`. `covered` is byte 21 to the end, over which the CRC was checked."""
+
+    header: BatchHeader
+    covered: bytes
+
+    @property
+    def size_bytes(self) -> int:
+        return CRC_START + len(self.covered)
+
+
+def check_batch(batch: Buffer, max_message_bytes: int, *, may_be_transactional: bool = False) -> CheckedBatch:
+    """Checks what `batch`, one client's whole payload for one partition, says of itself.
+
+    Raises MessageTooLarge, CorruptBatch (header, length, CRC, codec), InvalidRecord (more than one batch, counts that
+    do not agree, a control batch, a producer without sequence, a transactional batch without producer),
+    InvalidTimestamp (stamped as by a broker) or InvalidTxnState (transactional, which it may be only if whoever calls
+    has a coordinator to ask about it). The base offset and leader epoch that the client wrote are ignored.
+    """
+    size_bytes = len(batch)
+    if size_bytes > max_message_bytes:
+        raise MessageTooLarge(f"a batch of {size_bytes} bytes, max.message.bytes allows {max_message_bytes}")
+    header = read_header(batch)
+    if header.size_bytes != size_bytes:
+        _refuse_length(header, size_bytes)
+    covered = bytes(memoryview(batch)[CRC_START:])
+    crc = crc32c(covered)
+    if crc != header.crc:
+        raise CorruptBatch(f"a batch of {size_bytes} bytes: CRC {header.crc:#010x} expected, {crc:#010x} found")
+    if header.record_count != header.last_offset_delta + 1:
+        raise InvalidRecord(f"{header.record_count} records, but a last offset delta of {header.last_offset_delta}")
+    if header.attributes:
+        _check_attributes(header, may_be_transactional)
+    if header.producer_id != NO_PRODUCER_ID and not (
+        header.producer_id >= 0 and header.producer_epoch >= 0 and header.base_sequence >= 0
+    ):
+        raise InvalidRecord(
+            f"producer {header.producer_id} with epoch {header.producer_epoch} and sequence {header.base_sequence}"
+        )
+    return CheckedBatch(header, covered)
+
+
+def sealed(batch: bytes) -> CheckedBatch:
+    """A batch that the broker itself has made, as `check_batch` gives it."""
+    return CheckedBatch(read_header(batch), batch[CRC_START:])
+
+
+def _refuse_length(header: BatchHeader, size_bytes: int) -> None:
+    if header.size_bytes > size_bytes:
+        raise CorruptBatch(f"a batch of {header.size_bytes} bytes by its header, {size_bytes} found")
+    if size_bytes - header.size_bytes >= HEADER_BYTES:
+        raise InvalidRecord("more than one batch for a partition; a request may carry one")
+    raise CorruptBatch(f"{size_bytes - header.size_bytes} bytes follow a batch of {header.size_bytes} bytes")
+
+
+def _check_attributes(header: BatchHeader, may_be_transactional: bool) -> None:
+    codec_of(header.attributes)
+    if header.attributes & ~_KNOWN_BITS:
+        raise InvalidRecord(f"attributes {header.attributes & 0xFFFF:#06x} have bits that mean nothing")
+    if not header.attributes & _REFUSED_BITS:
+        return
+    if header.is_control:
+        raise InvalidRecord("a control batch, which only brokers write")
+    if header.is_log_append_time:
+        raise InvalidTimestamp("a batch marked as stamped by the broker, which only brokers do")
+    if header.has_delete_horizon:
+        raise InvalidRecord("a batch with a delete horizon, which only compaction writes")
+    if not may_be_transactional:
+        raise InvalidTxnState(f"producer {header.producer_id} has no transaction open: this broker offers none")
+    if not header.has_producer:
+        raise InvalidRecord("a transactional batch without a producer id")
+
+
+def check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+    """InvalidTimestamp when the batch's smallest or largest timestamp lies outside what the topic accepts.
+
+    For rows the first record's timestamp stands for the smallest. -1, no timestamp, passes.
+    """
+    base_ms, max_ms = header.base_timestamp_ms, header.max_timestamp_ms
+    if max_ms > now_ms + config.message_timestamp_after_max_ms:
+        raise InvalidTimestamp(
+            f"timestamp {max_ms} is {max_ms - now_ms} ms ahead of the broker's clock, "
+            f"message.timestamp.after.max.ms allows {config.message_timestamp_after_max_ms}"
+        )
+    if base_ms < now_ms - config.message_timestamp_before_max_ms and base_ms != NO_TIMESTAMP:
+        raise InvalidTimestamp(
+            f"timestamp {base_ms} is {now_ms - base_ms} ms behind the broker's clock, "
+            f"message.timestamp.before.max.ms allows {config.message_timestamp_before_max_ms}"
+        )
+    if base_ms < NO_TIMESTAMP or max_ms < base_ms:
+        raise InvalidTimestamp(f"timestamps from {base_ms} to {max_ms}: negative, or the larger one first")
+
+
+def check_fits_segment(size_bytes: int, config: LogConfig) -> None:
+    """RecordListTooLarge when the batch could never be in one segment."""
+    if size_bytes > config.segment_bytes:
+        raise RecordListTooLarge(f"a batch of {size_bytes} bytes, segment.bytes is {config.segment_bytes}")
+
+
+def stamp(batch: CheckedBatch, now_ms: int) -> CheckedBatch:
+    """The batch with `now_ms` as the time of appending, for topics with message.timestamp.type=LogAppendTime."""
+    header = batch.header
+    prefix = placement_prefix(header, header.base_offset, header.partition_leader_epoch)
+    return sealed(stamp_append_time(prefix + batch.covered, now_ms))

@@ -1,0 +1,1 @@
+"""Opens a log after a clean or an unclean stop."""

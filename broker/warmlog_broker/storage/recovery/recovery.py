@@ -1,0 +1,237 @@
+"""Checking a log after an unclean stop, and cutting off what the stop left half written.
+
+Below the recovery point everything was on disk before the stop. A batch there that is not valid was damaged later:
+nothing is cut, the damage is stepped over and reported, and a read of it is refused. If the damage reaches up to the
+recovery point, the log goes on in a new segment that begins there: offsets that were acknowledged are not given out
+again.
+
+Above the recovery point, blocks may have reached the disk in any order. Files are synced and dropped from the page
+cache first, so that it is the disk's content that is checked: sizes, CRCs, offsets without gaps, leader epochs that do
+not fall. From the first batch on that is not valid the log is cut. What is cut is kept in files ending in `.cut`, for a
+person to look at and remove: the rest of that segment in `<base offset>.log.tail.cut`, later segments, renamed, in
+`<base offset>.log.cut`.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from warmlog_broker.storage.directory.leader_epochs import LeaderEpochs
+from warmlog_broker.storage.io.os_errors import is_shortage
+from warmlog_broker.storage.record.batch_scan import DamagedLog
+from warmlog_broker.storage.record.damage import Damage, find_behind_damage
+from warmlog_broker.storage.segment.segment import LogSegment, SegmentRecovery
+from warmlog_protocol.batch.header import MAGIC_COLUMNS, BatchHeader
+
+logger = logging.getLogger(__name__)
+
+CUT_SUFFIX = ".cut"
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What loading a log found and did."""
+
+    was_clean: bool = True
+    """The log had been closed cleanly, and nothing of it was read."""
+    checked_bytes: int = 0
+    checked_batches: int = 0
+    cut_bytes: int = 0
+    """Bytes above the recovery point that are no longer part of the log."""
+    cut_reasons: list[str] = field(default_factory=list)
+    kept_aside: list[Path] = field(default_factory=list)
+    """Files that hold what was cut."""
+    damage: list[Damage] = field(default_factory=list)
+    """Damage below the recovery point: nothing was cut there."""
+    rebuilt: list[str] = field(default_factory=list)
+    """Side files that were missing or damaged, and why each was rebuilt."""
+
+    @property
+    def is_uneventful(self) -> bool:
+        """Nothing was cut, damaged, missing or rebuilt."""
+        return not (self.cut_bytes or self.cut_reasons or self.damage or self.rebuilt)
+
+    def __str__(self) -> str:
+        parts = ["clean" if self.was_clean else f"checked {self.checked_batches} batches, {self.checked_bytes} bytes"]
+        if self.cut_reasons:
+            parts.append(f"cut {self.cut_bytes} bytes ({'; '.join(self.cut_reasons)})")
+        if self.kept_aside:
+            parts.append(f"kept in {', '.join(str(path) for path in self.kept_aside)}")
+        parts.extend(str(damage) for damage in self.damage)
+        parts.extend(self.rebuilt)
+        return "; ".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryRules:
+    """What recovery must know of the log to judge its batches."""
+
+    recovery_point: int
+    has_dense_offsets: bool = True
+    """See LogConfig.has_dense_offsets."""
+    max_leader_epoch: int | None = None
+    """No batch can have been written under a later epoch."""
+
+
+class SegmentCheck:
+    """The judge of one segment's batches: what `LogSegment.recover` asks about each."""
+
+    def __init__(
+        self,
+        segment: LogSegment,
+        expected_offset: int,
+        rules: RecoveryRules,
+        epochs: LeaderEpochs,
+        report: RecoveryReport,
+    ) -> None:
+        self.segment = segment
+        self.expected_offset = expected_offset
+        """Where the next batch should begin; after the check, where the segment ends."""
+        self.rules = rules
+        self.epochs = epochs
+        self.report = report
+        self.wants_dense_offsets = rules.has_dense_offsets
+        """Whether a gap below the recovery point is damage: not so behind rows, which Kafka may have compacted."""
+
+    def on_batch(self, header: BatchHeader, position: int, _read_batch: Callable[[], bytes]) -> None:
+        """Takes over a batch whose CRC is right; DamagedLog when it does not belong where it is."""
+        reason = self._why_out_of_place(header)
+        if reason:
+            raise DamagedLog(str(self.segment.path), position, reason)
+        self.epochs.learn(header.partition_leader_epoch, header.base_offset, self.rules.max_leader_epoch)
+        self.expected_offset = header.next_offset
+        self.wants_dense_offsets = self.rules.has_dense_offsets and header.magic == MAGIC_COLUMNS
+        self.report.checked_batches += 1
+        self.report.checked_bytes += header.size_bytes
+
+    def step_over(self, error: DamagedLog) -> int | None:
+        """The position from which the check goes on after damage below the recovery point; None to cut there."""
+        recovery_point = self.rules.recovery_point
+        if self.expected_offset >= recovery_point:
+            return None
+        records = self.segment.records
+        behind = find_behind_damage(records, error.position, self.expected_offset, recovery_point)
+        position, offset = behind or (records.size_bytes, recovery_point)
+        self.report.damage.append(
+            Damage(self.segment.path, error.position, position, self.expected_offset, offset, error.reason)
+        )
+        self.expected_offset = offset
+        return position
+
+    def _why_out_of_place(self, header: BatchHeader) -> str:
+        base_offset, expected, rules = header.base_offset, self.expected_offset, self.rules
+        if base_offset < expected:
+            return f"base offset {base_offset} where {expected} is expected"
+        if base_offset > expected and rules.has_dense_offsets:
+            crosses_recovery_point = expected < rules.recovery_point < base_offset
+            if expected >= rules.recovery_point or crosses_recovery_point or header.magic == MAGIC_COLUMNS:
+                return f"base offset {base_offset} where {expected} is expected"
+        if expected >= rules.recovery_point:
+            return self._why_epoch_impossible(header.partition_leader_epoch)
+        return ""
+
+    def _why_epoch_impossible(self, epoch: int) -> str:
+        latest, most = self.epochs.latest_epoch, self.rules.max_leader_epoch
+        if epoch < latest:
+            return f"leader epoch {epoch} after {latest}"
+        if most is not None and epoch > most:
+            return f"leader epoch {epoch}, the partition has only had {most}"
+        return ""
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What is left of a log after the check."""
+
+    segments: list[LogSegment]
+    """The checked segments that stay, in order."""
+    end_offset: int
+    """Where the log ends; at or above the recovery point only if nothing below it was lost."""
+
+
+def recover_segments(
+    segments: list[LogSegment], rules: RecoveryRules, epochs: LeaderEpochs, report: RecoveryReport
+) -> Recovered:
+    """Checks `segments`, the ones from the recovery point on, rebuilds their indexes and cuts the log where it must be.
+
+    Nothing is synced on return, except what was there before. OSError when the disk cannot be read.
+    """
+    report.was_clean = False
+    for segment in segments:
+        segment.records.drop_cache()
+    expected_offset = segments[0].base_offset
+    check: SegmentCheck | None = None
+    for number, segment in enumerate(segments):
+        if segment.base_offset != expected_offset:
+            reason = f"segment {segment.base_offset} does not follow offset {expected_offset}"
+            if expected_offset >= rules.recovery_point and rules.has_dense_offsets:
+                set_aside(segments[number:], reason, report)
+                return Recovered(segments[:number], expected_offset)
+            if check is None or check.wants_dense_offsets:
+                _note_hole(segments[number - 1], expected_offset, segment.base_offset, report)
+            expected_offset = segment.base_offset
+        check, result = _check_and_cut(segment, expected_offset, rules, epochs, report)
+        expected_offset = check.expected_offset
+        if result.cut_bytes:
+            report.cut_bytes += result.cut_bytes
+            report.cut_reasons.append(result.reason)
+            if result.kept_in is not None:
+                report.kept_aside.append(result.kept_in)
+            set_aside(segments[number + 1 :], f"they follow a cut at offset {expected_offset}", report)
+            return Recovered(segments[: number + 1], expected_offset)
+    if expected_offset < rules.recovery_point:
+        _note_hole(segments[-1], expected_offset, rules.recovery_point, report)
+    return Recovered(segments, expected_offset)
+
+
+def _check_and_cut(
+    segment: LogSegment, expected_offset: int, rules: RecoveryRules, epochs: LeaderEpochs, report: RecoveryReport
+) -> tuple[SegmentCheck, SegmentRecovery]:
+    """Recovers one segment and keeps what is cut; if the disk is too full for that, recovers it without."""
+    kept_in = free_path(segment.path.with_name(f"{segment.path.name}.tail{CUT_SUFFIX}"))
+    checked_bytes, checked_batches, damage_count = report.checked_bytes, report.checked_batches, len(report.damage)
+    check = SegmentCheck(segment, expected_offset, rules, epochs, report)
+    try:
+        return check, segment.recover(check.on_batch, step_over=check.step_over, keep_cut_bytes_in=kept_in)
+    except OSError as error:
+        if not is_shortage(error):
+            raise
+        logger.warning("%s: what is cut there cannot be kept: %s", segment.path, error)
+        kept_in.unlink(missing_ok=True)
+    report.checked_bytes, report.checked_batches = checked_bytes, checked_batches
+    del report.damage[damage_count:]
+    epochs.truncate_from_end(expected_offset)
+    check = SegmentCheck(segment, expected_offset, rules, epochs, report)
+    return check, segment.recover(check.on_batch, step_over=check.step_over)
+
+
+def set_aside(segments: list[LogSegment], reason: str, report: RecoveryReport) -> None:
+    """Takes whole segments out of the log by renaming their files; empty ones are deleted."""
+    for segment in segments:
+        report.cut_bytes += segment.size_bytes
+        if segment.size_bytes:
+            free = free_path(segment.path.with_name(segment.path.name + CUT_SUFFIX))
+            segment.change_suffix("", free.name.removeprefix(segment.path.name))
+            segment.close_handles()
+            report.kept_aside.append(free)
+        else:
+            segment.delete()
+    if segments:
+        names = ", ".join(str(segment.base_offset) for segment in segments)
+        report.cut_reasons.append(f"segments {names} were set aside: {reason}")
+
+
+def free_path(path: Path) -> Path:
+    """`path`, or, where that exists, the first of `path.2`, `path.3`, … that does not."""
+    candidate, number = path, 1
+    while candidate.exists():
+        number += 1
+        candidate = path.with_name(f"{path.name}.{number}")
+    return candidate
+
+
+def _note_hole(segment: LogSegment, first_offset: int, next_offset: int, report: RecoveryReport) -> None:
+    """Below the recovery point offsets are missing behind the end of `segment`."""
+    end = segment.size_bytes
+    report.damage.append(Damage(segment.path, end, end, first_offset, next_offset, "the end of the segment is missing"))

@@ -1,0 +1,142 @@
+"""Checking a segment after a crash: which bytes are valid batches, and what becomes of the others.
+
+What lies above the recovery point was perhaps never synced, and the disk may have got its blocks in any order: some
+may be old, torn or zeros. So the log ends where the first batch is that is not valid: its size, its CRC or its offset
+is wrong, or whoever follows along (producer state, leader epochs) refuses it. The bytes from there on can be kept
+aside before they are cut, for somebody to look at; zeros at their end, from a preallocation or a hole, are not kept.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
+from warmlog_broker.storage.io.open_files import OpenFile
+from warmlog_broker.storage.record.batch_scan import DamagedLog, ReadBatch
+from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_broker.storage.segment.segment_indexes import IndexBuilder, SegmentIndexes
+from warmlog_protocol.batch.header import CONTROL_BIT, BatchHeader
+from warmlog_protocol.errors import CorruptBatch, InvalidRecord
+
+OnBatch = Callable[[BatchHeader, int, ReadBatch], None]
+"""Called with a valid batch, its position, and a function that reads it. Refuses by CorruptBatch or InvalidRecord."""
+
+StepOver = Callable[[DamagedLog], int | None]
+"""Called with what is not valid; says at which position to go on behind it, or None: then the log is cut there."""
+
+_COPY_BYTES = 1024 * 1024
+
+
+class SegmentRecovery(NamedTuple):
+    """What `LogSegment.recover` found and did."""
+
+    valid_bytes: int
+    cut_bytes: int
+    reason: str
+    """Why the log was cut at `valid_bytes`; empty when nothing was cut."""
+    kept_in: Path | None
+    """Where the cut bytes are; None when they were not to be kept, or were all zeros."""
+    has_control_batches: bool = False
+    """So that the transaction index may need entries."""
+
+
+def check_and_index(
+    records: FileRecords,
+    indexes: SegmentIndexes,
+    on_batch: OnBatch,
+    *,
+    index_interval_bytes: int,
+    step_over: StepOver | None,
+    keep_cut_bytes_in: Path | None,
+) -> tuple[SegmentRecovery, IndexBuilder]:
+    """Does what `LogSegment.recover` says: the result, and the builder of the indexes with what it has seen last."""
+    indexes.reset()
+    builder = IndexBuilder(indexes, index_interval_bytes)
+    found_bytes = records.size_bytes
+    valid_bytes, reason, attributes = walk_valid_batches(
+        records,
+        indexes.base_offset,
+        indexes.base_offset + MAX_RELATIVE_OFFSET + 1,
+        on_batch,
+        lambda header, position: builder.add(header.last_offset, header.max_timestamp_ms, position, header.size_bytes),
+        None if step_over is None else lambda error: _indexed_behind(builder, step_over(error)),
+    )
+    kept_in = None
+    if valid_bytes < found_bytes and keep_cut_bytes_in is not None:
+        kept_in = keep_bytes(records.open_file(), valid_bytes, found_bytes, keep_cut_bytes_in)
+    cut_bytes = records.truncate_to(valid_bytes)
+    builder.finish()
+    return SegmentRecovery(valid_bytes, cut_bytes, reason, kept_in, attributes & CONTROL_BIT != 0), builder
+
+
+def _indexed_behind(builder: IndexBuilder, position: int | None) -> int | None:
+    """`position`, where a walk goes on behind damage, with an index entry to come: no batch before leads there."""
+    builder.must_index_next_batch()
+    return position
+
+
+def walk_valid_batches(
+    records: FileRecords,
+    first_offset: int,
+    end_offset: int,
+    on_batch: OnBatch,
+    index_batch: Callable[[BatchHeader, int], None],
+    step_over: StepOver | None = None,
+) -> tuple[int, str, int]:
+    """Calls both for each batch until the first that is not valid.
+
+    Returns how many bytes are valid, why the next ones are not, and all attributes that any batch had.
+
+    Offsets must lie in `[first_offset, end_offset)`. With `step_over` the walk may go on behind what is not valid.
+    """
+    valid_bytes = attributes = 0
+    while True:
+        try:
+            for header, position, read_batch in records.checked_batches(valid_bytes):
+                if header.base_offset < first_offset or header.last_offset >= end_offset:
+                    reason = f"offsets {header.base_offset} to {header.last_offset} do not belong into this segment"
+                    raise DamagedLog(records.path, position, reason)
+                on_batch(header, position, read_batch)
+                index_batch(header, position)
+                attributes |= header.attributes
+                valid_bytes = position + header.size_bytes
+        except (CorruptBatch, InvalidRecord) as error:
+            go_on_at = step_over(error) if step_over is not None and isinstance(error, DamagedLog) else None
+            if go_on_at is None:
+                return valid_bytes, str(error), attributes
+            valid_bytes = go_on_at
+        else:
+            return valid_bytes, "", attributes
+
+
+def keep_bytes(file: OpenFile, start: int, end: int, copy: Path) -> Path | None:
+    """Copies `[start, end)` of `file`, without zeros at its end, to the new file `copy` and syncs that.
+
+    None, and no file, when there are only zeros. FileExistsError when `copy` is there already.
+    """
+    end = _without_zeros(file, start, end)
+    if end == start:
+        return None
+    with copy.open("xb") as target:
+        while start < end:
+            piece = os.pread(file.fd, min(_COPY_BYTES, end - start), start)
+            if not piece:
+                break
+            target.write(piece)
+            start += len(piece)
+        target.flush()
+        os.fsync(target.fileno())
+    return copy
+
+
+def _without_zeros(file: OpenFile, start: int, end: int) -> int:
+    """Where the last byte in `[start, end)` that is not zero ends."""
+    while end > start:
+        piece_start = max(start, end - _COPY_BYTES)
+        piece = os.pread(file.fd, end - piece_start, piece_start)
+        rest = piece.rstrip(b"\0")
+        if rest:
+            return piece_start + len(rest)
+        end = piece_start
+    return start

@@ -1,0 +1,145 @@
+"""The segments of one log, ordered by base offset.
+
+A segment holds the offsets from its base offset to the next one's; the last segment is the active one. Lookups are by
+bisection over a list of base offsets, which changes only at rolls and deletions.
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
+from warmlog_broker.storage.segment.segment import LogSegment
+from warmlog_protocol.errors import CorruptBatch
+
+
+class LogSegments:
+    """An ordered map from base offset to segment. Not for concurrent use; lists that it returns are the caller's."""
+
+    def __init__(self, segments: Iterable[LogSegment] = ()) -> None:
+        self._by_base_offset = {segment.base_offset: segment for segment in segments}
+        self._base_offsets = sorted(self._by_base_offset)
+
+    def add(self, segment: LogSegment) -> LogSegment | None:
+        """Adds `segment` and returns the one that it replaces, if any."""
+        replaced = self._by_base_offset.get(segment.base_offset)
+        self._by_base_offset[segment.base_offset] = segment
+        if replaced is None:
+            insort(self._base_offsets, segment.base_offset)
+        return replaced
+
+    def remove(self, base_offset: int) -> LogSegment | None:
+        """Takes out the segment with that base offset and returns it, if there is one. Its files are not touched."""
+        segment = self._by_base_offset.pop(base_offset, None)
+        if segment is not None:
+            del self._base_offsets[bisect_left(self._base_offsets, base_offset)]
+        return segment
+
+    def clear(self) -> None:
+        """Takes out all segments."""
+        self._by_base_offset.clear()
+        self._base_offsets.clear()
+
+    def __len__(self) -> int:
+        return len(self._base_offsets)
+
+    def __contains__(self, base_offset: int) -> bool:
+        return base_offset in self._by_base_offset
+
+    def __iter__(self) -> Iterator[LogSegment]:
+        """From the oldest to the active one, as they are now: the map may change meanwhile."""
+        return iter(self._at(0, len(self._base_offsets)))
+
+    def get(self, base_offset: int) -> LogSegment | None:
+        """The segment with exactly that base offset."""
+        return self._by_base_offset.get(base_offset)
+
+    @property
+    def base_offsets(self) -> list[int]:
+        """In ascending order."""
+        return self._base_offsets.copy()
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all .log files together."""
+        return sum(segment.size_bytes for segment in self._by_base_offset.values())
+
+    @property
+    def first(self) -> LogSegment | None:
+        return self._by_base_offset[self._base_offsets[0]] if self._base_offsets else None
+
+    @property
+    def last(self) -> LogSegment | None:
+        return self._by_base_offset[self._base_offsets[-1]] if self._base_offsets else None
+
+    @property
+    def active(self) -> LogSegment:
+        """The last segment, the one that is appended to; IndexError when there is none."""
+        return self._by_base_offset[self._base_offsets[-1]]
+
+    def floor(self, offset: int) -> LogSegment | None:
+        """The segment whose base offset is `offset` or the greatest below it: the one that would hold `offset`."""
+        return self._one(bisect_right(self._base_offsets, offset) - 1)
+
+    def lower(self, offset: int) -> LogSegment | None:
+        """The segment with the greatest base offset below `offset`."""
+        return self._one(bisect_left(self._base_offsets, offset) - 1)
+
+    def higher(self, offset: int) -> LogSegment | None:
+        """The segment with the smallest base offset above `offset`."""
+        return self._one(bisect_right(self._base_offsets, offset))
+
+    def higher_segments(self, offset: int) -> list[LogSegment]:
+        """All segments whose base offset is above `offset`."""
+        return self._at(bisect_right(self._base_offsets, offset), len(self._base_offsets))
+
+    def values(self, from_offset: int, to_offset: int) -> list[LogSegment]:
+        """The segments that may hold offsets in `[from_offset, to_offset)`: from the floor of the first on.
+
+        ValueError when the range is upside down; empty for an empty range.
+        """
+        if to_offset < from_offset:
+            raise ValueError(f"no range of offsets: from {from_offset} to {to_offset}")
+        if to_offset == from_offset:
+            return []
+        start = bisect_right(self._base_offsets, from_offset) - 1
+        return self._at(max(start, 0), bisect_left(self._base_offsets, to_offset))
+
+    def non_active_from(self, from_offset: int) -> list[LogSegment]:
+        """The segments from the floor of `from_offset` on, without the active one."""
+        if not self._base_offsets:
+            return []
+        active_base_offset = self._base_offsets[-1]
+        return [] if from_offset > active_base_offset else self.values(from_offset, active_base_offset)
+
+    def locate(self, offset: int) -> LogOffsetMetadata:
+        """`offset` with the position of the batch that holds it; message-only when that cannot be found."""
+        segment = self.floor(offset)
+        try:
+            found = None if segment is None else segment.translate_offset(offset)
+        except CorruptBatch:
+            found = None
+        if segment is None or found is None:
+            return LogOffsetMetadata(offset)
+        return LogOffsetMetadata(offset, segment.base_offset, found.position)
+
+    def update_directory(self, directory: Path) -> None:
+        """Notes that the partition's directory has been renamed to `directory`."""
+        for segment in self._by_base_offset.values():
+            segment.update_directory(directory)
+
+    def close(self, *, sync: bool = True) -> None:
+        """Closes each segment (see LogSegment.close)."""
+        for segment in self:
+            segment.close(sync=sync)
+
+    def close_handles(self) -> None:
+        """Lets go of all files and maps without changing a file."""
+        for segment in self:
+            segment.close_handles()
+
+    def _one(self, place: int) -> LogSegment | None:
+        return self._by_base_offset[self._base_offsets[place]] if 0 <= place < len(self._base_offsets) else None
+
+    def _at(self, start: int, end: int) -> list[LogSegment]:
+        return [self._by_base_offset[base_offset] for base_offset in self._base_offsets[start:end]]

@@ -1,0 +1,144 @@
+"""Following producers and transactions through a log that is walked from its start, as a follower would.
+
+The walk begins with what the snapshot at the first segment says, or with nothing at offset 0. Where neither is there,
+or damage has torn a hole, it is not known what producers have done: nothing is compared then, until a snapshot at a
+later segment says it.
+
+Compaction removes batches, of each producer all but the last one. Where some are missing, the log is behind what
+snapshots and transaction indexes say: then these are found wrong only if they are behind the log.
+"""
+
+from pathlib import Path
+
+from warmlog_broker.storage.index.transaction_index import AbortedTxn
+from warmlog_broker.storage.producer.producer_state import NO_EPOCH, NO_OFFSET, ProducerEntry, ProducerStates
+from warmlog_broker.storage.producer.snapshots import unpack_snapshot
+from warmlog_broker.storage.verify.report import Report
+from warmlog_protocol.batch import RecordBatch
+from warmlog_protocol.batch.control import ControlType
+from warmlog_protocol.batch.header import BatchHeader
+from warmlog_protocol.errors import CorruptBatch
+
+_NO_CLOCK_MS = 0
+
+
+class ProducerReplay:
+    """The producers as the log says, up to where the walk is."""
+
+    def __init__(self) -> None:
+        self.states = ProducerStates()
+        self.is_exact = True
+        """Whether `states` is all there is to know."""
+        self.is_thinned = False
+        """Whether compaction has removed batches that `states` should have seen."""
+        self.max_producer_id = -1
+
+    @property
+    def open_transactions(self) -> dict[int, int]:
+        """First offset of each transaction that is open, by producer id."""
+        return {
+            entry.producer_id: entry.transaction_first_offset
+            for entry in self.states.entries
+            if entry.transaction_first_offset != NO_OFFSET
+        }
+
+    def lose_track(self) -> None:
+        """Batches are missing: what follows cannot be judged."""
+        self.states.clear(0)
+        self.is_exact = False
+
+    def begin_with(self, entries: list[ProducerEntry] | None) -> None:
+        """Goes on from a snapshot; None when there is none that could be read."""
+        self.states.clear(0)
+        self.is_exact = entries is not None
+        for entry in entries or ():
+            self.states.restore(entry)
+            self.max_producer_id = max(self.max_producer_id, entry.producer_id)
+
+    def on_batch(self, batch: RecordBatch) -> tuple[ControlType | None, AbortedTxn | None]:
+        """Takes over a batch; its control type and, for an ABORT with data, the entry that the index must have.
+
+        CorruptBatch for a control batch that says nothing.
+        """
+        header = batch.header
+        self.max_producer_id = max(self.max_producer_id, header.producer_id)
+        if not header.is_control:
+            self.states.replay(header, _NO_CLOCK_MS)
+            return None, None
+        control_type = batch.control_type
+        if control_type is None or not control_type.is_end_txn:
+            return control_type, None
+        aborted = self.states.aborted_by(header, control_type)
+        self.states.end_transaction(header, batch.end_txn_marker(), _NO_CLOCK_MS)
+        self.states.transactions.forget_completed_below(header.next_offset)
+        return control_type, aborted if self.is_exact else None
+
+    def compare(self, path: Path, entries: list[ProducerEntry], log_start_offset: int, report: Report) -> None:
+        """Finds where a snapshot, taken at this point of the log, says something else than the log does.
+
+        A snapshot may lack producers, which expire, and may have some whose records are gone from the log.
+        """
+        if not self.is_exact:
+            return
+        in_snapshot = set()
+        for entry in entries:
+            in_snapshot.add(entry.producer_id)
+            in_log = self.states.get(entry.producer_id)
+            if in_log is not None:
+                _compare_entry(path, entry, in_log, report, is_thinned=self.is_thinned)
+            elif entry.batches and entry.batches[-1].last_offset >= log_start_offset and not self.is_thinned:
+                found = f"producer {entry.producer_id} with last offset {entry.batches[-1].last_offset}"
+                report.find(path, expected="producers of which the log has batches", found=found)
+        for producer_id, first_offset in self.open_transactions.items():
+            if producer_id not in in_snapshot:
+                expected = f"producer {producer_id} with a transaction open from offset {first_offset}"
+                report.find(path, expected=expected, found="no such producer")
+
+
+def read_snapshot(path: Path) -> list[ProducerEntry]:
+    """The entries of a snapshot file. FileNotFoundError, or StorageError when it is damaged."""
+    return unpack_snapshot(path.read_bytes(), _NO_CLOCK_MS)
+
+
+def marker_error(header: BatchHeader, error: CorruptBatch) -> str:
+    """In words: a control batch cannot be understood."""
+    return f"{error} (a control batch of producer {header.producer_id})"
+
+
+def _compare_entry(
+    path: Path, found: ProducerEntry, in_log: ProducerEntry, report: Report, *, is_thinned: bool
+) -> None:
+    if _is_ahead(found, in_log) if is_thinned else _is_same(found, in_log):
+        return
+    report.find(
+        path,
+        expected=f"producer {in_log.producer_id}: {_describe(in_log)}, coordinator epoch {in_log.coordinator_epoch}",
+        found=f"{_describe(found)}, coordinator epoch {found.coordinator_epoch}",
+    )
+
+
+def _is_same(found: ProducerEntry, in_log: ProducerEntry) -> bool:
+    knows_coordinator = NO_EPOCH not in (found.coordinator_epoch, in_log.coordinator_epoch)
+    if knows_coordinator and found.coordinator_epoch != in_log.coordinator_epoch:
+        return False
+    return _describe(found) == _describe(in_log)
+
+
+def _is_ahead(found: ProducerEntry, in_log: ProducerEntry) -> bool:
+    """Whether a snapshot knows at least what a log tells from which batches were removed."""
+    if found.epoch != in_log.epoch:
+        return found.epoch > in_log.epoch
+    in_log_first, found_first = in_log.transaction_first_offset, found.transaction_first_offset
+    if in_log_first != NO_OFFSET and not 0 <= found_first <= in_log_first:
+        return False
+    last_in_log = in_log.batches[-1].last_offset if in_log.batches else NO_OFFSET
+    last_found = found.batches[-1].last_offset if found.batches else NO_OFFSET
+    return last_found >= last_in_log
+
+
+def _describe(entry: ProducerEntry) -> str:
+    text = f"epoch {entry.epoch}, transaction from {entry.transaction_first_offset}, time {entry.last_timestamp_ms}"
+    if entry.batches:
+        last = entry.batches[-1]
+        text += f", last sequence {last.last_sequence} at offset {last.last_offset}, delta {last.offset_delta}"
+    return text

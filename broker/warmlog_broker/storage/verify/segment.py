@@ -1,0 +1,378 @@
+"""Checking one segment: every batch of its log, and its indexes against them, in one walk.
+
+**Beside a running broker** files grow, are cut to size, renamed and removed. So that none of this is taken for damage:
+
+* Indexes are read into memory before the size of the log is taken: an entry is written after its batch, so that is
+  there.
+* The newest segment may end with a batch that is being written, and with the zeros of a preallocation. Where its log
+  goes on with something that is no batch, it is looked at again, a few times with a pause: it is a finding only if it
+  stays the same. A batch that was torn by a crash stays the same.
+* A segment whose files were replaced or removed while it was read (compaction, retention, a rebuilt index) is read
+  again, and what was found in it before does not count.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from warmlog_broker.storage.directory.leader_epochs import NO_EPOCH, LeaderEpochs
+from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET, CorruptIndex
+from warmlog_broker.storage.index.offset_index import OffsetIndex
+from warmlog_broker.storage.index.time_index import TimeIndex
+from warmlog_broker.storage.index.transaction_index import TransactionIndex
+from warmlog_broker.storage.io.open_files import OpenFiles
+from warmlog_broker.storage.record.batch_scan import DamagedLog, ReadBatch
+from warmlog_broker.storage.record.damage import find_behind_damage
+from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_broker.storage.segment.segment_files import (
+    LOG_KIND,
+    OFFSET_INDEX_KIND,
+    TIME_INDEX_KIND,
+    TRANSACTION_INDEX_KIND,
+    segment_file_name,
+)
+from warmlog_broker.storage.segment.segment_indexes import LEAST_STALE_BYTES
+from warmlog_broker.storage.verify.indexes import OffsetIndexCheck, TimeIndexCheck, TransactionIndexCheck
+from warmlog_broker.storage.verify.producers import ProducerReplay, marker_error
+from warmlog_broker.storage.verify.report import Report
+from warmlog_protocol.batch import MAGIC_COLUMNS, BatchHeader, RecordBatch, read_batch
+from warmlog_protocol.batch.control import ControlType
+from warmlog_protocol.errors import CorruptBatch
+
+LOOKS_AT_THE_END = 5
+"""How often the end of the newest segment is looked at again before it counts as torn."""
+PAUSE_S = 0.1
+PROGRESS_BYTES = 4 * 1024 * 1024
+
+Index = TypeVar("Index", OffsetIndex, TimeIndex)
+
+
+def pause() -> None:
+    """Gives a broker the time to finish what it is writing."""
+    time.sleep(PAUSE_S)
+
+
+@dataclass(slots=True)
+class LogWalk:
+    """What a walk through all segments of a log carries from one to the next."""
+
+    report: Report
+    epochs: LeaderEpochs | None
+    """What leader-epoch-checkpoint says; None when there is no such file that can be read."""
+    settled_offset: int | None
+    """Up to here side files cover the log: its recovery point, if that is known."""
+    index_interval_bytes: int | None = None
+    """How dense the index entries are, if that is known."""
+    wants_dense_offsets: bool = False
+    """Whether offsets between two columnar batches can only be missing by damage: not so once a log is compacted."""
+    producers: ProducerReplay = field(default_factory=ProducerReplay)
+    next_offset: int = 0
+    last_epoch: int = NO_EPOCH
+    last_magic: int = MAGIC_COLUMNS
+    is_after_damage: bool = False
+    """Whether it is not known which offset comes next."""
+    is_end_known: bool = True
+    """Not when the newest log file cannot be read."""
+    pause: Callable[[], None] = pause
+    before_batch: Callable[[int], None] = lambda _base_offset: None
+    """Called with the base offset of each batch before it is taken over."""
+
+    def lose_segment(self, path: Path, error: OSError, *, is_newest: bool) -> None:
+        """Finds that a log file cannot be read: what follows is judged without it."""
+        self.report.find_unreadable(path, error, expected="a log file that can be read")
+        self.producers.lose_track()
+        self.is_after_damage = True
+        self.is_end_known = not is_newest
+
+
+class SegmentVerification:
+    """The check of the segment of `directory` that begins with `base_offset`. `run` does it."""
+
+    def __init__(
+        self, directory: Path, base_offset: int, end_offset: int | None, walk: LogWalk, *, is_newest: bool
+    ) -> None:
+        """`end_offset` is where the next segment begins, None for the newest one."""
+        self.directory = directory
+        self.base_offset = base_offset
+        self.walk = walk
+        self.report = walk.report
+        self.is_newest = is_newest
+        self._end_offset = base_offset + MAX_RELATIVE_OFFSET + 1
+        if end_offset is not None:
+            self._end_offset = min(end_offset, self._end_offset)
+        self._told_bytes = self._largest_batch_bytes = 0
+        self._offsets: OffsetIndexCheck | None = None
+        self._times: TimeIndexCheck | None = None
+        self._transactions: TransactionIndexCheck | None = None
+
+    def path(self, kind: str) -> Path:
+        return self.directory / segment_file_name(self.base_offset, kind)
+
+    @property
+    def paths(self) -> list[Path]:
+        """All files that are looked at."""
+        return [self.path(kind) for kind in (LOG_KIND, OFFSET_INDEX_KIND, TIME_INDEX_KIND, TRANSACTION_INDEX_KIND)]
+
+    def run(self) -> None:
+        """Checks everything. FileNotFoundError when there is no log file (any more)."""
+        with ExitStack() as stack:
+            offset_index, time_index = self._open_indexes(stack)
+            aborted = self._read_transaction_index()
+            records = stack.enter_context(closing(self._open_log()))
+            self._begin_checks(records, offset_index, time_index)
+            self._transactions = TransactionIndexCheck(self.path(TRANSACTION_INDEX_KIND), aborted, self.report)
+            log_bytes = self._walk_log(records)
+            self._finish_checks(log_bytes)
+        self.report.counts.segments += 1
+
+    # Opening
+
+    def _open_log(self) -> FileRecords:
+        return FileRecords.open_read_only(self.path(LOG_KIND), OpenFiles())
+
+    def _open_indexes(self, stack: ExitStack) -> tuple[OffsetIndex | None, TimeIndex | None]:
+        """Both, as they are now; None for one that is missing or cannot be an index."""
+        return (
+            self._open_index(OffsetIndex, self.path(OFFSET_INDEX_KIND), stack),
+            self._open_index(TimeIndex, self.path(TIME_INDEX_KIND), stack),
+        )
+
+    def _open_index(self, index_class: type[Index], path: Path, stack: ExitStack) -> Index | None:
+        try:
+            index = index_class(path, self.base_offset, open_files=OpenFiles(), is_writable=False)
+            stack.enter_context(index)
+            if not (self.is_newest and index.is_padded):
+                index.sanity_check()
+        except FileNotFoundError:
+            return None
+        except (CorruptIndex, ValueError, OSError) as error:
+            self.report.find_unreadable(path, error, expected="an index")
+            return None
+        return index
+
+    def _read_transaction_index(self) -> TransactionIndex | tuple[()]:
+        path = self.path(TRANSACTION_INDEX_KIND)
+        try:
+            index = TransactionIndex.open_read_only(path, self.base_offset, OpenFiles())
+            index.sanity_check()
+        except FileNotFoundError:
+            return ()
+        except (CorruptIndex, OSError) as error:
+            self.report.find_unreadable(path, error, expected="aborted transactions")
+            return ()
+        return index
+
+    def _begin_checks(
+        self, records: FileRecords, offset_index: OffsetIndex | None, time_index: TimeIndex | None
+    ) -> None:
+        may_be_missing = records.size_bytes <= (LEAST_STALE_BYTES if self.is_newest else 0)
+        for index, kind in ((offset_index, OFFSET_INDEX_KIND), (time_index, TIME_INDEX_KIND)):
+            if index is None and not may_be_missing and not self.path(kind).exists():
+                self.report.find(self.path(kind), expected="an index of the log beside it", found="no file")
+        if offset_index is not None:
+            self._offsets = OffsetIndexCheck(self.path(OFFSET_INDEX_KIND), offset_index, self.report)
+        if time_index is not None:
+            self._times = TimeIndexCheck(self.path(TIME_INDEX_KIND), time_index, self.report)
+
+    # Walking
+
+    def _walk_log(self, records: FileRecords) -> int:
+        """Checks every batch; returns where the last one ends."""
+        position = 0
+        while True:
+            try:
+                for header, at, read in records.checked_batches(position):
+                    self._on_batch(header, at, read)
+                    position = at + header.size_bytes
+                return position
+            except DamagedLog as error:
+                if self.is_newest and self._is_being_written(error.position):
+                    return error.position
+                behind = self._step_over(records, error)
+                if behind is None:
+                    return error.position
+                position = behind
+
+    def _is_being_written(self, position: int) -> bool:
+        """Whether the newest log may end at `position`: by now there is a batch, or nothing, or room for what comes.
+
+        What was appended since the walk began is left to the next verification.
+        """
+        for look in range(LOOKS_AT_THE_END):
+            if look:
+                self.walk.pause()
+            with closing(self._open_log()) as records:
+                if is_zero_from(records, position):
+                    return True
+                try:
+                    next(records.checked_batches(position))
+                except DamagedLog:
+                    continue
+                return True
+        return False
+
+    def _step_over(self, records: FileRecords, error: DamagedLog) -> int | None:
+        """Finds damage; the position at which the log goes on behind it, None when it does not."""
+        walk = self.walk
+        offset = max(walk.next_offset, self.base_offset)
+        behind = find_behind_damage(records, error.position, offset, self._end_offset)
+        end = records.size_bytes if behind is None else behind[0]
+        self.report.find(
+            records.path,
+            position=error.position,
+            offset=offset,
+            expected="a valid batch",
+            found=f"{error.reason} ({end - error.position} bytes cannot be read)",
+        )
+        walk.producers.lose_track()
+        walk.is_after_damage = True
+        if behind is None or behind[0] >= records.size_bytes:
+            return None
+        self._skip_indexes(*behind)
+        return behind[0]
+
+    def _skip_indexes(self, position: int, offset: int) -> None:
+        if self._offsets is not None:
+            self._offsets.skip_to(position)
+        if self._times is not None:
+            self._times.skip_to(offset)
+        if self._transactions is not None:
+            self._transactions.skip_to(offset)
+
+    def _on_batch(self, header: BatchHeader, position: int, read: ReadBatch) -> None:
+        self._check_place(header, position)
+        self.walk.before_batch(header.base_offset)
+        self._check_epoch(header, position)
+        batch = read_batch(read(), verify_crc=False)
+        self._check_body(batch, position)
+        self._follow_producers(batch, position)
+        if self._offsets is not None:
+            self._offsets.on_batch(header, position)
+        if self._times is not None:
+            self._times.on_batch(header)
+        self._count(header, position)
+
+    def _count(self, header: BatchHeader, position: int) -> None:
+        walk, counts = self.walk, self.report.counts
+        walk.next_offset = max(walk.next_offset, header.next_offset)
+        walk.last_epoch = max(walk.last_epoch, header.partition_leader_epoch)
+        walk.last_magic = header.magic
+        walk.is_after_damage = False
+        counts.batches += 1
+        counts.records += header.record_count
+        counts.log_bytes += header.size_bytes
+        self._largest_batch_bytes = max(self._largest_batch_bytes, header.size_bytes)
+        if position - self._told_bytes >= PROGRESS_BYTES:
+            self._told_bytes = position
+            self.report.on_progress(self.report)
+
+    # What is checked of a batch
+
+    def _find(self, header: BatchHeader, position: int, expected: str, found: str) -> None:
+        self.report.find(
+            self.path(LOG_KIND), position=position, offset=header.base_offset, expected=expected, found=found
+        )
+
+    def _check_place(self, header: BatchHeader, position: int) -> None:
+        walk = self.walk
+        if header.base_offset < self.base_offset or header.last_offset >= self._end_offset:
+            expected = f"offsets from {self.base_offset} to {self._end_offset - 1}"
+            self._find(header, position, expected, f"{header.base_offset} to {header.last_offset}")
+        elif header.base_offset < walk.next_offset:
+            self._find(header, position, f"an offset from {walk.next_offset} on", str(header.base_offset))
+        elif header.base_offset > walk.next_offset and not walk.is_after_damage:
+            self.report.counts.offset_gaps += 1
+            walk.producers.is_thinned = True
+            if walk.wants_dense_offsets and walk.last_magic == header.magic == MAGIC_COLUMNS:
+                self._find(header, position, f"offset {walk.next_offset}", f"{header.base_offset}: a gap")
+
+    def _check_epoch(self, header: BatchHeader, position: int) -> None:
+        walk, epoch = self.walk, header.partition_leader_epoch
+        if epoch < 0:
+            return
+        if epoch < walk.last_epoch:
+            self._find(header, position, f"leader epoch {walk.last_epoch} or a later one", str(epoch))
+            return
+        if walk.epochs is None or not walk.epochs.entries:
+            return
+        if header.base_offset < walk.epochs.entries[0].start_offset or not self._is_settled(header):
+            return
+        known = walk.epochs.epoch_at(header.base_offset)
+        if known != epoch:
+            self._find(header, position, f"leader epoch {known}, as leader-epoch-checkpoint says", str(epoch))
+
+    def _is_settled(self, header: BatchHeader) -> bool:
+        settled_offset = self.walk.settled_offset
+        return not self.is_newest if settled_offset is None else header.next_offset <= settled_offset
+
+    def _check_body(self, batch: RecordBatch, position: int) -> None:
+        header = batch.header
+        if not header.record_count:
+            return
+        try:
+            columns = batch.columns
+            if columns.header_lengths is not None:
+                batch.headers()
+        except CorruptBatch as error:
+            self._find(header, position, f"{header.record_count} records", str(error))
+            return
+        if header.is_log_append_time:
+            return
+        deltas = columns.timestamp_deltas_ms
+        largest_ms = columns.base_timestamp_ms + deltas.largest()
+        is_whole = header.record_count == header.last_offset_delta + 1
+        if largest_ms > header.max_timestamp_ms or (is_whole and largest_ms != header.max_timestamp_ms):
+            self._find(header, position, f"max timestamp {largest_ms}, of its records", str(header.max_timestamp_ms))
+        if header.magic == MAGIC_COLUMNS and is_whole and not deltas.zeros():
+            self._find(header, position, "a record with the base timestamp", "all are later")
+
+    def _follow_producers(self, batch: RecordBatch, position: int) -> None:
+        header = batch.header
+        try:
+            control_type, derived = self.walk.producers.on_batch(batch)
+        except CorruptBatch as error:
+            self._find(header, position, "a control record", marker_error(header, error))
+            return
+        if control_type is ControlType.ABORT and self._transactions is not None:
+            self._transactions.on_abort(
+                header.producer_id, header.last_offset, derived, is_thinned=self.walk.producers.is_thinned
+            )
+
+    # The end
+
+    def _finish_checks(self, log_bytes: int) -> None:
+        if self._offsets is not None:
+            self._offsets.finish(log_bytes)
+            self._find_stale_index(self._offsets, log_bytes)
+        if self._times is not None:
+            self._times.finish(must_end_with_largest=not self.is_newest)
+        if self._transactions is not None:
+            self._transactions.finish()
+
+    def _find_stale_index(self, offsets: OffsetIndexCheck, log_bytes: int) -> None:
+        """An index that ends long before its log has lost entries. Lookups behind it are slow, and right."""
+        interval_bytes = self.walk.index_interval_bytes
+        if interval_bytes is None:
+            return
+        position = 0 if offsets.last is None else offsets.last.position
+        may_be_left_out = max(LEAST_STALE_BYTES, 2 * interval_bytes) + 2 * self._largest_batch_bytes
+        if log_bytes - position > may_be_left_out:
+            self.report.find(
+                self.path(OFFSET_INDEX_KIND),
+                expected=f"entries for what lies behind position {position}",
+                found=f"none up to the end of the log at {log_bytes}",
+            )
+
+
+def is_zero_from(records: FileRecords, position: int) -> bool:
+    """Whether there are only zeros from `position` to the end of the file."""
+    end = records.size_bytes
+    while position < end:
+        piece = records.read(position, min(PROGRESS_BYTES, end - position))
+        if any(piece):
+            return False
+        position += len(piece)
+    return True

@@ -1,0 +1,131 @@
+"""Verifying directories with what the metadata log knows of them: topic ids, settings, which partitions there must be.
+
+The metadata log is read as a file, since a broker may be using it. Its last records may just be on their way: they are
+left out, as they would be after a crash.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+from uuid import UUID
+
+from warmlog_broker.metadata.metadata_log import FILE_NAME, MetadataState, read_records
+from warmlog_broker.storage.config import LogConfig
+from warmlog_broker.storage.directory.data_dir import (
+    FORMAT_NAME,
+    HIGH_WATERMARKS_NAME,
+    LOG_STARTS_NAME,
+    RECOVERY_POINTS_NAME,
+)
+from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
+from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME
+from warmlog_broker.storage.directory.topic_partition import TopicPartition, parse_directory_name
+from warmlog_broker.storage.segment.segment_files import LOG_KIND
+from warmlog_broker.storage.verify.partition import Expectations, check_offsets, verify_data_directory, verify_partition
+from warmlog_broker.storage.verify.report import Report
+from warmlog_protocol.errors import InvalidConfig, StorageError
+
+KAFKA_PROPERTIES_NAME = "meta.properties"
+
+Kind = Literal["data", "partition"]
+
+
+def kind_of(path: Path) -> Kind | None:
+    """What `path` is a directory of; None for neither."""
+    if is_partition(path.resolve()):
+        return "partition"
+    if any((path / marker).exists() for marker in (FORMAT_NAME, KAFKA_PROPERTIES_NAME, RECOVERY_POINTS_NAME)):
+        return "data"
+    return "data" if any(map(is_partition, path.iterdir())) else None
+
+
+def is_partition(path: Path) -> bool:
+    """Whether `path` is a partition's directory, in use or not: others have such names too, but not such files."""
+    if parse_directory_name(path.name) is None:
+        return False
+    return (path / METADATA_NAME).is_file() or any(path.glob(f"{'[0-9]' * 20}{LOG_KIND}"))
+
+
+def verify_directory(path: Path, report: Report) -> None:
+    """Checks a data directory, or the directory of a partition with what the one above it knows; adds to `report`."""
+    if kind_of(path) == "data":
+        state = _read_metadata(path, report)
+        verify_data_directory(path, report, known=_known_partitions(path, state, report))
+        _find_missing(path, state, report)
+        return
+    path = path.resolve()
+    name = parse_directory_name(path.name)
+    assert name is not None
+    key, above = name.topic_partition, path.parent
+    if name.mark:
+        verify_partition(path, Expectations(), report)
+        return
+    known = _known_partitions(above, _read_metadata(above, report), report)
+    expectations = _expectations_above(above, key, known)
+    check_offsets(above, key, expectations, verify_partition(path, expectations, report), report)
+
+
+def _expectations_above(above: Path, key: TopicPartition, known: dict[TopicPartition, Expectations]) -> Expectations:
+    """What the data directory says of one partition."""
+    return replace(
+        known.get(key, Expectations()),
+        recovery_point=_offset_in(above / RECOVERY_POINTS_NAME, key),
+        log_start_offset=_offset_in(above / LOG_STARTS_NAME, key),
+        high_watermark=_offset_in(above / HIGH_WATERMARKS_NAME, key),
+    )
+
+
+def _offset_in(path: Path, key: TopicPartition) -> int | None:
+    """What a checkpoint says of `key`; nothing when it cannot be read, which is told when its directory is verified."""
+    try:
+        return read_offsets(path).get(key)
+    except (StorageError, OSError):
+        return None
+
+
+def _read_metadata(path: Path, report: Report) -> MetadataState:
+    """What the metadata log of a directory says; nothing where there is none."""
+    state = MetadataState()
+    try:
+        for entry in read_records((path / FILE_NAME).read_bytes(), path / FILE_NAME).entries:
+            state.apply(entry)
+    except FileNotFoundError:
+        return state
+    except (StorageError, OSError) as error:
+        report.find_unreadable(path / FILE_NAME, error, expected="a metadata log")
+    return state
+
+
+def _known_partitions(path: Path, state: MetadataState, report: Report) -> dict[TopicPartition, Expectations]:
+    """What the metadata log says of each partition."""
+    known = {}
+    for topic in state.topics.values():
+        try:
+            config = LogConfig.from_settings(topic.settings)
+        except InvalidConfig as error:
+            report.find(path / FILE_NAME, expected=f"settings of topic {topic.name!r}", found=str(error))
+            config = LogConfig()
+        expectations = Expectations(
+            topic_id=UUID(bytes=topic.topic_id),
+            has_dense_offsets=config.has_dense_offsets,
+            index_interval_bytes=config.index_interval_bytes,
+        )
+        known.update({TopicPartition(topic.name, index): expectations for index in range(topic.partitions)})
+    return known
+
+
+def _find_missing(path: Path, state: MetadataState, report: Report) -> None:
+    """Finds partitions that held records here, were not moved to another data directory, and have no directory."""
+    try:
+        recovery_points = read_offsets(path / RECOVERY_POINTS_NAME)
+    except (StorageError, OSError):
+        return
+    for topic in state.topics.values():
+        places = state.places.get(topic.topic_id, {})
+        for index in range(topic.partitions):
+            place = state.directories.get(places.get(index, b""), str(path.absolute()))
+            directory = path / TopicPartition(topic.name, index).directory_name
+            recovery_point = recovery_points.get(TopicPartition(topic.name, index), 0)
+            if recovery_point and place == str(path.absolute()) and not directory.is_dir():
+                expected = f"a log with records up to offset {recovery_point}"
+                report.find(directory, expected=expected, found="no directory")

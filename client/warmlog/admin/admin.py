@@ -1,0 +1,256 @@
+"""Topics and their settings: create, delete, list, describe; and where offsets and times lie."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from os import PathLike, fspath
+from types import TracebackType
+from typing import Self
+from uuid import UUID
+
+from warmlog.admin import log_dirs
+from warmlog.admin.log_dirs import LogDirDescription
+from warmlog.admin.partition_description import PartitionDescription, describe_partitions
+from warmlog.cluster.broker_link import BrokerLink
+from warmlog.cluster.cluster import Cluster, Topic
+from warmlog.cluster.leader_requests import TopicPartition, ask_leaders
+from warmlog.cluster.list_offsets import OffsetAt, located, look_up
+from warmlog.cluster.options import connection_options
+from warmlog.errors import ApiError, ClientClosed, UnknownTopicOrPartition, error_from_code
+from warmlog.times import asked_timestamp
+from warmlog_protocol.durability import Durability
+from warmlog_protocol.messages import (
+    CONSUMER_REPLICA_ID,
+    DEBUGGING_REPLICA_ID,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeletedRecords,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    EpochEndOffset,
+    NewTopic,
+    OffsetForLeaderEpochPartition,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+
+BROKER_DEFAULT = -1
+_BROKER_ITSELF = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigValue:
+    """A setting as it is in force. `is_default` is false where somebody set it."""
+
+    value: str
+    is_default: bool
+    description: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic, its partitions in ascending order and its settings by name."""
+
+    name: str
+    topic_id: UUID
+    partitions: list[PartitionDescription]
+    configs: dict[str, ConfigValue]
+
+    @property
+    def durability(self) -> Durability:
+        """What an acknowledgement means on this topic; as text, in words."""
+        return Durability.of({name: config.value for name, config in self.configs.items()})
+
+
+class Admin:
+    """Asks brokers to change or tell things. Every call is over within `request_timeout_ms`."""
+
+    def __init__(self, bootstrap: str | Sequence[str], **connection: int | str) -> None:
+        """`bootstrap` is HOST:PORT or several of them; `connection` may set any of the fields of ConnectionOptions."""
+        self._bootstrap = bootstrap
+        self._options = connection_options(connection)
+        self._is_started = False
+        self._cluster: Cluster | None = None
+
+    async def start(self) -> Self:
+        """Connect. BrokerUnavailable when no bootstrap address answers."""
+        if self._is_started:
+            raise ClientClosed("an admin client can be started once")
+        self._is_started = True
+        cluster = Cluster(self._bootstrap, self._options)
+        try:
+            await cluster.start()
+        except BaseException:
+            await cluster.close()
+            raise
+        self._cluster = cluster
+        return self
+
+    async def close(self) -> None:
+        """Disconnect; closing twice is allowed."""
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            await cluster.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    # --- topics -----------------------------------------------------------------------------------------------------
+
+    async def create_topic(
+        self, name: str, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
+    ) -> UUID:
+        """Create a topic; its id. Durable on return. Without `partitions` the broker's default counts.
+
+        Raises TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidConfig. When the connection is lost before
+        the answer, BrokerUnavailable: the topic may or may not exist then.
+        """
+        new = NewTopic(name, BROKER_DEFAULT if partitions is None else partitions, configs=dict(configs or {}))
+        request = CreateTopicsRequest([new])
+        response = await self._open().call(request, CreateTopicsResponse, is_repeatable=False)
+        (created,) = response.topics
+        if created.error_code:
+            raise error_from_code(created.error_code, created.error_message)
+        return UUID(bytes=created.topic_id)
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic and its records. Durable on return. Raises UnknownTopicOrPartition when there is none."""
+        response = await self._open().call(DeleteTopicsRequest([name]), DeleteTopicsResponse, is_repeatable=False)
+        (deleted,) = response.topics
+        if deleted.error_code:
+            raise error_from_code(deleted.error_code, deleted.error_message)
+
+    async def list_topics(self) -> list[TopicDescription]:
+        """Every topic, by name."""
+        topics = await self._open().topics(None)
+        return sorted(await self._describe(topics), key=lambda topic: topic.name)
+
+    async def describe_topic(self, name: str) -> TopicDescription:
+        """One topic. Raises UnknownTopicOrPartition when there is none."""
+        return (await self._describe(await self._open().topics([name])))[0]
+
+    async def describe_broker(self) -> dict[str, ConfigValue]:
+        """The broker's settings by name."""
+        return (await self._configs([]))[_BROKER_ITSELF]
+
+    # --- data directories -------------------------------------------------------------------------------------------
+
+    async def describe_log_dirs(self, topics: Sequence[str] | None = None) -> list[LogDirDescription]:
+        """The broker's data directories and what lies in them, of all topics or of these."""
+        return await log_dirs.describe_log_dirs(self._open(), topics)
+
+    async def move_partition(self, topic: str, partition: int, directory: str | PathLike[str]) -> None:
+        """Begin to move a partition to another data directory of its broker, while it is written and read.
+
+        `describe_log_dirs` shows how far it is; it goes on after a restart of the broker. The directory where the
+        partition lies calls a move off. Raises LogDirNotFound, UnknownTopicOrPartition, or StorageError when a
+        directory is offline or has no room.
+        """
+        await log_dirs.move_partition(self._open(), topic, partition, fspath(directory))
+
+    # --- offsets ----------------------------------------------------------------------------------------------------
+
+    async def list_offsets(
+        self,
+        topic: str,
+        at: str | int | datetime,
+        partitions: Sequence[int] | None = None,
+        *,
+        log_end: bool = False,
+    ) -> dict[int, OffsetAt]:
+        """For each partition the first record at or after a time, or "earliest", "latest" or "max_timestamp".
+
+        A time is a datetime (UTC when it has no zone) or milliseconds since 1970; past the end of the log it gives the
+        end, with timestamp -1. The end is the high watermark, or with `log_end` the log end offset. Raises the error of
+        the first partition that has one: StorageError at once when it is offline.
+        """
+        found = await self.look_up_offsets(topic, at, partitions, log_end=log_end)
+        return {partition: located(offset) for partition, offset in found.items()}
+
+    async def look_up_offsets(
+        self,
+        topic: str,
+        at: str | int | datetime,
+        partitions: Sequence[int] | None = None,
+        *,
+        log_end: bool = False,
+    ) -> dict[int, OffsetAt | ApiError]:
+        """As `list_offsets`, with the error of each partition that has one in place of its offset."""
+        known = (await self._open().topics([topic]))[0]
+        every = [partition.partition for partition in known.partitions]
+        for partition in partitions or ():
+            if partition not in every:
+                raise UnknownTopicOrPartition(f"topic {topic!r} has partitions 0 to {len(every) - 1}, not {partition}")
+        timestamp_ms = asked_timestamp(at)
+        asked = {(topic, partition): timestamp_ms for partition in (every if partitions is None else partitions)}
+        replica_id = DEBUGGING_REPLICA_ID if log_end else CONSUMER_REPLICA_ID
+        found = await look_up(self._open(), asked, replica_id=replica_id)
+        return {partition: offset for (_, partition), offset in sorted(found.items())}
+
+    async def delete_records(self, before: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int | ApiError]:
+        """Give up the records below an offset of each partition; -1 means all that may be read now.
+
+        For each partition its log start offset, durable on return, or why it was refused: OffsetOutOfRange,
+        PolicyViolation (the topic is compacted only), UnknownTopicOrPartition.
+        """
+        cluster = self._open()
+
+        def request(places: list[TopicPartition]) -> DeleteRecordsRequest:
+            return DeleteRecordsRequest([DeleteRecordsPartition(*place, before[place]) for place in places])
+
+        async def ask(places: list[TopicPartition], link: BrokerLink) -> list[DeletedRecords]:
+            return (await cluster.call(request(places), DeleteRecordsResponse, link=link)).partitions
+
+        found = await ask_leaders(cluster, before, ask)
+        return {
+            place: result if isinstance(result, ApiError) else result.low_watermark for place, result in found.items()
+        }
+
+    async def epoch_ends(
+        self, asked: Mapping[tuple[str, int], int]
+    ) -> dict[tuple[str, int], EpochEndOffset | ApiError]:
+        """For each partition where a leader epoch, or the newest known one below it, ends; or why that is not told."""
+        cluster = self._open()
+
+        async def ask(places: list[TopicPartition], link: BrokerLink) -> list[EpochEndOffset]:
+            wanted = [OffsetForLeaderEpochPartition(*place, asked[place]) for place in places]
+            request = OffsetForLeaderEpochRequest(wanted)
+            return (await cluster.call(request, OffsetForLeaderEpochResponse, link=link)).partitions
+
+        return await ask_leaders(cluster, asked, ask)
+
+    # --- within -----------------------------------------------------------------------------------------------------
+
+    def _open(self) -> Cluster:
+        if self._cluster is None:
+            raise ClientClosed("the admin client is closed" if self._is_started else "the admin client is not started")
+        return self._cluster
+
+    async def _describe(self, topics: list[Topic]) -> list[TopicDescription]:
+        configs = await self._configs([topic.name for topic in topics]) if topics else {}
+        described = await describe_partitions(self._open(), topics)
+        return [
+            TopicDescription(topic.name, topic.topic_id, described[topic.name], configs[topic.name]) for topic in topics
+        ]
+
+    async def _configs(self, topics: list[str]) -> dict[str, dict[str, ConfigValue]]:
+        """The settings of the topics by name; of the broker, under the empty name, when there are none."""
+        response = await self._open().call(DescribeConfigsRequest(topics), DescribeConfigsResponse)
+        found: dict[str, dict[str, ConfigValue]] = {}
+        for resource in response.resources:
+            if resource.error_code:
+                raise error_from_code(resource.error_code, resource.error_message)
+            found[resource.name] = {
+                entry.name: ConfigValue(entry.value, entry.is_default, entry.description) for entry in resource.entries
+            }
+        return found

@@ -1,0 +1,75 @@
+"""Where the partitions of topics begin and end, by every measure that a log has of its end."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from warmlog.cluster.cluster import Cluster, Topic
+from warmlog.cluster.leader_requests import TopicPartition
+from warmlog.cluster.list_offsets import OffsetAt, look_up
+from warmlog.errors import ApiError
+from warmlog_protocol.messages import (
+    CONSUMER_REPLICA_ID,
+    DEBUGGING_REPLICA_ID,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    IsolationLevel,
+    PartitionMetadata,
+)
+
+_UNCOMMITTED, _COMMITTED = IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED
+
+_MEASURES = (
+    (EARLIEST_TIMESTAMP, _UNCOMMITTED, CONSUMER_REPLICA_ID),
+    (LATEST_TIMESTAMP, _COMMITTED, CONSUMER_REPLICA_ID),
+    (LATEST_TIMESTAMP, _UNCOMMITTED, CONSUMER_REPLICA_ID),
+    (LATEST_TIMESTAMP, _UNCOMMITTED, DEBUGGING_REPLICA_ID),
+)
+"""Time, isolation and asker of log start, last stable offset, high watermark and log end, in this order."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDescription:
+    """One partition. `leader` is a node id, -1 while the partition is offline. Ends are exclusive."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    log_start_offset: int
+    last_stable_offset: int
+    """Below it, every transaction is over."""
+    high_watermark: int
+    """Below it, every record is durable and may be read."""
+    log_end_offset: int
+    error: ApiError | None = None
+    """Why the offsets are not known, and -1."""
+
+    @property
+    def uncommitted(self) -> int:
+        """How many records are written and not yet durable: those between high watermark and log end."""
+        return self.log_end_offset - self.high_watermark
+
+
+async def describe_partitions(cluster: Cluster, topics: Sequence[Topic]) -> dict[str, list[PartitionDescription]]:
+    """The partitions of each topic by its name; one that is offline, or cannot be asked, with its error."""
+    asked = [(topic.name, part.partition) for topic in topics for part in topic.partitions]
+    offsets: dict[TopicPartition, list[int]] = {place: [] for place in asked}
+    errors: dict[TopicPartition, ApiError] = {}
+    for timestamp_ms, isolation, replica_id in _MEASURES:
+        times = {place: timestamp_ms for place in asked if place not in errors}
+        for place, at in (await look_up(cluster, times, isolation=isolation, replica_id=replica_id)).items():
+            if isinstance(at, OffsetAt):
+                offsets[place].append(at.offset)
+            else:
+                errors[place] = at
+    return {
+        topic.name: [
+            _description(part, offsets[topic.name, part.partition], errors.get((topic.name, part.partition)))
+            for part in topic.partitions
+        ]
+        for topic in topics
+    }
+
+
+def _description(part: PartitionMetadata, offsets: list[int], error: ApiError | None) -> PartitionDescription:
+    start, stable, mark, end = offsets if error is None else [-1] * len(_MEASURES)
+    return PartitionDescription(part.partition, part.leader_id, part.leader_epoch, start, stable, mark, end, error)

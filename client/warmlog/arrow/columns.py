@@ -1,0 +1,298 @@
+"""One Arrow array for each column, out of the columns of several stored batches.
+
+Arrow trusts the buffers that it is given: a wrong one would read beyond its memory. Four things make that impossible.
+numpy refuses to see more integers in a column than its bytes hold. A data buffer must be below 2 GiB. No length may be
+negative or larger than its data buffer, so that adding them up in 64 bits cannot overflow, and their sum must be that
+buffer's size: each int32 offset made of them lies within it. The protocol's decoder has checked all but the 2 GiB
+before; these checks fail only where it has a bug. Record headers, which it does not look into, have their own checks
+(see `arrow_headers`).
+
+What many batches have in common is made once: the offsets of items that are all equally long.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from warmlog.arrow.int_array import integers_of
+from warmlog_protocol.batch import Columns, IntColumn, RecordBatch
+from warmlog_protocol.errors import CorruptBatch, InvalidTimestamp, MessageTooLarge
+
+TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
+MAX_OFFSET = (1 << 63) - 1
+MAX_DATA_BYTES = (1 << 31) - 1
+"""What int32 offsets can address."""
+
+_MAX_TIMESTAMP_MS = ((1 << 63) - 1) // 1000
+_MAX_REGULAR_ROWS = 256 * 1024
+
+
+class Stretch:
+    """Records `start` to `stop` of one stored batch, and where their bytes lie in its columns of data."""
+
+    __slots__ = ("base_offset", "columns", "count", "headers", "keys", "start", "stop", "timestamp_type", "values")
+
+    def __init__(self, columns: Columns, base_offset: int, timestamp_type: int, start: int, stop: int) -> None:
+        self.columns = columns
+        self.base_offset = base_offset
+        self.timestamp_type = timestamp_type
+        self.start = start
+        self.stop = stop
+        self.count = stop - start
+        self.keys, self.values, self.headers = columns.keys, columns.values, columns.headers
+        if start > 0 or stop < columns.count:
+            self.keys = self.keys[_data_slice(columns.key_lengths, start, stop, overhead=1)]
+            self.values = self.values[_data_slice(columns.value_lengths, start, stop, overhead=1)]
+            self.headers = self.headers[_data_slice(columns.header_lengths, start, stop, overhead=0)]
+
+    def part(self, start: int, stop: int) -> "Stretch":
+        """Other records of the same batch."""
+        return Stretch(self.columns, self.base_offset, self.timestamp_type, start, stop)
+
+
+def stretch_of(batch: RecordBatch, from_offset: int, until_offset: int) -> Stretch | None:
+    """The records of `batch` with offsets in the range; None when there are none, or it is a control batch."""
+    header = batch.header
+    if header.is_control or header.record_count == 0:
+        return None
+    if header.next_offset > MAX_OFFSET:
+        raise CorruptBatch(f"batch at offset {header.base_offset}: its last offset does not fit 64 bits")
+    columns = batch.columns
+    first, end = max(from_offset - header.base_offset, 0), max(until_offset - header.base_offset, 0)
+    if columns.offset_deltas is None:
+        start, stop = min(first, columns.count), min(end, columns.count)
+    else:
+        deltas = integers_of(columns.offset_deltas).astype(np.int64)  # strictly increasing: one number is one record
+        start, stop = (int(row) for row in np.searchsorted(deltas, (first, end)))
+    if start >= stop:
+        return None
+    return Stretch(columns, header.base_offset, int(header.is_log_append_time), start, stop)
+
+
+def binary_array(
+    stretches: Sequence[Stretch], columns: Sequence[IntColumn | None], data: Sequence[memoryview]
+) -> pa.Array:
+    """Keys or values. `columns` are lengths + 1, and 0 for null; a stretch without has only nulls."""
+    if all(column is None for column in columns):
+        return pa.nulls(_count(stretches), pa.binary())
+    count, data_bytes = _count(stretches), sum(map(len, data))
+    _check_data_bytes(data_bytes)
+    common = _common_length(columns)
+    if common is not None:
+        buffers = [None, _regular_offsets(common, count, data_bytes), _joined_data(data)]
+        return pa.Array.from_buffers(pa.binary(), count, buffers, null_count=0)
+    lengths = joined_integers(stretches, columns)
+    null_count = count - int(np.count_nonzero(lengths))
+    bitmap = bitmap_of(lengths) if null_count else None
+    lengths -= 1
+    if null_count:
+        np.maximum(lengths, 0, out=lengths, where=lengths == -1)
+    buffers = [bitmap, pa.py_buffer(arrow_offsets(lengths, data_bytes)), _joined_data(data)]
+    return pa.Array.from_buffers(pa.binary(), count, buffers, null_count=null_count)
+
+
+def _common_length(columns: Sequence[IntColumn | None]) -> int | None:
+    """The length that all items have; None where they differ or some are null."""
+    first = columns[0]
+    if first is None or first.width != 0 or first.constant == 0:
+        return None
+    wanted = bytes(first.data)
+    if any(column is None or column.width != 0 or column.data != wanted for column in columns):
+        return None
+    return first.constant - 1
+
+
+def _regular_offsets(length: int, count: int, data_bytes: int) -> pa.Buffer:
+    """Arrow's offsets of `count` items of `length` in `data_bytes`."""
+    if length * count != data_bytes:
+        raise CorruptBatch(f"{count} items of {length} bytes, but there are {data_bytes} bytes of data")
+    rows = 1 << count.bit_length()
+    if rows > _MAX_REGULAR_ROWS or rows * length > MAX_DATA_BYTES:
+        return pa.py_buffer(np.arange(count + 1, dtype=np.int32) * np.int32(length))
+    return _cached_offsets(length, rows).slice(0, 4 * (count + 1))
+
+
+@lru_cache(maxsize=4)
+def _cached_offsets(length: int, rows: int) -> pa.Buffer:
+    return pa.py_buffer(np.arange(rows + 1, dtype=np.int32) * np.int32(length))
+
+
+def text_array(array: pa.Array) -> pa.Array:
+    """Keys or values as strings, of the same buffers where all of them are UTF-8, which is checked.
+
+    Elsewhere each wrong sequence of bytes becomes U+FFFD, as Spark shows it; that makes a Python object of each record.
+    """
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = [None if item is None else item.decode(errors="replace") for item in array.to_pylist()]
+        return pa.array(texts, pa.string())
+
+
+def offsets_array(stretches: Sequence[Stretch]) -> pa.Array:
+    """Offsets in the log."""
+    count = _count(stretches)
+    if stretches and all(stretch.columns.offset_deltas is None for stretch in stretches):
+        first, last = stretches[0], stretches[-1]
+        start, stop = first.base_offset + first.start, last.base_offset + last.stop
+        if stop - start == count and _are_in_order(stretches):
+            return pa.array(np.arange(start, stop, dtype=np.int64))
+    offsets = np.empty(count, np.int64)
+    for start, end, stretch in _rows(stretches):
+        deltas = stretch.columns.offset_deltas
+        if deltas is None:
+            offsets[start:end] = np.arange(stretch.base_offset + stretch.start, stretch.base_offset + stretch.stop)
+        else:
+            offsets[start:end] = integers_of(deltas, stretch.start, stretch.stop)
+            offsets[start:end] += stretch.base_offset
+    return pa.array(offsets)
+
+
+def _are_in_order(stretches: Sequence[Stretch]) -> bool:
+    """Whether each begins at or after the end of the one before."""
+    ends = [stretch.base_offset + stretch.stop for stretch in stretches]
+    return all(
+        stretch.base_offset + stretch.start >= end for stretch, end in zip(stretches[1:], ends[:-1], strict=True)
+    )
+
+
+def timestamps_array(stretches: Sequence[Stretch]) -> pa.Array:
+    """Microseconds. A delta may have 64 bits, but the decoder has checked that base and delta together have 63."""
+    times = times_ms(stretches)
+    for start, end, stretch in _rows(stretches):
+        base_ms = stretch.columns.base_timestamp_ms
+        if base_ms < -_MAX_TIMESTAMP_MS or base_ms + _bound(stretch.columns.timestamp_deltas_ms) > _MAX_TIMESTAMP_MS:
+            _check_timestamps(stretch, times[start:end])
+    times *= 1000
+    return pa.Array.from_buffers(TIMESTAMP_TYPE, len(times), [None, pa.py_buffer(times)], null_count=0)
+
+
+def times_ms(stretches: Sequence[Stretch]) -> Any:
+    """Timestamps as an int64 array of milliseconds."""
+    times = np.empty(_count(stretches), np.int64)
+    for start, end, stretch in _rows(stretches):
+        part = times[start:end]
+        deltas = stretch.columns.timestamp_deltas_ms
+        if deltas.is_constant:
+            part[:] = stretch.columns.base_timestamp_ms + deltas.constant
+            continue
+        part[:] = integers_of(deltas, stretch.start, stretch.stop)
+        part += stretch.columns.base_timestamp_ms
+    return times
+
+
+def _check_timestamps(stretch: Stretch, times_ms: Any) -> None:
+    is_beyond = (times_ms > _MAX_TIMESTAMP_MS) | (times_ms < -_MAX_TIMESTAMP_MS)
+    if is_beyond.any():
+        row = int(np.argmax(is_beyond))
+        raise InvalidTimestamp(
+            f"offset {offsets_array([stretch])[row]}: its timestamp, {times_ms[row]} ms, does not fit 64 bits of "
+            "microseconds; leave out the column timestamp"
+        )
+
+
+def _bound(column: IntColumn) -> int:
+    """What no integer in `column` is above, as its width alone says."""
+    return column.constant if column.width == 0 else (1 << 8 * column.width) - 1
+
+
+def timestamp_types_array(stretches: Sequence[Stretch]) -> pa.Array:
+    """0 for the producer's time, 1 for the time of appending."""
+    types = np.array([stretch.timestamp_type for stretch in stretches], np.int32)
+    return pa.array(np.repeat(types, [stretch.count for stretch in stretches]))
+
+
+def repeated_int32(number: int, count: int) -> pa.Array:
+    """`number`, `count` times."""
+    return pa.array(np.full(count, number, np.int32))
+
+
+def repeated_string(text: bytes, count: int) -> pa.Array:
+    """`text`, which is UTF-8, `count` times."""
+    _check_data_bytes(len(text) * count)
+    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(text))
+    return pa.Array.from_buffers(
+        pa.string(), count, [None, pa.py_buffer(offsets), pa.py_buffer(text * count)], null_count=0
+    )
+
+
+def _count(stretches: Sequence[Stretch]) -> int:
+    return sum(stretch.count for stretch in stretches)
+
+
+def _rows(stretches: Sequence[Stretch]) -> Iterator[tuple[int, int, Stretch]]:
+    """Each stretch and which rows of the array it fills: the first, and the one after the last."""
+    start = 0
+    for stretch in stretches:
+        end = start + stretch.count
+        yield start, end, stretch
+        start = end
+
+
+def joined_integers(stretches: Sequence[Stretch], columns: Sequence[IntColumn | None]) -> Any:
+    """An int64 array of the integers of all stretches, one after another; 0 where a batch has no such column."""
+    joined = np.empty(_count(stretches), np.int64)
+    for (start, end, stretch), column in zip(_rows(stretches), columns, strict=True):
+        joined[start:end] = 0 if column is None else integers_of(column, stretch.start, stretch.stop)
+    return joined
+
+
+def arrow_memory(size_bytes: int) -> memoryview:
+    """Memory of Arrow's pool, whose pages are used again and are not cleared first."""
+    return memoryview(pa.allocate_buffer(size_bytes)).cast("B")
+
+
+def _joined_data(data: Sequence[memoryview]) -> pa.Buffer:
+    """The bytes of all, one after another: not copied when it is one alone.
+
+    A copy goes into memory of Arrow's pool, whose pages are used again; those of a large `bytes` are faulted in anew.
+    """
+    if len(data) == 1:
+        return pa.py_buffer(data[0])
+    joined = pa.allocate_buffer(sum(map(len, data)))
+    view = memoryview(joined).cast("B")
+    end = 0
+    for part in data:
+        start, end = end, end + len(part)
+        view[start:end] = part
+    return joined
+
+
+def bitmap_of(lengths: Any) -> pa.Buffer:
+    """A validity bitmap: 1 where the length is not 0."""
+    return pa.py_buffer(np.packbits(lengths != 0, bitorder="little"))
+
+
+def _data_slice(lengths: IntColumn | None, start: int, stop: int, *, overhead: int) -> slice:
+    """Where the data of records `start` to `stop` lies. `overhead` is what a length has too much, nulls excepted."""
+    if lengths is None:
+        return slice(0, 0)
+    before = _data_bytes(lengths, 0, start, overhead)
+    return slice(before, before + _data_bytes(lengths, start, stop, overhead))
+
+
+def _data_bytes(lengths: IntColumn, start: int, stop: int, overhead: int) -> int:
+    if lengths.is_constant:
+        return max(lengths.constant - overhead, 0) * (stop - start)
+    numbers = integers_of(lengths, start, stop)
+    return int(numbers.sum(dtype=np.uint64)) - overhead * int(np.count_nonzero(numbers))
+
+
+def arrow_offsets(lengths: Any, data_bytes: int) -> Any:
+    """The int32 offsets of items of these lengths in `data_bytes`, after the checks that Arrow itself does not make."""
+    _check_data_bytes(data_bytes)
+    if (longest := int(lengths.view(np.uint64).max(initial=0))) > data_bytes:  # seen unsigned, a negative one is huge
+        raise CorruptBatch(f"a length of {longest}, but {data_bytes} bytes of data")
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    if offsets[-1] != data_bytes:
+        raise CorruptBatch(f"lengths add up to {offsets[-1]}, but there are {data_bytes} bytes of data")
+    return offsets.astype(np.int32)
+
+
+def _check_data_bytes(data_bytes: int) -> None:
+    if data_bytes > MAX_DATA_BYTES:
+        raise MessageTooLarge(f"{data_bytes} bytes in one Arrow column: at most {MAX_DATA_BYTES} can be addressed")

@@ -1,0 +1,157 @@
+"""Arrow columns as record batches: the reverse of `arrow`, with no Python object for each record but for headers.
+
+A batch made here has the same bytes as one that `encode_batch` makes of the same records. Lengths come from Arrow's
+offsets by numpy; data stays where it lies in Arrow's buffers: a batch is made in pieces, to be sent one after another.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from warmlog.arrow_write.rows import Array, BytesColumn, RowSpan
+from warmlog.errors import InvalidRecord, InvalidTimestamp
+from warmlog_protocol.batch import (
+    MAGIC_COLUMNS,
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    BatchHeader,
+    Columns,
+    IntColumn,
+    Piece,
+    seal_in_pieces,
+)
+from warmlog_protocol.batch.record_headers import encode_headers
+from warmlog_protocol.codec.compression import Codec
+
+US_PER_MS = 1000
+LEAST_PIECE_BYTES = 4 * 1024
+"""Smaller pieces cost more to send one by one than to copy."""
+_NOTHING = memoryview(b"")
+_WIDTHS = (1, 2, 4, 8)
+
+
+def encode_arrow(
+    spans: Sequence[RowSpan],
+    *,
+    now_ms: int,
+    codec: Codec = Codec.NONE,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+) -> list[Piece]:
+    """One columnar batch of the records of all `spans`, at least one, in pieces.
+
+    Raises InvalidTimestamp for a time before 1970, InvalidRecord for a header without a name, and MessageTooLarge for
+    2 GiB.
+    """
+    columns, data = _columns_and_data(spans, now_ms)
+    header = BatchHeader(
+        base_offset=0,
+        batch_length=0,
+        partition_leader_epoch=NO_LEADER_EPOCH,
+        magic=MAGIC_COLUMNS,
+        crc=0,
+        attributes=codec,
+        last_offset_delta=columns.count - 1,
+        base_timestamp_ms=columns.base_timestamp_ms,
+        max_timestamp_ms=columns.base_timestamp_ms + _largest(columns.timestamp_deltas_ms),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=columns.count,
+    )
+    return seal_in_pieces(header, columns, data)
+
+
+def _columns_and_data(spans: Sequence[RowSpan], now_ms: int) -> tuple[Columns, list[Piece]]:
+    """The integer columns of one batch, and its data: all keys, then all values, then all headers."""
+    count = sum(span.count for span in spans)
+    assert count > 0, "a batch is made of at least one record"
+    base_timestamp_ms, timestamp_deltas_ms = _timestamps(spans, count, now_ms)
+    value_lengths, data = _lengths_and_data([(span, span.rows.values) for span in spans])
+    columns = Columns(
+        count,
+        base_timestamp_ms=base_timestamp_ms,
+        timestamp_deltas_ms=timestamp_deltas_ms,
+        value_lengths=pack_array(value_lengths),
+        values=_NOTHING,
+    )
+    if any(span.rows.keys is not None for span in spans):
+        key_lengths, keys = _lengths_and_data([(span, span.rows.keys) for span in spans])
+        if key_lengths.any():
+            columns.key_lengths = pack_array(key_lengths)
+            data = keys + data
+    if any(span.rows.headers is not None for span in spans):
+        encoded = [item for span in spans for item in _encoded_headers(span)]
+        if any(encoded):
+            columns.header_lengths = pack_array(np.fromiter(map(len, encoded), np.int64, count))
+            data.append(b"".join(encoded))
+    return columns, data
+
+
+def pack_array(values: Array) -> IntColumn:
+    """`values`, none below 0, in the least width that holds them all: what `pack_ints` makes of a list."""
+    smallest, largest = int(values.min()), int(values.max())
+    if smallest == largest:
+        return IntColumn.constant_of(smallest, len(values))
+    width = next(width for width in _WIDTHS if largest < 1 << 8 * width)
+    return IntColumn(width, values.astype(f"<u{width}").tobytes(), len(values))
+
+
+def _largest(column: IntColumn) -> int:
+    """The largest value, without the list of them all that the column itself would make."""
+    return column.constant if column.is_constant else int(np.frombuffer(column.data, f"<u{column.width}").max())
+
+
+def _lengths_and_data(parts: Sequence[tuple[RowSpan, BytesColumn | None]]) -> tuple[Array, list[Piece]]:
+    """Lengths + 1, 0 for null, and the bytes of keys or values; a span without the column has nulls."""
+    lengths: list[Array] = []
+    pieces: list[Piece] = []
+    for span, column in parts:
+        if column is None:
+            lengths.append(np.zeros(span.count, np.int32))
+        else:
+            lengths.append(column.lengths[span.start : span.stop])
+            pieces.append(column.data(span.start, span.stop))
+    if len(pieces) > 1 and sum(map(len, pieces)) < len(pieces) * LEAST_PIECE_BYTES:
+        pieces = [b"".join(pieces)]
+    return (lengths[0] if len(lengths) == 1 else np.concatenate(lengths)), pieces
+
+
+def _timestamps(spans: Sequence[RowSpan], count: int, now_ms: int) -> tuple[int, IntColumn]:
+    """The smallest timestamp and the differences from it."""
+    if all(span.rows.timestamps is None for span in spans):
+        return now_ms, IntColumn.constant_of(0, count)
+    times = np.concatenate([_milliseconds(span, now_ms) for span in spans])
+    smallest = int(times.min())
+    if smallest < 0:
+        raise InvalidTimestamp(f"a timestamp of {smallest} ms lies before 1970, where the timestamps of records begin")
+    return smallest, pack_array(times - smallest)
+
+
+def _milliseconds(span: RowSpan, now_ms: int) -> Array:
+    if span.rows.timestamps is None:
+        return np.full(span.count, now_ms, np.int64)
+    own = span.rows.timestamps.slice(span.start, span.count)
+    times = own.cast(pa.int64()).fill_null(now_ms * US_PER_MS).to_numpy()
+    return np.floor_divide(times, US_PER_MS)
+
+
+def _encoded_headers(span: RowSpan) -> list[bytes]:
+    if span.rows.headers is None:
+        return [b""] * span.count
+    own = span.rows.headers.slice(span.start, span.count).to_pylist()
+    return [encode_headers(_pairs(item)) if item else b"" for item in own]
+
+
+def _pairs(headers: Sequence[dict[str, Any] | None]) -> list[tuple[str, bytes | None]]:
+    pairs = []
+    for header in headers:
+        if header is None or (name := next(iter(header.values()))) is None:
+            raise InvalidRecord("a header without a name: each is a struct of a key and a value, and the key not null")
+        pairs.append((name, list(header.values())[1]))
+    return pairs

@@ -1,0 +1,164 @@
+"""Arrow columns, taken apart once, so that batches are cut out of them with no work for each record.
+
+`ArrowRows` are the columns as Arrow has them, `PreparedRows` the same with lengths, offsets and sizes as numpy arrays,
+and a `RowSpan` is some rows of these in a row: two numbers. Data stays in Arrow's buffers all the while.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from warmlog.errors import InvalidRecord
+from warmlog.producer.record_input import HEADER_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
+
+Array = Any
+"""A numpy array; numpy's own types say little more here."""
+
+_NOTHING = np.zeros(0, np.uint8)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowRows:
+    """Records as Arrow columns of one length; `keys` and `headers` are None where no record has any.
+
+    `values` and `keys` are binary or string, with small or large offsets; `headers` are lists of structs of a name and
+    a value; `timestamps` are microseconds, or None: then the time of encoding is taken, as for a null in them.
+    """
+
+    values: pa.Array
+    keys: pa.Array | None = None
+    headers: pa.Array | None = None
+    timestamps: pa.Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, rows: Array) -> "ArrowRows":
+        """The records of these numbers, copied."""
+        indices = pa.array(rows)
+        columns = (self.values, self.keys, self.headers, self.timestamps)
+        return ArrowRows(*(None if column is None else column.take(indices) for column in columns))
+
+
+def with_offsets(column: pa.Array) -> pa.Array:
+    """`column`, copied if it is or holds views, which DataFusion and Polars make of strings: those have no offsets."""
+    wanted = _type_with_offsets(column.type)
+    return column if wanted == column.type else column.cast(wanted)
+
+
+def _type_with_offsets(found: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(found):
+        return pa.large_string()
+    if pa.types.is_binary_view(found):
+        return pa.large_binary()
+    if pa.types.is_list(found):
+        return pa.list_(found.value_field.with_type(_type_with_offsets(found.value_type)))
+    if pa.types.is_large_list(found) or pa.types.is_list_view(found) or pa.types.is_large_list_view(found):
+        return pa.large_list(found.value_field.with_type(_type_with_offsets(found.value_type)))
+    if pa.types.is_struct(found):
+        return pa.struct([field.with_type(_type_with_offsets(field.type)) for field in found])
+    return found
+
+
+class BytesColumn(NamedTuple):
+    """A binary or string column: item i is `content[offsets[i] : offsets[i + 1]]`, and nothing lies between them."""
+
+    lengths: Array
+    """One more than each item's length, 0 for null: as a batch has them."""
+    offsets: Array
+    content: Array
+    """The bytes of Arrow's buffer."""
+
+    @classmethod
+    def of(cls, array: pa.Array) -> "BytesColumn":
+        """`array`, without a copy where it has no null. InvalidRecord where it is neither string nor binary."""
+        if array.null_count == len(array):  # also an array of the type null, which has no offsets
+            return cls(np.zeros(len(array), np.int32), np.zeros(len(array) + 1, np.int32), _NOTHING)
+        is_null = None
+        if array.null_count:
+            is_null = array.is_null().to_numpy(zero_copy_only=False)
+            array = array.fill_null(b"")  # Arrow may have bytes behind its nulls
+        is_wide = pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type)
+        if not (is_wide or pa.types.is_binary(array.type) or pa.types.is_string(array.type)):
+            raise InvalidRecord(f"keys, values and names are strings or binaries, not {array.type}")
+        _, offset_buffer, data = array.buffers()
+        offsets: Array = np.frombuffer(offset_buffer, np.int64 if is_wide else np.int32)
+        offsets = offsets[array.offset : array.offset + len(array) + 1]
+        lengths = offsets[1:] - offsets[:-1]
+        lengths += 1
+        if is_null is not None:
+            lengths[is_null] = 0
+        return cls(lengths, offsets, _NOTHING if data is None else np.frombuffer(data, np.uint8))
+
+    @property
+    def is_empty_or_null(self) -> Array:
+        """Which items hold no byte: a boolean each."""
+        return self.lengths <= 1
+
+    def data(self, start: int, stop: int) -> Array:
+        """The bytes of items `start` to `stop`, in the same memory."""
+        return self.content[self.offsets[start] : self.offsets[stop]]
+
+
+class PreparedRows:
+    """`ArrowRows` ready to be cut into batches."""
+
+    __slots__ = ("count", "ends_bytes", "headers", "keys", "timestamps", "values")
+
+    def __init__(self, rows: ArrowRows) -> None:
+        self.count = len(rows)
+        self.values = BytesColumn.of(rows.values)
+        has_keys = rows.keys is not None and rows.keys.null_count < self.count
+        self.keys = BytesColumn.of(rows.keys) if has_keys else None
+        self.headers = rows.headers
+        self.timestamps = rows.timestamps
+        self.ends_bytes = self._ends_bytes()
+        """The most that all rows before each one take in a batch, and at last all rows together; beside the batch's
+        own overhead. See `record_input.content_bytes`."""
+
+    @property
+    def largest_bytes(self) -> int:
+        """The most that any row takes."""
+        return int(np.diff(self.ends_bytes).max(initial=0))
+
+    def span(self, start: int = 0, stop: int | None = None) -> "RowSpan":
+        """Rows `start` to `stop`; all of them unless told otherwise."""
+        return RowSpan(self, start, self.count if stop is None else stop)
+
+    def _ends_bytes(self) -> Array:
+        ends: Array = np.arange(self.count + 1, dtype=np.int64)
+        ends *= RECORD_OVERHEAD_BYTES
+        for column in (self.values, self.keys):
+            if column is not None:
+                ends += column.offsets
+                ends -= int(column.offsets[0])
+        if self.headers is not None:
+            ends += _header_ends(self.headers)
+        return ends
+
+
+@dataclass(frozen=True, slots=True)
+class RowSpan:
+    """Some rows that follow each other, `stop` exclusive."""
+
+    rows: PreparedRows
+    start: int
+    stop: int
+
+    @property
+    def count(self) -> int:
+        return self.stop - self.start
+
+
+def _header_ends(headers: pa.Array) -> Array:
+    """The most that the headers of all rows before each one take; nothing of them is known to be right yet."""
+    names, values = headers.flatten().flatten()
+    each = np.full(len(names), HEADER_OVERHEAD_BYTES, np.int64)
+    for column in (names, values):
+        each += np.maximum(BytesColumn.of(column).lengths, 1)
+        each -= 1
+    sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(each)])
+    counts = headers.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+    return sums[np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])]

@@ -1,0 +1,160 @@
+"""The client without an event loop: for worker processes that read one range and do nothing else, as Spark's do.
+
+A `BlockingConnection` is the same sans-I/O core as the asyncio client's, around a plain socket. It does not reconnect:
+whoever holds it opens a new one. `BlockingCluster` finds leaders and asks for offsets over such connections.
+"""
+
+import socket
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self, TypeVar
+
+from warmlog.cluster.address import Address
+from warmlog.cluster.options import ConnectionOptions
+from warmlog.errors import (
+    ApiError,
+    BrokerUnavailable,
+    ClientClosed,
+    RemoteProtocolError,
+)
+from warmlog_protocol.batch import Piece
+from warmlog_protocol.messages import (
+    HandshakeResponse,
+    Message,
+)
+from warmlog_protocol.wire.connection import Answer, ClientConnection
+from warmlog_protocol.wire.frames import Allocate, frame_memory
+
+R = TypeVar("R", bound=Message)
+
+MOST_PARTS = 1024
+"""Of one sendmsg: IOV_MAX, https://man7.org/linux/man-pages/man2/writev.2.html."""
+_SHORTEST_WAIT_S = 0.001  # a socket's timeout of 0 would mean not to wait at all
+
+
+class BlockingConnection:
+    """One connection on a plain socket. Requests may be sent ahead: `request` now, `wait` for the answer later.
+
+    Not for several threads at once. Every failure of the socket closes it and raises BrokerUnavailable.
+    """
+
+    def __init__(
+        self, host: str, port: int, options: ConnectionOptions | None = None, *, allocate: Allocate = frame_memory
+    ) -> None:
+        """Connect and shake hands; BrokerUnavailable when that fails. `allocate` makes the memory of large answers."""
+        self.address = Address(host, port)
+        self._options = options or ConnectionOptions()
+        self._core = ClientConnection(
+            max_frame_bytes=self._options.max_frame_bytes,
+            buffer_bytes=self._options.receive_buffer_bytes,
+            allocate=allocate,
+        )
+        self._answers: dict[int, Answer] = {}
+        self._socket: socket.socket | None = self._connect()
+        try:
+            self.broker = self.call(self._options.handshake(), HandshakeResponse)
+        except BaseException:
+            self.close()
+            raise
+
+    def request(self, message: Message, payload: Sequence[Piece] = ()) -> int:
+        """Send a request; return the correlation id to `wait` for."""
+        correlation_id, frame = self._core.request(message, sum(map(len, payload)))
+        sock = self._open_socket()
+        try:
+            _send_all(sock, [frame, *payload])
+        except OSError as error:
+            raise self._lost(error) from error
+        return correlation_id
+
+    def wait(self, correlation_id: int, timeout_ms: int | None = None) -> Answer:
+        """The answer to one request; its payload is never overwritten. An ApiError for the whole request is raised.
+
+        Answers to other requests that come in between are kept for their own `wait`.
+        """
+        deadline = time.monotonic() + (self._options.request_timeout_ms if timeout_ms is None else timeout_ms) / 1000
+        while (answer := self._answers.pop(correlation_id, None)) is None:
+            self._receive(deadline)
+        if isinstance(answer.result, ApiError):
+            raise answer.result
+        return answer
+
+    def call(
+        self,
+        message: Message,
+        expected: type[R],
+        payload: Sequence[Piece] = (),
+        *,
+        timeout_ms: int | None = None,
+    ) -> R:
+        """Send a request and wait for its response, which has no payload."""
+        answer = self.wait(self.request(message, payload), timeout_ms)
+        assert isinstance(answer.result, expected)
+        return answer.result
+
+    @property
+    def is_open(self) -> bool:
+        """False after `close` and after every failure."""
+        return self._socket is not None
+
+    def close(self) -> None:
+        """Close the socket; closing twice is allowed."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _connect(self) -> socket.socket:
+        try:
+            sock = socket.create_connection(self.address, self._options.connect_timeout_ms / 1000)
+        except OSError as error:
+            raise BrokerUnavailable(f"no connection to broker {self.address}: {error}") from error
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return sock
+
+    def _open_socket(self) -> socket.socket:
+        if self._socket is None:
+            raise ClientClosed(f"the connection to broker {self.address} is closed")
+        self._socket.settimeout(self._options.request_timeout_ms / 1000)
+        return self._socket
+
+    def _receive(self, deadline: float) -> None:
+        """Wait for bytes once and keep the answers that they complete."""
+        sock = self._open_socket()
+        remaining = deadline - time.monotonic()
+        try:
+            sock.settimeout(max(remaining, _SHORTEST_WAIT_S))
+            count = sock.recv_into(self._core.get_buffer())
+            if count == 0:
+                raise ConnectionResetError("the broker closed it")
+            for answer in self._core.received(count):
+                self._answers[answer.correlation_id] = answer.owned()
+        except TimeoutError as error:
+            raise self._lost(TimeoutError("no answer in time")) from error
+        except (OSError, RemoteProtocolError) as error:
+            raise self._lost(error) from error
+
+    def _lost(self, error: Exception) -> BrokerUnavailable:
+        self.close()
+        return BrokerUnavailable(f"connection to broker {self.address} lost: {error}")
+
+
+def _send_all(sock: socket.socket, parts: Sequence[Piece]) -> None:
+    """Send `parts` one after another, in as few calls as it takes."""
+    pending = [memoryview(part) for part in parts if len(part)]
+    first = 0
+    while first < len(pending):
+        sent = sock.sendmsg(pending[first : first + MOST_PARTS])
+        while sent and sent >= len(pending[first]):
+            sent -= len(pending[first])
+            first += 1
+        if sent:
+            pending[first] = pending[first][sent:]

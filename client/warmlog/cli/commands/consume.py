@@ -1,0 +1,93 @@
+"""`warmlog consume`: print the records of a topic."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from warmlog.cli.terminal.exits import checked, ends_cleanly
+from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, run_client, show_warnings
+from warmlog.cli.terminal.output import write
+from warmlog.cli.terminal.times import End, Start, parse_end, parse_start
+
+if TYPE_CHECKING:
+    from warmlog.cli.terminal.templates import BatchWriter
+
+RAW, JSON = "raw", "json"
+
+HELP = """Print the records of a topic, from --from to --to, or for ever.
+
+    raw        each value as it is, and a newline; null is an empty line
+    json       one object a line; bytes that are no text are base64, and "value_encoding" says so
+    '%k %v'    a template: %t topic, %p partition, %o offset, %k key, %v value, %T timestamp in
+               ISO 8601, %s timestamp in ms, %h headers, %% a percent sign; escapes are backslash
+               and n, t, r, 0 or backslash; a newline follows unless it ends in one
+
+Within a partition records come in order; partitions are interleaved as they arrive."""
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command to the program."""
+    app.command("consume", help="\b\n" + HELP.replace("\n\n", "\n\n\b\n"))(consume)
+
+
+@ends_cleanly
+def consume(
+    topic: Topic,
+    start: Annotated[
+        str, typer.Option("--from", metavar="earliest|latest|OFFSET|TIME", help="Where to begin; a TIME is UTC.")
+    ] = "earliest",
+    end: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="latest|OFFSET|TIME",
+            help="Where to stop: latest is the end as it is now; neither the OFFSET nor the TIME is read.",
+        ),
+    ] = None,
+    template: Annotated[
+        str | None, typer.Option("--format", metavar="raw|json|TEMPLATE", help=f"What to print; {RAW} if not given.")
+    ] = None,
+    partition: Annotated[int | None, typer.Option(min=0, metavar="N", help="Only this partition.")] = None,
+    count: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after so many records.")] = None,
+    is_committed: Annotated[
+        bool, typer.Option("--committed", help="Leave out what was aborted, and wait for the end of open transactions.")
+    ] = False,
+    broker: Broker = DEFAULT_BROKER,
+    as_json: AsJson = False,
+) -> None:
+    first = checked("--from", parse_start, start)
+    last = None if end is None else checked("--to", parse_end, end)
+    if as_json and template not in (None, JSON):
+        raise typer.BadParameter(f"--json and --format {template} contradict each other", param_hint="--json")
+
+    from warmlog.cli.terminal.formats import batch_writer
+
+    print_batch = checked("--format", batch_writer, JSON if as_json else template or RAW)
+    isolation = "read_committed" if is_committed else "read_uncommitted"
+    run_client(lambda: _consume(broker, topic, partition, first, last, isolation, count, print_batch), is_bulk=True)
+
+
+async def _consume(
+    broker: str,
+    topic: str,
+    partition: int | None,
+    start: Start,
+    end: End | None,
+    isolation: str,
+    count: int | None,
+    format_batch: "BatchWriter",
+) -> None:
+    """Prints batch by batch: one write and one flush for each."""
+    from warmlog import Consumer
+
+    topics = [topic] if partition is None else None
+    partitions = None if partition is None else [(topic, partition)]
+    show_warnings()
+    async with Consumer(broker, topics=topics, partitions=partitions, start=start, isolation=isolation) as consumer:
+        async for batch in consumer.batches(until=end):
+            wanted = len(batch) if count is None else min(count, len(batch))
+            write(format_batch(batch, wanted))
+            if count is not None:
+                count -= wanted
+                if count == 0:
+                    return

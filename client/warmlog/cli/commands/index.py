@@ -1,0 +1,201 @@
+"""`warmlog index`: see what a search in an index touches."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from warmlog.cli.terminal.exits import CommandFailed, ends_cleanly
+from warmlog.cli.terminal.options import AsJson
+from warmlog.cli.terminal.output import json_line, line, note
+
+if TYPE_CHECKING:
+    from warmlog.cli.index_trace.trace import IndexShape, Trace
+    from warmlog_broker.storage.index.offset_index import OffsetIndex
+    from warmlog_broker.storage.index.time_index import TimeIndex
+
+LINE_WIDTH = 100
+
+
+class IndexKind(StrEnum):
+    """Which index of a segment."""
+
+    OFFSET = "offset"
+    TIME = "time"
+
+
+class Subject(NamedTuple):
+    """An index to be traced, and what to look for in it."""
+
+    shape: "IndexShape"
+    target: int
+    """As the file has it: an offset less the base offset."""
+    target_name: str
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the family to the program."""
+    family = typer.Typer(no_args_is_help=True, help="See what a search in an index touches.")
+    family.callback()(_family)
+    family.command("trace")(trace)
+    app.add_typer(family, name="index")
+
+
+def _family() -> None:
+    """See what a search in an index touches."""
+
+
+@ends_cleanly
+def trace(
+    directory: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="DIR", exists=True, file_okay=False, show_default=False, help="A partition's directory."
+        ),
+    ] = None,
+    target: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            max=2**63 - 1,
+            help="The offset, or with --index time the timestamp in ms; the last entry if not given.",
+        ),
+    ] = None,
+    segment: Annotated[
+        int | None, typer.Option(metavar="BASE", min=0, help="Look into the segment with this base offset.")
+    ] = None,
+    kind: Annotated[IndexKind, typer.Option("--index", help="Which index.")] = IndexKind.OFFSET,
+    entries: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, max=2**31 - 1, help="Without DIR: an index of N entries, numbered from 0."),
+    ] = None,
+    png: Annotated[
+        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Draw a picture, too (warmlog[picture]).")
+    ] = None,
+    page_bytes: Annotated[int, typer.Option(min=64, max=2**30, help="The size of a page.")] = 4096,
+    as_json: AsJson = False,
+) -> None:
+    """Show which pages of an index a classic binary search visits, and which the warm/cold search of this broker.
+
+    Files are only read, and may be in use. `--entries 6656` (13 pages) and `--entries 7168` (14 pages) show, without
+    any data, why the classic search meets cold pages whenever an index grows by a page.
+    """
+    from warmlog.cli.index_trace.picture import check_pillow, draw_png
+    from warmlog.cli.index_trace.text import draw_text
+    from warmlog.cli.index_trace.trace import trace_both
+
+    if (directory is None) == (entries is None):
+        raise typer.BadParameter("give either a partition's directory or --entries", param_hint="DIR")
+    if png is not None:
+        _check_writable(png)
+        check_pillow()
+    with _subject(directory, target, segment, kind, entries, page_bytes) as (index, raw_target, target_name):
+        traces = trace_both(index, raw_target)
+        if as_json:
+            json_line(_document(index, target_name, traces))
+        else:
+            width = shutil.get_terminal_size((LINE_WIDTH, 24)).columns
+            for text in draw_text(index, target_name, traces, width=width):
+                line(text)
+        if png is not None:
+            draw_png(png, index, target_name, traces)
+            note(f"drawn to {png}")
+
+
+def _check_writable(path: Path) -> None:
+    """BadParameter when a picture cannot be written there."""
+    if not path.parent.is_dir():
+        raise typer.BadParameter(f"{path.parent} is no directory", param_hint="--png")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise typer.BadParameter(f"{path} may not be written", param_hint="--png")
+
+
+@contextmanager
+def _subject(
+    directory: Path | None,
+    target: int | None,
+    segment: int | None,
+    kind: IndexKind,
+    entries: int | None,
+    page_bytes: int,
+) -> Iterator[Subject]:
+    from warmlog.cli.index_trace.trace import IndexShape
+    from warmlog_broker.storage.index.offset_index import OffsetIndex
+    from warmlog_broker.storage.index.time_index import TimeIndex
+
+    index_class = OffsetIndex if kind is IndexKind.OFFSET else TimeIndex
+    word = "offset" if kind is IndexKind.OFFSET else "timestamp"
+    if directory is None:
+        assert entries is not None
+        shape = IndexShape(
+            "an index", entries, index_class.entry_bytes, index_class.warm_entries, page_bytes, lambda slot: slot
+        )
+        number = entries - 1 if target is None else target
+        yield Subject(shape, number, f"{word} {number}")
+        return
+    with _open_index(directory, target if kind is IndexKind.OFFSET else None, segment, index_class) as index:
+        shape = IndexShape(
+            str(index.path),
+            index.entries,
+            index.entry_bytes,
+            index.warm_entries,
+            page_bytes,
+            index.probe(index.key),
+        )
+        base = index.base_offset if kind is IndexKind.OFFSET else 0
+        raw_target = shape.probe(index.entries - 1) if target is None else target - base
+        yield Subject(shape, raw_target, f"{word} {raw_target + base}")
+
+
+def _open_index(
+    directory: Path, offset: int | None, segment: int | None, index_class: "type[OffsetIndex | TimeIndex]"
+) -> "OffsetIndex | TimeIndex":
+    """The index of the segment that is asked for, or that holds `offset`, or of the last one.
+
+    Where that has no entries, as when its segment was just rolled, it is the newest before it that has some.
+    """
+    from warmlog_broker.storage.index.time_index import TimeIndex
+    from warmlog_broker.storage.io.open_files import OpenFiles
+
+    suffix = ".timeindex" if index_class is TimeIndex else ".index"
+    paths = {int(path.stem): path for path in directory.iterdir() if _is_index(path, suffix)}
+    if not paths:
+        raise CommandFailed(f"{directory} has no {suffix} file; is it a partition's directory?")
+    if segment is None:
+        bases = [base for base in sorted(paths, reverse=True) if offset is None or base <= offset] or [min(paths)]
+    elif segment in paths:
+        bases = [segment]
+    else:
+        known = ", ".join(map(str, sorted(paths)[:10]))
+        raise CommandFailed(f"{directory} has no segment {segment} with a {suffix} file; there are {known}")
+    for base in bases:
+        index = index_class(paths[base], base, open_files=OpenFiles(), is_writable=False)
+        if index.entries:
+            if base != bases[0]:
+                note(f"{paths[bases[0]]} has no entries yet: this is the newest index that has some")
+            return index
+        index.close()
+    raise CommandFailed(f"{paths[bases[0]]} has no entries: there is nothing to search in")
+
+
+def _is_index(path: Path, suffix: str) -> bool:
+    return path.suffix == suffix and len(path.stem) == 20 and path.stem.isascii() and path.stem.isdigit()
+
+
+def _document(index: "IndexShape", target_name: str, traces: "tuple[Trace, ...]") -> dict[str, object]:
+    return {
+        "index": index.name,
+        "entries": index.entries,
+        "pages": index.pages,
+        "warm_pages": list(index.warm_pages),
+        "target": target_name,
+        "searches": [
+            {"name": each.name, "pages": each.pages, "slots": each.slots, "lower": each.found.lower} for each in traces
+        ],
+    }

@@ -1,0 +1,122 @@
+"""`warmlog log adopt`: take topics over from the data directories of a Kafka that was stopped."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from warmlog.cli.terminal.exits import ends_cleanly
+from warmlog.cli.terminal.output import counted, line, note
+from warmlog.cli.terminal.status import Status
+
+if TYPE_CHECKING:
+    from warmlog_broker.tools.adopt import AdoptedTopic, Adoption
+
+MB = 1_000_000
+
+
+KafkaDirs = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="KAFKA_DIR",
+        exists=True,
+        file_okay=False,
+        show_default=False,
+        help="A data directory of a Kafka that was stopped; all of them, if it had several.",
+    ),
+]
+DataDir = Annotated[
+    Path, typer.Option(metavar="DIR", file_okay=False, show_default=False, help="Our data directory, new or stopped.")
+]
+IsLinked = Annotated[
+    bool, typer.Option("--link", help="Hard-link closed .log files, which nothing writes to, instead of copying.")
+]
+Topics = Annotated[
+    list[str] | None, typer.Option(metavar="TOPIC", help="Only this topic. Repeatable.", show_default=False)
+]
+IsDryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything and change nothing.")]
+MustRecover = Annotated[
+    bool, typer.Option("--recover", help="Take over what was not stopped cleanly: the copies are recovered.")
+]
+FillsMissing = Annotated[
+    bool, typer.Option("--empty-partitions", help="Make partitions that are missing between others empty ones.")
+]
+
+
+@ends_cleanly
+def adopt(
+    kafka_dir: KafkaDirs,
+    data_dir: DataDir,
+    is_linked: IsLinked = False,
+    topic: Topics = None,
+    is_dry_run: IsDryRun = False,
+    must_recover: MustRecover = False,
+    fills_missing: FillsMissing = False,
+) -> None:
+    """Take topics over: offsets, timestamps, keys, headers and transactions stay what they are.
+
+    Kafka's files are only read. Everything is checked before anything is written, and topics appear all at once. Their
+    retention is off until you set it.
+    """
+    from warmlog_broker.tools import adopt as engine
+
+    _refuse_within(kafka_dir, data_dir)
+    options = engine.AdoptionOptions(frozenset(topic or ()), is_linked, must_recover, fills_missing)
+    status = Status()
+    try:
+        if is_dry_run:
+            result = engine.plan_adoption(
+                kafka_dir, data_dir, options, on_checked=lambda name: status.tell(f"{name} is checked")
+            )
+        else:
+            result = engine.adopt(
+                kafka_dir,
+                data_dir,
+                options,
+                now_ms=time.time_ns() // 1_000_000,
+                on_checked=lambda name: status.tell(f"{name} is checked"),
+                on_copied=lambda name, done, total: status.tell(
+                    f"{name} is copied: {done / MB:,.1f} of {total / MB:,.1f} MB"
+                ),
+            )
+    finally:
+        status.clear()
+    _print(result, is_dry_run=is_dry_run)
+
+
+def _refuse_within(kafka_dirs: list[Path], data_dir: Path) -> None:
+    """A misuse: nothing may be written below what Kafka uses."""
+    for path in kafka_dirs:
+        if data_dir.resolve().is_relative_to(path.resolve()):
+            raise typer.BadParameter(f"{data_dir} lies within Kafka's {path}", param_hint="--data-dir")
+
+
+def _print(adoption: "Adoption", *, is_dry_run: bool) -> None:
+    for path, reason in adoption.skipped:
+        note(f"skipped {path}: {reason}")
+    for name in adoption.done_before:
+        note(f"topic {name} was taken over before")
+    for topic in adoption.topics:
+        _print_topic(topic, is_dry_run=is_dry_run)
+    if adoption.topics:
+        verb = "would be copied" if is_dry_run else "copied"
+        note(f"{adoption.bytes_to_copy / MB:,.1f} MB {verb}")
+        note("retention is off (retention.ms=-1) and nothing is compacted, until you set it")
+        note("Kafka keeps the settings of topics and their number of partitions elsewhere: compare them")
+
+
+def _print_topic(topic: "AdoptedTopic", *, is_dry_run: bool) -> None:
+    if is_dry_run:
+        line(f"{topic.name}: {len(topic.sources)} of {topic.partitions} partitions can be taken over")
+        return
+    for log in topic.logs.values():
+        linked = f", {counted(log.linked_files, 'file')} linked" if log.linked_files else ""
+        line(
+            f"{log.key.directory_name}: offsets {log.offsets.log_start_offset} to {log.offsets.recovery_point}, "
+            f"{log.log_bytes / MB:,.1f} MB{linked}"
+        )
+        for remark in log.remarks:
+            note(f"{log.key.directory_name}: {remark}")
+    for index in topic.missing:
+        line(f"{topic.name}-{index}: empty")

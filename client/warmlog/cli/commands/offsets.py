@@ -1,0 +1,70 @@
+"""`warmlog offsets`: where a topic's partitions begin, end, or stand at a time."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
+from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, run_client, show_warnings
+from warmlog.cli.terminal.output import is_terminal, json_line, line, table
+from warmlog.cli.terminal.times import format_ms, parse_instant
+
+if TYPE_CHECKING:
+    from warmlog import ApiError, OffsetAt
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command to the program."""
+    app.command("offsets")(offsets)
+
+
+@ends_cleanly
+def offsets(
+    topic: Topic,
+    at: Annotated[
+        str, typer.Option(metavar="earliest|latest|TIME", help="A TIME is like 2013-07-01T00:00; UTC unless it says.")
+    ] = "latest",
+    partition: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="Only this partition.", show_default=False)
+    ] = None,
+    broker: Broker = DEFAULT_BROKER,
+    as_json: AsJson = False,
+) -> None:
+    """Show an offset of each partition.
+
+    earliest is the first record that is kept, latest the end of what is durable, a TIME the first record at or after
+    it, or the end when there is none. Plain output is topic:partition:offset, one a line, as Kafka's tool prints it.
+    Partitions that are offline are left out, and the command fails then.
+    """
+    place = checked("--at", parse_instant, at)
+
+    async def run() -> "dict[int, OffsetAt | ApiError]":
+        from warmlog import Admin
+
+        async with Admin(broker) as admin:
+            show_warnings()
+            return await admin.look_up_offsets(topic, place, None if partition is None else [partition])
+
+    results = [result for _, result in sorted(run_client(run).items())]
+    errors = [result for result in results if isinstance(result, Exception)]
+    found = [result for result in results if not isinstance(result, Exception)]
+    if as_json:
+        json_line([_document(topic, offset) for offset in found])
+    elif is_terminal():
+        rows = [(offset.partition, offset.offset, format_ms(offset.timestamp_ms)) for offset in found]
+        table(("partition", "offset", "timestamp"), rows)
+    else:
+        for offset in found:
+            line(f"{topic}:{offset.partition}:{offset.offset}")
+    if errors:
+        raise CommandFailed("; ".join(map(str, errors)))
+
+
+def _document(topic: str, at: "OffsetAt") -> dict[str, object]:
+    return {
+        "topic": topic,
+        "partition": at.partition,
+        "offset": at.offset,
+        "timestamp_ms": at.timestamp_ms,
+        "leader_epoch": at.leader_epoch,
+    }

@@ -1,0 +1,161 @@
+"""`warmlog spark-export`: copy a topic to Parquet with Spark, each record once."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
+from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic
+from warmlog.cli.terminal.output import json_line, line, note
+from warmlog.cli.terminal.progress import Progress
+
+if TYPE_CHECKING:
+    from warmlog.spark.export.export import ExportOptions
+
+HELP = """Copy a topic to Parquet files with Spark, each record once.
+
+    PATH/date=2013-01-01/part-….parquet     Kafka's columns, by the day of the timestamp in UTC
+    PATH/_warmlog/                          what is copied; Spark passes it over when it reads PATH
+
+Run it again to copy what has come since, after a crash to go on where it stood; a second one at
+the same time is refused. PATH must be a directory that the driver and all executors share.
+
+It runs in Spark's own way where it is started by spark-submit, as
+spark-submit …/warmlog/cli/export_job.py TOPIC PATH, and on all cores of this machine otherwise, where a task
+has four attempts, as on a cluster."""
+
+
+class Isolation(StrEnum):
+    """Which records of transactions are copied; named as IsolationLevel names them."""
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
+class Compression(StrEnum):
+    """Of Parquet's pages."""
+
+    NONE = "none"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command to the program."""
+    app.command("spark-export", help="\b\n" + HELP.replace("\n\n", "\n\n\b\n"))(spark_export)
+
+
+@ends_cleanly
+def spark_export(
+    topic: Topic,
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Where the files go.", show_default=False)],
+    follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until Ctrl-C.")] = False,
+    interval_s: Annotated[
+        float, typer.Option("--interval", min=0.1, metavar="SECONDS", help="With --follow: how long to wait for more.")
+    ] = 10.0,
+    headers: Annotated[
+        bool, typer.Option("--headers", help="Copy the headers as well; the same in every run.")
+    ] = False,
+    isolation: Annotated[
+        Isolation,
+        typer.Option(
+            help="Of records in transactions: read_committed leaves out what was aborted, and goes no further than "
+            "the first transaction that is open; read_uncommitted copies all."
+        ),
+    ] = Isolation.READ_UNCOMMITTED,
+    compression: Annotated[Compression, typer.Option(help="How the files are compressed.")] = Compression.SNAPPY,
+    task_bytes: Annotated[
+        str, typer.Option(metavar="SIZE", help="About how much of the log a task copies, like 64m.")
+    ] = "256m",
+    allow_data_loss: Annotated[
+        bool, typer.Option("--allow-data-loss", help="Pass over records that retention took before they were copied.")
+    ] = False,
+    master: Annotated[
+        str, typer.Option(metavar="URL", help="Spark's master, where spark-submit does not say.")
+    ] = "local[*,4]",
+    broker: Broker = DEFAULT_BROKER,
+    as_json: AsJson = False,
+) -> None:
+    directory = checked("PATH", _local_path, path)
+    from warmlog.spark.export.export import ExportOptions, check_topic
+    from warmlog.spark.export.manifest import Manifest
+    from warmlog.spark.options.options import parse_size_bytes
+    from warmlog.spark.options.read_options import PlanLimits
+    from warmlog_protocol.messages import IsolationLevel
+
+    options = ExportOptions(
+        bootstrap=tuple(broker.split(",")),
+        topic=topic,
+        path=directory,
+        has_headers=headers,
+        compression=compression.value,
+        fails_on_data_loss=not allow_data_loss,
+        isolation=IsolationLevel[isolation.name],
+        limits=PlanLimits(max_bytes=checked("--task-bytes", parse_size_bytes, task_bytes)),
+    )
+    check_topic(options)
+    with Manifest(directory).locked() as manifest:
+        session = _session(master)
+        try:
+            _export(session, manifest, options, interval_s if follow else None, as_json=as_json)
+        finally:
+            session.stop()
+
+
+def _export(session: Any, manifest: Any, options: "ExportOptions", interval_s: float | None, *, as_json: bool) -> None:
+    """Copies once, or for ever; the summary comes at the end, also after Ctrl-C."""
+    import sys
+
+    from warmlog.spark.export.export import export_available, export_following
+
+    if interval_s is None:
+        rounds = export_available(session, manifest, options)
+    else:
+        rounds = export_following(session, manifest, options, interval_s)
+    progress = Progress(shows_status=sys.stderr.isatty())
+    files = lost_offsets = 0
+    try:
+        for copied in rounds:
+            progress.add(copied.records, copied.size_bytes)
+            files += copied.files
+            lost_offsets += copied.lost_offsets
+    finally:
+        progress.clear()
+        if as_json:
+            copied_to = {"topic": options.topic, "path": str(options.path), "files": files}
+            json_line({**copied_to, "lost_offsets": lost_offsets, **progress.figures()})
+        else:
+            lost = f"; {lost_offsets:,} offsets were gone and are passed over" if lost_offsets else ""
+            line(f"{options.topic} to {options.path}: {files} files, {progress.summary()}{lost}")
+
+
+def _local_path(text: str) -> Path:
+    """The directory of a path or a file: URL; ValueError for another file system's."""
+    scheme, separator, rest = text.partition("://")
+    if separator and scheme != "file":
+        raise ValueError(f"{text} is on {scheme}: only a path of a file system can be written, such as a shared mount")
+    return Path(rest if separator else text.removeprefix("file:")).absolute()
+
+
+def _session(master: str) -> Any:
+    """The session of spark-submit, or one of its own."""
+    import os
+    import sys
+
+    try:
+        from pyspark import SparkConf
+        from pyspark.sql import SparkSession
+    except ImportError as error:  # pragma: no cover - the test environment has Spark
+        raise CommandFailed(f"{error}; install what it needs: pip install 'warmlog[spark]'") from None
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("warmlog spark-export").config("spark.ui.showConsoleProgress", "false")
+    if not SparkConf().contains("spark.master"):
+        note(f"starting Spark on {master}")
+        builder = builder.master(master).config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1")
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session

@@ -1,0 +1,1 @@
+"""What commands share: option types, output, progress, exit codes."""

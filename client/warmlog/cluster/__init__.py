@@ -1,0 +1,1 @@
+"""asyncio connections to brokers: addresses, metadata, leaders, retries."""

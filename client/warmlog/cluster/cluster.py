@@ -1,0 +1,276 @@
+"""The cluster as a client sees it: who leads which partition, and a link to each broker.
+
+Metadata is asked for when something is unknown or was answered with NOT_LEADER…, and kept. A topic's metadata are a
+`Topic`; a broker that names no host is the one at the address that was dialled.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+from uuid import UUID
+
+from warmlog.cluster.address import Address, parse_addresses
+from warmlog.cluster.broker_link import BrokerLink, backoff_ms
+from warmlog.cluster.connection import Connection
+from warmlog.cluster.failure_log import Troubles
+from warmlog.cluster.options import ConnectionOptions
+from warmlog.errors import (
+    ApiError,
+    BrokerUnavailable,
+    ClientClosed,
+    ErrorCode,
+    NotLeaderOrFollower,
+    StorageError,
+    UnknownTopicOrPartition,
+    WarmlogError,
+    error_from_code,
+)
+from warmlog_protocol.messages import (
+    Message,
+    MetadataRequest,
+    MetadataResponse,
+    PartitionMetadata,
+    TopicMetadata,
+)
+from warmlog_protocol.wire.connection import Answer
+
+_log = logging.getLogger("warmlog")
+
+R = TypeVar("R", bound=Message)
+
+REFRESH_PAUSE_S = 0.1
+"""Between two refreshes in the background: what is unknown often takes a moment to become known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as last heard of; its partitions in ascending order."""
+
+    name: str
+    topic_id: UUID
+    partitions: tuple[PartitionMetadata, ...]
+
+    @classmethod
+    def of(cls, metadata: TopicMetadata) -> "Topic":
+        return cls(metadata.name, UUID(bytes=metadata.topic_id), tuple(metadata.partitions))
+
+
+class Cluster:
+    """Metadata and links. `on_change` is called when either changes, so that who waits can look again."""
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        options: ConnectionOptions,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.options = options
+        self._bootstrap = parse_addresses(bootstrap)
+        self._on_change = on_change
+        self._links: dict[Address, BrokerLink] = {}
+        self._brokers: dict[int, Address] = {}
+        self._topics: dict[str, Topic] = {}
+        self._errors: dict[str, WarmlogError] = {}
+        self._stale: set[str] = set()
+        self._troubles = Troubles()
+        self._refreshing: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    async def start(self) -> None:
+        """Connect to the first bootstrap address that answers; BrokerUnavailable, naming each failure, if none does."""
+        await self._any_connection()
+
+    async def close(self) -> None:
+        """Close every connection and end the background work."""
+        self._is_closed = True
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.wait([self._refreshing])
+        for link in list(self._links.values()):
+            await link.close()
+
+    # --- what is known ----------------------------------------------------------------------------------------------
+
+    def topic_error(self, name: str) -> WarmlogError | None:
+        """Why the last refresh brought no metadata of this topic, if it did not."""
+        return self._errors.get(name)
+
+    def leader(self, topic: str, partition: int) -> BrokerLink | None:
+        """The link to the partition's leader; None when it is not known or there is none now."""
+        known = self._topics.get(topic)
+        if known is None or not 0 <= partition < len(known.partitions):
+            return None
+        address = self._brokers.get(known.partitions[partition].leader_id)
+        return None if address is None else self._link(address)
+
+    def no_leader(self, topic: str, partition: int) -> ApiError:
+        """Why `leader` gave none.
+
+        StorageError for a partition that is offline, UnknownTopicOrPartition for one that its topic does not have,
+        NotLeaderOrFollower for any other.
+        """
+        known = self._topics.get(topic)
+        if known is not None and not 0 <= partition < len(known.partitions):
+            return UnknownTopicOrPartition(
+                f"topic {topic!r} has partitions 0 to {len(known.partitions) - 1}, not {partition}"
+            )
+        parts = () if known is None else known.partitions[partition : partition + 1]
+        if any(part.error_code == ErrorCode.KAFKA_STORAGE_ERROR for part in parts):
+            return StorageError(
+                f"{topic}-{partition} is offline: its data directory has failed or is away; "
+                "`warmlog log dirs` and the broker's log say more"
+            )
+        return NotLeaderOrFollower(f"{topic}-{partition} has no leader now")
+
+    def replica(self, topic: str, partition: int) -> BrokerLink | None:
+        """The link to a broker that has the partition, if any is known: one that is offline it can say why."""
+        known = self._topics.get(topic)
+        if known is None or not 0 <= partition < len(known.partitions):
+            return None
+        addresses = (self._brokers.get(node_id) for node_id in known.partitions[partition].replicas)
+        return next((self._link(address) for address in addresses if address is not None), None)
+
+    def refresh_soon(self, topics: Iterable[str]) -> None:
+        """Ask for these topics' metadata in the background; `on_change` is called when the answer is here."""
+        self._stale.update(topics)
+        if self._refreshing is None and self._stale and not self._is_closed:
+            self._refreshing = asyncio.create_task(self._refresh(), name="warmlog metadata")
+
+    # --- what fails and is tried again ------------------------------------------------------------------------------
+
+    def failed(self, topic: str, partition: int, error: WarmlogError) -> None:
+        """Warn of a failure of this partition that is tried again, unless it is known (see `troubles`)."""
+        if self._troubles.is_news((topic, partition), error, asyncio.get_running_loop().time()):
+            _log.warning("%s; trying again", about(topic, partition, error))
+
+    def worked(self, topic: str, partition: int) -> None:
+        """The partition's next failure is news again."""
+        self._troubles.worked((topic, partition))
+
+    # --- what is asked for ------------------------------------------------------------------------------------------
+
+    async def topic(self, name: str, *, timeout_ms: int | None = None) -> Topic:
+        """The topic's metadata, asked for if need be. Raises UnknownTopicOrPartition and the like at once."""
+        known = self._topics.get(name)
+        return known or (await self.topics([name], timeout_ms=timeout_ms))[0]
+
+    async def topics(self, names: Sequence[str] | None, *, timeout_ms: int | None = None) -> list[Topic]:
+        """Fresh metadata of the named topics, or of all. Raises the error of the first topic that has one."""
+        metadata = await self._ask_metadata(None if names is None else list(names), timeout_ms)
+        for topic in metadata.topics:
+            if topic.error_code:
+                raise self._errors[topic.name]
+        return [self._topics[topic.name] for topic in metadata.topics]
+
+    async def call(
+        self,
+        message: Message,
+        expected: type[R],
+        *,
+        timeout_ms: int | None = None,
+        link: BrokerLink | None = None,
+        is_repeatable: bool = True,
+    ) -> R:
+        """The response of `link`'s broker, or of any. Tries again on lost connections and retriable errors.
+
+        With `is_repeatable` false a request that may have arrived is not sent again. When `timeout_ms` (default: the
+        request timeout) is over, raises the last error.
+        """
+        answer, _ = await self._ask(message, timeout_ms, link, is_repeatable)
+        assert isinstance(answer.result, expected)
+        return answer.result
+
+    async def ask(self, message: Message, link: BrokerLink) -> Answer:
+        """The answer of `link`'s broker with its payload; as `call`."""
+        answer, _ = await self._ask(message, None, link, True)
+        return answer
+
+    # --- within -----------------------------------------------------------------------------------------------------
+
+    async def _ask(
+        self, message: Message, timeout_ms: int | None, link: BrokerLink | None, is_repeatable: bool
+    ) -> tuple[Answer, Address]:
+        """The answer and who gave it; as `call`."""
+        timeout_s = (self.options.request_timeout_ms if timeout_ms is None else timeout_ms) / 1000
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        failures = 0
+        while True:
+            is_sent = False
+            try:
+                connection = await (self._any_connection() if link is None else link.connected())
+                is_sent = True
+                remaining_ms = max(int((deadline - asyncio.get_running_loop().time()) * 1000), 1)
+                return await connection.ask(message, timeout_ms=remaining_ms), connection.address
+            except (BrokerUnavailable, ApiError) as error:
+                failures += 1
+                is_final = isinstance(error, ApiError) and not error.retriable
+                if is_final or (is_sent and not is_repeatable):
+                    raise
+                pause_s = backoff_ms(failures, self.options, random.random()) / 1000  # noqa: S311
+                if asyncio.get_running_loop().time() + pause_s >= deadline:
+                    raise
+                await asyncio.sleep(pause_s)
+
+    def _link(self, address: Address) -> BrokerLink:
+        link = self._links.get(address)
+        if link is None:
+            link = self._links[address] = BrokerLink(address, self.options, self._on_change)
+        return link
+
+    async def _any_connection(self) -> Connection:
+        if self._is_closed:
+            raise ClientClosed("the client is closed")
+        for link in self._links.values():
+            if link.connection is not None:
+                return link.connection
+        failures: list[str] = []
+        for address in dict.fromkeys((*self._bootstrap, *self._brokers.values())):
+            try:
+                return await self._link(address).connected()
+            except BrokerUnavailable as error:
+                failures.append(str(error))
+        raise BrokerUnavailable("; ".join(failures))
+
+    async def _ask_metadata(self, names: list[str] | None, timeout_ms: int | None = None) -> MetadataResponse:
+        answer, dialled = await self._ask(MetadataRequest(names), timeout_ms, None, True)
+        metadata = answer.result
+        assert isinstance(metadata, MetadataResponse)
+        self._brokers = {
+            broker.node_id: Address(broker.host, broker.port) if broker.host else dialled for broker in metadata.brokers
+        }
+        for topic in metadata.topics:
+            if topic.error_code:
+                self._topics.pop(topic.name, None)
+                self._errors[topic.name] = _topic_error(topic)
+            else:
+                self._errors.pop(topic.name, None)
+                self._topics[topic.name] = Topic.of(topic)
+        return metadata
+
+    async def _refresh(self) -> None:
+        try:
+            while self._stale:
+                names, self._stale = sorted(self._stale), set()
+                try:
+                    await self._ask_metadata(names)
+                except WarmlogError:
+                    self._stale.update(names)
+                self._on_change()
+                await asyncio.sleep(REFRESH_PAUSE_S)
+        finally:
+            self._refreshing = None
+
+
+def about(topic: str, partition: int, error: WarmlogError) -> str:
+    """The error's message, which names the partition."""
+    place, message = f"{topic}-{partition}", str(error) or type(error).__name__
+    return message if place in message else f"{place}: {message}"
+
+
+def _topic_error(topic: TopicMetadata) -> ApiError:
+    if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return UnknownTopicOrPartition(f"topic {topic.name!r} does not exist")
+    return error_from_code(topic.error_code, f"topic {topic.name!r}: the broker has no metadata of it")

@@ -1,0 +1,210 @@
+"""One connection to a broker on asyncio: the shell around the sans-I/O ClientConnection.
+
+Requests are pipelined: each has a callback that is called once, with its answer or with the error that ended the
+connection. What is asked for within one turn of the event loop leaves in one write. A request that is not answered in
+time ends the connection: answers on it may be late or lost, and a new connection tells which."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from typing import Self, TypeVar, cast
+
+from warmlog.cluster.address import Address
+from warmlog.cluster.options import ConnectionOptions
+from warmlog.errors import ApiError, BrokerUnavailable, ProtocolError, WarmlogError
+from warmlog_protocol.messages import HandshakeResponse, Message
+from warmlog_protocol.wire.connection import Answer, ClientConnection
+
+_log = logging.getLogger("warmlog")
+
+R = TypeVar("R", bound=Message)
+Buffer = bytes | bytearray | memoryview
+OnAnswer = Callable[[Answer | WarmlogError], None]
+
+WRITE_HIGH_WATER_BYTES = 1024 * 1024
+"""Bytes that wait for the socket before `is_writable` turns false: a few batches, so that the socket never runs dry."""
+CLOSE_TIMEOUT_S = 2.0
+"""How long `close` waits for a broker that does not read what was sent to it."""
+
+
+def _nothing() -> None:
+    """Nobody to tell."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """An open connection after its Handshake. `on_change` is called when it becomes writable again or is lost."""
+
+    def __init__(self, address: Address, options: ConnectionOptions, on_change: Callable[[], None] = _nothing) -> None:
+        self.address = address
+        self.broker: HandshakeResponse | None = None
+        self._options = options
+        self._on_change = on_change
+        self._core = ClientConnection(
+            max_frame_bytes=options.max_frame_bytes, buffer_bytes=options.receive_buffer_bytes
+        )
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._is_paused = False
+        self._lost: WarmlogError | None = None
+        self._closed = self._loop.create_future()
+        self._waiting: dict[int, tuple[OnAnswer, asyncio.TimerHandle]] = {}
+        self._outgoing: list[Buffer] = []
+
+    @classmethod
+    async def open(cls, address: Address, options: ConnectionOptions, on_change: Callable[[], None] = _nothing) -> Self:
+        """Connect and shake hands. BrokerUnavailable when that takes longer than `connect_timeout_ms` or fails."""
+        loop = asyncio.get_running_loop()
+        timeout_s = options.connect_timeout_ms / 1000
+        connection: Self | None = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                _, connection = await loop.create_connection(lambda: cls(address, options, on_change), *address)
+                connection.broker = await connection.call(options.handshake(), HandshakeResponse)
+        except TimeoutError:
+            await _discard(connection)
+            raise BrokerUnavailable(f"no connection to broker {address} within {timeout_s:g} s") from None
+        except OSError as error:
+            raise BrokerUnavailable(f"no connection to broker {address}: {error.strerror or error}") from error
+        except BaseException:
+            await _discard(connection)
+            raise
+        return connection
+
+    @property
+    def is_open(self) -> bool:
+        return self._lost is None
+
+    @property
+    def is_writable(self) -> bool:
+        """False while so much waits for the socket that more should not be sent."""
+        return self._lost is None and not self._is_paused
+
+    def request(
+        self,
+        message: Message,
+        payload: Sequence[Buffer],
+        on_answer: OnAnswer | None,
+        *,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Send a request; `on_answer` is called later, once. None for requests that the broker never answers.
+
+        An answer's payload is never overwritten. An ApiError for the whole request is the answer's `result`. Raises
+        what ended the connection when that was before.
+        """
+        if self._lost is not None:
+            raise self._lost
+        is_answered = on_answer is not None
+        correlation_id, frame = self._core.request(message, sum(map(len, payload)), is_answered=is_answered)
+        if on_answer is not None:
+            timeout_s = (self._options.request_timeout_ms if timeout_ms is None else timeout_ms) / 1000
+            timer = self._loop.call_later(timeout_s, self._time_out, type(message).__name__, timeout_s)
+            self._waiting[correlation_id] = (on_answer, timer)
+        if not self._outgoing:
+            self._loop.call_soon(self._write)
+        self._outgoing.append(frame)
+        self._outgoing.extend(payload)
+
+    async def call(self, message: Message, expected: type[R], *, timeout_ms: int | None = None) -> R:
+        """Send a request and wait for its response, which has no payload. Raises the error that came instead."""
+        answer = await self.ask(message, timeout_ms=timeout_ms)
+        assert isinstance(answer.result, expected)
+        return answer.result
+
+    async def ask(self, message: Message, *, timeout_ms: int | None = None) -> Answer:
+        """Send a request and wait for its answer with its payload. Raises the error that came instead."""
+        answered: asyncio.Future[Answer | WarmlogError] = self._loop.create_future()
+
+        def deliver(result: Answer | WarmlogError) -> None:
+            if not answered.done():
+                answered.set_result(result)
+
+        self.request(message, (), deliver, timeout_ms=timeout_ms)
+        result = await answered
+        if isinstance(result, WarmlogError):
+            raise result
+        if isinstance(result.result, ApiError):
+            raise result.result
+        return result
+
+    async def close(self) -> None:
+        """Write what waits to be written, close, and fail what is unanswered; returns when the socket is closed."""
+        self._write()
+        self._end(BrokerUnavailable(f"connection to broker {self.address} closed"))
+        if self._transport is None:
+            return
+        await asyncio.wait([self._closed], timeout=CLOSE_TIMEOUT_S)
+        self._transport.abort()
+        await asyncio.wait([self._closed])
+
+    # --- what the transport calls ---------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(WRITE_HIGH_WATER_BYTES)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
+        return self._core.get_buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            answers = self._core.received(nbytes)
+        except ProtocolError as error:
+            self._end(error)
+            return
+        for answer in answers:
+            if (waiting := self._waiting.pop(answer.correlation_id, None)) is not None:
+                on_answer, timer = waiting
+                timer.cancel()
+                on_answer(answer.owned())
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._on_change()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        reason = exc or "the broker closed it"
+        self._end(BrokerUnavailable(f"connection to broker {self.address} lost: {reason}"))
+        self._core.release()
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    # --- within -----------------------------------------------------------------------------------------------------
+
+    def _write(self) -> None:
+        transport = self._transport
+        # Closing: asyncio since Python 3.12, until this was mended late in 2025, would go on watching the descriptor of
+        # a lost socket, which the next connection gets (https://github.com/python/cpython/issues/136234).
+        if transport is not None and self._outgoing and self._lost is None and not transport.is_closing():
+            transport.writelines(self._outgoing)
+        self._outgoing = []
+
+    def _time_out(self, request: str, timeout_s: float) -> None:
+        error = BrokerUnavailable(f"broker {self.address} did not answer {request} within {timeout_s:g} s")
+        _log.warning("%s: closing the connection", error)
+        self._end(error)
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _end(self, error: WarmlogError) -> None:
+        """Take `error` for the end of the connection, unless it has ended already, and tell everybody who waits."""
+        if self._lost is not None:
+            return
+        self._lost = error
+        waiting, self._waiting = self._waiting, {}
+        for on_answer, timer in waiting.values():
+            timer.cancel()
+            on_answer(error)
+        if self._transport is not None:
+            self._transport.close()
+        self._on_change()
+
+
+async def _discard(connection: Connection | None) -> None:
+    if connection is not None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await connection.close()

@@ -1,0 +1,54 @@
+"""What every connection of a client has in common, and who it says it is."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+
+from warmlog.errors import InvalidConfig
+from warmlog_protocol.messages import HandshakeRequest
+from warmlog_protocol.wire.connection import CLIENT_BUFFER_BYTES, DEFAULT_MAX_FRAME_BYTES
+
+DEFAULT_MAX_MESSAGE_BYTES = 1024 * 1024
+"""Taken for a topic of which the broker does not tell `max.message.bytes`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionOptions:
+    """Timeouts and bounds of a client's connections."""
+
+    client_name: str = f"warmlog-python-{os.getpid()}"
+    connect_timeout_ms: int = 10_000
+    request_timeout_ms: int = 30_000
+    retry_backoff_ms: int = 50
+    retry_backoff_max_ms: int = 1_000
+    max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
+    receive_buffer_bytes: int = CLIENT_BUFFER_BYTES
+
+    def handshake(self) -> HandshakeRequest:
+        """The first request of a connection."""
+        return HandshakeRequest(self.client_name, client_version())
+
+
+_TYPES = {field.name: type(field.default) for field in fields(ConnectionOptions)}
+
+
+def connection_options(given: Mapping[str, object]) -> ConnectionOptions:
+    """The options of these names. TypeError for a name that is none, InvalidConfig for a value out of bounds."""
+    for name, value in given.items():
+        if name not in _TYPES:
+            raise TypeError(f"unknown option {name!r}; those of every connection are {', '.join(_TYPES)}")
+        if type(value) is not _TYPES[name] or (isinstance(value, int) and value < 1):
+            raise InvalidConfig(f"{name}={value!r}: a positive {_TYPES[name].__name__} expected")
+    return ConnectionOptions(**given)  # type: ignore[arg-type]
+
+
+@cache
+def client_version() -> str:
+    """The installed version of warmlog; "0" when it runs from a source tree that nobody installed."""
+    from importlib.metadata import PackageNotFoundError, version  # slow to import
+
+    try:
+        return version("warmlog")
+    except PackageNotFoundError:
+        return "0"

@@ -1,0 +1,224 @@
+"""One partition of a consumer: where it stands, what was fetched ahead, and what comes next out of that.
+
+`position` is the offset that the user gets next; `fetch_offset`, never below it, is what is fetched next; between them
+lie the chunks: what one Fetch answer brought for this partition, read in place, batch by batch.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+from warmlog.errors import CorruptBatch, WarmlogError
+from warmlog.records.aborted import AbortedRanges
+from warmlog.records.batch import Batch, unreadable
+from warmlog.records.fetched_batches import whole_headers
+from warmlog_protocol.batch import BatchHeader, RecordBatch, check_crc, read_header
+from warmlog_protocol.messages import AbortedTransaction
+
+NO_LIMIT = (1 << 63) - 1
+
+
+class Chunk:
+    """Whole batches, one after another, and how far they have been read."""
+
+    __slots__ = ("aborted", "cursor", "high_watermark", "view")
+
+    def __init__(self, view: memoryview, high_watermark: int, aborted: Sequence[AbortedTransaction]) -> None:
+        self.view = view
+        self.high_watermark = high_watermark
+        self.aborted = AbortedRanges(aborted)
+        self.cursor = 0
+
+
+class PartitionReader:
+    """The state of one partition, and every decision on what it delivers. Nothing here waits or sends."""
+
+    __slots__ = (
+        "_chunks",
+        "_max_decompressed_bytes",
+        "_taken",
+        "_verify_crc",
+        "buffered_bytes",
+        "error",
+        "failing_since",
+        "fetch_offset",
+        "generation",
+        "high_watermark",
+        "is_fetching",
+        "log_start_offset",
+        "new_topic_id",
+        "partition",
+        "paused_until",
+        "position",
+        "topic",
+        "topic_id",
+        "until",
+    )
+
+    def __init__(
+        self, topic: str, partition: int, topic_id: bytes, *, verify_crc: bool, max_decompressed_bytes: int
+    ) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.new_topic_id: bytes | None = None
+        """That of the topic which has the name now, if it was made anew: `seek` goes over to it."""
+        self.position = 0
+        self.fetch_offset = 0
+        self.until = NO_LIMIT
+        self.high_watermark = -1
+        self.log_start_offset = -1
+        self.buffered_bytes = 0
+        self.error: WarmlogError | None = None
+        self.generation = 0
+        self.is_fetching = False
+        self.paused_until = 0.0
+        self.failing_since: float | None = None
+        self._chunks: deque[Chunk] = deque()
+        self._taken: tuple[Chunk, int] | None = None
+        self._verify_crc = verify_crc
+        self._max_decompressed_bytes = max_decompressed_bytes
+
+    @property
+    def has_something(self) -> bool:
+        """Whether there is data, or an error to raise."""
+        return bool(self._chunks) or self.error is not None
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether it has reached `until`."""
+        return self.position >= self.until
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether there is no `until` to reach."""
+        return self.until == NO_LIMIT
+
+    def wants_data(self, room_bytes: int) -> bool:
+        """Whether to fetch: nothing is under way, and at most `room_bytes` wait to be read."""
+        return (
+            not self.is_fetching
+            and self.error is None
+            and self.buffered_bytes <= room_bytes
+            and self.fetch_offset < self.until
+        )
+
+    def seek(self, offset: int) -> None:
+        """Go on from `offset`; what was fetched ahead is forgotten, also what is still to come."""
+        self.position = self.fetch_offset = offset
+        if self.new_topic_id is not None:
+            self.topic_id, self.new_topic_id = self.new_topic_id, None
+        self.generation += 1
+        self.error = None
+        self.failing_since = None
+        self._taken = None
+        self._chunks.clear()
+        self.buffered_bytes = 0
+
+    def add(
+        self,
+        payload: memoryview,
+        high_watermark: int,
+        aborted: Sequence[AbortedTransaction],
+        *,
+        is_dense: bool = False,
+    ) -> None:
+        """Keep what a Fetch brought from `fetch_offset` on. A batch that is cut off at the end is fetched again.
+
+        `is_dense`: a gap between offsets is damage (FetchedPartition.has_dense_offsets).
+        """
+        self.high_watermark = high_watermark
+        end = 0
+        try:
+            for header in whole_headers(payload, high_watermark, self.fetch_offset, is_dense=is_dense):
+                end += header.size_bytes
+                self.fetch_offset = max(self.fetch_offset, header.next_offset)
+        except CorruptBatch as error:
+            self.error = error
+        if end:
+            self._chunks.append(Chunk(payload[:end], high_watermark, aborted))
+            self.buffered_bytes += end
+
+    def take(self) -> Batch | None:
+        """The next batch that the user is to see; None when nothing more is here, or `until` is reached.
+
+        Moves `position` behind it. A batch that cannot be read raises UnreadableBatch, and is behind `position` too;
+        where nothing says how far it reaches, it is the `error` instead, and `fetch_offset` is where it begins.
+        """
+        while self._chunks and not self.is_at_end:
+            chunk = self._chunks[0]
+            start = chunk.cursor
+            header = read_header(chunk.view, start)
+            if header.base_offset >= self.until:
+                self.position = self.until
+                break
+            record_batch = self._read(chunk, header)
+            if record_batch is None:
+                return None
+            self._taken = (chunk, start)
+            if header.next_offset <= self.until:
+                self._advance(chunk, header.size_bytes)
+            batch = self._deliver(chunk, record_batch)
+            if batch is not None:
+                return batch
+        if self.is_at_end and self._chunks:
+            self.seek(self.position)
+        return None
+
+    def put_back(self, offset: int) -> None:
+        """Deliver the batch that was taken last once more, from `offset` on."""
+        if self._taken is None:
+            return
+        chunk, cursor = self._taken
+        if not self._chunks or self._chunks[0] is not chunk:
+            self._chunks.appendleft(chunk)
+        self.buffered_bytes += chunk.cursor - cursor
+        chunk.cursor = cursor
+        self.position = offset
+        self._taken = None
+
+    def _read(self, chunk: Chunk, header: BatchHeader) -> RecordBatch | None:
+        view = chunk.view[chunk.cursor : chunk.cursor + header.size_bytes]
+        record_batch = RecordBatch(header, view, self._max_decompressed_bytes)
+        if self._verify_crc:
+            try:
+                check_crc(header, view)
+            except CorruptBatch as error:
+                if not _is_followed(chunk.view, chunk.cursor, header):
+                    self.seek(max(self.position, header.base_offset))
+                    self.error = error
+                    return None
+                self._advance(chunk, header.size_bytes)
+                self.position = max(self.position, header.next_offset)
+                raise unreadable(self.topic, self.partition, record_batch, error) from error
+        return record_batch
+
+    def _advance(self, chunk: Chunk, size_bytes: int) -> None:
+        chunk.cursor += size_bytes
+        self.buffered_bytes -= size_bytes
+        if chunk.cursor == len(chunk.view):
+            self._chunks.popleft()
+
+    def _deliver(self, chunk: Chunk, record_batch: RecordBatch) -> Batch | None:
+        """What the user sees of it, if anything; `position` is behind it either way."""
+        position, self.position = self.position, min(max(self.position, record_batch.next_offset), self.until)
+        if chunk.aborted.hides(record_batch) or record_batch.next_offset <= position or not record_batch.record_count:
+            return None
+        batch = Batch(
+            self.topic,
+            self.partition,
+            record_batch,
+            high_watermark=max(chunk.high_watermark, self.high_watermark),
+            from_offset=position,
+            until_offset=self.until,
+        )
+        is_trimmed = batch.base_offset != record_batch.base_offset or batch.next_offset != record_batch.next_offset
+        return None if is_trimmed and not len(batch) else batch
+
+
+def _is_followed(view: memoryview, cursor: int, header: BatchHeader) -> bool:
+    """Whether the batch behind `header`, which lies at `cursor`, begins with the offset that `header` leads to.
+
+    A damaged batch may say anything of where it ends.
+    """
+    behind = cursor + header.size_bytes
+    return behind < len(view) and read_header(view, behind).base_offset == header.next_offset

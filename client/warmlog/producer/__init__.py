@@ -1,0 +1,5 @@
+"""Producer: batches, partitions, retries, delivery."""
+
+from warmlog.producer.producer import Producer
+
+__all__ = ["Producer"]

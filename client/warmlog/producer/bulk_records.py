@@ -1,0 +1,168 @@
+"""Many records at once: checked as lists, and cut into batches by slicing."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import add
+
+from warmlog.errors import MessageTooLarge
+from warmlog.producer.partitioner import partition_of_key
+from warmlog.producer.record_input import (
+    BATCH_OVERHEAD_BYTES,
+    RECORD_OVERHEAD_BYTES,
+    Header,
+    Headers,
+    as_bytes,
+    as_headers,
+    as_timestamp,
+    content_bytes,
+)
+
+_PLAIN = {bytes}
+_NULLABLE = {bytes, type(None)}
+
+
+@dataclass(frozen=True, slots=True)
+class BulkRecords:
+    """Parallel lists of checked records. One timestamp may stand for all."""
+
+    values: list[bytes | None]
+    keys: list[bytes | None] | None
+    headers: list[list[Header] | None] | None
+    timestamps_ms: int | list[int]
+    is_without_null: bool = False
+    """Known to have no value and no key that is None."""
+
+    @classmethod
+    def check(
+        cls,
+        values: Sequence[object],
+        keys: Sequence[object] | None,
+        headers: Sequence[Headers | None] | None,
+        timestamps_ms: int | Sequence[int] | None,
+        now_ms: int,
+    ) -> "BulkRecords":
+        """TypeError and ValueError for what cannot be sent; without timestamps the records have `now_ms`."""
+        values, keys = _as_sequence("value", values), None if keys is None else _as_sequence("key", keys)
+        for name, column in (("keys", keys), ("headers", headers), ("timestamps_ms", timestamps_ms)):
+            if column is not None and not isinstance(column, int) and len(column) != len(values):
+                raise ValueError(f"{name} has {len(column)} items for {len(values)} values")
+        checked_keys, are_keys_full = (None, True) if keys is None else _all_bytes("key", keys)
+        checked_headers = None if headers is None else [as_headers(item) for item in headers]
+        checked_values, is_without_null = _all_bytes("value", values)
+        return cls(
+            checked_values,
+            checked_keys if checked_keys and any(key is not None for key in checked_keys) else None,
+            checked_headers if checked_headers and any(checked_headers) else None,
+            _all_timestamps(timestamps_ms, now_ms),
+            is_without_null=is_without_null and are_keys_full,
+        )
+
+    def slice(self, start: int, stop: int) -> "BulkRecords":
+        return BulkRecords(
+            self.values[start:stop],
+            None if self.keys is None else self.keys[start:stop],
+            None if self.headers is None else self.headers[start:stop],
+            self.timestamps_ms if isinstance(self.timestamps_ms, int) else self.timestamps_ms[start:stop],
+            self.is_without_null,
+        )
+
+    def take(self, indices: list[int]) -> "BulkRecords":
+        return BulkRecords(
+            [self.values[i] for i in indices],
+            None if self.keys is None else [self.keys[i] for i in indices],
+            None if self.headers is None else [self.headers[i] for i in indices],
+            self.timestamps_ms if isinstance(self.timestamps_ms, int) else [self.timestamps_ms[i] for i in indices],
+            self.is_without_null,
+        )
+
+    def by_partition(self, partitions: int) -> Iterator[tuple[int | None, "BulkRecords"]]:
+        """The records of each partition that keys choose, and those without a key under None, in their order.
+
+        With a single partition there is nothing to choose: all keep their order, whether they have keys or not.
+        """
+        if self.keys is None or partitions == 1:
+            yield None, self
+            return
+        indices: dict[int | None, list[int]] = {}
+        note: dict[bytes | None, Callable[[int], None]] = {}
+        for key in set(self.keys):
+            partition = partition_of_key(key, partitions) if key else None
+            note[key] = indices.setdefault(partition, []).append
+        for index, key in enumerate(self.keys):
+            note[key](index)
+        for partition, own in indices.items():
+            yield partition, self if len(own) == len(self.values) else self.take(own)
+
+    def cut(self, limit_bytes: int, max_message_bytes: int) -> Iterator[tuple["BulkRecords", int]]:
+        """Consecutive parts that fit into batches of `limit_bytes`, and their sizes without the batch's own overhead.
+
+        A larger record has a batch for itself; MessageTooLarge, before anything is yielded, for one that no batch can
+        hold.
+        """
+        parts = list(self._plan(limit_bytes - BATCH_OVERHEAD_BYTES, max_message_bytes - BATCH_OVERHEAD_BYTES))
+        for start, stop, size_bytes in parts:
+            yield self.slice(start, stop), size_bytes
+
+    def _plan(self, room: int, max_record_bytes: int) -> Iterator[tuple[int, int, int]]:
+        """Start, stop and size of each part, guessed from the one before it and put right where it does not fit."""
+        start, guess = 0, 1
+        for first_bytes in self._content_bytes(0, 1):
+            guess = max(room // (first_bytes + RECORD_OVERHEAD_BYTES), 1)
+        while start < len(self.values):
+            stop = min(start + guess, len(self.values))
+            size_bytes = sum(self._content_bytes(start, stop)) + (stop - start) * RECORD_OVERHEAD_BYTES
+            if size_bytes > room and stop - start > 1:
+                some = self._content_bytes(start, min(stop, start + room // RECORD_OVERHEAD_BYTES + 1))
+                ends = list(accumulate(map(RECORD_OVERHEAD_BYTES.__add__, some)))
+                guess = max(bisect_right(ends, room), 1)
+                continue
+            if size_bytes > max_record_bytes:
+                raise MessageTooLarge(
+                    f"a record of {size_bytes} bytes: with its batch it is larger than "
+                    f"max.message.bytes={max_record_bytes + BATCH_OVERHEAD_BYTES}"
+                )
+            yield start, stop, size_bytes
+            guess = max((stop - start) * room // size_bytes, 1)  # as many as fit if they are like these
+            start = stop
+
+    def _content_bytes(self, start: int, stop: int) -> Iterable[int]:
+        """How large each of these records is, without RECORD_OVERHEAD_BYTES."""
+        values = self.values[start:stop]
+        if self.headers is None and self.is_without_null:
+            lengths = map(len, values)  # type: ignore[arg-type]
+            return lengths if self.keys is None else map(add, lengths, map(len, self.keys[start:stop]))  # type: ignore[arg-type]
+        empty = [None] * len(values)
+        keys = empty if self.keys is None else self.keys[start:stop]
+        headers = empty if self.headers is None else self.headers[start:stop]
+        return map(content_bytes, values, keys, headers)
+
+
+def _as_sequence(what: str, items: Iterable[object]) -> Sequence[object]:
+    """The items in their order, also those of an iterator; TypeError for what is no list of records or has no order."""
+    if isinstance(items, (str, bytes, bytearray, memoryview, Set, Mapping)):
+        raise TypeError(f"a list of {what}s expected, not one {type(items).__name__}")
+    return items if isinstance(items, Sequence) else list(items)
+
+
+def _all_bytes(what: str, items: Sequence[object]) -> tuple[list[bytes | None], bool]:
+    """The items as a list of immutable bytes, and whether none of them is None."""
+    types = set(map(type, items))
+    if types <= _PLAIN or types <= _NULLABLE:
+        return items if isinstance(items, list) else list(items), types <= _PLAIN  # type: ignore[arg-type]
+    return [as_bytes(what, item) for item in items], False
+
+
+def _all_timestamps(timestamps_ms: int | Sequence[int] | None, now_ms: int) -> int | list[int]:
+    if timestamps_ms is None:
+        return now_ms
+    if isinstance(timestamps_ms, int):
+        return as_timestamp(timestamps_ms)
+    checked = list(timestamps_ms)
+    if set(map(type, checked)) <= {int}:
+        if checked:
+            as_timestamp(min(checked))
+            as_timestamp(max(checked))
+        return checked
+    return [as_timestamp(item) for item in checked]

@@ -1,0 +1,47 @@
+"""What a producer can be told, its defaults and their bounds."""
+
+from dataclasses import dataclass
+
+from warmlog.errors import InvalidConfig, InvalidRequiredAcks
+from warmlog_protocol.codec.compression import Codec
+from warmlog_protocol.messages import ACKS_ALL, ACKS_LEADER, ACKS_NONE
+
+MAX_IN_FLIGHT_WITH_SEQUENCES = 5
+"""So many batches of a producer each partition remembers."""
+
+_ACKS = {"all": ACKS_ALL, -1: ACKS_ALL, 1: ACKS_LEADER, 0: ACKS_NONE, "1": ACKS_LEADER, "0": ACKS_NONE, "-1": ACKS_ALL}
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerOptions:
+    """As `Producer` takes them, checked. `acks` is the number on the wire."""
+
+    acks: int
+    is_idempotent: bool
+    codec: Codec
+    linger_ms: float
+    batch_bytes: int
+    buffer_bytes: int
+    high_water_bytes: int
+    delivery_timeout_ms: int
+    max_in_flight: int
+
+    def __post_init__(self) -> None:
+        for name in ("batch_bytes", "buffer_bytes", "high_water_bytes", "delivery_timeout_ms", "max_in_flight"):
+            if getattr(self, name) < 1:
+                raise InvalidConfig(f"{name}={getattr(self, name)}: at least 1 expected")
+        if self.linger_ms < 0:
+            raise InvalidConfig(f"linger_ms={self.linger_ms}: at least 0 expected")
+        if self.is_idempotent and self.max_in_flight > MAX_IN_FLIGHT_WITH_SEQUENCES:
+            raise InvalidConfig(
+                f"max_in_flight={self.max_in_flight}: an idempotent producer may have at most "
+                f"{MAX_IN_FLIGHT_WITH_SEQUENCES} batches of a partition on their way"
+            )
+
+
+def parse_acks(acks: str | int) -> int:
+    """The wire's number for "all", 1 or 0."""
+    number = _ACKS.get(acks)
+    if number is None:
+        raise InvalidRequiredAcks(f'acks={acks!r}: "all", 1 or 0 expected')
+    return number

@@ -1,0 +1,222 @@
+"""The producer: `send` a record, or `send_many`, and know that what was acknowledged is on disk.
+
+Errors of sends that nobody awaited are raised by the next `drain`, `flush` or `close`: the first one itself, with
+each further one in a note on it (PEP 678). Each is raised once.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from warmlog.cluster.options import ConnectionOptions, connection_options
+from warmlog.errors import ClientClosed, InvalidConfig, WarmlogError
+from warmlog.producer.accumulator import Attention
+from warmlog.producer.bulk_records import BulkRecords
+from warmlog.producer.delivery import PlacedMany, Sent
+from warmlog.producer.options import ProducerOptions, parse_acks
+from warmlog.producer.producer_batch import NS_PER_MS, OutgoingBatch
+from warmlog.producer.producer_core import Producing
+from warmlog.producer.record_input import RECORD_OVERHEAD_BYTES, Bytes, Headers
+from warmlog_protocol.codec.compression import Codec
+from warmlog_protocol.messages import ACKS_ALL
+
+_time_ns = time.time_ns
+
+
+BATCHES_BELOW_HIGH_WATER = 4
+_HAS_FAILED = "the producer has failed; the log says why"
+
+
+class Producer:
+    """Sends records to topics. For one thread; any number of its tasks may share a producer.
+
+    With acks="all" (the default) a record is on the broker's disk when its `send` has been awaited and, as the producer
+    is idempotent, it is there once and in the order of sending within its partition, however often it had to be sent.
+    With acks=1 it has been written to the page cache, with acks=0 to the socket.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str],
+        *,
+        acks: str | int = "all",
+        idempotent: bool | None = None,
+        compression: str = "none",
+        linger_ms: float = 5,
+        batch_bytes: int = 256 * 1024,
+        buffer_bytes: int = 64 * 1024 * 1024,
+        high_water_bytes: int | None = None,
+        delivery_timeout_ms: int = 120_000,
+        max_in_flight: int = 5,
+        **connection: int | str,
+    ) -> None:
+        """`bootstrap` is HOST:PORT or several of them. Nothing is connected before `start`.
+
+        `linger_ms` is how long a batch that is not full, and none of whose records is awaited, may wait for more.
+        `drain` waits while more than `high_water_bytes` (default: 1/16 of `buffer_bytes`) are not acknowledged, and
+        `send` raises BufferFull beyond `buffer_bytes`; a batch has at most a quarter of the high-water mark, so that
+        some are on their way while the next one fills up. A batch is given up `delivery_timeout_ms` after its first
+        record, with DeliveryTimeout: the broker may have it or not. An idempotent producer then makes certain of what
+        is still on its way and goes on under the next producer epoch, so that later records are accepted, and none is
+        in the log twice or before one that was sent earlier. `connection` may set any of the fields of
+        ConnectionOptions.
+        """
+        wire_acks = parse_acks(acks)
+        is_idempotent = wire_acks == ACKS_ALL if idempotent is None else idempotent
+        if high_water_bytes is None:
+            high_water_bytes = max(1, buffer_bytes // 16)
+        if is_idempotent and wire_acks != ACKS_ALL:
+            raise InvalidConfig(f'idempotent=True needs acks="all", not acks={acks!r}')
+        self._options = ProducerOptions(
+            acks=wire_acks,
+            is_idempotent=is_idempotent,
+            codec=Codec.from_name(compression),
+            linger_ms=linger_ms,
+            batch_bytes=min(batch_bytes, max(1, high_water_bytes // BATCHES_BELOW_HIGH_WATER)),
+            buffer_bytes=buffer_bytes,
+            high_water_bytes=high_water_bytes,
+            delivery_timeout_ms=delivery_timeout_ms,
+            max_in_flight=max_in_flight,
+        )
+        self._connection_options: ConnectionOptions = connection_options(connection)
+        self._bootstrap = bootstrap
+        self._is_started = False
+        self._running: Producing | None = None
+        self._plain: dict[str, OutgoingBatch] = {}
+        self._attention = Attention()
+        self._add_keyed: Callable[[str, bytes, bytes, int | None], Sent | None] = _no_short_way
+
+    # --- life -------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> Self:
+        """Connect. BrokerUnavailable when no bootstrap address answers."""
+        if self._is_started:
+            raise ClientClosed("a producer can be started once")
+        self._is_started = True
+        running = Producing(self._bootstrap, self._options, self._connection_options)
+        try:
+            await running.cluster.start()
+        except BaseException:
+            await running.stop()
+            raise
+        self._running = running
+        self._plain = running.accumulator.plain
+        self._add_keyed = running.accumulator.add_keyed
+        self._attention = running.accumulator.attention
+        return self
+
+    async def close(self) -> None:
+        """Wait until all records are settled, disconnect, and raise the error of one that nobody awaited.
+
+        From the call on, nothing more can be sent.
+        """
+        running, self._running = self._running, None
+        if running is None:
+            return
+        has_failed = running.has_failed
+        self._plain, self._attention, self._add_keyed = {}, Attention(), _no_short_way
+        try:
+            await running.flush()
+            if has_failed:
+                raise ClientClosed(_HAS_FAILED)
+        finally:
+            await running.stop()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await self.close()
+            return
+        try:
+            await self.close()
+        except WarmlogError as lost:
+            error.add_note(f"and closing the producer: {lost}")
+
+    # --- sending ----------------------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        value: Bytes | None,
+        *,
+        key: Bytes | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+    ) -> Sent:
+        """Take a record and return at once; await the result to know where it lies, or `drain` between many sends.
+
+        Without `partition` a key chooses it (see `partitioner`); without `timestamp_ms` it is now. Raises BufferFull,
+        MessageTooLarge (naming size and limit), TypeError for a `str`, and UnknownTopicOrPartition for a partition
+        that does not exist; of a topic that does not exist, the awaited result or the next `drain` tells.
+        """
+        # The short way, for most records: a value that fits into what its batch may hold, in the same millisecond.
+        batch = self._plain.get(topic)
+        if (
+            batch is not None
+            and type(value) is bytes
+            and key is None
+            and timestamp_ms is None
+            and headers is None
+            and partition is None
+        ):
+            size_bytes = batch.size_bytes + len(value) + RECORD_OVERHEAD_BYTES
+            if size_bytes <= batch.plain_limit_bytes and _time_ns() < batch.tick_end_ns:
+                batch.size_bytes = size_bytes
+                values = batch.values
+                values.append(value)
+                return Sent(batch, len(values) - 1)
+        if type(key) is bytes and key and type(value) is bytes and headers is None and partition is None:
+            sent = self._add_keyed(topic, value, key, timestamp_ms)
+            if sent is not None:
+                return sent
+        return self._open().add(topic, value, key, timestamp_ms, headers, partition)
+
+    async def send_many(
+        self,
+        topic: str,
+        values: Sequence[Bytes | None],
+        *,
+        keys: Sequence[Bytes | None] | None = None,
+        timestamps_ms: int | Sequence[int] | None = None,
+        headers: Sequence[Headers | None] | None = None,
+        partition: int | None = None,
+    ) -> PlacedMany:
+        """Send a list of records, and where they lie once all are acknowledged. The fastest way to produce.
+
+        The other lists, where given, run parallel to `values`; one timestamp may stand for all. Records of one key,
+        or without keys in a topic of one partition, keep their order. When a batch fails its error is raised after all
+        are settled; the others are in the log. When cancelled, what is in batches already is still sent.
+        """
+        running = self._open()
+        records = BulkRecords.check(values, keys, headers, timestamps_ms, time.time_ns() // NS_PER_MS)
+        return await running.send_many(topic, records, partition)
+
+    async def drain(self) -> None:
+        """Wait while too much is not acknowledged, and let full batches go out. Call it between sends.
+
+        Raises the error of earlier sends that nobody awaited.
+        """
+        if self._attention.is_needed:
+            await self._open().drain()
+
+    async def flush(self) -> None:
+        """Send everything now and wait until all of it is settled. Raises the error of sends that nobody awaited."""
+        await self._open().flush()
+
+    def _open(self) -> Producing:
+        if self._running is None:
+            raise ClientClosed("the producer is closed" if self._is_started else "the producer is not started")
+        if self._running.has_failed:
+            raise ClientClosed(_HAS_FAILED)
+        return self._running
+
+
+def _no_short_way(topic: str, value: bytes, key: bytes, timestamp_ms: int | None) -> Sent | None:  # noqa: ARG001
+    """Before `start` and after `close` there is none."""
+    return None

@@ -1,0 +1,1 @@
+"""Fetched bytes as batches and records."""

@@ -1,0 +1,228 @@
+"""The companion job: copies a topic to Parquet files, each record once, and remembers how far it has got.
+
+What is there when a round begins is planned like a load(), and read by Spark's tasks, which write the files themselves:
+records never go through the JVM. A round is as many tasks as keep all cores busy for a while; when it is done, it is
+committed (see export_manifest), so that an export that is stopped loses no more than a round.
+
+A broker that cannot be reached while a plan is made is waited for: for some seconds by an export that copies once, by
+one that follows for as long as it takes.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from warmlog.errors import ApiError, BrokerUnavailable, OffsetOutOfRange, may_pass
+from warmlog.ranges.discover import Discovery
+from warmlog.ranges.offset_range import PartitionState
+from warmlog.ranges.read_settings import ReadSettings, Remedies
+from warmlog.ranges.resolve import Loss
+from warmlog.ranges.retrying import retrying
+from warmlog.spark.export.manifest import Commit, Exported, ExportRefused, Manifest
+from warmlog.spark.options.read_options import PlanLimits, Retries
+from warmlog.spark.read.plan import Task, plan_tasks
+from warmlog.spark.read.planning import size_ranges
+from warmlog.spark.stream.ranges import advance, stream_ranges
+from warmlog_protocol.messages import IsolationLevel
+
+T = TypeVar("T")
+
+TASKS_A_CORE = 4
+"""How long a round is."""
+RETRIES = Retries()
+"""Of planning, as of a load()."""
+
+_LOSS_REMEDY = "run it with --allow-data-loss"
+_REMEDIES = Remedies(
+    when_lost=_LOSS_REMEDY,
+    when_made_anew="export to another path",
+    when_damaged="an export does not pass over damage; spark.read can read the other offsets",
+)
+
+_log = logging.getLogger("warmlog.spark")
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """What is copied, and how."""
+
+    bootstrap: tuple[str, ...]
+    topic: str
+    path: Path
+    has_headers: bool = False
+    compression: str = "snappy"
+    fails_on_data_loss: bool = True
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
+    limits: PlanLimits = PlanLimits()  # noqa: RUF009 - frozen
+
+
+class Copied(NamedTuple):
+    """What one round has added."""
+
+    records: int
+    size_bytes: int
+    files: int
+    lost_offsets: int
+    """Passed over, as data loss is allowed."""
+
+
+def check_topic(options: ExportOptions) -> None:
+    """UnknownTopicOrPartition or BrokerUnavailable where nothing can be copied: told before Spark starts."""
+    with Discovery(options.bootstrap) as discovery:
+        _retrying(lambda: discovery.topics([options.topic]))
+
+
+class _Plan(NamedTuple):
+    """What is there and not copied yet."""
+
+    tasks: Sequence[Task]
+    topic_id: str
+    positions: Mapping[int, int]
+    """How far each partition is copied, or passed over."""
+    losses: Sequence[Loss]
+
+
+def export_available(session: Any, manifest: Manifest, options: ExportOptions) -> Iterator[Copied]:
+    """Copies what is there and not copied yet, round by round. `manifest` is locked; `session` is Spark's.
+
+    ExportRefused where the path holds another topic, OffsetOutOfRange for data loss unless that is allowed,
+    BrokerUnavailable when none answers, also after RETRIES.
+    """
+    yield from _copy(session, manifest, options, _retrying(lambda: _plan(manifest, options)))
+
+
+def export_following(session: Any, manifest: Manifest, options: ExportOptions, interval_s: float) -> Iterator[Copied]:
+    """The same for ever, beginning again `interval_s` after everything is copied.
+
+    A broker that is away, or refuses for now, is a warning when that begins and one when it ends. Errors that do not
+    pass are raised as by `export_available`.
+    """
+    is_away = False
+    while True:
+        try:
+            plan = _plan(manifest, options)
+        except (BrokerUnavailable, ApiError) as error:
+            if not may_pass(error):
+                raise
+            if not is_away:
+                _log.warning("%s; trying again every %g s", error, interval_s)
+            is_away = True
+        else:
+            if is_away:
+                _log.warning("the broker answers again: going on with %s", options.topic)
+            is_away = False
+            yield from _copy(session, manifest, options, plan)
+        time.sleep(interval_s)
+
+
+def _retrying(question: Callable[[], T]) -> T:
+    return retrying(question, retries=RETRIES.count, interval_ms=RETRIES.interval_ms)
+
+
+def _plan(manifest: Manifest, options: ExportOptions) -> _Plan:
+    with Discovery(options.bootstrap, isolation=options.isolation) as discovery:
+        states = discovery.states(discovery.topics([options.topic]))
+        start = _resume(manifest, states, options)
+        available = advance(start, states, ()).available
+        ranges, losses = stream_ranges(start, available, {state.place: state for state in states})
+        _check_losses(losses, options)
+        tasks = plan_tasks(size_ranges(discovery, ranges, options.limits), options.limits)
+    _warn(losses)
+    positions = {state.partition: max(start.get(state.place, 0), state.earliest) for state in states}
+    return _Plan(tasks, states[0].topic_id.hex(), positions, losses)
+
+
+def _warn(losses: Sequence[Loss]) -> None:
+    for loss in losses:
+        _log.warning("%s; skipped, as data loss is allowed", loss)
+
+
+def _copy(session: Any, manifest: Manifest, options: ExportOptions, plan: _Plan) -> Iterator[Copied]:
+    positions, losses = dict(plan.positions), list(plan.losses)
+    round_tasks = max(1, session.sparkContext.defaultParallelism * TASKS_A_CORE)
+    rounds = [plan.tasks[first : first + round_tasks] for first in range(0, len(plan.tasks), round_tasks)]
+    if losses and not rounds:
+        rounds = [()]  # nothing is left to copy, but this is to be remembered
+    for chosen in rounds:
+        done = _run(session, chosen, manifest.staging, options)
+        lost = [loss for each in done for loss in each.losses]
+        _warn(lost)
+        losses += lost
+        files = tuple(file for each in done for file in each.files)
+        for task in chosen:
+            for planned in task:
+                positions[planned.partition] = planned.end
+        words = tuple(map(str, losses))
+        manifest.commit(
+            Commit(options.topic, plan.topic_id, dict(positions), files, words, has_headers=options.has_headers)
+        )
+        yield Copied(
+            records=sum(each.records for each in files),
+            size_bytes=sum(each.size_bytes for each in files),
+            files=len(files),
+            lost_offsets=sum(loss.end - loss.start for loss in losses),
+        )
+        losses = []
+
+
+def _resume(manifest: Manifest, states: Sequence[PartitionState], options: ExportOptions) -> dict[tuple[str, int], int]:
+    """Where each partition goes on; the earliest record there is, where the export begins."""
+    last = manifest.last
+    if last is None:
+        return {state.place: state.earliest for state in states}
+    if last.topic != options.topic:
+        raise ExportRefused(f"{options.path} holds topic {last.topic}: export {options.topic} to a path of its own")
+    if last.topic_id != states[0].topic_id.hex():
+        raise ExportRefused(
+            f"{options.path} holds an earlier topic {options.topic}, which was made anew since: export to another path"
+        )
+    if last.has_headers not in (None, options.has_headers):
+        had, remedy = ("with", "give") if last.has_headers else ("without", "leave out")
+        raise ExportRefused(
+            f"{options.path} holds topic {last.topic} {had} headers: {remedy} --headers, or export to another path"
+        )
+    start = {(options.topic, partition): offset for partition, offset in last.positions.items()}
+    behind = [state for state in states if start.get(state.place, 0) > max(state.latest, state.high_watermark or 0)]
+    if behind:
+        raise OffsetOutOfRange(
+            f"{options.topic}-{behind[0].partition} is copied up to {start[behind[0].place]} and {behind[0]}: the log "
+            "has lost its end, and what comes now would get offsets that are copied already; export to another path"
+        )
+    return start
+
+
+def _check_losses(losses: Sequence[Loss], options: ExportOptions) -> None:
+    if losses and options.fails_on_data_loss:
+        raise OffsetOutOfRange(f"{losses[0]}; to go on without them, {_LOSS_REMEDY}")
+
+
+def _run(session: Any, tasks: Sequence[Task], staging: Path, options: ExportOptions) -> list[Exported]:
+    """Runs one round on Spark; what the attempts that won have done."""
+    if not tasks:
+        return []
+    context = session.sparkContext
+    context.setJobDescription(f"warmlog export of {options.topic}")
+    copy = _task_of(staging, options)
+    done: list[Exported] = context.parallelize(list(tasks), len(tasks)).map(copy).collect()
+    return done
+
+
+def _task_of(staging: Path, options: ExportOptions) -> Callable[[Task], Exported]:
+    """The function that Spark sends to its tasks."""
+    settings = ReadSettings(
+        fails_on_data_loss=options.fails_on_data_loss,
+        remedies=_REMEDIES,
+        isolation=options.isolation,
+        bootstrap=options.bootstrap,
+    )
+    has_headers, compression = options.has_headers, options.compression
+
+    def copy(task: Task) -> Exported:
+        from warmlog.spark.export.files import export_ranges  # numpy and pyarrow: only where records are read
+
+        return export_ranges(task, staging, settings, has_headers=has_headers, compression=compression)
+
+    return copy

@@ -1,0 +1,156 @@
+"""What a task of an export does: reads its ranges and writes them as Parquet, one file for each day of its records.
+
+The day is that of the record's timestamp in UTC; it is in the directory's name, `date=2026-11-21`, as Spark's own
+partitioning has it. Files are on disk when the task returns, and in use when a commit lists them: the files of an
+attempt that failed or lost are never listed.
+"""
+
+import os
+import uuid
+from collections.abc import Iterator, Sequence
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from warmlog.arrow.reader import arrow_schema
+from warmlog.ranges.offset_range import OffsetRange
+from warmlog.ranges.range_reader import read_ranges
+from warmlog.ranges.read_settings import KAFKA_COLUMNS, Projection, ReadSettings
+from warmlog.ranges.resolve import Loss
+from warmlog.spark.export.manifest import Exported, ExportedFile
+
+ROW_GROUP_BYTES = 32 * 1024 * 1024
+MOST_OPEN_FILES = 32
+"""Days that are written at a time: where records of more are mixed, files are closed and others begun."""
+REPEATED_COLUMNS = ["topic", "partition", "timestampType"]
+"""A dictionary pays for these alone."""
+COLUMNS_WITHOUT_STATISTICS = ("value", "headers")
+"""The smallest and largest of these lets no reader pass anything over, and takes a comparison a record."""
+
+_US_PER_DAY = 86_400_000_000
+_FIRST_DAY = date(1970, 1, 1)
+
+
+def export_ranges(
+    ranges: Sequence[OffsetRange], staging: Path, settings: ReadSettings, *, has_headers: bool, compression: str
+) -> Exported:
+    """Writes the records of `ranges` to new files below `staging`."""
+    names = (*KAFKA_COLUMNS, "headers") if has_headers else KAFKA_COLUMNS
+    files = _Files(staging, arrow_schema(names), compression)
+    losses: list[Loss] = []
+    try:
+        for batch in read_ranges(ranges, Projection(names), settings, on_loss=losses.append):
+            for day, part in _by_day(batch):
+                files.add(day, part)
+        return Exported(files.close(), losses)
+    except BaseException:
+        files.abandon()
+        raise
+
+
+def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The batch cut into stretches of one day, each record in the order of the log."""
+    if not batch.num_rows:
+        return
+    times = batch.column("timestamp").cast(pa.int64()).to_numpy()
+    first, last = (int(time) // _US_PER_DAY for time in (times.min(), times.max()))
+    if first == last:
+        yield first, batch
+        return
+    days = np.floor_divide(times, _US_PER_DAY)
+    for day in np.unique(days).tolist():
+        yield day, batch.take(pa.array(np.flatnonzero(days == day)))
+
+
+class _Files:
+    """The files that one task writes."""
+
+    def __init__(self, staging: Path, schema: pa.Schema, compression: str) -> None:
+        self._staging = staging
+        self._schema = schema
+        self._compression = compression
+        self._open: dict[int, _File] = {}
+        self._done: list[ExportedFile] = []
+
+    def add(self, day: int, batch: pa.RecordBatch) -> None:
+        file = self._open.pop(day, None)
+        if file is None:
+            if len(self._open) >= MOST_OPEN_FILES:
+                self._done.append(self._open.pop(next(iter(self._open))).close())
+            name = f"date={_day_name(day)}/part-{uuid.uuid4().hex}.parquet"
+            file = _File(self._staging, name, self._schema, self._compression)
+        self._open[day] = file  # the one that was used last is the last to be closed
+        file.add(batch)
+
+    def close(self) -> list[ExportedFile]:
+        """All files, which are on disk."""
+        self._done += [file.close() for file in self._open.values()]
+        self._open.clear()
+        return self._done
+
+    def abandon(self) -> None:
+        """Let go of files that nobody will list."""
+        for file in self._open.values():
+            file.abandon()
+        self._open.clear()
+
+
+class _File:
+    """One file of one day."""
+
+    def __init__(self, staging: Path, name: str, schema: pa.Schema, compression: str) -> None:
+        self._name = name
+        self._path = staging / name
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._records = 0
+        self._batches: list[Any] = []
+        self._batches_bytes = 0
+        self._schema = schema
+        self._writer = pq.ParquetWriter(
+            self._path,
+            schema,
+            compression=compression,
+            use_dictionary=REPEATED_COLUMNS,
+            write_statistics=[name for name in schema.names if name not in COLUMNS_WITHOUT_STATISTICS],
+            store_schema=False,
+        )
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        self._batches.append(batch)
+        self._batches_bytes += batch.nbytes
+        self._records += batch.num_rows
+        if self._batches_bytes >= ROW_GROUP_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        table = pa.Table.from_batches(self._batches, self._schema)
+        self._batches, self._batches_bytes = [], 0
+        self._writer.write_table(table, row_group_size=table.num_rows)
+
+    def close(self) -> ExportedFile:
+        if self._batches:
+            self._write()
+        self._writer.close()
+        descriptor = os.open(self._path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+            size_bytes = os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
+        return ExportedFile(self._name, self._records, size_bytes)
+
+    def abandon(self) -> None:
+        self._writer.close()
+        self._path.unlink(missing_ok=True)
+
+
+def _day_name(day: int) -> str:
+    """The day as ISO 8601 has it; a number of days for one that is too far away for a calendar."""
+    try:
+        return (_FIRST_DAY + timedelta(days=day)).isoformat()
+    except OverflowError:
+        return f"day{day}"

@@ -1,0 +1,1 @@
+"""The options of the Spark source, and the schema that they choose."""

@@ -1,0 +1,187 @@
+"""The options of one load(), stream or write: found in the table, in whatever case Spark hands them over.
+
+An option that does not exist is an error that names the nearest one, unlike in Spark's Kafka connector. One that is
+only for streams is ignored in a batch, with a warning, as there; any other use of an option where it does not belong is
+an error. Every error is one line, as it reaches the user through Spark.
+"""
+
+import difflib
+import logging
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TypeVar
+
+from warmlog.cluster.address import parse_addresses
+from warmlog.ranges.points import parse_duration_ms
+from warmlog.spark.options.option_table import EXPLAINED, OPTIONS, SPARKS_OWN, Option, Use
+from warmlog_protocol.errors import InvalidConfig
+
+T = TypeVar("T")
+
+_BY_LOWER_CASE = {name.lower(): option for option in OPTIONS.values() for name in (option.name, *option.aliases)}
+_SPELLING = {name.lower(): name for option in OPTIONS.values() for name in (option.name, *option.aliases)}
+_SIZE = re.compile(r"(\d+)\s*([kmgt]?)(i?b)?")
+_SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_LARGEST_NUMBER = 2**63 - 1
+_LONGEST_DURATION_MS = 36_500 * 86_400_000
+"""A hundred years: time.sleep takes no three hundred."""
+_USE_NAMES = {Use.BATCH: "a batch", Use.STREAM: "a stream", Use.WRITE: "writing"}
+
+_log = logging.getLogger("warmlog.spark")
+
+
+class Given:
+    """The options that were given, by their names in the table, and the defaults of the others.
+
+    Each method returns the option's value, or raises InvalidConfig which names the option, its text and what is
+    expected.
+    """
+
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts = dict(texts)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._texts
+
+    def text(self, name: str) -> str | None:
+        """As it was given, or the default; None when there is neither."""
+        return self._texts.get(name, OPTIONS[name].default) or None
+
+    def parsed(self, name: str, parse: Callable[[str], T]) -> T | None:
+        """What `parse` makes of it. A ValueError of `parse` says what is expected."""
+        text = self.text(name)
+        try:
+            return None if text is None else parse(text)
+        except ValueError as error:
+            raise InvalidConfig(f"option {name} is {text!r}: {error}") from None
+
+    def boolean(self, name: str) -> bool:
+        return bool(self.parsed(name, _boolean))
+
+    def number(self, name: str, at_most: int = _LARGEST_NUMBER) -> int | None:
+        """A whole number of at least 1, and at most `at_most`."""
+        return self.parsed(name, partial(_whole, at_least=1, at_most=at_most))
+
+    def count(self, name: str, at_most: int = _LARGEST_NUMBER) -> int:
+        """A whole number of at least 0, and at most `at_most`, of an option that has a default."""
+        return self._required(name, partial(_whole, at_least=0, at_most=at_most))
+
+    def size_bytes(self, name: str, at_most_bytes: int = _LARGEST_NUMBER) -> int:
+        """`1048576`, `1m` or `1 MiB`, of an option that has a default."""
+        return self._required(name, partial(parse_size_bytes, at_most_bytes=at_most_bytes))
+
+    def duration_ms(self, name: str) -> int:
+        """`200` or `200ms`, `15m`, of an option that has a default; a hundred years at most."""
+        return self._required(name, _duration_ms)
+
+    def _required(self, name: str, parse: Callable[[str], T]) -> T:
+        value = self.parsed(name, parse)
+        assert value is not None, name
+        return value
+
+    def one_of(self, name: str, choices: tuple[str, ...]) -> str:
+        """One of `choices`, which are in lower case."""
+
+        def parse(text: str) -> str:
+            if text.strip().lower() not in choices:
+                raise ValueError(f"{' or '.join(choices)} is expected")
+            return text.strip().lower()
+
+        return self._required(name, parse)
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """What is separated by commas, each once; empty when it was not given."""
+        items = [item.strip() for item in (self.text(name) or "").split(",")]
+        return tuple(dict.fromkeys(item for item in items if item))
+
+    def addresses(self, name: str) -> tuple[str, ...]:
+        """Brokers as HOST:PORT; at least one."""
+        names = self.names(name)
+        if not names:
+            raise missing(name)
+        try:
+            return tuple(str(address) for address in parse_addresses(names))
+        except ValueError as error:
+            raise InvalidConfig(f"option {name}: {error}") from None
+
+
+def take_options(given: Mapping[str, str], use: Use) -> Given:
+    """The options in `given`, which Spark may have put in lower case.
+
+    InvalidConfig for one that does not exist, that is not for `use`, that is empty or blank, as from an unset variable,
+    or that is given twice under its names.
+    """
+    texts: dict[str, str] = {}
+    for name, value in sorted(given.items(), key=lambda item: item[0].lower() not in EXPLAINED):
+        option = _BY_LOWER_CASE.get(name.lower())
+        if option is None and use & SPARKS_OWN.get(name.lower(), Use(0)):
+            continue
+        if option is None:
+            raise InvalidConfig(_unknown(name))
+        if not option.use & use:
+            _misplaced(option, use)
+        elif not (value or "").strip():
+            raise InvalidConfig(f"option {option.name} is empty: {option.sentence}")
+        elif texts.setdefault(option.name, value) != value:
+            raise InvalidConfig(f"option {option.name} is given twice, as {texts[option.name]!r} and as {value!r}")
+    return Given(texts)
+
+
+def missing(name: str) -> InvalidConfig:
+    """The error for an option that must be given."""
+    return InvalidConfig(f"option {name} is missing: {OPTIONS[name].sentence}")
+
+
+def _misplaced(option: Option, use: Use) -> None:
+    if use is Use.BATCH and Use.STREAM in option.use:
+        _log.warning("option %s is for streams: a batch ignores it", option.name)
+        return
+    takers = " and ".join(name for one, name in _USE_NAMES.items() if one in option.use)
+    asker = " and ".join(name for one, name in _USE_NAMES.items() if one in use)
+    raise InvalidConfig(f"option {option.name} is for {takers}, not for {asker}: {option.sentence}")
+
+
+def _unknown(name: str) -> str:
+    lower = name.lower()
+    if lower in EXPLAINED:
+        return EXPLAINED[lower]
+    is_kafkas = lower.startswith("kafka.")  # its client has hundreds, which are like ours in nothing but their words
+    nearest = difflib.get_close_matches(lower, _SPELLING, n=1, cutoff=0.9 if is_kafkas else 0.6)
+    if nearest:
+        return f"format warmlog has no option {name}: did you mean {_SPELLING[nearest[0]]}?"
+    if is_kafkas:
+        return f"format warmlog has no option {name}: it does not use Kafka's client, leave its settings out"
+    return f"format warmlog has no option {name}: there are {', '.join(OPTIONS)}"
+
+
+def _boolean(text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise ValueError("true or false is expected")
+    return text.strip().lower() == "true"
+
+
+def _whole(text: str, *, at_least: int, at_most: int) -> int:
+    if not text.strip().isdecimal() or int(text) < at_least:
+        raise ValueError(f"a whole number of at least {at_least} is expected")
+    if int(text) > at_most:
+        raise ValueError(f"a whole number of at most {at_most} is expected")
+    return int(text)
+
+
+def _duration_ms(text: str) -> int:
+    duration_ms = parse_duration_ms(text)
+    if duration_ms > _LONGEST_DURATION_MS:
+        raise ValueError(f"at most {_LONGEST_DURATION_MS // 86_400_000}d is expected")
+    return duration_ms
+
+
+def parse_size_bytes(text: str, at_most_bytes: int = _LARGEST_NUMBER) -> int:
+    """Bytes of `1048576`, `256m` or `4 MiB`; ValueError says what is expected."""
+    found = _SIZE.fullmatch(text.strip().lower())
+    if found is None or int(found[1]) < 1:
+        raise ValueError("a size of at least 1 byte like 1048576, 256m or 4 MiB is expected")
+    size_bytes = int(found[1]) * _SIZE_UNITS[found[2]]
+    if size_bytes > at_most_bytes:
+        raise ValueError(f"a size of at most {at_most_bytes} bytes is expected")
+    return size_bytes

@@ -1,0 +1,271 @@
+"""What one load() is to read, made of its options.
+
+Starting and ending points have three forms each, and come in Kafka's order: the time for all partitions, times by
+partition, offsets. A batch cannot start at the latest offset or end at the earliest.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from warmlog.ranges.offset_range import LARGEST_PARTITION, TopicPartition
+from warmlog.ranges.points import EARLIEST, LATEST, Point, PointKind, Points, offset_point, parse_offset, parse_time_ms
+from warmlog.ranges.read_settings import Projection, ReadSettings, Remedies
+from warmlog.ranges.resolve import Bounds
+from warmlog.spark.options.offsets_json import parse_assignment, parse_by_partition, parse_offsets
+from warmlog.spark.options.option_table import Use
+from warmlog.spark.options.options import Given, missing, take_options
+from warmlog.spark.options.schema import default_projection, parse_columns
+from warmlog_protocol.errors import InvalidConfig
+from warmlog_protocol.messages import IsolationLevel
+from warmlog_protocol.wire.frames import MAX_HEADER_BYTES
+
+LOSS_REMEDY = "set failOnDataLoss to false"
+_REMEDIES = Remedies(
+    when_lost=f"load() again, or start later with startingOffsets, or {LOSS_REMEDY}",
+    when_made_anew=f"load() again, or {LOSS_REMEDY}",
+    when_damaged="other offsets can be read: leave these out with startingOffsets and endingOffsets",
+)
+_ISOLATION = ("read_uncommitted", "read_committed")
+_CHOICES = ("assign", "subscribe", "subscribePattern")
+_LARGEST_INT = 2**31 - 1
+"""So many tasks Spark can count."""
+_MOST_IN_FLIGHT = 1000
+_MOST_FETCH_BYTES = ReadSettings().connection.max_frame_bytes - MAX_HEADER_BYTES
+"""So that the answer fits into a frame, whatever its header says of aborted transactions."""
+_NUMBERS = re.compile(r"(\d+)(?:\s*-\s*(\d+))?")
+
+TASK_BYTES = 256 * 1024 * 1024
+TASK_RECORDS = 2_000_000
+
+
+@dataclass(frozen=True)
+class PlanLimits:
+    """Bounds of a plan; those that the user did not set are None.
+
+    `max_bytes` is a target, which a large stored batch exceeds. `max_records`, in offsets, is kept to the letter.
+    """
+
+    max_bytes: int = TASK_BYTES
+    max_records: int | None = None
+    min_partitions: int | None = None
+
+    @property
+    def target_records(self) -> int:
+        return self.max_records or TASK_RECORDS
+
+
+@dataclass(frozen=True)
+class TopicChoice:
+    """Which partitions are read: exactly one of the first three says which topics."""
+
+    names: tuple[str, ...] = ()
+    pattern: str = ""
+    assigned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    partitions: tuple[range, ...] = ()
+    """Of every topic only these; empty for all."""
+
+    def includes(self, place: TopicPartition) -> bool:
+        """Whether that partition of a chosen topic is read."""
+        topic, partition = place
+        if self.assigned:
+            return partition in self.assigned[topic]
+        return not self.partitions or any(partition in numbers for numbers in self.partitions)
+
+    def named_beyond(self, topic: str, count: int) -> list[range]:
+        """The partitions that are named by their numbers and that `topic`, which has `count`, does not have."""
+        named = [range(number, number + 1) for number in self.assigned[topic]] if self.assigned else self.partitions
+        return [range(max(numbers.start, count), numbers.stop) for numbers in named if numbers.stop > count]
+
+
+@dataclass(frozen=True)
+class Retries:
+    """Of planning."""
+
+    count: int = 3
+    interval_ms: int = 1000
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """The options of one batch, checked."""
+
+    bootstrap: tuple[str, ...]
+    topics: TopicChoice
+    bounds: Bounds
+    limits: PlanLimits = PlanLimits()
+    reading: ReadSettings = ReadSettings()  # noqa: RUF009 - frozen
+    retries: Retries = Retries()
+
+
+def parse_read_options(given: Mapping[str, str], now_ms: int) -> ReadOptions:
+    """The options of a batch; relative times count from `now_ms`.
+
+    InvalidConfig says in one line what is wrong with the first option that cannot be used.
+    """
+    options = take_options(given, Use.BATCH)
+    return ReadOptions(
+        bootstrap=options.addresses("bootstrap.servers"),
+        topics=topic_choice(options),
+        bounds=Bounds(
+            starting=_checked("start", options, starting_points(options, now_ms), refused=LATEST),
+            ending=_checked("end", options, _ending_points(options, now_ms), refused=EARLIEST),
+            starting_name=points_name(options, "starting"),
+            ending_name=points_name(options, "ending"),
+            fails_on_data_loss=options.boolean("failOnDataLoss"),
+            fails_on_missing_time=options.one_of("startingOffsetsByTimestampStrategy", ("error", "latest")) == "error",
+            loss_remedy=LOSS_REMEDY,
+            missing_time_remedy="set startingOffsetsByTimestampStrategy to latest",
+        ),
+        limits=plan_limits(options),
+        reading=read_settings(options, _REMEDIES),
+        retries=planning_retries(options),
+    )
+
+
+def topic_choice(options: Given) -> TopicChoice:
+    """What is read. InvalidConfig unless exactly one option says so."""
+    given = [name for name in _CHOICES if name in options]
+    if not given:
+        raise missing("subscribe")
+    if len(given) > 1:
+        raise InvalidConfig(f"options {' and '.join(given)} are given: only one of them can say what is read")
+    names = options.names("subscribe")
+    if "subscribe" in options and not names:
+        raise missing("subscribe")
+    assigned = options.parsed("assign", parse_assignment) or {}
+    if assigned and "partitions" in options:
+        raise InvalidConfig("option assign names the partitions already: leave out the option partitions")
+    return TopicChoice(
+        names=names or tuple(assigned),
+        pattern=options.parsed("subscribePattern", _pattern) or "",
+        assigned=assigned,
+        partitions=options.parsed("partitions", _number_ranges) or (),
+    )
+
+
+def projection_of(options: Given) -> Projection:
+    """The columns of a load() without a schema."""
+    chosen = options.parsed("columns", parse_columns)
+    if chosen is None:
+        return default_projection(include_headers=options.boolean("includeHeaders"))
+    if "includeHeaders" in options:
+        raise InvalidConfig("option columns says whether there are headers: leave out the option includeHeaders")
+    return chosen
+
+
+def plan_limits(options: Given) -> PlanLimits:
+    """How tasks are cut."""
+    return PlanLimits(
+        max_bytes=options.size_bytes("maxBytesPerPartition"),
+        max_records=options.number("maxRecordsPerPartition"),
+        min_partitions=options.number("minPartitions", _LARGEST_INT),
+    )
+
+
+def planning_retries(options: Given) -> Retries:
+    """How often planning is tried again."""
+    return Retries(
+        options.count("fetchOffset.numRetries", _LARGEST_INT), options.duration_ms("fetchOffset.retryIntervalMs")
+    )
+
+
+def read_settings(options: Given, remedies: Remedies) -> ReadSettings:
+    """How tasks read, and what their errors say."""
+    return ReadSettings(
+        fetch_bytes=options.size_bytes("fetch.maxBytes", _MOST_FETCH_BYTES),
+        in_flight=options.number("fetch.inFlight", _MOST_IN_FLIGHT) or 1,
+        deadline_s=options.duration_ms("fetch.timeoutMs") / 1000,
+        verifies_crc=options.boolean("verifyChecksums"),
+        fails_on_data_loss=options.boolean("failOnDataLoss"),
+        remedies=remedies,
+        isolation=IsolationLevel[options.one_of("isolation.level", _ISOLATION).upper()],
+        limit=options.number("limit"),
+        bootstrap=options.addresses("bootstrap.servers"),
+    )
+
+
+def starting_points(options: Given, now_ms: int, *, default: Point = EARLIEST) -> Points:
+    """Where to start, by the option that comes first."""
+    return _points(options, "starting", now_ms, default)
+
+
+def points_name(options: Given, side: str) -> str:
+    """The option that gives points for each partition, as errors call it."""
+    by_time = f"{side}OffsetsByTimestamp"
+    return f"option {by_time if by_time in options else f'{side}Offsets'}"
+
+
+def _ending_points(options: Given, now_ms: int) -> Points:
+    return _points(options, "ending", now_ms, LATEST)
+
+
+def _points(options: Given, side: str, now_ms: int, default: Point) -> Points:
+    time_ms = options.parsed(f"{side}Timestamp", partial(parse_time_ms, now_ms=now_ms))
+    if time_ms is not None:
+        return Point(PointKind.TIME, time_ms)
+    times = options.parsed(f"{side}OffsetsByTimestamp", partial(_times, now_ms=now_ms))
+    if times is not None:
+        return times
+    if f"{side}Offsets" not in options:
+        return default
+    points = options.parsed(f"{side}Offsets", _offsets)
+    assert points is not None
+    return points
+
+
+def _offsets(text: str) -> Points:
+    if not text.strip().startswith("{"):
+        try:
+            return parse_offset(text)
+        except ValueError as error:
+            raise ValueError(f'{error}, or JSON like {{"topic": {{"0": 23, "1": -2}}}}') from None
+    points = {}
+    for place, number in parse_offsets(text).items():
+        try:
+            points[place] = offset_point(number)
+        except ValueError as error:
+            raise ValueError(f"{place[0]}-{place[1]} has {number}: {error}") from None
+    return points
+
+
+def _times(text: str, now_ms: int) -> Points:
+    points = {}
+    for (topic, partition), value in parse_by_partition(text).items():
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise ValueError(f"{topic}-{partition} has {value!r}: a time is expected")
+        points[topic, partition] = Point(PointKind.TIME, parse_time_ms(str(value), now_ms))
+    return points
+
+
+def _checked(verb: str, options: Given, points: Points, *, refused: Point) -> Points:
+    """`points`, which a batch can `verb` at."""
+    name = f"{verb}ingOffsets"
+    reason = f"a batch cannot {verb} at the {refused.kind.value} offset"
+    if points == refused and name in options:
+        raise InvalidConfig(f"option {name} cannot be {refused.kind.value}: {reason}")
+    for (topic, partition), point in () if isinstance(points, Point) else points.items():
+        if point == refused:
+            raise InvalidConfig(f"option {name} gives {topic}-{partition} the {refused.kind.value}: {reason}")
+    return points
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{error}; a Python regular expression is expected") from None
+    return text
+
+
+def _number_ranges(text: str) -> tuple[range, ...]:
+    numbers = []
+    for part in text.split(","):
+        found = _NUMBERS.fullmatch(part.strip())
+        if found is None or int(found[2] or found[1]) < int(found[1]):
+            raise ValueError("partition numbers like 0,3-7 are expected")
+        numbers.append(range(int(found[1]), int(found[2] or found[1]) + 1))
+        if numbers[-1][-1] > LARGEST_PARTITION:
+            raise ValueError(f"partition numbers of at most {LARGEST_PARTITION} are expected")
+    return tuple(numbers)

@@ -1,0 +1,88 @@
+"""What one stream is to read, made of its options."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from warmlog.ranges.points import LATEST, Point, PointKind
+from warmlog.ranges.read_settings import ReadSettings, Remedies
+from warmlog.ranges.resolve import Bounds
+from warmlog.spark.options.option_table import Use
+from warmlog.spark.options.options import parse_size_bytes, take_options
+from warmlog.spark.options.read_options import (
+    LOSS_REMEDY,
+    PlanLimits,
+    Retries,
+    TopicChoice,
+    plan_limits,
+    planning_retries,
+    points_name,
+    read_settings,
+    starting_points,
+    topic_choice,
+)
+
+_GO_ON = f"{LOSS_REMEDY}, or start the query with a new checkpoint and startingOffsets"
+_REMEDIES = Remedies(
+    when_lost=_GO_ON,
+    when_made_anew=_GO_ON,
+    when_damaged="start the query behind the damaged batch, with a new checkpoint and startingOffsets",
+)
+
+
+@dataclass(frozen=True)
+class Admission:
+    """Bounds of a micro-batch; None where there is none."""
+
+    max_offsets: int | None = None
+    min_offsets: int | None = None
+    max_delay_ms: int = 15 * 60_000
+    """How long `min_offsets` may hold back what is there."""
+    max_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """The options of one stream, checked."""
+
+    bootstrap: tuple[str, ...]
+    topics: TopicChoice
+    bounds: Bounds
+    is_start_counted: bool = False
+    """Whether it starts so far before the end or before now, which is another place each time that it is asked for."""
+    admission: Admission = Admission()
+    limits: PlanLimits = PlanLimits()  # noqa: RUF009 - frozen
+    reading: ReadSettings = ReadSettings()  # noqa: RUF009 - frozen
+    retries: Retries = Retries()  # noqa: RUF009 - frozen
+
+
+def parse_stream_options(given: Mapping[str, str], now_ms: int) -> StreamOptions:
+    """The options of a stream; relative times count from `now_ms`. A stream starts at the latest unless told otherwise.
+
+    InvalidConfig says in one line what is wrong with the first option that cannot be used.
+    """
+    options = take_options(given, Use.STREAM)
+    starting = starting_points(options, now_ms, default=LATEST)
+    is_tail = isinstance(starting, Point) and starting.kind is PointKind.TAIL
+    return StreamOptions(
+        bootstrap=options.addresses("bootstrap.servers"),
+        topics=topic_choice(options),
+        bounds=Bounds(
+            starting=starting,
+            ending=LATEST,
+            starting_name=points_name(options, "starting"),
+            fails_on_data_loss=options.boolean("failOnDataLoss"),
+            fails_on_missing_time=options.one_of("startingOffsetsByTimestampStrategy", ("error", "latest")) == "error",
+            loss_remedy=LOSS_REMEDY,
+            missing_time_remedy="set startingOffsetsByTimestampStrategy to latest",
+        ),
+        is_start_counted=is_tail or starting != starting_points(options, now_ms + 1, default=LATEST),
+        admission=Admission(
+            max_offsets=options.number("maxOffsetsPerTrigger"),
+            min_offsets=options.number("minOffsetsPerTrigger"),
+            max_delay_ms=options.duration_ms("maxTriggerDelay"),
+            max_bytes=options.parsed("maxBytesPerTrigger", parse_size_bytes),
+        ),
+        limits=plan_limits(options),
+        reading=read_settings(options, _REMEDIES),
+        retries=planning_retries(options),
+    )

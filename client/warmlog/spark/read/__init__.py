@@ -1,0 +1,1 @@
+"""Planning and reading of a batch query."""

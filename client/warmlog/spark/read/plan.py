@@ -1,0 +1,156 @@
+"""Which ranges each Spark task reads: plain functions, no I/O.
+
+A task costs 40 to 100 ms however little it reads, and one that reads too much leaves cores idle at the end. So large
+ranges are cut to about 256 MiB or 2 M records, and small ones are put together. Cuts lie on the borders of stored
+batches, where the broker told them: a batch on a border would be fetched and decoded twice. Where a bound that the user
+set asks for more pieces than there are borders, cuts go by the number of offsets.
+
+A plan is made once for a `load()`; a task that Spark runs again reads the same offsets again. Tasks are in the order of
+topic, partition and offset.
+"""
+
+import heapq
+import math
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from warmlog.ranges.offset_range import OffsetRange
+from warmlog.ranges.splits import Piece, SizedRange
+from warmlog.spark.options.read_options import TASK_RECORDS, PlanLimits
+
+MERGED_SHARE = 4
+"""Ranges are put together up to a quarter of a task's size: that takes longer to read than the task costs, and leaves
+enough tasks for several cores."""
+
+Task = tuple[OffsetRange, ...]
+
+
+class _Part(NamedTuple):
+    """What one task reads of a range, and how much of a whole task that is."""
+
+    range: OffsetRange
+    load: float
+
+
+def plan_tasks(ranges: Sequence[SizedRange], limits: PlanLimits = PlanLimits()) -> list[Task]:  # noqa: B008 - frozen
+    """Tasks that together read every offset of `ranges` once; none for ranges without offsets.
+
+    At least `min_partitions`, or one an offset where there are fewer.
+    """
+    ranges = [sized for sized in ranges if sized.range.span > 0]
+    parts: list[_Part] = []
+    for sized, count in zip(ranges, _counts(ranges, limits), strict=True):
+        parts += _cut(sized, count, limits)
+    parts = _split_more(parts, limits.min_partitions or 0)
+    return list(_merge(parts, limits))
+
+
+def _counts(ranges: Sequence[SizedRange], limits: PlanLimits) -> list[int]:
+    """Into how many pieces to cut each range: by its size, and more where `min_partitions` asks for it."""
+    counts = [_count(sized, limits) for sized in ranges]
+    missing = (limits.min_partitions or 0) - sum(counts)
+    shares = [(-_load(ranges[i], limits) / count, i) for i, count in enumerate(counts) if count < ranges[i].range.span]
+    heapq.heapify(shares)
+    while missing > 0 and shares:
+        _, i = heapq.heappop(shares)
+        counts[i] += 1
+        missing -= 1
+        if counts[i] < ranges[i].range.span:
+            heapq.heappush(shares, (-_load(ranges[i], limits) / counts[i], i))
+    return counts
+
+
+def _count(sized: SizedRange, limits: PlanLimits) -> int:
+    """Into how many pieces to cut a range for its size: by bytes no more than there are borders for."""
+    by_bytes = min(math.ceil(sized.size_bytes / limits.max_bytes), len(sized.pieces))
+    return min(sized.range.span, max(1, by_bytes, math.ceil(sized.range.span / limits.target_records)))
+
+
+def _load(sized: SizedRange, limits: PlanLimits) -> float:
+    """How many tasks' worth a range is."""
+    return max(sized.size_bytes / limits.max_bytes, sized.range.span / limits.target_records)
+
+
+def _cut(sized: SizedRange, count: int, limits: PlanLimits) -> Iterator[_Part]:
+    """A range in about `count` parts: at borders, or evenly by offsets where no sizes are known."""
+    whole, total_bytes = sized.range, sized.size_bytes
+    if total_bytes == 0:
+        borders = [Piece(end, 0) for end in _even_borders(whole, count)[1:-1]]
+    else:
+        borders = _borders(sized, count)
+    cuts = [Piece(whole.start, 0), *borders, Piece(whole.end, total_bytes)]
+    most = limits.max_records or 2 * TASK_RECORDS
+    for (start, before_bytes), (end, until_bytes) in pairwise(cuts):
+        load = max((until_bytes - before_bytes) / limits.max_bytes, (end - start) / limits.target_records)
+        part = _Part(whole._replace(start=start, end=end), load)
+        yield from _cut_evenly(part, math.ceil((end - start) / most))
+
+
+def _borders(sized: SizedRange, count: int) -> list[Piece]:
+    """At most `count` - 1 borders inside the range that cut its bytes as evenly as they can, with the bytes before."""
+    borders = []
+    so_far_bytes = 0
+    for piece in sized.pieces[:-1]:
+        so_far_bytes += piece.size_bytes
+        borders.append(Piece(piece.end, so_far_bytes))
+    chosen: set[Piece] = set()
+    for i in range(1, count):
+        ideal_bytes = sized.size_bytes * i // count
+        place = bisect_left(borders, ideal_bytes, key=_size_bytes)
+        nearest = sorted(
+            borders[max(place - 1, 0) : place + 1], key=lambda border: abs(border.size_bytes - ideal_bytes)
+        )
+        chosen.update(nearest[:1])
+    return sorted(chosen)
+
+
+def _size_bytes(piece: Piece) -> int:
+    return piece.size_bytes
+
+
+def _split_more(parts: list[_Part], wanted: int) -> list[_Part]:
+    """`parts` with the largest cut further by offsets until there are `wanted`."""
+    if len(parts) >= wanted:
+        return parts
+    counts = [1] * len(parts)
+    heap = [(-part.load, i) for i, part in enumerate(parts) if part.range.span > 1]
+    heapq.heapify(heap)
+    for _ in range(wanted - len(parts)):
+        if not heap:
+            break
+        _, i = heapq.heappop(heap)
+        counts[i] += 1
+        if counts[i] < parts[i].range.span:
+            heapq.heappush(heap, (-parts[i].load / counts[i], i))
+    return [piece for part, count in zip(parts, counts, strict=True) for piece in _cut_evenly(part, count)]
+
+
+def _cut_evenly(part: _Part, count: int) -> Iterator[_Part]:
+    for start, end in pairwise(_even_borders(part.range, count)):
+        yield _Part(part.range._replace(start=start, end=end), part.load / count)
+
+
+def _even_borders(planned: OffsetRange, count: int) -> list[int]:
+    """`count` + 1 offsets from the start to the end, as even as they get."""
+    return [planned.start + planned.span * i // count for i in range(count + 1)]
+
+
+def _merge(parts: Sequence[_Part], limits: PlanLimits) -> Iterator[Task]:
+    """Small parts put together, as long as enough tasks remain."""
+    mergeable = len(parts) - (limits.min_partitions or 1)
+    task: list[OffsetRange] = []
+    load, span = 0.0, 0
+    for part in parts:
+        fits = load + part.load <= 1 / MERGED_SHARE and span + part.range.span <= limits.target_records
+        if task and not (fits and mergeable > 0):
+            yield tuple(task)
+            task, load, span = [], 0.0, 0
+        elif task:
+            mergeable -= 1
+        task.append(part.range)
+        load += part.load
+        span += part.range.span
+    if task:
+        yield tuple(task)

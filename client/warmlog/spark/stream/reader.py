@@ -1,0 +1,123 @@
+"""The reader behind `spark.readStream.format("warmlog")`.
+
+Offsets are Kafka's JSON, sorted, as Spark compares their text: `{"orders": {"0": 23, "1": 17}}`, in each partition the
+first offset that is not read. Since Spark 4.2 it asks with a start and a limit. Before that it asks for the latest
+offset alone: then the limits of the options are kept by counting from where the last micro-batch ended, which the
+reader, one object for as long as the query runs, has been told. There Trigger.AvailableNow is one micro-batch, which
+Spark sizes by the first answer: with `maxOffsetsPerTrigger` no more than that is read.
+
+Spark hands a limit of one kind only. It is that of `maxOffsetsPerTrigger` if there is one; the others of the options
+are kept besides. Where Spark asks for all there is (Trigger.Once, since 4.2), all options are passed over, as it
+demands.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from warmlog.ranges.read_settings import Projection
+from warmlog.spark.options.offsets_json import OffsetsDocument, offsets_document, offsets_of
+from warmlog.spark.options.stream_options import Admission, StreamOptions
+from warmlog.spark.read.range_tasks import RangesPartition, read_partition
+from warmlog.spark.read.typed_values import TypedValues
+
+try:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadMaxBytes,
+        ReadMaxRows,
+        ReadMinRows,
+        SupportsTriggerAvailableNow,
+    )
+
+    _Bases: tuple[type, ...] = (DataSourceStreamReader, SupportsTriggerAvailableNow)
+except ImportError:  # Spark 4.0 and 4.1
+    _Bases = (DataSourceStreamReader,)
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+    from warmlog.ranges.discover import Discovery
+    from warmlog.spark.stream.planner import StreamPlanner
+
+
+class WarmlogStreamReader(*_Bases):  # type: ignore[misc]
+    """Plans and reads one stream. One object plans as long as the query runs; a copy of it reads in each task."""
+
+    def __init__(self, options: StreamOptions, columns: Projection | TypedValues) -> None:
+        self._options = options
+        self._columns = columns
+        self._opened: StreamPlanner | None = None
+        self._discovery: Discovery | None = None
+        self._end: Mapping[str, Mapping[str, int]] | None = None
+
+    def initialOffset(self) -> OffsetsDocument:  # noqa: N802 - Spark's name
+        """Where a new stream starts."""
+        return offsets_document(self._planner.initial())
+
+    def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> OffsetsDocument:  # noqa: N802
+        """Where the micro-batch from `start` ends: at `start` when there is to be none."""
+        if start is None:
+            start = dict(self.initialOffset() if self._end is None else self._end)
+        end = offsets_document(self._planner.next_end(offsets_of(start), self._admission(limit)))
+        self._end = end
+        return end
+
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802
+        """What Spark is to hand to latestOffset."""
+        admission = self._options.admission
+        if admission.max_offsets is not None:
+            return ReadMaxRows(admission.max_offsets)
+        if admission.max_bytes is not None:
+            return ReadMaxBytes(admission.max_bytes)
+        return ReadAllAvailable() if admission.min_offsets is None else ReadMinRows(admission.min_offsets)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """From now on, read nothing that comes later than what there is now."""
+        self._planner.set_target()
+
+    def reportLatestOffset(self) -> OffsetsDocument | None:  # noqa: N802
+        """The ends of the log, for the progress of the query."""
+        return offsets_document(self._planner.latest()) or None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangesPartition]:
+        """The tasks of a micro-batch. The same offsets give the same records, or an error."""
+        self._end = end
+        return [RangesPartition(task) for task in self._planner.tasks(offsets_of(start), offsets_of(end))]
+
+    def read(self, partition: InputPartition) -> "Iterator[RecordBatch]":
+        """The records of `partition` in the order of their offsets."""
+        return read_partition(partition, self._columns, self._options.reading)
+
+    def stop(self) -> None:
+        """Let go of the connections."""
+        if self._discovery is not None:
+            self._discovery.__exit__()
+        self._opened = self._discovery = None
+
+    @property
+    def _planner(self) -> "StreamPlanner":
+        """Made when first used: never in a task."""
+        if self._opened is None:
+            from warmlog.ranges.discover import Discovery
+            from warmlog.spark.stream.planner import StreamPlanner
+
+            self._discovery = Discovery(self._options.bootstrap, isolation=self._options.reading.isolation)
+            self._opened = StreamPlanner(self._options, lambda: time.monotonic() * 1000, self._discovery)
+        return self._opened
+
+    def _admission(self, limit: Any) -> Admission:
+        """The options' bounds, and Spark's `limit` where it has one that is stricter."""
+        admission = self._options.admission
+        if limit is None:
+            return admission
+        if isinstance(limit, ReadAllAvailable):
+            return Admission()
+        max_offsets, max_bytes = admission.max_offsets, admission.max_bytes
+        if isinstance(limit, ReadMaxRows):
+            max_offsets = limit.max_rows
+        elif isinstance(limit, ReadMaxBytes):
+            max_bytes = limit.max_bytes
+        return Admission(max_offsets, admission.min_offsets, admission.max_delay_ms, max_bytes)

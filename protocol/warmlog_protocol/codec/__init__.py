@@ -1,0 +1,1 @@
+"""Compression and CRC-32C."""

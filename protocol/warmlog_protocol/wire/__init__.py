@@ -1,0 +1,1 @@
+"""Frames and the sans-I/O connection."""

@@ -1,0 +1,266 @@
+"""The protocol of one connection, without the socket: bytes in, messages out.
+
+The broker holds a ServerConnection, the asyncio client and the blocking client a ClientConnection each; they differ
+only in who waits. A shell asks the core for a buffer, lets the socket fill it, says how much came, and handles what
+comes out::
+
+    buffer = connection.get_buffer()
+    for request in connection.received(sock.recv_into(buffer)):
+        ...
+        sock.sendall(connection.answer(request.correlation_id, response))
+
+A connection begins with one Handshake; it tells the client which versions of each API the broker speaks. Each later
+request uses the highest version that both know. Answers carry the correlation id of their request and may come in
+any order.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from warmlog_protocol.errors import (
+    ApiError,
+    ErrorCode,
+    InvalidRequest,
+    LocalProtocolError,
+    RemoteProtocolError,
+    UnsupportedVersion,
+    error_from_code,
+)
+from warmlog_protocol.messages import API_OF_REQUEST, APIS, Api, ApiKey, ErrorResponse, HandshakeResponse, Message
+from warmlog_protocol.wire.frames import (
+    HEAD_BYTES,
+    MAX_HEADER_BYTES,
+    REQUEST_PREFIX_FIELDS,
+    RESPONSE_PREFIX_FIELDS,
+    Allocate,
+    Frame,
+    FrameBuffer,
+    frame_memory,
+    pack_frame,
+    split_header,
+)
+
+DEFAULT_MAX_FRAME_BYTES = 100 * 1024 * 1024
+"""As Kafka's `socket.request.max.bytes`."""
+DEFAULT_MAX_ITEMS = 10_000
+"""Topics or partitions that one request may name: each costs the broker up to some 20 µs."""
+CLIENT_BUFFER_BYTES = 256 * 1024
+"""Answers to Produce are small; a Fetch answer beyond this gets a buffer of its own."""
+
+_request_decoders = {api.key: msgspec.msgpack.Decoder(api.request) for api in APIS.values()}
+_response_decoders = {api.key: msgspec.msgpack.Decoder(api.response) for api in APIS.values()}
+_error_decoder = msgspec.msgpack.Decoder(ErrorResponse)
+_MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes from a peer: also for a text that is not UTF-8 and for arrays nested without end."""
+
+
+class AnswerTooLarge(InvalidRequest):
+    """What was asked for does not fit into one answer."""
+
+
+class Request(NamedTuple):
+    """A request as the broker received it. `payload` may be borrowed: see frames.Frame."""
+
+    api: Api
+    api_version: int
+    correlation_id: int
+    message: Message
+    payload: memoryview
+
+
+class Answer(NamedTuple):
+    """A response as the client received it: the message of the request's API, or the error that came instead."""
+
+    correlation_id: int
+    result: Message | ApiError
+    payload: memoryview
+    is_payload_owned: bool
+
+    def owned(self) -> "Answer":
+        """The same with a payload that nothing else writes to: copied only if it is borrowed."""
+        if self.is_payload_owned or not self.payload:
+            return self
+        return self._replace(payload=memoryview(bytes(self.payload)), is_payload_owned=True)
+
+
+class ServerConnection:
+    """The broker's side of one connection."""
+
+    def __init__(
+        self,
+        *,
+        max_frame_bytes: int,
+        buffer_bytes: int,
+        max_header_bytes: int = MAX_HEADER_BYTES,
+        max_items: int = DEFAULT_MAX_ITEMS,
+    ) -> None:
+        """`max_items` is how many topics or partitions one request may name."""
+        self._frames = FrameBuffer(
+            max_frame_bytes=max_frame_bytes, buffer_bytes=buffer_bytes, max_header_bytes=max_header_bytes
+        )
+        self._max_items = max_items
+        self.is_open = False
+        """True once the Handshake has come."""
+
+    def get_buffer(self) -> memoryview:
+        """Room for bytes from the socket; what it returned before is invalid, payloads included."""
+        return self._frames.get_buffer()
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of a request that has not come whole."""
+        return self._frames.pending_bytes
+
+    @property
+    def buffer_bytes(self) -> int:
+        """The size of the buffer that requests share."""
+        return self._frames.buffer_bytes
+
+    @property
+    def oversize_bytes(self) -> int:
+        """What the request that is coming in takes in a buffer of its own; 0 when it fits into the shared one.
+
+        Known before that buffer is allocated, which the next `get_buffer` does.
+        """
+        return self._frames.oversize_bytes
+
+    def allow(self, frame_bytes: int) -> None:
+        """Of a request with a buffer of its own, so much may be received by now: more than has come."""
+        self._frames.allow(frame_bytes)
+
+    def use_buffer(self, buffer_bytes: int) -> None:
+        """Makes the shared buffer this large: large while data flows, small while the connection idles."""
+        self._frames.use_buffer(buffer_bytes)
+
+    def release(self) -> None:
+        """Lets go of the buffers: the connection is lost. What still refers to this object may live on for a while."""
+        self._frames.release()
+
+    def received(self, count: int) -> list[Request]:
+        """The requests that the last `count` bytes completed.
+
+        Raises RemoteProtocolError when the connection cannot go on: bytes that are no frame, a request that is not
+        known, malformed or before the Handshake. Its `reply` is a last answer where one can be given.
+        """
+        return [self._request(frame) for frame in self._frames.received(count)]
+
+    def answer(self, correlation_id: int, response: Message, payload_bytes: int = 0) -> bytes:
+        """The frame of a response, up to its payload, which the caller sends next.
+
+        Raises AnswerTooLarge when no client would take its header.
+        """
+        frame = pack_frame((correlation_id, ErrorCode.NONE), response, payload_bytes)
+        if len(frame) > MAX_HEADER_BYTES:
+            raise AnswerTooLarge(
+                f"the answer would have a header of {len(frame) - HEAD_BYTES} bytes, {MAX_HEADER_BYTES - HEAD_BYTES} "
+                "are allowed: ask for fewer topics or partitions at a time"
+            )
+        return frame
+
+    def refuse(self, correlation_id: int, error: ApiError) -> bytes:
+        """The frame of an error that concerns the whole request."""
+        return pack_frame((correlation_id, error.code), ErrorResponse(str(error)))
+
+    def _request(self, frame: Frame) -> Request:
+        (api_key, api_version, correlation_id), body = split_header(frame.header, REQUEST_PREFIX_FIELDS)
+        api = APIS.get(api_key)
+        if api is None or not api.min_version <= api_version <= api.max_version:
+            known = "is not known" if api is None else f"is known in versions {api.min_version} to {api.max_version}"
+            raise self._refusal(correlation_id, UnsupportedVersion(f"API {api_key} version {api_version}: it {known}"))
+        if not self.is_open and api.key != ApiKey.HANDSHAKE:
+            raise self._refusal(correlation_id, InvalidRequest("a connection begins with a Handshake"))
+        try:
+            message = _request_decoders[api.key].decode(body)
+        except _MALFORMED as error:
+            raise self._refusal(correlation_id, InvalidRequest(f"{api.request.__name__}: {error}")) from None
+        if len(body) > self._max_items:  # an item takes a byte at least
+            self._check_items(correlation_id, message)
+        self.is_open = True
+        return Request(api, api_version, correlation_id, message, frame.payload)
+
+    def _check_items(self, correlation_id: int, message: Message) -> None:
+        for name in message.__struct_fields__:
+            items = getattr(message, name)
+            if isinstance(items, list) and len(items) > self._max_items:
+                error = InvalidRequest(f"{len(items)} {name} in one request, {self._max_items} are allowed")
+                raise self._refusal(correlation_id, error)
+
+    def _refusal(self, correlation_id: int, error: ApiError) -> RemoteProtocolError:
+        kind = f"requests refused as {error.code.name}"
+        return RemoteProtocolError(str(error), self.refuse(correlation_id, error), kind=kind)
+
+
+class ClientConnection:
+    """The client's side of one connection."""
+
+    def __init__(
+        self,
+        *,
+        max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
+        buffer_bytes: int = CLIENT_BUFFER_BYTES,
+        allocate: Allocate = frame_memory,
+    ) -> None:
+        """`allocate` makes the memory of answers that are larger than `buffer_bytes`."""
+        self._frames = FrameBuffer(max_frame_bytes=max_frame_bytes, buffer_bytes=buffer_bytes, allocate=allocate)
+        self._next_correlation_id = 0
+        self._waiting: dict[int, Api] = {}
+        self._versions: dict[int, int] = {ApiKey.HANDSHAKE: APIS[ApiKey.HANDSHAKE].max_version}
+        self.broker: HandshakeResponse | None = None
+        """What the broker said of itself; None before its answer to the Handshake."""
+
+    def get_buffer(self) -> memoryview:
+        """Room for bytes from the socket; payloads that are not owned are invalid from here on."""
+        return self._frames.get_buffer()
+
+    def release(self) -> None:
+        """Lets go of the buffers: the connection is lost. What still refers to this object may live on for a while."""
+        self._frames.release()
+
+    def request(self, message: Message, payload_bytes: int = 0, *, is_answered: bool = True) -> tuple[int, bytes]:
+        """A correlation id and the frame of a request, up to its payload, which the caller sends next.
+
+        Raises LocalProtocolError before the Handshake was answered, UnsupportedVersion when the broker does not speak
+        the API.
+        """
+        api = API_OF_REQUEST[type(message)]
+        version = self._versions.get(api.key)
+        if version is None:
+            if self.broker is None:
+                raise LocalProtocolError(f"{api.key.name} before the Handshake was answered")
+            raise UnsupportedVersion(f"broker {self.broker.broker_version} does not speak {api.key.name} as we do")
+        correlation_id = self._next_correlation_id
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
+        if is_answered:
+            self._waiting[correlation_id] = api
+        return correlation_id, pack_frame((api.key, version, correlation_id), message, payload_bytes)
+
+    def received(self, count: int) -> list[Answer]:
+        """The answers that the last `count` bytes completed. Raises RemoteProtocolError when they make no sense."""
+        return [self._answer(frame) for frame in self._frames.received(count)]
+
+    def _answer(self, frame: Frame) -> Answer:
+        (correlation_id, error_code), body = split_header(frame.header, RESPONSE_PREFIX_FIELDS)
+        api = self._waiting.pop(correlation_id, None)
+        if api is None:
+            raise RemoteProtocolError(f"an answer to request {correlation_id}, which was never sent")
+        try:
+            if error_code != ErrorCode.NONE:
+                error = error_from_code(error_code, _error_decoder.decode(body).message)
+                return Answer(correlation_id, error, frame.payload, frame.is_payload_owned)
+            message: Message = _response_decoders[api.key].decode(body)
+        except _MALFORMED as error:
+            raise RemoteProtocolError(f"{api.response.__name__}: {error}") from None
+        if isinstance(message, HandshakeResponse):
+            self.broker = message
+            self._versions.update(_common_versions(message))
+        return Answer(correlation_id, message, frame.payload, frame.is_payload_owned)
+
+
+def _common_versions(broker: HandshakeResponse) -> Iterable[tuple[int, int]]:
+    """The highest version of each API that both sides speak."""
+    for theirs in broker.apis:
+        ours = APIS.get(theirs.api_key)
+        if ours is not None and max(ours.min_version, theirs.min_version) <= min(ours.max_version, theirs.max_version):
+            yield theirs.api_key, min(ours.max_version, theirs.max_version)

@@ -1,0 +1,137 @@
+"""The broker's settings: from text to values, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from warmlog_broker.config.broker_config import (
+    BROKER_SETTINGS,
+    BrokerConfig,
+    describe_broker_settings,
+    format_address,
+    parse_address,
+)
+from warmlog_broker.config.sources import load_settings
+from warmlog_protocol.errors import InvalidConfig
+
+DIRECTORY = {"data.dir": "/data"}
+
+
+def test_defaults_come_from_the_table() -> None:
+    config = BrokerConfig.from_settings(DIRECTORY)
+    settings = config.to_settings()
+    for setting in BROKER_SETTINGS:
+        if setting.name != "data.dir":
+            assert settings[setting.name] == setting.format(setting.default)
+
+
+def test_a_value_is_parsed_and_written_back_as_given() -> None:
+    config = BrokerConfig.from_settings({**DIRECTORY, "flush.threads": "7", "fetch.sendfile.enable": "false"})
+    assert config.flush_threads == 7
+    assert config.fetch_sendfile_enable is False
+    assert config.to_settings()["flush.threads"] == "7"
+    assert config.to_settings()["fetch.sendfile.enable"] == "false"
+
+
+def test_a_name_that_does_not_exist_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(InvalidConfig, match=r"did you mean max\.connections"):
+        BrokerConfig.from_settings({**DIRECTORY, "max.conections": "1"})
+    with pytest.raises(InvalidConfig, match=r"did you mean retention\.ms"):
+        BrokerConfig.from_settings({**DIRECTORY, "retention.mss": "1"})
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "many", "", "99999999999999999999"])
+def test_a_value_out_of_bounds_is_refused_naming_what_is_allowed(text: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"flush\.threads.*from 1 to 256"):
+        BrokerConfig.from_settings({**DIRECTORY, "flush.threads": text})
+
+
+def test_a_topic_setting_given_to_the_broker_is_the_default_of_topics() -> None:
+    config = BrokerConfig.from_settings({**DIRECTORY, "flush.ms": "5", "write.caching": "true"})
+    assert config.topic_defaults.flush_ms == 5
+    assert config.topic_defaults.write_caching is True
+    with pytest.raises(InvalidConfig, match=r"flush\.ms"):
+        BrokerConfig.from_settings({**DIRECTORY, "flush.ms": "soon"})
+
+
+def test_a_broker_without_a_data_directory_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match=r"data\.dir"):
+        BrokerConfig.from_settings({})
+
+
+def test_several_data_directories_are_a_list_and_one_is_the_short_form() -> None:
+    assert BrokerConfig.from_settings({"data.dir": "/a,b"}).data_paths == (Path("/a,b"),)
+    assert BrokerConfig.from_settings({"data.dirs": "/a, /b/,"}).data_paths == (Path("/a"), Path("/b"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"data.dir": "/a", "data.dirs": "/a,/b"}, "both set: leave one of them out"),
+        ({"data.dirs": " , "}, "is not set"),
+        ({"data.dirs": "/a,/b/../a"}, "/a is given twice"),
+        ({"data.dirs": "/a,/a/b"}, "/a/b and /a lie one within the other"),
+    ],
+)
+def test_data_directories_that_make_no_sense_are_refused(settings: dict[str, str], words: str) -> None:
+    with pytest.raises(InvalidConfig, match=words):
+        BrokerConfig.from_settings(settings)
+
+
+def test_settings_that_do_not_fit_together_are_refused() -> None:
+    with pytest.raises(InvalidConfig, match=r"queued\.max\.request\.bytes"):
+        BrokerConfig.from_settings({**DIRECTORY, "queued.max.request.bytes": "70000"})
+    with pytest.raises(InvalidConfig, match=r"num\.partitions"):
+        BrokerConfig.from_settings({**DIRECTORY, "num.partitions": "5", "max.partitions.per.topic": "4"})
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("127.0.0.1:7400", ("127.0.0.1", 7400)), ("[::1]:0", ("::1", 0)), ("localhost:65535", ("localhost", 65535))],
+)
+def test_an_address_is_host_and_port(text: str, address: tuple[str, int]) -> None:
+    assert parse_address(text) == address
+    assert format_address(*address) == text
+
+
+@pytest.mark.parametrize("text", ["", "7400", "host", ":7400", "host:", "host:x", "host:65536", "::1:7400", "host:-1"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(InvalidConfig, match="HOST:PORT"):
+        parse_address(text)
+
+
+def test_the_command_line_is_stronger_than_the_environment_and_that_than_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text(
+        '"data.dir" = "/from-file"\nlisten = "127.0.0.1:1"\nflush.threads = 2\n[fetch]\nsendfile.enable = false\n'
+    )
+    environment = {"WARMLOG_LISTEN": "127.0.0.1:2", "WARMLOG_FLUSH_THREADS": "3", "WARMLOG_BROKER": "x:1", "HOME": "/"}
+    config = load_settings({"flush.threads": "4"}, file=file, environment=environment)
+    assert config.data_dir == "/from-file"
+    assert config.listen == "127.0.0.1:2"
+    assert config.flush_threads == 4
+    assert config.fetch_sendfile_enable is False
+
+
+def test_an_unknown_environment_variable_of_ours_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match="WARMLOG_FLUSH_THREADS"):
+        load_settings(DIRECTORY, environment={"WARMLOG_FLUSH_THREAD": "3"})
+
+
+@pytest.mark.parametrize("content", ["flush.threads = 1.5", "flush.threads = [1]", "not toml", "\xff"])
+def test_a_file_that_makes_no_sense_is_refused(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_bytes(content.encode("latin-1"))
+    with pytest.raises(InvalidConfig):
+        load_settings(DIRECTORY, file=file, environment={})
+
+
+def test_a_file_that_is_missing_is_named() -> None:
+    with pytest.raises(InvalidConfig, match=r"missing\.toml"):
+        load_settings(DIRECTORY, file=Path("/nowhere/missing.toml"), environment={})
+
+
+def test_the_documentation_has_a_row_for_each_setting() -> None:
+    text = describe_broker_settings()
+    for setting in BROKER_SETTINGS:
+        assert f"| `{setting.name}` |" in text

@@ -1,0 +1,171 @@
+"""From a data directory to logs that can be served."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from unit.broker.conftest import NOW_MS
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.data_dirs.directory_set import commit, lock_and_read, refuse_if_locked
+from warmlog_broker.data_dirs.loader import LogOpener, Progress, Stored, load_partitions
+from warmlog_broker.metadata.metadata_log import AnyEntry, TopicCreated, TopicDeleted
+from warmlog_broker.storage.config import LogConfig
+from warmlog_broker.storage.directory.data_dir import CLEAN_MARKER_NAME, DataDirectoryError, DirectoryLocked
+from warmlog_broker.storage.io.open_files import OpenFiles
+from warmlog_broker.storage.log.log import Log
+from warmlog_broker.storage.record.validation import check_batch
+from wire_client import batch_of
+
+TOPIC = TopicCreated("t", bytes(15) + b"\x07", 2, {})
+
+
+def config_of(data_dir: Path, **settings: str) -> BrokerConfig:
+    texts = {name.replace("_", "."): text for name, text in settings.items()}
+    return BrokerConfig.from_settings({"data.dir": str(data_dir), **texts})
+
+
+def write_entries(data_dir: Path, *entries: AnyEntry) -> None:
+    directory, metadata_log = lock_and_read(config_of(data_dir))
+    commit(metadata_log, entries)
+    metadata_log.close()
+    directory.close()
+
+
+class Opened:
+    """A data directory, opened and closed again."""
+
+    def __init__(self, data_dir: Path) -> None:
+        config = config_of(data_dir)
+        self.directories, self.metadata_log = lock_and_read(config)
+        self.directory = self.directories.first
+        opener = LogOpener(OpenFiles(64))
+        self.progress: list[tuple[int, int]] = []
+        progress = Progress(lambda done, total: self.progress.append((done, total)))
+        progress._reported_s = 0
+        self.stored: Stored = load_partitions(self.directories, self.metadata_log, opener, config, progress)
+
+    def __enter__(self) -> "Opened":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.metadata_log.close()
+        self.directory.close()
+
+    @property
+    def logs(self) -> list[Log | None]:
+        return [each.log for _, group in self.stored.topics for each in group]
+
+
+def append(log: Log | None, producer: tuple[int, int] = (-1, -1)) -> None:
+    assert log is not None
+    sequence = -1 if producer[0] < 0 else 0
+    batch = batch_of([b"x"], timestamp_ms=NOW_MS, producer=producer, base_sequence=sequence)
+    log.append_as_leader(check_batch(batch, 1 << 20), leader_epoch=log.latest_epoch, now_ms=NOW_MS)
+    plan = log.prepare_flush()
+    assert plan is not None
+    plan.run()
+    log.mark_flushed(plan)
+
+
+def test_a_new_directory_becomes_a_cluster(tmp_path: Path) -> None:
+    with Opened(tmp_path / "data") as opened:
+        cluster = opened.metadata_log.state.cluster
+        assert cluster is not None
+        assert cluster.node_id == 1
+        assert opened.logs == []
+    with Opened(tmp_path / "data") as again:
+        assert again.metadata_log.state.cluster == cluster
+
+
+def test_what_a_crash_has_left_can_be_read_whole(tmp_path: Path) -> None:
+    write_entries(tmp_path, TOPIC)
+    with Opened(tmp_path) as opened:
+        append(opened.logs[0])
+        append(opened.logs[0])
+    with Opened(tmp_path) as again:
+        log = again.logs[0]
+        assert log is not None
+        assert (log.log_end_offset, log.high_watermark, log.recovery_point) == (2, 2, 2)
+        assert log.latest_epoch == 2
+        assert again.metadata_log.state.topics["t"].leader_epoch == 2
+        assert (1, 2) in again.progress
+
+
+def test_a_clean_stop_does_not_raise_the_leader_epoch(tmp_path: Path) -> None:
+    write_entries(tmp_path, TOPIC)
+    with Opened(tmp_path) as opened:
+        before = opened.metadata_log.state.topics["t"].leader_epoch
+        opened.directory.mark_clean({})
+    assert (tmp_path / CLEAN_MARKER_NAME).exists()
+    with Opened(tmp_path) as again:
+        assert again.metadata_log.state.topics["t"].leader_epoch == before
+
+
+def test_deletions_are_finished(tmp_path: Path) -> None:
+    write_entries(tmp_path, TOPIC)
+    with Opened(tmp_path) as opened:
+        append(opened.logs[0])
+        commit(opened.metadata_log, [TopicDeleted(TOPIC.topic_id, "t", 2)])
+    (tmp_path / "t-1" / "partition.metadata").unlink()
+    (tmp_path / "other-0").mkdir()
+    with Opened(tmp_path) as again:
+        assert again.logs == []
+        assert len(again.stored.deleted_paths) == 2
+        assert again.metadata_log.state.deleted == {}
+    assert sorted(path.name[:3] for path in tmp_path.glob("t-*")) == ["t-0", "t-1"]
+    assert all(path.name.endswith("-delete") for path in tmp_path.glob("t-*"))
+    assert (tmp_path / "other-0").exists()
+
+
+def test_a_directory_with_another_topics_id_is_neither_deleted_nor_served(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_entries(tmp_path, TOPIC)
+    with Opened(tmp_path) as opened:
+        append(opened.logs[0])
+        commit(opened.metadata_log, [TopicDeleted(bytes(16), "t", 2)])
+    with Opened(tmp_path) as again:
+        assert again.logs[0] is not None
+    assert (tmp_path / "t-0").exists()
+    other = TopicCreated("t", bytes(14) + b"\x01\x01", 2, {})
+    with Opened(tmp_path) as opened:
+        commit(opened.metadata_log, [other])
+    with caplog.at_level(logging.CRITICAL), Opened(tmp_path) as again:
+        assert again.logs == [None, None]
+    assert "t-0 IS OFFLINE" in caplog.text
+
+
+def test_producer_ids_that_a_log_knows_are_not_given_out(tmp_path: Path) -> None:
+    write_entries(tmp_path, TOPIC)
+    with Opened(tmp_path) as opened:
+        append(opened.logs[1], producer=(4711, 0))
+    with Opened(tmp_path) as again:
+        assert again.metadata_log.state.next_producer_id == 4712
+
+
+def test_settings_of_a_topic_count_over_those_of_the_broker(tmp_path: Path) -> None:
+    write_entries(tmp_path, TopicCreated("t", bytes(16), 1, {"flush.ms": "5"}))
+    with Opened(tmp_path) as opened:
+        log = opened.logs[0]
+        assert log is not None
+        assert log.config == LogConfig(flush_ms=5)
+
+
+def test_a_directory_in_use_is_refused_without_touching_it(tmp_path: Path) -> None:
+    refuse_if_locked([tmp_path / "nowhere", tmp_path])
+    with Opened(tmp_path) as opened:
+        opened.directory.mark_clean({})
+        with pytest.raises(DirectoryLocked, match=r"\.lock"):
+            refuse_if_locked([tmp_path])
+        with pytest.raises(DirectoryLocked):
+            lock_and_read(config_of(tmp_path))
+        assert (tmp_path / CLEAN_MARKER_NAME).exists()
+    refuse_if_locked([tmp_path])
+
+
+def test_the_node_id_of_a_directory_stays(tmp_path: Path) -> None:
+    write_entries(tmp_path)
+    with pytest.raises(DataDirectoryError, match="node 1"):
+        lock_and_read(config_of(tmp_path, node_id="2"))
+    write_entries(tmp_path)

@@ -1,0 +1,238 @@
+"""The metadata log: written, damaged, read again, written on."""
+
+import errno
+import os
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warmlog_broker.metadata.metadata_log import (
+    CUT_FILE_NAME,
+    FILE_HEAD,
+    FILE_NAME,
+    HISTORY_RECORDS,
+    AnyEntry,
+    ClusterCreated,
+    MetadataLog,
+    MetadataState,
+    ProducerIdsReserved,
+    TopicCreated,
+    TopicDeleted,
+    TopicRemoved,
+    UncleanStart,
+    pack_file,
+    pack_record,
+    read_records,
+)
+from warmlog_protocol.errors import StorageError
+
+CLUSTER = ClusterCreated("c", 1, 1_700_000_000_000)
+PATH = Path("metadata.log")
+
+
+def topic(number: int, **changes: object) -> TopicCreated:
+    values = {"name": f"t{number}", "topic_id": bytes([number]) * 16, "partitions": 3, "settings": {"flush.ms": "5"}}
+    return TopicCreated(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def write(directory: Path, *groups: list[AnyEntry]) -> MetadataState:
+    log, _ = MetadataLog.open(directory)
+    for group in groups:
+        log.append(group)
+        log.flush()
+        for entry in group:
+            log.state.apply(entry)
+    log.close()
+    return log.state
+
+
+def reopen(directory: Path) -> tuple[MetadataState, int]:
+    log, cut_bytes = MetadataLog.open(directory)
+    log.close()
+    return log.state, cut_bytes
+
+
+def test_a_new_directory_gets_an_empty_log(tmp_path: Path) -> None:
+    state, cut_bytes = reopen(tmp_path)
+    assert (state, cut_bytes) == (MetadataState(), 0)
+    assert (tmp_path / FILE_NAME).read_bytes() == FILE_HEAD
+
+
+def test_what_was_flushed_is_there_after_opening_again(tmp_path: Path) -> None:
+    written = write(tmp_path, [CLUSTER], [topic(1), topic(2)], [TopicDeleted(bytes([1]) * 16, "t1", 3)])
+    state, cut_bytes = reopen(tmp_path)
+    assert state == written
+    assert cut_bytes == 0
+    assert state.cluster == CLUSTER
+    assert list(state.topics) == ["t2"]
+    assert state.deleted[bytes([1]) * 16].partitions == 3
+
+
+def test_entries_add_up() -> None:
+    state = MetadataState()
+    for entry in (CLUSTER, topic(1), UncleanStart(1), topic(2), UncleanStart(2), ProducerIdsReserved(2000)):
+        state.apply(entry)
+    state.apply(ProducerIdsReserved(1000))
+    assert {name: found.leader_epoch for name, found in state.topics.items()} == {"t1": 2, "t2": 1}
+    assert state.next_producer_id == 2000
+    state.apply(TopicDeleted(bytes([1]) * 16, "t1", 3))
+    state.apply(topic(1, topic_id=bytes(16)))
+    assert state.topics["t1"].topic_id == bytes(16)
+    state.apply(TopicRemoved(bytes([1]) * 16))
+    assert state.deleted == {}
+
+
+entries = st.one_of(
+    st.builds(topic, st.integers(0, 5), leader_epoch=st.integers(0, 3)),
+    st.builds(
+        lambda number: TopicDeleted(bytes([number]) * 16, f"t{number}", 3),
+        st.integers(0, 5),
+    ),
+    st.builds(lambda number: TopicRemoved(bytes([number]) * 16), st.integers(0, 5)),
+    st.builds(ProducerIdsReserved, st.integers(0, 10_000)),
+    st.builds(UncleanStart, st.integers(0, 1000)),
+)
+
+
+@given(st.lists(entries, max_size=20))
+def test_the_fewest_entries_say_the_same_as_all(history: list[AnyEntry]) -> None:
+    state = MetadataState()
+    for entry in (CLUSTER, *history):
+        state.apply(entry)
+    again = MetadataState()
+    for entry in read_records(pack_file(state.entries()), PATH).entries:
+        again.apply(entry)
+    assert again == state
+
+
+def test_a_tail_that_was_torn_at_any_byte_is_cut_and_kept(tmp_path: Path) -> None:
+    write(tmp_path, [CLUSTER], [topic(1)])
+    path = tmp_path / FILE_NAME
+    before = path.read_bytes()
+    write(tmp_path, [topic(2)])
+    after = path.read_bytes()
+    for size in range(len(before), len(after)):
+        path.write_bytes(after[:size])
+        state, cut_bytes = reopen(tmp_path)
+        assert list(state.topics) == ["t1"]
+        assert cut_bytes == size - len(before)
+        assert path.read_bytes() == before
+        if cut_bytes:
+            assert (tmp_path / CUT_FILE_NAME).read_bytes() == after[len(before) : size]
+    write(tmp_path, [topic(3)])
+    assert list(reopen(tmp_path)[0].topics) == ["t1", "t3"]
+
+
+@pytest.mark.parametrize("tail", [bytes(100), b"\xff" * 100, os.urandom(300)])
+def test_a_tail_of_zeros_or_garbage_is_cut(tmp_path: Path, tail: bytes) -> None:
+    write(tmp_path, [CLUSTER], [topic(1)])
+    path = tmp_path / FILE_NAME
+    before = path.read_bytes()
+    path.write_bytes(before + tail)
+    state, cut_bytes = reopen(tmp_path)
+    assert list(state.topics) == ["t1"]
+    assert cut_bytes == len(tail)
+    assert path.read_bytes() == before
+
+
+def test_any_bit_that_flips_before_flushed_records_is_refused_with_its_position(tmp_path: Path) -> None:
+    write(tmp_path, [CLUSTER], [topic(1)])
+    path = tmp_path / FILE_NAME
+    size_bytes = path.stat().st_size
+    write(tmp_path, [topic(2)])
+    good = path.read_bytes()
+    for position in range(len(FILE_HEAD), size_bytes):
+        damaged = bytearray(good)
+        damaged[position] ^= 1 << (position % 8)
+        path.write_bytes(damaged)
+        with pytest.raises(StorageError, match=r"damaged at position \d+"):
+            MetadataLog.open(tmp_path)
+        assert path.read_bytes() == damaged
+
+
+def test_a_group_that_reached_the_disk_in_pieces_is_a_torn_tail() -> None:
+    flushed = pack_file([CLUSTER, topic(1)])
+    lost = bytes(len(pack_record(topic(2), len(flushed))))
+    loaded = read_records(flushed + lost + pack_record(topic(3), len(flushed)), PATH)
+    assert loaded.entries == [CLUSTER, topic(1)]
+    assert loaded.valid_bytes == len(flushed)
+
+
+def test_damage_in_a_rewritten_file_is_refused() -> None:
+    data = bytearray(pack_file([CLUSTER, topic(1), topic(2)]))
+    data[len(FILE_HEAD) + 20] ^= 1
+    with pytest.raises(StorageError, match="damaged at position 8"):
+        read_records(bytes(data), PATH)
+
+
+def test_a_file_of_another_kind_is_refused() -> None:
+    with pytest.raises(StorageError, match="expected"):
+        read_records(b"something else", PATH)
+
+
+def test_a_file_of_a_newer_version_is_refused_naming_both_versions() -> None:
+    with pytest.raises(StorageError, match=r"WLMETA2.*WLMETA1.*newer warmlog.*nothing was changed"):
+        read_records(b"WLMETA2\n" + bytes(100), PATH)
+
+
+def test_an_entry_of_a_newer_version_is_refused() -> None:
+    record = bytearray(pack_record(UncleanStart(1), 0))
+    newer = pack_file([CLUSTER])
+    body = bytes(record[16:]).replace(b"\x92\x06", b"\x92\x7f")
+    from warmlog_protocol.codec.crc import crc32c
+
+    crc = crc32c(bytes(record[:4]) + bytes(record[8:16]) + body)
+    record[4:8] = crc.to_bytes(4, "big")
+    with pytest.raises(StorageError, match="does not know"):
+        read_records(newer + bytes(record[:16]) + body, PATH)
+
+
+def test_a_long_history_is_rewritten_at_start(tmp_path: Path) -> None:
+    count = HISTORY_RECORDS + 20
+    written = write(tmp_path, [CLUSTER, topic(1)], [ProducerIdsReserved(number) for number in range(count)])
+    size_bytes = (tmp_path / FILE_NAME).stat().st_size
+    assert reopen(tmp_path)[0] == written
+    assert (tmp_path / FILE_NAME).stat().st_size < size_bytes / 10
+    write(tmp_path, [topic(2)])
+    assert list(reopen(tmp_path)[0].topics) == ["t1", "t2"]
+
+
+def test_a_flush_that_failed_is_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, _ = MetadataLog.open(tmp_path)
+    log.append([CLUSTER])
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, "the disk is broken")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", fail)
+        with pytest.raises(StorageError, match="the disk is broken"):
+            log.flush()
+    with pytest.raises(StorageError, match="until a restart"):
+        log.flush()
+    with pytest.raises(StorageError, match="until a restart"):
+        log.append([topic(1)])
+    log.close()
+
+
+def test_a_write_that_failed_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, [CLUSTER])
+    log, _ = MetadataLog.open(tmp_path)
+    real = os.pwrite
+
+    def write_half(descriptor: int, data: memoryview, position: int) -> int:
+        if len(data) > 20:
+            return real(descriptor, data[:20], position)
+        raise OSError(errno.ENOSPC, "no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", write_half)
+        with pytest.raises(StorageError, match="no space left"):
+            log.append([topic(1, topic_id=UUID(int=7).bytes)])
+    log.append([topic(2)])
+    log.flush()
+    log.close()
+    assert list(reopen(tmp_path)[0].topics) == ["t2"]

@@ -1,0 +1,169 @@
+"""The memory budget for requests: nobody overtakes, nothing is lost, and there is always one who gets on."""
+
+from random import Random
+
+from warmlog_broker.network.memory_budget import QUICK_BYTES, Claim, RequestMemory, window
+
+MIB = 2**20
+
+
+def memory_of(shared_bytes: int, *, largest_frame_bytes: int = 1000) -> RequestMemory:
+    """A budget with so much for everybody: a quarter beside the largest frame is for small requests."""
+    rest_bytes = shared_bytes * 4 // 3
+    return RequestMemory(rest_bytes + largest_frame_bytes, largest_frame_bytes)
+
+
+class Asker:
+    """Somebody who receives requests; the names of those who are served stand in `served`."""
+
+    def __init__(self, memory: RequestMemory, name: str, served: list[str]) -> None:
+        self.claim = Claim()
+        self.name = name
+        self._memory = memory
+        self._served = served
+
+    def ask(self, size_bytes: int, *, is_quick: bool = False) -> bool:
+        return self._memory.claim(
+            self.claim, size_bytes, is_quick=is_quick, on_granted=lambda: self._served.append(self.name)
+        )
+
+    def end(self) -> None:
+        self._memory.give_back(self.claim, self.claim.size_bytes)
+
+    def vanish(self) -> None:
+        self._memory.forget(self.claim)
+
+
+def test_what_is_free_can_be_claimed_until_it_is_given_back() -> None:
+    memory, claim = memory_of(90), Claim()
+    assert memory.try_claim(claim, 60)
+    assert not memory.try_claim(claim, 31)
+    assert memory.try_claim(claim, 30)
+    memory.give_back(claim, 60)
+    assert memory.claimed_bytes == claim.size_bytes == 30
+
+
+def test_who_has_waited_longest_gets_what_is_kept_for_one_request() -> None:
+    memory, served = memory_of(90), list[str]()
+    stalled = Asker(memory, "stalled", served)
+    first, second = Asker(memory, "first", served), Asker(memory, "second", served)
+    assert stalled.ask(90)
+    assert first.ask(500)
+    assert not memory.is_short
+    assert not second.ask(50)
+    assert memory.is_short
+    assert first.ask(300), "it goes on, to its end"
+    assert served == []
+    first.end()
+    assert served == ["second"]
+    assert memory.claimed_bytes == 90 + 50
+
+
+def test_nobody_overtakes_who_waits() -> None:
+    memory, served = memory_of(90), list[str]()
+    holders = [Asker(memory, "holder", served), Asker(memory, "eldest", served)]
+    assert holders[0].ask(80)
+    assert holders[1].ask(500)
+    large, next_one = Asker(memory, "large", served), Asker(memory, "next", served)
+    assert not large.ask(60)
+    assert not next_one.ask(5)
+    assert not memory.try_claim(Claim(), 1)
+    holders[0].end()
+    assert served == ["large", "next"]
+
+
+def test_small_requests_need_not_wait_behind_large_ones() -> None:
+    memory, served = memory_of(90), list[str]()
+    holders = [Asker(memory, "holder", served), Asker(memory, "eldest", served)]
+    assert holders[0].ask(90)
+    assert holders[1].ask(500)
+    assert not Asker(memory, "large", served).ask(60)
+    small = [Asker(memory, f"small {number}", served) for number in range(4)]
+    assert [asker.ask(10, is_quick=True) for asker in small] == [True, True, True, False]
+    small[1].end()
+    assert served == ["small 3"]
+    holders[1].end()
+    assert served == ["small 3", "large"]
+
+
+def test_small_requests_do_not_wait_for_good_where_there_is_no_part_for_them() -> None:
+    memory, served = RequestMemory(1000, 1000), list[str]()
+    large = [Asker(memory, "large", served) for _ in range(2)]
+    assert large[0].ask(900)
+    assert not Asker(memory, "small", served).ask(10, is_quick=True)
+    for number in range(10):
+        asking, ending = large[1 - number % 2], large[number % 2]
+        assert not asking.ask(900)
+        ending.end()
+        if "small" in served:
+            return
+    raise AssertionError("large requests overtake it again and again")
+
+
+def test_who_is_gone_does_not_hold_up_the_others() -> None:
+    memory, served = memory_of(90), list[str]()
+    holder, eldest = Asker(memory, "holder", served), Asker(memory, "eldest", served)
+    assert holder.ask(90)
+    assert eldest.ask(500)
+    gone, here = Asker(memory, "gone", served), Asker(memory, "here", served)
+    assert not gone.ask(80)
+    assert not here.ask(10)
+    gone.vanish()
+    assert served == []
+    eldest.vanish()
+    assert served == ["here"]
+    here.vanish()
+    holder.vanish()
+    Asker(memory, "never came", served).vanish()
+    assert memory.claimed_bytes == 0
+    assert not memory.is_short
+
+
+def test_with_room_for_one_request_they_come_one_after_another() -> None:
+    memory, served = RequestMemory(1000, 1000), list[str]()
+    askers = [Asker(memory, str(number), served) for number in range(3)]
+    assert [asker.ask(1000) for asker in askers] == [True, False, False]
+    askers[0].end()
+    askers[1].end()
+    assert served == ["1", "2"]
+
+
+def test_of_a_large_frame_as_much_again_as_has_come_may_come() -> None:
+    assert window(1000, 8) == 1000
+    assert window(100 * MIB, 8) == QUICK_BYTES
+    assert window(100 * MIB, 30 * MIB) == 60 * MIB
+    assert window(100 * MIB, 70 * MIB) == 100 * MIB
+
+
+def test_requests_that_come_bit_by_bit_all_become_whole_in_the_end() -> None:
+    """Any order of frames of any size, each claimed as it comes: no two ever wait for each other for good."""
+    luck = Random(5)
+    for _ in range(60):
+        memory = RequestMemory(300, 100)
+        granted = dict.fromkeys(range(12), 0)
+        sizes = {number: luck.randint(1, 100) for number in granted}
+        claims = {number: Claim() for number in granted}
+        wanted = dict(granted)
+
+        def grant(number: int, wanted: dict[int, int] = wanted, granted: dict[int, int] = granted) -> None:
+            granted[number] = wanted[number]
+
+        left = set(granted)
+        for _ in range(5000):
+            able = [number for number in left if not claims[number].is_waiting]
+            if not able:
+                break
+            number = luck.choice(able)
+            if granted[number] == sizes[number]:
+                memory.give_back(claims[number], claims[number].size_bytes)
+                left.discard(number)
+                continue
+            step = luck.randint(1, sizes[number] - granted[number])
+            wanted[number] = granted[number] + step
+            if memory.claim(
+                claims[number], step, is_quick=sizes[number] < 20, on_granted=lambda number=number: grant(number)
+            ):
+                grant(number)
+            assert memory.claimed_bytes <= memory.limit_bytes
+        assert not left
+        assert memory.claimed_bytes == 0

@@ -1,0 +1,50 @@
+"""Checkpoints of one data directory: what they say of a partition that is moving away."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from unit.broker.conftest import NOW_MS, MakePartition
+from warmlog_broker.replica.checkpoint_writer import CheckpointWriter
+from warmlog_broker.storage.directory.data_dir import LOG_STARTS_NAME, RECOVERY_POINTS_NAME, DataDirectory
+from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
+from warmlog_broker.storage.log.log_copy import LogCopy
+from warmlog_protocol.messages import ACKS_LEADER
+from wire_client import batch_of
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[DataDirectory]:
+    directory = DataDirectory.lock(tmp_path)
+    yield directory
+    directory.close()
+
+
+async def test_the_old_directory_is_told_what_was_given_up_and_not_what_is_flushed_in_the_new_one(
+    tmp_path: Path, directory: DataDirectory, make_partition: MakePartition
+) -> None:
+    """A crash before the move is decided finds the old files, of which that may not be true."""
+    partition = make_partition()
+    with ThreadPoolExecutor(1) as threads:
+        writer = CheckpointWriter(directory, threads)
+        writer.note([partition])
+        await writer.write()
+        partition.append(batch_of([b"not flushed here"], timestamp_ms=NOW_MS), ACKS_LEADER, NOW_MS, 0)
+        (tmp_path / "other").mkdir()
+        copy = LogCopy.begin(partition.log, tmp_path / "other")
+        log = copy.finish(NOW_MS)
+        partition.switch_to(log)
+        copy.sync()
+        log.copied_up_to(1)
+        log.update_high_watermark(1)
+        log.delete_records(1)
+        writer.note([partition])
+        await writer.write()
+        assert read_offsets(tmp_path / RECOVERY_POINTS_NAME) == {partition.key: 0}
+        assert read_offsets(tmp_path / LOG_STARTS_NAME) == {partition.key: 1}
+        partition.settled()
+        writer.note([partition])
+        await writer.write()
+        assert read_offsets(tmp_path / RECOVERY_POINTS_NAME) == {partition.key: 1}

@@ -1,0 +1,311 @@
+"""Group commit: what goes into one flush, what waits for the next, and what becomes of a failure."""
+
+import asyncio
+import errno
+import os
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from unit.broker.conftest import NOW_MS, MakePartition
+from warmlog_broker.replica.flusher import Flusher
+from warmlog_broker.replica.partition import Partition
+from warmlog_broker.runtime.outbox import Outbox
+from warmlog_broker.storage.log.flush_plan import FlushPlan
+from warmlog_protocol.errors import ApiError, StorageError
+from wire_client import batch_of
+
+
+class Waiter:
+    def __init__(self) -> None:
+        self.error: ApiError | None = None
+        self.done = asyncio.Event()
+
+    def complete(self, index: int, error: ApiError | None) -> None:
+        self.error = error
+        self.done.set()
+
+
+class SlowDisk:
+    """Lets flushes wait for a word of the test, and fail when it says so."""
+
+    def __init__(self) -> None:
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
+        self.fails = False
+        self.syncs = 0
+        self._real = os.fdatasync
+
+    def fdatasync(self, descriptor: int) -> None:
+        assert self.may_go_on.wait(10)
+        self.syncs += 1
+        if self.fails:
+            raise OSError(errno.EIO, "broken")
+        self._real(descriptor)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> SlowDisk:
+    slow_disk = SlowDisk()
+    monkeypatch.setattr(os, "fdatasync", slow_disk.fdatasync)
+    return slow_disk
+
+
+@pytest.fixture
+async def flusher(tmp_path: Path) -> AsyncIterator[Flusher]:
+    flushed: list[Partition] = []
+
+    def note(partitions: Sequence[Partition]) -> None:
+        flushed.extend(partitions)
+
+    made = Flusher(tmp_path, threads=2, syncfs_files=0, outbox=Outbox(), on_flushed=note)
+    yield made
+    await made.flush_all()
+    made.close()
+
+
+def append(partition: Partition, flusher: Flusher, *, is_waited_for: bool = True) -> Waiter:
+    batch = batch_of([b"x"], timestamp_ms=NOW_MS)
+    info = partition.append(batch, -1, NOW_MS, 0)
+    waiter = Waiter()
+    partition.wait_for_flush(info.last_offset + 1, waiter, 0)
+    flusher.appended(partition, is_waited_for=is_waited_for)
+    return waiter
+
+
+async def done(*waiters: Waiter) -> None:
+    await asyncio.wait_for(asyncio.gather(*(waiter.done.wait() for waiter in waiters)), 10)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+
+
+async def test_what_comes_in_one_turn_of_the_loop_goes_into_one_flush(
+    flusher: Flusher, make_partition: MakePartition
+) -> None:
+    partitions = [make_partition(number) for number in range(3)]
+    waiters = [append(partition, flusher) for partition in partitions for _ in range(5)]
+    await done(*waiters)
+    assert flusher.flush_count == 1
+    assert all(partition.log.high_watermark == 5 for partition in partitions)
+
+
+async def test_what_comes_during_a_flush_goes_into_the_next_one(
+    flusher: Flusher, make_partition: MakePartition, disk: SlowDisk
+) -> None:
+    partition = make_partition()
+    disk.may_go_on.clear()
+    first = append(partition, flusher)
+    await asyncio.sleep(0.02)
+    others = []
+    for _ in range(10):
+        others.append(append(partition, flusher))
+        await asyncio.sleep(0.002)  # another turn of the loop
+    assert not first.done.is_set()
+    disk.may_go_on.set()
+    await done(first, *others)
+    assert flusher.flush_count == 2
+
+
+@pytest.mark.parametrize("is_late_one_first", [False, True])
+async def test_what_nobody_waits_for_is_flushed_within_flush_ms(
+    flusher: Flusher, make_partition: MakePartition, is_late_one_first: bool
+) -> None:
+    soon, late = make_partition(0, flush_ms="20"), make_partition(1, flush_ms="86400000")
+    if is_late_one_first:
+        append(late, flusher, is_waited_for=False)
+    waiter = append(soon, flusher, is_waited_for=False)
+    if not is_late_one_first:
+        append(late, flusher, is_waited_for=False)
+    await done(waiter)
+    assert soon.log.high_watermark == 1
+    assert late.log.high_watermark == 0
+    await flusher.flush_all()
+    assert late.log.high_watermark == 1
+
+
+async def test_who_is_due_later_is_flushed_then_by_itself(flusher: Flusher, make_partition: MakePartition) -> None:
+    soon, later = make_partition(0, flush_ms="5"), make_partition(1, flush_ms="150")
+    waiters = [append(partition, flusher, is_waited_for=False) for partition in (later, soon)]
+    await done(waiters[1])
+    await done(waiters[0])
+
+
+async def test_what_is_due_while_a_flush_runs_is_flushed_after_it(
+    flusher: Flusher, make_partition: MakePartition, disk: SlowDisk
+) -> None:
+    busy, quiet = make_partition(0), make_partition(1, flush_ms="5")
+    disk.may_go_on.clear()
+    first = append(busy, flusher)
+    await asyncio.sleep(0.01)
+    second = append(quiet, flusher, is_waited_for=False)
+    await asyncio.sleep(0.02)
+    disk.may_go_on.set()
+    await done(first, second)
+
+
+def test_appends_that_are_due_at_once_are_flushed_on_either_loop(make_partition: MakePartition) -> None:
+    """uvloop gives another kind of handle for what is due now."""
+
+    async def scenario() -> None:
+        flusher = Flusher(Path(), threads=1, syncfs_files=0, outbox=Outbox(), on_flushed=lambda partitions: None)
+        partitions = [make_partition(number, flush_ms=str(number)) for number in range(3)]
+        waiters = [append(partition, flusher, is_waited_for=False) for _ in range(5) for partition in partitions]
+        await done(*waiters)
+        await flusher.flush_all()
+        flusher.close()
+
+    for loop_factory in (asyncio.new_event_loop, uvloop.new_event_loop):
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.run(scenario())
+
+
+async def test_answers_are_sent_at_the_end_of_their_flush(flusher: Flusher, make_partition: MakePartition) -> None:
+    class Sender:
+        sent = 0
+
+        def flush(self) -> None:
+            self.sent += 1
+
+    sender = Sender()
+    waiter = append(make_partition(), flusher)
+    flusher._outbox.add(sender)
+    await done(waiter)
+    assert sender.sent == 1
+
+
+async def test_flush_messages_starts_a_flush(flusher: Flusher, make_partition: MakePartition) -> None:
+    partition = make_partition(flush_messages="3", flush_ms="86400000")
+    waiters = [append(partition, flusher, is_waited_for=False) for _ in range(3)]
+    await done(*waiters)
+
+
+async def test_a_flush_that_fails_fails_its_own_partitions_and_is_not_tried_again(
+    flusher: Flusher, make_partition: MakePartition, disk: SlowDisk
+) -> None:
+    bad, good = make_partition(0), make_partition(1)
+    disk.fails = True
+    waiters = [append(bad, flusher), append(bad, flusher)]
+    await done(*waiters)
+    assert all(isinstance(waiter.error, StorageError) for waiter in waiters)
+    assert bad.is_offline
+    disk.fails = False
+    syncs = disk.syncs
+    await flusher.flush_all()
+    assert disk.syncs == syncs
+    waiter = append(good, flusher)
+    await done(waiter)
+    assert waiter.error is None
+
+
+async def test_an_outcome_that_cannot_be_noted_concerns_its_partition_alone(
+    flusher: Flusher, make_partition: MakePartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, good = make_partition(0), make_partition(1)
+
+    def refuse(plan: FlushPlan) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(bad, "flushed", refuse)
+    waiters = [append(bad, flusher), append(good, flusher)]
+    await done(*waiters)
+    assert isinstance(waiters[0].error, StorageError)
+    assert (bad.is_offline, waiters[1].error) == (True, None)
+    later = append(good, flusher)
+    await done(later)
+    assert later.error is None
+
+
+async def test_a_flush_needs_no_thread_that_was_not_there_before(
+    flusher: Flusher, make_partition: MakePartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions = [make_partition(number) for number in range(5)]
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    waiters = [append(partition, flusher) for partition in partitions]
+    await done(*waiters)
+    assert [waiter.error for waiter in waiters] == [None] * 5
+
+
+async def test_a_partition_that_is_deleted_during_its_flush_disturbs_nobody(
+    flusher: Flusher, make_partition: MakePartition, disk: SlowDisk
+) -> None:
+    doomed, other = make_partition(0), make_partition(1)
+    disk.may_go_on.clear()
+    waiters = [append(doomed, flusher), append(other, flusher)]
+    await asyncio.sleep(0.02)
+    doomed.deleted(StorageError("deleted"))
+    doomed.log.delete()
+    disk.may_go_on.set()
+    await done(*waiters)
+    assert waiters[1].error is None
+    await until(lambda: other.log.high_watermark == 1)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+async def test_a_flush_that_finds_no_descriptor_is_made_later(
+    flusher: Flusher, make_partition: MakePartition, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    first, second = make_partition(0), make_partition(1)
+    prepare, refusals = first.prepare_flush, [number] * 3
+
+    def refuse() -> FlushPlan | None:
+        if refusals:
+            raise OSError(refusals.pop(), "not now")
+        return prepare()
+
+    monkeypatch.setattr(first, "prepare_flush", refuse)
+    waiters = [append(first, flusher), append(second, flusher)]
+    await done(waiters[1])
+    assert not waiters[0].done.is_set()
+    await done(waiters[0])
+    assert (waiters[0].error, first.is_offline) == (None, False)
+
+
+async def test_a_directory_that_cannot_be_opened_to_be_synced_is_synced_by_the_next_flush(
+    flusher: Flusher, make_partition: MakePartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = make_partition()
+    real, synced, refusals = os.open, [], [errno.EMFILE, errno.ENFILE]
+
+    def open_file(path: str, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_DIRECTORY:
+            if refusals:
+                raise OSError(refusals.pop(), "not now", path)
+            synced.append(str(path))
+        return real(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", open_file)
+    waiter = append(partition, flusher)
+    await done(waiter)
+    assert (waiter.error, partition.is_offline) == (None, False)
+    assert str(partition.log.directory) in synced
+
+
+async def test_a_flush_that_a_read_only_disk_refuses_leaves_the_partition_to_be_read(
+    flusher: Flusher, make_partition: MakePartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = make_partition()
+    await done(append(partition, flusher))
+
+    def refuse(descriptor: int) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", refuse)
+        waiter = append(partition, flusher)
+        await done(waiter)
+    assert isinstance(waiter.error, StorageError)
+    assert (partition.is_offline, partition.is_frozen) == (False, True)
+    assert partition.log.high_watermark == 1
+    with pytest.raises(StorageError, match="can be read, and takes no records"):
+        append(partition, flusher)

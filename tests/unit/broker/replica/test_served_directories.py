@@ -1,0 +1,82 @@
+"""Looking at data directories while the broker runs."""
+
+import errno
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from unit.broker.conftest import NOW_MS, MakePartition
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
+from warmlog_broker.runtime.outbox import Outbox
+from warmlog_broker.storage.directory.data_dir import DataDirectory
+from warmlog_protocol.messages import ACKS_LEADER
+from wire_client import batch_of
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as threads:
+        yield threads
+
+
+@pytest_asyncio.fixture
+async def directories(tmp_path: Path, threads: ThreadPoolExecutor) -> AsyncIterator[DataDirectories]:
+    config = BrokerConfig(data_dirs=f"{tmp_path / 'a'},{tmp_path / 'b'}", disk_reserve_bytes=0)
+    directories = DataDirectories(
+        [
+            ServedDirectory(DataDirectory.open(path), config, outbox=Outbox(), threads=threads, trying=threads)
+            for path in (tmp_path / "a", tmp_path / "b")
+        ]
+    )
+    yield directories
+    directories.close()
+
+
+async def test_one_that_does_not_tell_its_room_is_tried_and_the_others_are_looked_at(
+    directories: DataDirectories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = directories
+
+    def fail() -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    looked_at: list[int] = []
+    tried: list[str] = []
+    real_probe = first.data.probe
+    monkeypatch.setattr(first.data, "free_bytes", fail)
+    monkeypatch.setattr(first.data, "probe", lambda: (tried.append("first"), real_probe())[1])
+    monkeypatch.setattr(second.room, "note", looked_at.append)
+    await directories.look()
+    await first.settle()
+    assert tried == ["first"]
+    assert first.is_live
+    assert len(looked_at) == 1
+    assert looked_at[0] > 0
+
+
+async def test_a_directory_is_found_however_its_path_is_written(directories: DataDirectories, tmp_path: Path) -> None:
+    first, _ = directories
+    assert directories.get(tmp_path / "b" / ".." / "a") is first
+    assert directories.get(tmp_path / "c") is None
+    assert directories.get(Path("a\0b")) is None
+
+
+async def test_who_has_moved_away_is_flushed_by_the_new_directory_alone(
+    directories: DataDirectories, make_partition: MakePartition
+) -> None:
+    """A syncfs of the old disk says nothing of what was written to the new one."""
+    first, second = directories
+    partition = make_partition()
+    first.admit(partition)
+    for home in (first, second):
+        home.admit(partition)
+        partition.append(batch_of([b"x"], timestamp_ms=NOW_MS), ACKS_LEADER, NOW_MS, 0)
+        directories.appended(partition, is_waited_for=False)
+    await first.flusher.flush_all()
+    assert partition.log.recovery_point == partition.log.high_watermark == 0
+    await second.flusher.flush_all()
+    assert partition.log.recovery_point == partition.log.high_watermark == 2

@@ -1,0 +1,264 @@
+"""What may become a topic, and what becomes of topics."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from unit.broker.conftest import NOW_MS
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.metadata.metadata_log import MetadataLog, TopicCreated
+from warmlog_broker.metadata.store import Metadata
+from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
+from warmlog_broker.replica.topics import TopicLimits, Topics, check_new_topic
+from warmlog_broker.runtime.outbox import Outbox
+from warmlog_broker.storage.config import LogConfig
+from warmlog_broker.storage.directory.data_dir import DataDirectory
+from warmlog_broker.storage.directory.topic_partition import TopicPartition
+from warmlog_broker.storage.io.open_files import OpenFiles
+from warmlog_broker.storage.log.log import Log
+from warmlog_protocol.errors import (
+    ApiError,
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReplicationFactor,
+    InvalidTopic,
+    StorageError,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from warmlog_protocol.messages import NewTopic
+from wire_client import batch_of
+
+LIMITS = TopicLimits(default_partitions=2, max_partitions_per_topic=10, max_partitions=15)
+
+
+def check(new: NewTopic, existing: Sequence[str] = (), partition_count: int = 0) -> TopicCreated:
+    return check_new_topic(new, existing=existing, partition_count=partition_count, defaults=LogConfig(), limits=LIMITS)
+
+
+def test_a_topic_gets_an_id_of_its_own_and_keeps_its_own_settings_only() -> None:
+    first, second = (check(NewTopic("t", -1, -1, {"flush.ms": "5"})) for _ in range(2))
+    assert first.topic_id != second.topic_id
+    assert (first.name, first.partitions, first.settings, first.leader_epoch) == ("t", 2, {"flush.ms": "5"}, 0)
+
+
+@pytest.mark.parametrize(
+    ("new", "error"),
+    [
+        (NewTopic("a", 1), TopicAlreadyExists),
+        (NewTopic("a.b", 1), InvalidTopic),
+        (NewTopic("", 1), InvalidTopic),
+        (NewTopic("n", 0), InvalidPartitions),
+        (NewTopic("n", 11), InvalidPartitions),
+        (NewTopic("n", 6), InvalidPartitions),
+        (NewTopic("n", 1, 3), InvalidReplicationFactor),
+        (NewTopic("n", 1, 1, {"no.such": "1"}), InvalidConfig),
+    ],
+)
+def test_what_cannot_be_a_topic_is_refused(new: NewTopic, error: type[ApiError]) -> None:
+    with pytest.raises(error):
+        check(new, existing=["a", "a_b"], partition_count=10)
+
+
+class Room:
+    """Topics on real data directories."""
+
+    def __init__(self, *paths: Path) -> None:
+        self.data_dir = paths[0]
+        self.metadata_log, _ = MetadataLog.open(_made(self.data_dir))
+        self.threads = ThreadPoolExecutor(2)
+        self.metadata = Metadata(self.metadata_log, self.threads)
+        config = BrokerConfig(data_dirs=",".join(map(str, paths)), max_partitions_per_topic=30)
+        self.directories = DataDirectories(
+            [
+                ServedDirectory(
+                    DataDirectory.open(path), config, outbox=Outbox(), threads=self.threads, trying=self.threads
+                )
+                for path in paths
+            ]
+        )
+        self.doomed: list[Path] = []
+        self.open_files = OpenFiles(64)
+        self.fails_to_open = False
+        self.broken: list[Path] = []
+        self.topics = Topics(
+            self.metadata,
+            config=config,
+            directories=self.directories,
+            open_log=self.open_log,
+            threads=self.threads,
+            on_deleted=lambda paths, delay_ms: self.doomed.extend(paths),
+        )
+
+    def open_log(self, directory: DataDirectory, entry: TopicCreated, index: int, config: LogConfig) -> Log:
+        if directory.path in self.broken or (self.fails_to_open and index == 1):
+            raise StorageError("the disk is full")
+        key = TopicPartition(entry.name, index)
+        return Log.open(
+            directory.partition_path(key),
+            key=key,
+            topic_id=UUID(bytes=entry.topic_id),
+            config=config,
+            open_files=self.open_files,
+            now_ms=NOW_MS,
+        )
+
+    async def close(self) -> None:
+        await self.metadata.close()
+        for directory in self.directories:
+            await directory.settle()
+        self.directories.close()
+        self.threads.shutdown()
+
+    async def create(self, name: str, partitions: int = 2) -> TopicCreated | ApiError:
+        (result,) = await self.topics.create([NewTopic(name, partitions)], validate_only=False)
+        return result
+
+
+def _made(path: Path) -> Path:
+    path.mkdir(parents=True)
+    return path
+
+
+@pytest.fixture
+async def room(tmp_path: Path) -> AsyncIterator[Room]:
+    made = Room(tmp_path / "data")
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def three_disks(tmp_path: Path) -> AsyncIterator[Room]:
+    made = Room(*(tmp_path / name for name in "abc"))
+    yield made
+    await made.close()
+
+
+async def test_a_topic_that_was_created_is_found_and_on_disk(room: Room) -> None:
+    entry = await room.create("t")
+    assert room.topics.get("t").entry == entry
+    assert room.topics.partition("t", 1).key == TopicPartition("t", 1)
+    assert room.topics.partition_count == 2
+    stored, _ = MetadataLog.open(room.data_dir)
+    assert stored.state.topics == {"t": entry}
+    stored.close()
+    for index in (-1, 2):
+        with pytest.raises(UnknownTopicOrPartition):
+            room.topics.partition("t", index)
+
+
+async def test_those_who_create_the_same_topic_at_once_get_it_once(room: Room) -> None:
+    results = await asyncio.gather(*(room.create("t") for _ in range(5)))
+    assert sum(isinstance(result, TopicCreated) for result in results) == 1
+    assert sum(isinstance(result, TopicAlreadyExists) for result in results) == 4
+
+
+async def test_a_topic_whose_logs_cannot_be_made_is_taken_back(room: Room) -> None:
+    room.fails_to_open = True
+    assert isinstance(await room.create("t"), StorageError)
+    room.fails_to_open = False
+    assert room.metadata.state.topics == {}
+    assert not list(room.data_dir.glob("t-[0-9]"))
+    assert isinstance(await room.create("t"), TopicCreated)
+
+
+async def test_a_directory_that_is_in_the_way_is_not_touched(room: Room) -> None:
+    (room.data_dir / "t-1").mkdir()
+    result = await room.create("t")
+    assert isinstance(result, InvalidTopic)
+    assert "t-1" in str(result)
+    assert room.metadata.state.topics == {}
+
+
+async def test_deleting_renames_the_directories_and_frees_the_name(room: Room) -> None:
+    await room.create("t")
+    partition = room.topics.partition("t", 0)
+    await room.topics.delete("t")
+    assert partition.is_deleted
+    assert sorted(path.name[:3] for path in room.doomed) == ["t-0", "t-1"]
+    assert not list(room.data_dir.glob("t-[0-9]"))
+    with pytest.raises(UnknownTopicOrPartition):
+        await room.topics.delete("t")
+    assert isinstance(await room.create("t"), TopicCreated)
+
+
+async def test_a_topic_with_an_offline_partition_can_be_deleted(room: Room) -> None:
+    await room.create("t")
+    room.topics.partition("t", 0).take_offline("the disk is broken")
+    await room.topics.delete("t")
+    assert not list(room.data_dir.glob("t-[0-9]"))
+    assert isinstance(await room.create("t"), TopicCreated)
+
+
+async def test_checkpoints_of_a_deleted_topic_are_gone_before_its_name_is_used_again(room: Room) -> None:
+    await room.create("t", 1)
+    partition = room.topics.partition("t", 0)
+    partition.append(batch_of([b"x"], timestamp_ms=NOW_MS), -1, NOW_MS, 0)
+    plan = partition.prepare_flush()
+    assert plan is not None
+    plan.run()
+    partition.flushed(plan)
+    room.directories.note([partition])
+    await room.directories.write_checkpoints()
+    path = room.data_dir / "recovery-point-offset-checkpoint"
+    assert "t 0 1" in path.read_text()
+    await room.topics.delete("t")
+    await room.create("t", 1)
+    assert "t 0 1" not in path.read_text()
+    await room.directories.write_checkpoints()
+    assert "t 0 0" in path.read_text()
+
+
+async def test_every_partition_goes_where_the_fewest_are(three_disks: Room) -> None:
+    """LM-08."""
+    for number in range(20):
+        assert isinstance(await three_disks.create(f"t{number}", 1 + number % 3), TopicCreated)
+        counts = [len(list(each.path.glob("t*-*"))) for each in three_disks.directories]
+        assert counts == [len(each.partitions) for each in three_disks.directories]
+        assert max(counts) - min(counts) <= 1
+    await three_disks.topics.delete("t2")
+    await three_disks.create("again", 3)
+    counts = [len(each.partitions) for each in three_disks.directories]
+    assert max(counts) - min(counts) <= 1
+
+
+async def test_a_directory_that_refuses_a_partition_leaves_it_to_the_next(three_disks: Room) -> None:
+    """LM-05."""
+    directories = list(three_disks.directories)
+    three_disks.broken = [directories[0].path, directories[2].path]
+    entry = await three_disks.create("t", 4)
+    assert isinstance(entry, TopicCreated)
+    assert [len(each.partitions) for each in directories] == [0, 4, 0]
+    places = three_disks.metadata.state.places[entry.topic_id]
+    assert places == dict.fromkeys(range(4), directories[1].data.directory_id.bytes)
+    three_disks.broken.append(directories[1].path)
+    assert isinstance(await three_disks.create("u"), StorageError)
+    assert "u" not in three_disks.metadata.state.topics
+
+
+async def test_a_directory_that_failed_gets_no_partition_and_takes_its_own_offline(three_disks: Room) -> None:
+    await three_disks.create("t", 3)
+    first, second, third = three_disks.directories
+    second.fail("the disk is broken")
+    offline = [partition for partition in three_disks.topics.partitions if partition.is_offline]
+    assert offline == list(second.partitions)
+    await three_disks.create("u", 4)
+    assert [len(each.partitions) for each in three_disks.directories] == [3, 1, 3]
+    assert not three_disks.directories.all_have_failed.is_set()
+    first.fail("this one too")
+    third.fail("and this one")
+    assert three_disks.directories.all_have_failed.is_set()
+    assert isinstance(await three_disks.create("v", 1), StorageError)
+
+
+async def test_names_as_long_as_a_topic_may_have_can_be_created_and_deleted(room: Room) -> None:
+    """LM-11."""
+    name = "x" * 249
+    assert isinstance(await room.create(name), TopicCreated)
+    await room.topics.delete(name)
+    assert len(room.doomed) == 2
+    assert all(len(path.name) <= 255 and path.name.endswith("-delete") and path.is_dir() for path in room.doomed)

@@ -1,0 +1,223 @@
+"""A log that is a copy: batches come with their offsets and epochs, and are kept as they came."""
+
+import os
+from errno import ENOSPC
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from unit.broker.storage.log_files import batch_of
+from unit.broker.storage.log_room import START_MS, TINY, LogRoom, read_batches, read_values
+from warmlog_broker.storage.config import UNLIMITED, LogConfig
+from warmlog_broker.storage.log.follower_appender import OffsetsOutOfOrder, UnexpectedAppendOffset
+from warmlog_protocol.errors import CorruptBatch, FencedLeaderEpoch, StorageError
+
+FAR_OFFSET = 2**31 + 1
+
+
+@pytest.fixture
+def room(quick_path: Path) -> LogRoom:
+    return LogRoom(quick_path)
+
+
+def at(*offsets: int, epoch: int = 0, value: str = "v", count: int = 1) -> bytes:
+    """A batch of `count` records at each offset, one after another."""
+    return b"".join(
+        batch_of([value] * count, offset=offset, timestamps_ms=START_MS + offset, leader_epoch=epoch)
+        for offset in offsets
+    )
+
+
+def append(room: LogRoom, batches: bytes) -> tuple[int, int]:
+    return room.log.append_as_follower(batches, now_ms=room.now_ms)[:2]
+
+
+def offsets_from(room: LogRoom, offset: int, max_bytes: int = 100_000) -> list[int]:
+    return [batch.base_offset for batch in read_batches(room.log, offset, max_bytes=max_bytes, bound="log_end")]
+
+
+class TestOffsets:
+    def test_batches_are_kept_byte_for_byte(self, room: LogRoom) -> None:
+        batches = at(0, count=3) + at(3, 4, epoch=2)
+        assert append(room, batches) == (0, 4)
+        assert room.log.log_end_offset == 5
+        assert b"".join(part.pread() for part in room.log.read(0, 10_000, bound="log_end").slices) == batches
+
+    def test_ul_02_below_the_log_end_is_unexpected_and_at_it_is_not(self, room: LogRoom) -> None:
+        append(room, at(0, count=3))
+        with pytest.raises(UnexpectedAppendOffset, match="expected from the log end 3 on") as raised:
+            append(room, at(1, count=3))
+        assert (raised.value.first_offset, raised.value.last_offset) == (1, 3)
+        append(room, at(3, count=3))
+        assert room.log.log_end_offset == 6
+
+    def test_ul_35_below_the_start_of_an_empty_log_too(self, room: LogRoom) -> None:
+        room.log.truncate_fully_and_start_at(7, room.now_ms)
+        with pytest.raises(UnexpectedAppendOffset) as raised:
+            append(room, at(4, count=3))
+        assert (raised.value.first_offset, raised.value.last_offset) == (4, 6)
+
+    def test_ul_34_offsets_that_do_not_rise_are_refused_and_nothing_is_appended(self, room: LogRoom) -> None:
+        with pytest.raises(OffsetsOutOfOrder, match="offset 2"):
+            append(room, at(0, 1, 3, 2, 4))
+        assert room.log.log_end_offset == 0
+        assert room.log.size_bytes == 0
+
+    def test_ul_19_gaps_are_allowed_and_a_read_finds_what_follows(self, quick_path: Path) -> None:
+        room = LogRoom(quick_path, LogConfig(segment_bytes=1024, retention_ms=UNLIMITED))
+        stored = [*range(50), *range(50, 200, 7)]
+        append(room, at(*stored))
+        for _ in range(2):
+            for offset in range(stored[-1] + 1):
+                following = min(each for each in stored if each >= offset)
+                for max_bytes in (1, 100, 100_000):
+                    assert offsets_from(room, offset, max_bytes)[0] == following
+            room.flush()
+            room.crash()
+            assert room.log.recovery_report.damage == []
+            assert room.log.log_end_offset == stored[-1] + 1
+
+    def test_a_gap_that_was_not_flushed_survives_a_crash_as_well(self, room: LogRoom) -> None:
+        append(room, at(0, 1, 5, 9))
+        room.crash()
+        assert offsets_from(room, 0) == [0, 1, 5, 9]
+        assert room.log.recovery_report.is_uneventful
+
+    def test_a_piece_at_the_end_and_nothing_at_all_are_no_batches(self, room: LogRoom) -> None:
+        whole = at(0, 1)
+        assert append(room, whole + at(2)[:-1]) == (0, 1)
+        assert append(room, at(2)[:40]) == (2, 1)
+        assert append(room, b"") == (2, 1)
+        assert room.log.log_end_offset == 2
+
+    def test_a_damaged_batch_is_refused_with_all_that_came_with_it(self, room: LogRoom) -> None:
+        batches = bytearray(at(0, 1, 2))
+        batches[-1] ^= 1
+        with pytest.raises(CorruptBatch, match="offset 2"):
+            append(room, bytes(batches))
+        assert room.log.log_end_offset == 0
+
+
+class TestLimits:
+    def test_neither_the_size_of_a_batch_nor_that_of_a_segment_is_a_limit(self, quick_path: Path) -> None:
+        room = LogRoom(quick_path, LogConfig(segment_bytes=1024, max_message_bytes=100, retention_ms=UNLIMITED))
+        for offset in range(3):
+            append(room, at(offset, value="x" * 5000))
+        assert room.log.segment_count == 3
+        assert room.files(".deleted") == []
+        append(room, at(3))
+        room.flush()
+        room.restart()
+        assert len(read_values(room.log)) == 4
+
+    def test_ul_32_every_batch_but_the_first_has_an_entry_at_a_small_interval(self, quick_path: Path) -> None:
+        room = LogRoom(quick_path, LogConfig(index_interval_bytes=1, retention_ms=UNLIMITED))
+        append(room, at(*range(100, 200)))
+        index = room.log._local.active.indexes.for_times()
+        assert index is not None
+        assert index.entries == 99
+        assert index.last_entry == (START_MS + 199, 199)
+
+    def test_rc_10_an_offset_too_far_from_the_base_rolls_to_a_segment_of_its_own(self, room: LogRoom) -> None:
+        append(room, at(0, FAR_OFFSET))
+        assert room.log._local.segments.base_offsets == [0, FAR_OFFSET]
+        assert f"{FAR_OFFSET:020d}.snapshot" in room.files()
+        append(room, at(FAR_OFFSET + 1, count=3))
+        room.flush()
+        for reopen in (room.restart, room.crash):
+            reopen()
+            assert offsets_from(room, 0) == [0]
+            assert offsets_from(room, 1)[0] == FAR_OFFSET
+            assert room.log.log_end_offset == FAR_OFFSET + 4
+
+    def test_a_full_disk_keeps_what_was_appended_before_it_was_full(self, room: LogRoom) -> None:
+        append(room, at(0))
+        answers: list[Exception | None] = [None, OSError(ENOSPC, "No space left on device")]
+
+        def write(fd: int, parts: tuple[bytes, ...], position: int) -> int:
+            answer = answers.pop(0)
+            if answer is not None:
+                raise answer
+            return os.pwritev(fd, parts, position)
+
+        with patch("warmlog_broker.storage.record.file_records._pwritev", write), pytest.raises(StorageError):
+            append(room, at(1, 2, 3))
+        assert room.log.log_end_offset == 2
+        assert room.log.failure == ""
+        append(room, at(2, 3))
+        assert offsets_from(room, 0) == [0, 1, 2, 3]
+
+
+class TestEpochs:
+    def test_ul_49_epochs_are_kept_and_learnt_from_the_batches(self, room: LogRoom) -> None:
+        append(room, at(0, epoch=42))
+        append(room, at(1, epoch=42) + at(2, 3, epoch=43))
+        assert [batch.header.partition_leader_epoch for batch in read_batches(room.log, 0, bound="log_end")] == [
+            42,
+            42,
+            43,
+            43,
+        ]
+        assert room.log.epochs.entries == ((42, 0), (43, 2))
+        room.leader_epoch = 43
+        room.flush()
+        room.crash()
+        assert room.log.epochs.entries == ((42, 0), (43, 2))
+
+    def test_an_epoch_that_falls_is_refused(self, room: LogRoom) -> None:
+        append(room, at(0, epoch=5))
+        for batches in (at(1, epoch=4), at(1, epoch=6) + at(2, epoch=5)):
+            with pytest.raises(FencedLeaderEpoch):
+                append(room, batches)
+        assert room.log.log_end_offset == 1
+
+
+class TestProducers:
+    def test_ps_02_sequences_are_taken_over_and_not_judged(self, room: LogRoom) -> None:
+        elsewhere = room.directory.parent / "source"
+        elsewhere.mkdir()
+        source = LogRoom(elsewhere, TINY)
+        for sequence in range(4):
+            source.append(b"v", producer=(7, 0, sequence))
+        batches = b"".join(part.pread() for n in range(4) for part in source.log.read(n, 1, bound="log_end").slices)
+        append(room, batches)
+        again = at_offset(batches, 4)
+        append(room, again)
+        assert room.log.log_end_offset == 8
+        entry = room.log.producers.get(7)
+        assert entry is not None
+        assert entry.next_sequence == 4
+        assert room.append(b"v", producer=(7, 0, 3)).is_duplicate
+
+    def test_transactions_are_taken_over_with_their_ends(self, room: LogRoom) -> None:
+        elsewhere = room.directory.parent / "source"
+        elsewhere.mkdir()
+        source = LogRoom(elsewhere, TINY)
+        source.append_in_transaction(b"aborted", producer=(7, 0, 0))
+        source.append_in_transaction(b"open", producer=(8, 0, 0))
+        source.end_transaction(7, commits=False)
+        source.flush()
+        append(room, b"".join(part.pread() for n in range(3) for part in source.log.read(n, 1).slices))
+        room.flush()
+        for _ in range(2):
+            room.log.update_high_watermark(3)
+            assert room.log.last_stable_offset == source.log.last_stable_offset == 1
+            assert (
+                room.log.read(0, 1000, bound="committed").aborted == source.log.read(0, 1000, bound="committed").aborted
+            )
+            assert room.log.read(0, 1000, bound="committed").aborted != ()
+            room.crash()
+
+    def test_the_high_watermark_stays_where_it_was(self, room: LogRoom) -> None:
+        append(room, at(0, 1))
+        assert room.log.high_watermark == 0
+        room.log.update_high_watermark(1)
+        append(room, at(2))
+        assert room.log.high_watermark == 1
+
+
+def at_offset(batches: bytes, first_offset: int) -> bytes:
+    """The same batches of one record, from `first_offset` on."""
+    size = len(batches) // 4
+    return b"".join((first_offset + n).to_bytes(8, "big") + batches[n * size + 8 : (n + 1) * size] for n in range(4))

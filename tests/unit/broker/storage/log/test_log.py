@@ -1,0 +1,492 @@
+"""A log as its partition sees it: append, read, roll, look up, offsets."""
+
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from unit.broker.storage.log_room import KEY, START_MS, LogRoom, make_batch, read_batches, read_values
+from warmlog_broker.storage.config import LogConfig
+from warmlog_broker.storage.directory.data_dir import LogOffsets, StoredState
+from warmlog_broker.storage.directory.partition_metadata import read_partition_metadata
+from warmlog_broker.storage.log.log import Log
+from warmlog_broker.storage.log.reader import FetchData
+from warmlog_broker.storage.segment.delayed_deletion import run_deletions
+from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
+from warmlog_protocol.errors import (
+    ApiError,
+    CorruptBatch,
+    FencedLeaderEpoch,
+    InconsistentTopicId,
+    InvalidTimestamp,
+    OffsetOutOfRange,
+    PolicyViolation,
+    RecordListTooLarge,
+    StorageError,
+)
+from warmlog_protocol.messages import HIGH_WATERMARK
+
+
+@pytest.fixture
+def room(quick_path: Path) -> LogRoom:
+    return LogRoom(quick_path)
+
+
+def batch_bytes() -> int:
+    return len(make_batch(b"v"))
+
+
+class TestAppending:
+    def test_offsets_are_given_out_in_order(self, room: LogRoom) -> None:
+        assert room.append(b"a", b"b", b"c")[:2] == (0, 2)
+        assert room.append(b"d")[:2] == (3, 3)
+        assert room.log.log_end_offset == 4
+        assert read_values(room.log) == [b"a", b"b", b"c", b"d"]
+
+    def test_offset_and_leader_epoch_are_stamped_and_the_crc_still_holds(self, room: LogRoom) -> None:
+        room.append(b"a")
+        room.leader_epoch = 72
+        room.append(b"b")
+        first, second = read_batches(room.log, 0, bound="log_end")
+        assert (first.header.partition_leader_epoch, second.header.partition_leader_epoch) == (0, 72)
+        assert second.base_offset == 1
+        assert room.log.latest_epoch == 72
+        assert room.log.epochs.entries == ((0, 0), (72, 1))
+
+    def test_an_older_leader_than_the_log_has_seen_may_not_append(self, room: LogRoom) -> None:
+        room.leader_epoch = 5
+        room.append(b"a")
+        room.leader_epoch = 4
+        room.log.begin_epoch(4)
+        assert room.log.epochs.entries == ((5, 0),)
+        with pytest.raises(FencedLeaderEpoch, match="4 is older than 5"):
+            room.append(b"b")
+        assert room.log.log_end_offset == 1
+
+    def test_a_segment_is_full_before_it_grows_beyond_its_size(self, quick_path: Path) -> None:
+        room = LogRoom(quick_path, LogConfig(segment_bytes=10 * batch_bytes()))
+        for _ in range(10):
+            room.append()
+        assert room.log.segment_count == 1
+        room.append()
+        assert room.log.segment_count == 2
+
+    def test_a_batch_that_no_segment_can_hold_is_refused_and_leaves_nothing(self, room: LogRoom) -> None:
+        room.append(b"a")
+        with pytest.raises(RecordListTooLarge):
+            room.append(b"x" * 400)
+        assert room.log.log_end_offset == 1
+        assert room.append(b"b").first_offset == 1
+
+    def test_a_timestamp_too_far_ahead_is_refused(self, room: LogRoom) -> None:
+        with pytest.raises(InvalidTimestamp):
+            room.append(timestamp_ms=START_MS + 3_600_001)
+        assert room.log.log_end_offset == 0
+
+    def test_a_topic_may_take_the_time_of_appending_which_never_goes_back(self, room: LogRoom) -> None:
+        room.set_config(message_timestamp_type="LogAppendTime")
+        assert room.append(timestamp_ms=5).append_time_ms == START_MS
+        room.now_ms -= 1000
+        assert room.append(timestamp_ms=6).append_time_ms == START_MS
+        room.now_ms += 2000
+        assert room.append(timestamp_ms=7).append_time_ms == START_MS + 1000
+        timestamps = [batch.timestamps_ms() for batch in read_batches(room.log, 0, bound="log_end")]
+        assert timestamps == [[START_MS], [START_MS], [START_MS + 1000]]
+
+    @pytest.mark.parametrize("has_rolled", [False, True])
+    @pytest.mark.parametrize("back_ms", [86_400_000, START_MS])
+    def test_the_time_of_appending_does_not_go_back_over_a_restart(
+        self, room: LogRoom, back_ms: int, has_rolled: bool
+    ) -> None:
+        room.set_config(message_timestamp_type="LogAppendTime")
+        room.append(timestamp_ms=5)
+        if has_rolled:
+            room.log.roll(room.now_ms)
+        room.now_ms -= back_ms
+        room.restart()
+        assert room.append(timestamp_ms=6).append_time_ms == START_MS
+        room.now_ms += back_ms + 1
+        assert room.append(timestamp_ms=7).append_time_ms == START_MS + 1
+
+    def test_rows_are_kept_as_they_came(self, room: LogRoom) -> None:
+        room.append(b"a", b"b", rows=True)
+        room.append(b"c")
+        assert [batch.header.magic for batch in read_batches(room.log, 0, bound="log_end")] == [2, 3]
+        assert read_values(room.log) == [b"a", b"b", b"c"]
+
+
+class TestReading:
+    def test_readers_see_what_lies_below_the_high_watermark(self, room: LogRoom) -> None:
+        room.append(b"a", b"b", b"c")
+        assert read_values(room.log, 0, bound="high_watermark") == []
+        room.flush()
+        assert read_values(room.log, 0, bound="high_watermark") == [b"a", b"b", b"c"]
+        room.log.roll(room.now_ms)
+        assert read_values(room.log, 0, bound="high_watermark") == [b"a", b"b", b"c"]
+        room.append(b"d", b"e")
+        assert read_values(room.log, 3, bound="high_watermark") == []
+        assert read_values(room.log, 3, bound="committed") == []
+        assert read_values(room.log, 3) == [b"d", b"e"]
+
+    def test_a_read_begins_with_the_batch_that_holds_the_offset(self, room: LogRoom) -> None:
+        room.append(b"a", b"b")
+        room.append(b"c", b"d")
+        for offset, base in ((0, 0), (1, 0), (2, 2), (3, 2)):
+            assert read_batches(room.log, offset, bound="log_end")[0].base_offset == base
+            assert room.log.read(offset, 1000, bound="log_end").start.offset == offset
+
+    def test_every_offset_of_many_segments_is_found(self, room: LogRoom) -> None:
+        room.fill(100)
+        assert room.log.segment_count > 20
+        for offset in range(100):
+            assert read_batches(room.log, offset)[0].base_offset == offset
+        assert read_values(room.log) == [b"v"] * 100
+
+    @pytest.mark.parametrize("offset", [-1, 3, 1024])
+    def test_an_offset_outside_the_log_is_out_of_range(self, room: LogRoom, offset: int) -> None:
+        room.append(b"a", b"b")
+        with pytest.raises(OffsetOutOfRange, match=rf"offset {offset} is not between 0 and 2"):
+            room.log.read(offset, 100)
+
+    def test_the_end_of_the_log_is_empty_and_not_out_of_range(self, room: LogRoom) -> None:
+        room.append(b"a")
+        data = room.log.read(1, 100, bound="log_end")
+        assert data == FetchData(room.log.end_of("log_end"), [], 0, False)
+
+    def test_above_the_bound_a_read_is_empty_and_says_where_the_offset_lies(self, room: LogRoom) -> None:
+        room.append(b"a")
+        room.append(b"b")
+        data = room.log.read(1, 100)
+        assert data == FetchData(LogOffsetMetadata(1, 0, batch_bytes()), [], 0, False)
+
+    def test_limits_of_size_are_kept_but_for_the_first_batch(self, room: LogRoom) -> None:
+        size = batch_bytes()
+        room.fill(4)
+        assert room.log.read(0, 1).size_bytes == size
+        assert room.log.read(0, 2 * size + 5).size_bytes == 2 * size + 5
+        without = room.log.read(0, 1, min_one_batch=False)
+        assert (without.size_bytes, without.is_first_batch_incomplete) == (1, True)
+        assert room.log.read(0, 0, min_one_batch=False).slices == []
+
+    def test_a_read_says_where_it_begins_and_ends_with_its_segment(self, room: LogRoom) -> None:
+        room.append(b"0")
+        room.log.roll(room.now_ms)
+        for value in (b"1", b"2"):
+            room.append(value)
+        room.flush()
+        size = batch_bytes()
+        assert room.log.read(0, 10_000).start == (0, 0, 0)
+        assert room.log.read(0, 10_000).size_bytes == size
+        assert room.log.read(2, 10_000).start == (2, 1, size)
+
+    def test_slices_stay_readable_after_their_segment_is_gone(self, room: LogRoom) -> None:
+        room.fill(10)
+        data = room.log.read(0, 1000)
+        expected = data.slices[0].pread()
+        room.log.raise_log_start_offset(8)
+        room.log.delete_old_segments(room.now_ms)
+        room.now_ms += room.config.file_delete_delay_ms
+        run_deletions(room.log.take_due_deletions(room.now_ms))
+        assert room.files(".deleted") == []
+        room.log.delete()
+        assert data.slices[0].pread() == expected
+
+
+class TestOffsets:
+    def test_the_high_watermark_stays_between_start_and_end_and_never_goes_back(self, room: LogRoom) -> None:
+        assert room.log.high_watermark == 0
+        room.append(b"a", b"b", b"c")
+        assert room.log.update_high_watermark(1) == 1
+        assert room.log.update_high_watermark(5) == 3
+        assert room.log.update_high_watermark(2) == 3
+
+    def test_metadata_says_where_the_ends_lie(self, room: LogRoom) -> None:
+        room.append(b"a")
+        room.append(b"b")
+        size = batch_bytes()
+        assert room.log.end_of("log_end") == (2, 0, 2 * size)
+        room.log.update_high_watermark(1)
+        assert room.log.end_of("high_watermark") == (1, 0, size)
+        assert room.log.end_of("committed") == (1, 0, size)
+        room.log.update_high_watermark(2)
+        room.log.roll(room.now_ms)
+        assert room.log.end_of("log_end") == room.log.end_of("high_watermark") == (2, 2, 0)
+
+    def test_with_write_caching_the_high_watermark_follows_each_append(self, room: LogRoom) -> None:
+        room.set_config(write_caching=True)
+        room.append(b"a", b"b")
+        assert (room.log.high_watermark, room.log.recovery_point) == (2, 0)
+        room.append(b"c")
+        plan = room.log.prepare_flush()
+        assert plan is not None
+        room.append(b"d")
+        plan.run()
+        assert room.log.mark_flushed(plan) == 3
+        assert room.log.update_high_watermark(3) == 4
+
+    def test_the_start_can_be_raised_to_the_high_watermark(self, room: LogRoom) -> None:
+        room.append(b"a", b"b", b"c")
+        room.log.update_high_watermark(2)
+        with pytest.raises(OffsetOutOfRange, match="3 is above the high watermark 2"):
+            room.log.raise_log_start_offset(3)
+        assert room.log.raise_log_start_offset(2)
+        assert not room.log.raise_log_start_offset(2)
+        assert not room.log.raise_log_start_offset(1)
+        assert room.log.log_start_offset == 2
+        with pytest.raises(OffsetOutOfRange):
+            room.log.read(1, 100)
+        assert room.log.earliest() == (-1, 2, 0)
+
+    def test_a_log_without_files_begins_where_its_checkpoint_says(self, quick_path: Path) -> None:
+        room = LogRoom(quick_path)
+        room.log.delete()
+        room.stored = StoredState(LogOffsets(0, 500, 0), None)
+        log = room.open()
+        assert (log.log_start_offset, log.log_end_offset, log.high_watermark) == (500, 500, 500)
+        assert room.append(b"a").first_offset == 500
+
+
+class TestTimes:
+    def test_the_first_record_with_a_time_or_a_later_one_is_found(self, room: LogRoom) -> None:
+        for number in range(30):
+            room.append(b"a", timestamp_ms=START_MS + 10 * number)
+        for number in range(30):
+            assert room.log.offset_for_timestamp(START_MS + 10 * number) == (START_MS + 10 * number, number, 0)
+            assert room.log.offset_for_timestamp(START_MS + 10 * number - 5) == (START_MS + 10 * number, number, 0)
+        assert room.log.offset_for_timestamp(START_MS + 291) is None
+        assert room.log.offset_for_timestamp(0) == (START_MS, 0, 0)
+
+    def test_records_below_the_start_are_not_found(self, room: LogRoom) -> None:
+        room.append(b"a", b"b", timestamp_ms=START_MS)
+        room.append(b"c", timestamp_ms=START_MS + 5)
+        room.flush()
+        room.log.raise_log_start_offset(1)
+        assert room.log.offset_for_timestamp(0) == (START_MS, 1, 0)
+        room.log.raise_log_start_offset(2)
+        assert room.log.offset_for_timestamp(0) == (START_MS + 5, 2, 0)
+
+    def test_the_largest_timestamp_is_found_where_it_first_lies(self, room: LogRoom) -> None:
+        assert room.log.max_timestamp() is None
+        for number in (0, 1, 2, 3, 4, 6, 5, 6):
+            room.append(timestamp_ms=START_MS + number)
+        assert room.log.max_timestamp() == (START_MS + 6, 5, 0)
+
+    def test_earliest_and_latest_come_with_their_epochs(self, room: LogRoom) -> None:
+        room.append(b"a")
+        room.leader_epoch = 1
+        room.append(b"b")
+        room.flush()
+        assert room.log.earliest() == (-1, 0, 0)
+        assert room.log.latest() == (-1, 2, 1)
+        room.append(b"c")
+        assert room.log.latest().offset == 2
+        assert room.log.latest("log_end").offset == 3
+        room.log.begin_epoch(2)
+        assert room.log.latest().leader_epoch == 2
+
+    def test_an_empty_log_has_no_record_at_any_time(self, room: LogRoom) -> None:
+        assert room.log.offset_for_timestamp(0) is None
+
+
+class TestRolling:
+    def test_a_new_segment_begins_at_the_end_of_the_log(self, room: LogRoom) -> None:
+        room.append(b"a", b"b")
+        assert room.log.roll(room.now_ms).base_offset == 2
+        assert room.files(".log") == [f"{0:020d}.log", f"{2:020d}.log"]
+        assert room.files(".snapshot") == [f"{2:020d}.snapshot"]
+
+    def test_a_new_segment_may_begin_further_on(self, room: LogRoom) -> None:
+        room.append(b"a")
+        assert room.log.roll(room.now_ms, expected_next_offset=5).base_offset == 5
+        assert room.append(b"b", rows=True).first_offset == 5
+        assert [batch.base_offset for batch in read_batches(room.log, 3, bound="log_end")] == [5]
+
+    def test_columns_behind_a_gap_are_damage_as_only_compaction_makes_gaps(self, room: LogRoom) -> None:
+        room.append(b"a")
+        room.log.roll(room.now_ms, expected_next_offset=5)
+        room.append(b"b")
+        with pytest.raises(CorruptBatch, match=r"position 0: offset 3 expected, offsets 5 to 5 found"):
+            room.log.read(3, 100, bound="log_end")
+        assert read_values(room.log, 5) == [b"b"]
+
+    def test_an_empty_active_segment_is_replaced(self, room: LogRoom) -> None:
+        old = room.log._local.active
+        new = room.log.roll(room.now_ms)
+        assert new is not old
+        assert room.log.segment_count == 1
+        assert room.files(".log") == [f"{0:020d}.log"]
+        assert room.files(".deleted") == [f"{0:020d}.log.deleted"]
+        room.append(b"a")
+        assert read_values(room.log) == [b"a"]
+
+    def test_an_old_attempt_to_roll_does_not_get_in_the_way(self, room: LogRoom) -> None:
+        room.append(b"a")
+        room.segment_path(1).write_bytes(b"left over")
+        room.segment_path(1, ".index").write_bytes(b"left over")
+        room.log.roll(room.now_ms)
+        room.append(b"b")
+        assert read_values(room.log) == [b"a", b"b"]
+
+    def test_no_segment_begins_before_the_active_one(self, room: LogRoom) -> None:
+        room.append(b"a")
+        room.log.roll(room.now_ms, expected_next_offset=3)
+        room.log._local.log_end_offset = 1
+        with pytest.raises(StorageError, match="no segment can begin at 1"):
+            room.log.roll(room.now_ms)
+
+    def test_segments_roll_when_their_records_grow_old(self, quick_path: Path) -> None:
+        room = LogRoom(quick_path, LogConfig(segment_ms=3600))
+        for count in (1, 2, 3, 4):
+            room.append()
+            assert room.log.segment_count == count
+            room.now_ms += 3601
+        room.append(timestamp_ms=room.now_ms - 3601)
+        assert room.log.segment_count == 4
+
+    def test_an_idle_segment_rolls_by_the_clock(self, quick_path: Path) -> None:
+        room = LogRoom(quick_path, LogConfig(segment_ms=3600))
+        room.now_ms += 3601
+        assert not room.log.maybe_roll_by_time(room.now_ms)
+        room.append()
+        assert room.log.maybe_roll_by_time(room.now_ms)
+        assert not room.log.maybe_roll_by_time(room.now_ms + 10**9)
+        assert room.log.segment_count == 2
+
+    def test_old_records_do_not_make_a_segment_roll_early(self, quick_path: Path) -> None:
+        room = LogRoom(quick_path, LogConfig(segment_ms=3600))
+        room.append(timestamp_ms=5)
+        room.now_ms += 3600
+        assert not room.log.maybe_roll_by_time(room.now_ms)
+        assert room.log.maybe_roll_by_time(room.now_ms + 1)
+
+    def test_jitter_is_drawn_for_each_segment(self, quick_path: Path) -> None:
+        room = LogRoom(quick_path, LogConfig(segment_ms=1000, segment_jitter_ms=600))
+        room.log.close()
+        drawn: list[int] = []
+
+        def random_below(limit: int) -> int:
+            drawn.append(limit)
+            return 400
+
+        room.open(random_below=random_below)
+        room.append()
+        room.append(timestamp_ms=START_MS + 600)
+        assert room.log.segment_count == 1
+        room.append(timestamp_ms=START_MS + 601)
+        assert room.log.segment_count == 2
+        assert drawn == [600, 600]
+
+    def test_changed_settings_hold_from_the_next_append_on(self, room: LogRoom) -> None:
+        room.append()
+        room.set_config(segment_bytes=batch_bytes())
+        room.append()
+        assert room.log.segment_count == 2
+
+
+class TestTopicId:
+    def open(self, room: LogRoom, **options: object) -> Log:
+        room.log.close()
+        return room.open(**options)
+
+    def test_the_topics_id_is_kept_in_the_directory(self, room: LogRoom) -> None:
+        topic_id = uuid4()
+        assert room.log.topic_id is None
+        assert self.open(room, topic_id=topic_id).topic_id == topic_id
+        assert read_partition_metadata(room.path("partition.metadata")) == topic_id
+        assert self.open(room).topic_id == topic_id
+
+    def test_another_topics_directory_is_refused(self, room: LogRoom) -> None:
+        self.open(room, topic_id=uuid4())
+        with pytest.raises(InconsistentTopicId, match="belongs to the topic with id"):
+            self.open(room, topic_id=uuid4())
+
+    def test_a_damaged_file_is_written_again(self, room: LogRoom) -> None:
+        room.path("partition.metadata").write_bytes(b"\0\0\0")
+        topic_id = uuid4()
+        assert self.open(room, topic_id=topic_id).topic_id == topic_id
+        assert read_partition_metadata(room.path("partition.metadata")) == topic_id
+
+
+def test_a_directory_that_cannot_be_made_is_a_storage_error(quick_path: Path) -> None:
+    (quick_path / "file").touch()
+    with pytest.raises(StorageError, match="the log cannot be opened"):
+        LogRoom(quick_path / "file")
+
+
+def test_a_deleted_log_is_found_no_more(room: LogRoom) -> None:
+    room.fill(3)
+    path = room.log.delete()
+    assert not room.directory.exists()
+    assert path.name.startswith(f"{KEY.directory_name}.")
+    assert path.name.endswith("-delete")
+    for use in (lambda: room.log.read(0, 10), lambda: room.append(b"x"), room.log.prepare_flush):
+        with pytest.raises(ApiError, match="deleted"):
+            use()
+
+
+def test_preallocated_files_end_with_their_data(quick_path: Path) -> None:
+    room = LogRoom(quick_path, LogConfig(segment_bytes=4096, preallocate=True))
+    room.append(b"a")
+    assert room.segment_path(0).stat().st_size == 4096
+    room.log.roll(room.now_ms)
+    assert room.segment_path(0).stat().st_size == batch_bytes()
+    room.append(b"b")
+    room.close()
+    assert room.segment_path(1).stat().st_size == batch_bytes()
+    assert read_values(room.open()) == [b"a", b"b"]
+
+
+class TestDeletingRecords:
+    def test_the_log_start_is_raised_to_the_offset_or_to_the_high_watermark(self, room: LogRoom) -> None:
+        room.fill(5)
+        room.append(b"not durable")
+        assert room.log.delete_records(3) == 3
+        assert room.log.delete_records(1) == 3
+        assert room.log.delete_records(HIGH_WATERMARK) == 5
+        assert room.log.delete_records(HIGH_WATERMARK) == 5
+        assert room.log.log_start_offset == 5
+
+    @pytest.mark.parametrize("offset", [6, -2])
+    def test_an_offset_that_is_not_durable_or_does_not_exist_is_refused(self, room: LogRoom, offset: int) -> None:
+        room.fill(5)
+        room.append(b"not durable")
+        with pytest.raises(OffsetOutOfRange):
+            room.log.delete_records(offset)
+        assert room.log.log_start_offset == 0
+
+    def test_a_topic_that_is_compacted_only_keeps_its_records(self, room: LogRoom) -> None:
+        room.fill(5)
+        room.set_config(cleanup_policy="compact")
+        with pytest.raises(PolicyViolation, match=r"cleanup\.policy is compact"):
+            room.log.delete_records(3)
+        room.set_config(cleanup_policy="compact,delete")
+        assert room.log.delete_records(3) == 3
+
+
+class TestEpochEnds:
+    def test_an_epoch_ends_where_the_next_began_and_the_latest_at_the_log_end(self, room: LogRoom) -> None:
+        for epoch, batches in ((1, 2), (4, 3)):
+            room.leader_epoch = epoch
+            room.fill(batches)
+        ends = {epoch: room.log.end_offset_for_epoch(epoch) for epoch in (-1, 0, 1, 2, 4, 5)}
+        assert ends == {-1: (-1, -1), 0: (0, 0), 1: (1, 2), 2: (1, 2), 4: (4, 5), 5: (-1, -1)}
+
+    def test_ec_10_after_a_start_they_are_known_as_before(self, room: LogRoom) -> None:
+        for epoch in (1, 4):
+            room.leader_epoch = epoch
+            room.fill(2)
+        room.restart()
+        assert room.log.end_offset_for_epoch(1) == (1, 2)
+        room.crash()
+        assert room.log.end_offset_for_epoch(4) == (4, 4)
+
+
+def test_timestamps_of_segments_are_learnt_one_at_a_time_and_once(tmp_path: Path) -> None:
+    room = LogRoom(tmp_path)
+    room.fill(40)
+    room.restart()
+    found = room.log.offset_for_timestamp(room.now_ms)
+    room.restart()
+    assert len(list(room.log.learn_timestamps())) >= room.log.segment_count - 1
+    assert list(room.log.learn_timestamps()) == []
+    assert room.log.offset_for_timestamp(room.now_ms) == found

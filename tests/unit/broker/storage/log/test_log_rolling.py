@@ -1,0 +1,119 @@
+"""When a log begins a new segment, as Kafka's own tests have it (the keys are theirs)."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from unit.broker.storage.log_room import START_MS, LogRoom, make_batch, read_values
+from warmlog_broker.storage.config import UNLIMITED, LogConfig
+from warmlog_protocol.errors import RecordListTooLarge
+
+SEGMENT_MS = 3_600_000
+NO_TIME = -1
+BATCH = len(make_batch(b"v"))
+
+
+def test_ul_10_without_timestamps_each_append_after_the_time_begins_a_segment_but_the_first(quick_path: Path) -> None:
+    room = LogRoom(quick_path, LogConfig(segment_ms=SEGMENT_MS, retention_ms=UNLIMITED))
+    room.now_ms += SEGMENT_MS + 1
+    counts = []
+    for _ in range(4):
+        room.append(b"v", timestamp_ms=NO_TIME)
+        counts.append(room.log.segment_count)
+        room.now_ms += SEGMENT_MS + 1
+    assert counts == [1, 2, 3, 4]
+
+
+def test_ul_11_with_timestamps_it_is_they_that_grow_old_and_not_the_clock(quick_path: Path) -> None:
+    config = LogConfig(segment_ms=SEGMENT_MS, retention_ms=UNLIMITED, message_timestamp_after_max_ms=10**15)
+    room = LogRoom(quick_path, config)
+    room.append(b"v", timestamp_ms=NO_TIME)
+    ahead_ms = room.now_ms + SEGMENT_MS + 1
+    room.append(b"v", timestamp_ms=ahead_ms)
+    assert room.log.segment_count == 1
+    room.now_ms += SEGMENT_MS + 1
+    room.append(b"v", timestamp_ms=ahead_ms)
+    assert room.log.segment_count == 2
+    room.now_ms += SEGMENT_MS + 1
+    room.append(b"v", timestamp_ms=ahead_ms)
+    assert room.log.segment_count == 2
+    room.append(b"v", timestamp_ms=ahead_ms + SEGMENT_MS)
+    assert room.log.segment_count == 2
+    room.append(b"v", timestamp_ms=ahead_ms + SEGMENT_MS + 1)
+    assert room.log.segment_count == 3
+    room.now_ms += 10 * SEGMENT_MS
+    room.log.append_as_follower(b"", now_ms=room.now_ms)
+    assert room.log.segment_count == 3
+
+
+def test_ul_13_a_segment_of_almost_ten_batches_holds_nine(quick_path: Path) -> None:
+    room = LogRoom(quick_path, LogConfig(segment_bytes=10 * (BATCH - 1), retention_ms=UNLIMITED))
+    for _ in range(11):
+        room.append(b"v")
+    assert room.log._local.segments.base_offsets == [0, 9]
+
+
+def test_ul_14_a_full_index_begins_one_segment_and_no_more(quick_path: Path) -> None:
+    room = LogRoom(quick_path, LogConfig(index_interval_bytes=1, segment_index_bytes=48, retention_ms=UNLIMITED))
+    room.log.roll(room.now_ms)
+    assert room.log.segment_count == 1
+    for n in range(30):
+        room.append(b"%d" % n, timestamp_ms=START_MS + n)
+    bases = room.log._local.segments.base_offsets
+    assert len(bases) > 3
+    assert all(b - a >= 3 for a, b in pairwise(bases))
+    room.log.truncate_to(bases[-1], room.now_ms)
+    room.append(b"%d" % bases[-1])
+    assert room.log._local.segments.base_offsets == bases
+    assert read_values(room.log) == [b"%d" % n for n in range(bases[-1] + 1)]
+
+
+def test_ul_28_a_batch_larger_than_a_segment_is_refused(quick_path: Path) -> None:
+    room = LogRoom(quick_path, LogConfig(segment_bytes=1024, retention_ms=UNLIMITED))
+    with pytest.raises(RecordListTooLarge):
+        room.append(b"x" * 2000)
+    assert room.log.segment_count == 1
+
+
+def test_ll_16_the_base_of_a_new_segment_is_the_log_end_whatever_lower_one_is_expected(quick_path: Path) -> None:
+    room = LogRoom(quick_path)
+    room.log.roll(room.now_ms, 0)
+    assert room.log._local.segments.base_offsets == [0]
+    room.append(b"v")
+    assert room.log.roll(room.now_ms).base_offset == 1
+    room.append(b"v")
+    assert room.log.roll(room.now_ms, 1).base_offset == 2
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_sg_20_a_preallocated_file_is_trimmed_at_a_roll_at_a_close_and_after_a_crash(
+    quick_path: Path, is_clean: bool
+) -> None:
+    config = LogConfig(segment_bytes=100_000, preallocate=True, retention_ms=UNLIMITED)
+    room = LogRoom(quick_path, config)
+    room.fill(3)
+    assert room.segment_path(0).stat().st_size == 100_000
+    room.log.roll(room.now_ms)
+    assert room.segment_path(0).stat().st_size == 3 * BATCH
+    assert room.segment_path(3).stat().st_size == 100_000
+    room.fill(2)
+    if is_clean:
+        room.close()
+        assert room.segment_path(3).stat().st_size == 2 * BATCH
+        room.open()
+    else:
+        room.crash()
+    assert room.segment_path(3).stat().st_size == 2 * BATCH
+    room.fill(1)
+    assert len(read_values(room.log)) == 6
+
+
+def test_a_segment_that_was_cut_while_preallocated_goes_on_where_it_ends(quick_path: Path) -> None:
+    room = LogRoom(quick_path, LogConfig(segment_bytes=100_000, preallocate=True, retention_ms=UNLIMITED))
+    room.fill(5)
+    room.log.truncate_to(2, room.now_ms)
+    room.fill(1)
+    assert room.segment_path(0).stat().st_size == 3 * BATCH
+    room.crash()
+    assert len(read_values(room.log)) == 3

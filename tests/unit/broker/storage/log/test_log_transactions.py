@@ -1,0 +1,374 @@
+"""Transactions in a log: what is stable, what was aborted, and who may append (Kafka's UnifiedLogTest)."""
+
+import os
+from collections.abc import Callable
+from errno import EIO, ENOSPC
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from unit.broker.storage.log_room import LogRoom, make_batch, read_batches, read_values
+from unit.broker.storage.transactions_room import INTERLEAVED, Producer, aborted_at, index_entries, interleaved, plain
+from warmlog_broker.storage.index.transaction_index import AbortedTxn
+from warmlog_broker.storage.producer.verification import NO_GUARD
+from warmlog_protocol.batch import ControlType, iter_batches
+from warmlog_protocol.errors import (
+    InvalidProducerEpoch,
+    InvalidTxnState,
+    OutOfOrderSequence,
+    StorageError,
+    TransactionCoordinatorFenced,
+)
+
+every_restart = pytest.mark.parametrize("restart", [LogRoom.restart, LogRoom.crash], ids=["clean", "unclean"])
+
+
+@pytest.fixture
+def room(quick_path: Path) -> LogRoom:
+    return LogRoom(quick_path)
+
+
+# What is stable
+
+
+def test_the_last_stable_offset_follows_the_oldest_transaction_and_then_the_high_watermark(room: LogRoom) -> None:
+    first, second = Producer(room, 1), Producer(room, 2)  # UL-07
+    first.send(5)
+    plain(room, 3)
+    second.send(2)
+    first.send(4)
+    plain(room, 2)
+    first.send(10)
+    room.flush()
+    log = room.log
+    assert (log.high_watermark, log.last_stable_offset) == (26, 0)
+    assert log.read(0, 1000, bound="committed").slices == []
+    assert log.latest("committed").offset == 0
+    assert log.latest().offset == 26
+
+    first.commit()
+    assert log.last_stable_offset == 0
+    room.flush()
+    assert log.last_stable_offset == log.end_of("committed").offset == 8
+    assert not log.end_of("committed").is_message_only
+    assert [batch.base_offset for batch in read_batches(log, 0, bound="committed")] == [0, 5]
+    assert log.read(8, 1000, bound="committed").slices == []
+
+    second.abort()
+    assert log.last_stable_offset == 8
+    room.flush()
+    assert log.last_stable_offset == log.log_end_offset == 28
+
+
+def test_a_transaction_begins_with_its_first_batch_and_ends_with_its_marker(room: LogRoom) -> None:  # UL-08
+    producer = Producer(room, 1)
+    producer.send(5)
+    entry = room.log.producers.get(1)
+    assert entry is not None
+    assert (entry.batches[-1].last_sequence, entry.transaction_first_offset) == (4, 0)
+    room.end_transaction(1, commits=True, coordinator_epoch=15)
+    assert (entry.transaction_first_offset, entry.coordinator_epoch) == (-1, 15)
+    room.append(b"a", b"b", b"c", producer=(2, 0, 0))
+    other = room.log.producers.get(2)
+    assert other is not None
+    assert (other.batches[-1].last_sequence, other.transaction_first_offset) == (2, -1)
+
+
+def test_committed_and_aborted_transactions_between_plain_batches(room: LogRoom) -> None:  # PS-17
+    first, second = Producer(room, 1), Producer(room, 2)
+    first.send(3)
+    plain(room, 3)
+    second.send(3)
+    room.flush()
+    assert room.log.last_stable_offset == 0
+    first.abort()
+    room.flush()
+    assert room.log.last_stable_offset == 6
+    second.commit()
+    room.flush()
+    assert room.log.last_stable_offset == room.log.log_end_offset
+
+
+def test_raising_the_log_start_raises_what_is_stable_in_an_open_transaction(room: LogRoom) -> None:  # PS-14
+    room.set_config(segment_bytes=200)
+    producer = Producer(room, 1)
+    for _ in range(8):
+        producer.send()
+    room.flush()
+    assert room.log.last_stable_offset == 0
+    room.log.raise_log_start_offset(5)
+    assert room.log.last_stable_offset == 5
+    room.log.raise_log_start_offset(8)
+    room.log.delete_old_segments(room.now_ms)
+    assert room.log.last_stable_offset == 8
+    producer.send()
+    room.flush()
+    assert room.log.last_stable_offset == 8
+    marker_offset = producer.abort()
+    room.flush()
+    assert room.log.last_stable_offset == marker_offset + 1
+    assert aborted_at(room, 8) == [AbortedTxn(1, 0, 9, 10)]
+
+
+def test_with_write_caching_a_marker_makes_its_transaction_stable_at_once(room: LogRoom) -> None:
+    room.set_config(write_caching=True)
+    producer = Producer(room, 1)
+    producer.send(2)
+    assert (room.log.high_watermark, room.log.last_stable_offset) == (2, 0)
+    producer.commit()
+    assert room.log.last_stable_offset == 3
+
+
+def test_a_marker_is_the_batch_that_kafka_writes(room: LogRoom) -> None:
+    room.set_config(message_timestamp_type="LogAppendTime")
+    Producer(room, 7, epoch=1).send()
+    room.end_transaction(7, commits=True, epoch=1, coordinator_epoch=9)
+    marker = read_batches(room.log, 1, bound="log_end")[0]
+    assert marker.size_bytes == 78
+    assert marker.header.magic == 2
+    assert marker.control_type is ControlType.COMMIT
+    assert marker.end_txn_marker().coordinator_epoch == 9
+    assert (marker.header.producer_id, marker.header.producer_epoch, marker.header.base_sequence) == (7, 1, -1)
+    assert marker.header.partition_leader_epoch == room.leader_epoch
+
+
+# What was aborted
+
+
+@pytest.mark.parametrize("segment_bytes", [400, 100_000])
+def test_aborted_transactions_are_indexed_where_their_markers_lie(quick_path: Path, segment_bytes: int) -> None:
+    room = LogRoom(quick_path)  # PS-13
+    room.set_config(segment_bytes=segment_bytes)
+    interleaved(room)
+    log = room.log
+    assert index_entries(room) == INTERLEAVED
+    for high_watermark, stable in ((30, 8), (75, 36), (90, 90)):
+        log.update_high_watermark(high_watermark)
+        assert log.last_stable_offset == stable
+
+
+@pytest.mark.parametrize("segment_bytes", [400, 100_000])
+@pytest.mark.parametrize("max_bytes", [1, 300, 1 << 20])
+def test_each_read_of_committed_data_lists_what_was_aborted_in_it(
+    quick_path: Path, segment_bytes: int, max_bytes: int
+) -> None:
+    room = LogRoom(quick_path)
+    room.set_config(segment_bytes=segment_bytes)
+    interleaved(room)
+    room.flush()
+    for offset in range(room.log.log_end_offset):
+        data = room.log.read(offset, max_bytes, bound="committed")
+        batches = [batch for part in data.slices for batch in iter_batches(part.pread())]
+        end = batches[-1].next_offset
+        needed = [a for a in INTERLEAVED if a.last_offset >= offset and a.first_offset < end]
+        assert [aborted for aborted in data.aborted if aborted in needed] == needed
+        assert all(aborted.last_offset >= offset for aborted in data.aborted)
+        assert data.aborted == tuple(a for a in INTERLEAVED if a in data.aborted)
+
+
+def test_reads_of_uncommitted_data_list_nothing(room: LogRoom) -> None:
+    interleaved(room)
+    room.flush()
+    assert room.log.read(0, 1000).aborted == ()
+    assert room.log.read(0, 1000, bound="log_end").aborted == ()
+
+
+def test_an_aborted_transaction_over_three_segments_is_listed_at_its_beginning(room: LogRoom) -> None:  # PS-16
+    producer = Producer(room, 1)
+    while room.log.segment_count < 3:
+        producer.send()
+    marker_offset = producer.abort()
+    room.flush()
+    assert len(room.files(".txnindex")) == 1
+    assert aborted_at(room, 0, max_bytes=1) == [AbortedTxn(1, 0, marker_offset, marker_offset + 1)]
+    assert aborted_at(room, marker_offset) == [AbortedTxn(1, 0, marker_offset, marker_offset + 1)]
+    plain(room, 1)
+    room.flush()
+    assert aborted_at(room, marker_offset + 1) == []
+
+
+def test_an_abort_above_the_last_stable_offset_is_listed_for_what_is_stable(room: LogRoom) -> None:
+    first, second = Producer(room, 1), Producer(room, 2)
+    first.send()
+    second.send()
+    first.abort()
+    room.flush()
+    assert room.log.last_stable_offset == 1
+    assert aborted_at(room, 0) == [AbortedTxn(1, 0, 2, 1)]
+
+
+def test_markers_without_a_transaction_make_no_entry(room: LogRoom) -> None:
+    room.end_transaction(1, commits=False)
+    producer = Producer(room, 1)
+    producer.send()
+    producer.abort()
+    producer.abort()
+    assert index_entries(room) == [AbortedTxn(1, 1, 2, 3)]
+
+
+# Who may append
+
+
+def test_markers_of_older_producers_and_coordinators_leave_nothing(room: LogRoom) -> None:
+    Producer(room, 1, epoch=3).send()
+    room.end_transaction(1, commits=True, epoch=3, coordinator_epoch=15)
+    with pytest.raises(InvalidProducerEpoch):
+        room.end_transaction(1, commits=False, epoch=2, coordinator_epoch=16)
+    with pytest.raises(TransactionCoordinatorFenced):
+        room.end_transaction(1, commits=False, epoch=3, coordinator_epoch=14)
+    assert room.log.log_end_offset == 2
+    room.end_transaction(1, commits=False, epoch=4, coordinator_epoch=16)
+    with pytest.raises(InvalidProducerEpoch):
+        Producer(room, 1, epoch=3).send()
+
+
+def test_a_transaction_is_opened_with_the_guard_that_was_given_out_for_it(room: LogRoom) -> None:  # PS-11
+    log = room.log
+    batch = make_batch(b"v", producer=(1, 0, 0), is_transactional=True)
+    guard = log.start_verification(1, 0, 0, room.now_ms)
+    assert guard is not NO_GUARD
+    room.append(b"idempotent", producer=(1, 0, 0))
+    assert log.start_verification(1, 1, 0, room.now_ms) is guard
+    batch = make_batch(b"v", producer=(1, 0, 1), is_transactional=True)
+    for other in (NO_GUARD, log.start_verification(2, 0, 0, room.now_ms)):
+        with pytest.raises(InvalidTxnState):
+            room.append_bytes(batch, other)
+    assert log.log_end_offset == 1
+    with pytest.raises(OutOfOrderSequence):
+        room.append_bytes(batch, guard)  # the batch with sequence 0 asked first, and has not come
+    room.log.producers.verifications.clear(1)
+    guard = log.start_verification(1, 1, 0, room.now_ms)
+    room.append_bytes(batch, guard)
+    entry = log.producers.get(1)
+    assert entry is not None
+    assert entry.transaction_first_offset == 1
+    assert log.start_verification(1, 2, 0, room.now_ms) is NO_GUARD
+    room.append_bytes(make_batch(b"w", producer=(1, 0, 2), is_transactional=True))
+    room.end_transaction(1, commits=True)
+    with pytest.raises(InvalidTxnState):
+        room.append_bytes(make_batch(b"x", producer=(1, 0, 3), is_transactional=True), guard)
+    assert log.start_verification(1, 3, 0, room.now_ms) is not guard
+
+
+def test_a_marker_that_comes_in_between_takes_the_guard_away(room: LogRoom) -> None:  # PS-11
+    guard = room.log.start_verification(1, 0, 0, room.now_ms)
+    room.end_transaction(1, commits=False)
+    with pytest.raises(InvalidTxnState):
+        room.append_bytes(make_batch(b"v", producer=(1, 0, 0), is_transactional=True), guard)
+    assert room.log.log_end_offset == 1
+
+
+def test_the_first_batch_of_a_producer_may_have_any_sequence(room: LogRoom) -> None:  # PS-11
+    assert room.append_in_transaction(b"v", producer=(1, 3, 3)).first_offset == 0
+
+
+def test_a_batch_outside_of_an_open_transaction_is_refused(room: LogRoom) -> None:
+    Producer(room, 1).send()
+    with pytest.raises(InvalidTxnState, match="not part of it"):
+        room.append(b"v", producer=(1, 0, 1))
+    assert room.log.log_end_offset == 1
+
+
+# When the disk refuses
+
+
+def failing_index(error_number: int) -> object:
+    error = OSError(error_number, os.strerror(error_number))
+    return patch("warmlog_broker.storage.index.transaction_index.os.pwrite", side_effect=error)
+
+
+def test_a_full_disk_takes_the_marker_back_and_the_next_one_may_succeed(room: LogRoom) -> None:
+    producer = Producer(room, 1)
+    producer.send(3)
+    size_bytes = room.segment_path(0).stat().st_size
+    with failing_index(ENOSPC), pytest.raises(StorageError):
+        producer.abort()
+    assert room.log.log_end_offset == 3
+    assert room.segment_path(0).stat().st_size == size_bytes
+    room.flush()
+    assert room.log.last_stable_offset == 0
+    assert producer.abort() == 3
+    room.flush()
+    assert room.log.last_stable_offset == 4
+    assert index_entries(room) == [AbortedTxn(1, 0, 3, 4)]
+    assert read_values(room.crash()) == [b"1/0", b"1/1", b"1/2", b"\0\0\0\0\0\0"]
+
+
+def test_a_disk_that_fails_under_the_index_takes_the_log_offline_and_no_offset_is_given_twice(room: LogRoom) -> None:
+    producer = Producer(room, 1)  # KAFKA-7866
+    producer.send(3)
+    room.flush()
+    with failing_index(EIO), pytest.raises(StorageError):
+        producer.abort()
+    log = room.log
+    assert (log.log_end_offset, log.last_stable_offset) == (4, 0)
+    for use in (producer.send, producer.abort, lambda: log.read(0, 1), log.prepare_flush):
+        with pytest.raises(StorageError, match="offline"):
+            use()
+    room.crash()
+    assert room.log.log_end_offset == room.log.last_stable_offset == 4
+    assert aborted_at(room, 0) == [AbortedTxn(1, 0, 3, 4)]
+
+
+# After a restart
+
+
+@every_restart
+def test_transactions_go_on_after_a_restart(room: LogRoom, restart: Callable[[LogRoom], object]) -> None:
+    first, second = Producer(room, 1), Producer(room, 2)
+    first.send(5)
+    second.send(3)
+    first.abort()
+    room.flush()
+    restart(room)
+    room.flush()
+    assert room.log.last_stable_offset == 5
+    assert aborted_at(room, 0) == [AbortedTxn(1, 0, 8, 5)]
+    second.send(1)
+    second.abort()
+    room.flush()
+    assert index_entries(room) == [AbortedTxn(1, 0, 8, 5), AbortedTxn(2, 5, 10, 11)]
+
+
+@every_restart
+def test_markers_whose_coordinator_epochs_fall_are_replayed(  # RC-19
+    room: LogRoom, restart: Callable[[LogRoom], object]
+) -> None:
+    producer = Producer(room, 1)
+    producer.send()
+    room.end_transaction(1, commits=True, coordinator_epoch=15)
+    room.now_ms += 1000
+    assert room.log.expire_producers(room.now_ms, 1000) == 1
+    room.end_transaction(1, commits=True, coordinator_epoch=14)
+    room.flush()
+    for name in room.files(".snapshot"):
+        room.path(name).unlink()
+    restart(room)
+    entry = room.log.producers.get(1)
+    assert entry is not None
+    assert entry.coordinator_epoch == 14
+    assert room.log.last_stable_offset == room.log.high_watermark == 3
+
+
+def test_truncation_leaves_no_snapshot_above_it_and_producers_as_they_were_there(room: LogRoom) -> None:  # PS-04
+    for sequence in range(3):
+        room.append(b"v", producer=(1, 0, sequence))
+        room.log.roll(room.now_ms)
+    assert [int(name[:20]) for name in room.files(".snapshot")] == [1, 2, 3]
+    room.flush()
+    for offset in (2, 1, 0):
+        room.log.truncate_to(offset, room.now_ms)
+        assert all(int(name[:20]) <= offset for name in room.files(".snapshot"))
+        entry = room.log.producers.get(1)
+        assert (entry.batches[-1].last_sequence if entry else -1) == offset - 1
+        assert room.log.producers.end_offset == offset
+    room.append(b"v", producer=(1, 0, 0))
+
+
+def test_a_producer_is_known_until_it_expires(room: LogRoom) -> None:  # PS-08
+    room.append(b"v", producer=(1, 0, 0))
+    assert room.log.expire_producers(room.now_ms + 100, 200) == 0
+    assert room.log.producers.get(1) is not None
+    assert room.log.expire_producers(room.now_ms + 200, 200) == 1
+    assert room.log.producers.get(1) is None

@@ -1,0 +1,443 @@
+"""Cutting a log back, and beginning anew: what is left, what readers see, and what a crash in the middle leaves."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from unit.broker.storage.log_room import START_MS, LogRoom, read_batches, read_values
+from warmlog_broker.storage.directory.data_dir import LogOffsets, StoredState
+from warmlog_broker.storage.directory.truncation_marker import (
+    TRUNCATION_NAME,
+    Truncation,
+    read_truncation,
+    write_truncation,
+)
+from warmlog_broker.storage.io import durable_files
+from warmlog_broker.storage.log.log import Log
+from warmlog_broker.storage.record.batch_scan import DamagedLog
+from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_protocol.errors import CorruptBatch, OffsetOutOfRange, StorageError
+
+NOW_MS = START_MS
+
+
+@pytest.fixture
+def room(quick_path: Path) -> LogRoom:
+    return LogRoom(quick_path)
+
+
+def numbered(count: int, first: int = 0) -> list[bytes | None]:
+    return [b"%d" % n for n in range(first, first + count)]
+
+
+def filled(room: LogRoom, count: int, first: int = 0) -> None:
+    """Appends batches of one numbered record, and flushes."""
+    for n in range(first, first + count):
+        room.append(b"%d" % n)
+    room.flush()
+
+
+class TestTruncateTo:
+    def test_ul_38_the_log_end_and_what_lies_behind_it_changes_nothing(self, room: LogRoom) -> None:
+        filled(room, 10)
+        size = room.log.size_bytes
+        assert not room.log.truncate_to(10, NOW_MS)
+        assert not room.log.truncate_to(11, NOW_MS)
+        assert (room.log.log_end_offset, room.log.size_bytes) == (10, size)
+        assert TRUNCATION_NAME not in room.files()
+
+    def test_ul_38_to_the_middle_to_nothing_and_filled_again(self, room: LogRoom) -> None:
+        filled(room, 10)
+        size = room.log.size_bytes
+        assert room.log.truncate_to(5, NOW_MS)
+        assert (room.log.log_end_offset, room.log.high_watermark, room.log.recovery_point) == (5, 5, 5)
+        assert read_values(room.log) == numbered(5)
+        assert room.log.truncate_to(0, NOW_MS)
+        assert (room.log.log_end_offset, room.log.size_bytes) == (0, 0)
+        filled(room, 10)
+        assert (room.log.log_end_offset, room.log.size_bytes) == (10, size)
+        assert read_values(room.log) == numbered(10)
+
+    def test_rc_07_after_an_unclean_start_too(self, room: LogRoom) -> None:
+        filled(room, 30)
+        room.crash(recovery_point=0)
+        room.log.truncate_to(3, NOW_MS)
+        assert (room.log.segment_count, room.log.log_end_offset) == (1, 3)
+        assert read_values(room.log) == numbered(3)
+
+    def test_a_negative_offset_is_refused(self, room: LogRoom) -> None:
+        with pytest.raises(ValueError, match="-1"):
+            room.log.truncate_to(-1, NOW_MS)
+
+    def test_ll_11_later_segments_go_and_the_one_that_holds_the_offset_is_active(self, room: LogRoom) -> None:
+        for n in range(12):
+            if n in (3, 6, 9):
+                room.log.roll(NOW_MS)
+            room.append(b"%d" % n)
+        room.log.roll(NOW_MS)
+        assert room.log.segment_count == 5
+        room.log.truncate_to(7, NOW_MS)
+        assert room.log.segment_count == 3
+        assert room.log._local.active.base_offset == 6
+        assert room.log.log_end_offset == 7
+        assert len(read_batches(room.log, 6, bound="log_end")) == 1
+        assert len(room.files(".log.deleted")) == 2
+        assert room.append(b"7").first_offset == 7
+
+    def test_a_batch_goes_as_a_whole_and_leaves_no_hole(self, room: LogRoom) -> None:
+        room.append(b"0", b"1", b"2")
+        room.append(b"3", b"4", b"5")
+        room.log.truncate_to(4, NOW_MS)
+        assert room.log.log_end_offset == 3
+        room.append(b"3")
+        assert read_values(room.log) == numbered(4)
+        room.flush()
+        room.crash()
+        assert read_values(room.log) == numbered(4)
+
+    def test_the_log_start_and_the_high_watermark_go_back_with_the_end(self, room: LogRoom) -> None:
+        filled(room, 10)
+        room.log.raise_log_start_offset(8)
+        room.log.truncate_to(5, NOW_MS)
+        log = room.log
+        assert (log.log_start_offset, log.high_watermark, log.log_end_offset, log.last_stable_offset) == (5, 5, 5, 5)
+        with pytest.raises(OffsetOutOfRange):
+            log.read(8, 100)
+
+    def test_a_high_watermark_below_the_offset_stays_with_its_place(self, room: LogRoom) -> None:
+        filled(room, 3)
+        before = room.log.end_of("high_watermark")
+        for n in range(3, 9):
+            room.append(b"%d" % n)
+        room.log.truncate_to(6, NOW_MS)
+        assert room.log.end_of("high_watermark") == before
+        assert read_values(room.log, bound="high_watermark") == numbered(3)
+
+    def test_below_the_first_segment_the_log_begins_anew(self, room: LogRoom) -> None:
+        filled(room, 10)
+        room.log.raise_log_start_offset(8)
+        room.log.delete_old_segments(NOW_MS)
+        assert room.log._local.segments.base_offsets[0] > 1
+        assert room.log.truncate_to(1, NOW_MS)
+        log = room.log
+        assert (log.log_start_offset, log.high_watermark, log.log_end_offset, log.size_bytes) == (1, 1, 1, 0)
+
+    def test_an_older_segment_that_becomes_active_again_has_room_for_entries(self, room: LogRoom) -> None:
+        filled(room, 10)
+        room.log.truncate_to(1, NOW_MS)
+        assert not room.log._local.active.indexes.are_full()
+        filled(room, 9, first=1)
+        assert read_values(room.log) == numbered(10)
+        found = room.log.offset_for_timestamp(NOW_MS)
+        assert found is not None
+        assert found.offset == 0
+
+    def test_rt_10_epochs_that_began_at_the_offset_or_later_are_forgotten(self, room: LogRoom) -> None:
+        for n in range(20):
+            room.leader_epoch = {0: 0, 10: 1, 16: 2}.get(n, room.leader_epoch)
+            room.append(b"%d" % n)
+        for offset, entries in [(20, 3), (11, 2), (10, 1), (0, 0)]:
+            room.log.truncate_to(offset, NOW_MS)
+            assert len(room.log.epochs.entries) == entries
+
+    def test_ul_16_an_epoch_without_batches_goes_though_no_batch_does(self, room: LogRoom) -> None:
+        room.log.truncate_fully_and_start_at(27, NOW_MS)
+        room.leader_epoch = 19
+        filled(room, 2)
+        room.log.begin_epoch(20)
+        assert room.log.epochs.entries == ((19, 27), (20, 29))
+        room.log.truncate_to(29, NOW_MS)
+        assert room.log.epochs.entries == ((19, 27),)
+        room.log.begin_epoch(24)
+        room.log.truncate_to(30, NOW_MS)
+        assert (room.log.epochs.entries, room.log.log_end_offset) == (((19, 27),), 29)
+
+    def test_ps_04_producers_are_what_they_were_at_the_offset(self, room: LogRoom) -> None:
+        for sequence in range(6):
+            room.append(b"%d" % sequence, producer=(7, 0, sequence))
+            if sequence in (1, 3):
+                room.log.roll(NOW_MS)
+        room.flush()
+        assert room.files(".snapshot") == [f"{2:020d}.snapshot", f"{4:020d}.snapshot"]
+        room.log.truncate_to(3, NOW_MS)
+        assert room.files(".snapshot") == [f"{2:020d}.snapshot"]
+        assert room.log.producers.end_offset == 3
+        entry = room.log.producers.get(7)
+        assert entry is not None
+        assert entry.next_sequence == 3
+        assert room.append(b"3", producer=(7, 0, 3)).first_offset == 3
+        room.log.truncate_to(1, NOW_MS)
+        assert room.files(".snapshot") == []
+        assert room.append(b"1", producer=(7, 0, 1)).first_offset == 1
+        room.log.truncate_to(0, NOW_MS)
+        assert len(room.log.producers) == 0
+
+    def test_a_damaged_log_is_refused_and_nothing_has_happened(self, room: LogRoom) -> None:
+        filled(room, 2)
+        position = room.log._local.active.size_bytes
+        filled(room, 1, first=2)
+        with room.segment_path(0).open("r+b") as file:
+            file.seek(position)
+            file.write(b"\xff" * 20)
+        with pytest.raises(CorruptBatch):
+            room.log.truncate_to(2, NOW_MS)
+        assert (room.log.log_end_offset, room.log.failure) == (3, "")
+        assert TRUNCATION_NAME not in room.files()
+
+    def test_a_flush_that_was_under_way_moves_nothing(self, room: LogRoom) -> None:
+        room.leader_epoch = 1
+        filled(room, 4)
+        room.leader_epoch = 2
+        for n in range(4, 9):
+            room.append(b"%d" % n)
+        plan = room.log.prepare_flush()
+        assert plan is not None
+        room.log.truncate_to(2, NOW_MS)
+        plan.run()
+        assert room.log.mark_flushed(plan) == 2
+        assert room.log.recovery_point == 2
+        room.leader_epoch = 1
+        room.append(b"2")
+        room.flush()
+        room.crash(recovery_point=3)
+        assert room.log.epochs.entries == ((1, 0),)
+        assert read_values(room.log) == numbered(3)
+
+    def test_a_slice_behind_the_cut_is_damage_even_when_other_batches_lie_there_now(self, room: LogRoom) -> None:
+        room.append(b"0")
+        size = room.log.size_bytes
+        room.append(b"1")
+        kept, cut, both = (
+            room.log.read(0, size, bound="log_end").slices[0],
+            room.log.read(1, size, bound="log_end").slices[0],
+            room.log.read(0, 2 * size, bound="log_end").slices[0],
+        )
+        room.log.truncate_to(1, NOW_MS)
+        room.append(b"x")
+        assert len(kept.pread()) == size
+        for part in (cut, both):
+            with pytest.raises(DamagedLog, match="truncated"):
+                part.pread()
+            with pytest.raises(DamagedLog, match="truncated"):
+                part.fileno()
+
+    def test_a_slice_of_a_segment_that_was_taken_out_stays_readable(self, room: LogRoom) -> None:
+        filled(room, 10)
+        part = room.log.read(9, 10**6).slices[0]
+        before = part.pread()
+        room.log.truncate_to(1, NOW_MS)
+        assert part.pread() == before
+
+    def test_the_largest_timestamp_is_that_of_what_is_left(self, room: LogRoom) -> None:
+        for n in range(6):
+            room.append(b"%d" % n, timestamp_ms=NOW_MS + (1000 if n == 4 else n))
+        room.log.truncate_to(4, NOW_MS)
+        found = room.log.max_timestamp()
+        assert found is not None
+        assert (found.offset, found.timestamp_ms) == (3, NOW_MS + 3)
+        room.log.truncate_to(0, NOW_MS)
+        assert room.log.max_timestamp() is None
+
+
+class TestTruncateFully:
+    def test_ul_38_one_empty_segment_begins_at_the_offset(self, room: LogRoom) -> None:
+        filled(room, 10)
+        room.log.truncate_fully_and_start_at(1, NOW_MS)
+        log = room.log
+        assert (log.log_start_offset, log.high_watermark, log.log_end_offset, log.size_bytes) == (1, 1, 1, 0)
+        assert log.segment_count == 1
+        assert log.epochs.entries == ()
+
+    def test_ps_07_no_snapshot_stays_and_producers_begin_there(self, room: LogRoom) -> None:
+        room.append(b"0", producer=(7, 0, 0))
+        room.log.roll(NOW_MS)
+        room.append(b"1", producer=(7, 0, 1))
+        room.log.truncate_fully_and_start_at(29, NOW_MS)
+        assert room.files(".snapshot") == []
+        assert room.log.producers.end_offset == 29
+        assert len(room.log.producers) == 0
+
+    def test_the_log_start_may_lie_within_the_batch_to_come(self, room: LogRoom) -> None:
+        room.log.truncate_fully_and_start_at(5, NOW_MS, log_start_offset=6)
+        room.log.checkpointed(room.log.offsets)
+        room.crash()
+        assert (room.log.log_start_offset, room.log.log_end_offset) == (6, 5)
+        room.append(b"5", b"6", b"7")
+        room.flush()
+        assert read_values(room.log) == [b"6", b"7"]
+        room.log.checkpointed(room.log.offsets)
+        assert TRUNCATION_NAME not in room.files()
+        room.crash()
+        assert read_values(room.log) == [b"6", b"7"]
+
+    @pytest.mark.parametrize(("offset", "start"), [(5, 3), (-1, 0)])
+    def test_a_log_start_before_the_offset_is_refused_and_so_is_a_negative_one(
+        self, room: LogRoom, offset: int, start: int
+    ) -> None:
+        with pytest.raises(ValueError, match="cannot begin"):
+            room.log.truncate_fully_and_start_at(offset, NOW_MS, log_start_offset=start)
+
+    def test_after_a_restart_it_is_still_so(self, room: LogRoom) -> None:
+        filled(room, 10)
+        room.log.truncate_fully_and_start_at(100, NOW_MS)
+        room.restart()
+        assert (room.log.log_start_offset, room.log.log_end_offset) == (100, 100)
+        assert TRUNCATION_NAME not in room.files()
+        filled(room, 3, first=100)
+        room.crash()
+        assert read_values(room.log) == numbered(3, first=100)
+
+
+class TestCheckpoints:
+    """The data directory's checkpoints may be from before: `stale` is what they said then."""
+
+    def test_stale_ones_are_not_believed_until_they_were_written_again(self, room: LogRoom) -> None:
+        filled(room, 10)
+        room.log.raise_log_start_offset(7)
+        stale = room.log.offsets
+        room.log.truncate_to(4, NOW_MS)
+        filled(room, 2, first=4)
+        room.stored = StoredState(stale, None)
+        room.open()
+        assert room.log.log_end_offset == 6
+        assert room.log.log_start_offset == 4
+        assert read_values(room.log) == numbered(2, first=4)
+        assert room.log.recovery_report.damage == []
+
+    def test_a_stale_high_watermark_shows_nothing_that_is_not_committed(self, room: LogRoom) -> None:
+        filled(room, 10)
+        stale = room.log.offsets
+        room.log.truncate_to(4, NOW_MS)
+        assert Truncation(4, 0).capped(StoredState(stale, None)) == (LogOffsets(4, 0, 4), None)
+
+    def test_the_file_goes_once_checkpoints_know(self, room: LogRoom) -> None:
+        filled(room, 10)
+        stale = room.log.offsets
+        room.log.truncate_to(4, NOW_MS)
+        room.log.checkpointed(stale)
+        assert TRUNCATION_NAME in room.files()
+        room.log.checkpointed(room.log.offsets)
+        assert TRUNCATION_NAME not in room.files()
+        room.crash()
+        assert read_values(room.log) == numbered(4)
+
+    def test_the_file_goes_along_with_a_partition_that_moves(self, room: LogRoom) -> None:
+        filled(room, 10)
+        room.log.truncate_to(4, NOW_MS)
+        target = room.directory.with_name("moved")
+        shutil.copytree(room.directory, target)
+        moved = Log.take_over(room.log, target, NOW_MS)
+        assert (target / TRUNCATION_NAME).exists()
+        moved.checkpointed(moved.offsets)
+        assert not (target / TRUNCATION_NAME).exists()
+
+    def test_a_file_that_cannot_be_understood_keeps_the_log_closed(self, room: LogRoom) -> None:
+        filled(room, 3)
+        room.path(TRUNCATION_NAME).write_text("version: 0\nstate: cut\n")
+        with pytest.raises(StorageError, match="expected version 0"):
+            room.crash()
+
+    def test_the_file_reads_as_it_was_written(self, quick_path: Path) -> None:
+        assert read_truncation(quick_path) is None
+        for truncation in (Truncation(5, 3), Truncation(5, 7, is_full=True, is_done=True)):
+            write_truncation(quick_path, truncation)
+            assert read_truncation(quick_path) == truncation
+
+
+class Crash(BaseException):
+    """The machine stops here."""
+
+
+@contextmanager
+def crash_at(step: int) -> Iterator[list[str]]:
+    """The step with that number, of those that change a file or a name, is the first that does not happen."""
+    done: list[str] = []
+
+    def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            if len(done) == step:
+                raise Crash(name)
+            done.append(name)
+            return function(*args, **kwargs)
+
+        return wrapper
+
+    with (
+        patch("warmlog_broker.storage.io.durable_files.write_file", counted("write", durable_files.write_file)),
+        patch.object(Path, "replace", counted("replace", Path.replace)),
+        patch.object(Path, "rename", counted("rename", Path.rename)),
+        patch.object(Path, "unlink", counted("unlink", Path.unlink)),
+        patch("os.ftruncate", counted("ftruncate", os.ftruncate)),
+        patch("os.pwrite", counted("pwrite", os.pwrite)),
+        patch.object(FileRecords, "_create", counted("create", FileRecords._create)),
+    ):
+        yield done
+
+
+def cut_back(room: LogRoom) -> None:
+    room.log.truncate_to(5, NOW_MS)
+
+
+def begin_anew(room: LogRoom) -> None:
+    room.log.truncate_fully_and_start_at(20, NOW_MS)
+
+
+def begin_anew_further_back(room: LogRoom) -> None:
+    room.log.truncate_fully_and_start_at(2, NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("truncate", "end", "left"),
+    [(cut_back, 5, numbered(5)), (begin_anew, 20, []), (begin_anew_further_back, 2, [])],
+)
+def test_a_crash_at_any_step_leaves_the_log_as_it_was_or_as_it_is_to_be(
+    quick_path: Path, truncate: Callable[[LogRoom], None], end: int, left: list[bytes | None]
+) -> None:
+    step, outcomes = 0, set()
+    while True:
+        root = quick_path / str(step)
+        root.mkdir()
+        room = LogRoom(root)
+        for n in range(12):
+            room.append(b"%d" % n, producer=(7, 0, n))
+        room.flush()
+        room.stored = StoredState(room.log.offsets, None)
+        with crash_at(step) as done:
+            try:
+                truncate(room)
+                is_over = True
+            except Crash:
+                is_over = False
+        room.open()
+        values = read_values(room.log)
+        is_cut = room.log.log_end_offset == end
+        outcomes.add(is_cut)
+        assert (values, room.log.log_end_offset) == ((left, end) if is_cut else (numbered(12), 12)), (step, done)
+        assert room.log.recovery_report.damage == []
+        assert is_cut or not is_over
+        first = room.append(b"next", producer=(7, 0, room.log.log_end_offset if left or not is_cut else 0)).first_offset
+        assert first == (end if is_cut else 12)
+        room.flush()
+        room.open()
+        assert read_values(room.log) == [*values, b"next"], (step, done)
+        if is_over:
+            break
+        step += 1
+    assert outcomes == {True, False}
+    assert step > 5
+
+
+def test_a_disk_that_refuses_in_the_middle_takes_the_log_offline_and_the_next_start_finishes(room: LogRoom) -> None:
+    filled(room, 10)
+    room.stored = StoredState(room.log.offsets, None)
+    with patch("os.ftruncate", side_effect=OSError(5, "Input/output error")), pytest.raises(StorageError):
+        room.log.truncate_to(4, NOW_MS)
+    assert "truncation failed" in room.log.failure
+    room.open()
+    assert read_values(room.log) == numbered(4)

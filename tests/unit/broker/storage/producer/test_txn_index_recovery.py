@@ -1,0 +1,288 @@
+"""Transaction indexes after a crash, and ones that are missing, damaged or not those of their segment."""
+
+import os
+from collections.abc import Callable
+from errno import ENOSPC
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from unit.broker.storage.log_room import LogRoom
+from unit.broker.storage.transactions_room import (
+    INTERLEAVED,
+    Producer,
+    aborted_at,
+    index_entries,
+    interleaved,
+    plain,
+    read_committed,
+)
+from warmlog_broker.storage.index.transaction_index import ENTRY_BYTES, AbortedTxn, pack_entry
+
+Restart = Callable[[LogRoom], object]
+every_restart = pytest.mark.parametrize("restart", [LogRoom.restart, LogRoom.crash], ids=["clean", "unclean"])
+every_segment_size = pytest.mark.parametrize("segment_bytes", [400, 100_000])
+
+
+def crash_with_nothing_checkpointed(room: LogRoom) -> object:
+    return room.crash(recovery_point=0)
+
+
+@pytest.fixture
+def room(quick_path: Path) -> LogRoom:
+    return LogRoom(quick_path)
+
+
+def committed_values(room: LogRoom) -> list[bytes | None]:
+    room.flush()
+    return read_committed(room, room.log.log_start_offset)
+
+
+@every_segment_size
+@pytest.mark.parametrize("restart", [LogRoom.restart, LogRoom.crash, crash_with_nothing_checkpointed])
+@pytest.mark.parametrize("are_snapshots_lost", [False, True])
+@pytest.mark.parametrize("is_last_segment_only", [False, True])
+def test_what_was_aborted_is_known_when_the_index_files_are_gone(  # RC-14
+    quick_path: Path, segment_bytes: int, restart: Restart, are_snapshots_lost: bool, is_last_segment_only: bool
+) -> None:
+    room = LogRoom(quick_path)
+    room.set_config(segment_bytes=segment_bytes)
+    interleaved(room)
+    expected = committed_values(room)
+    end = room.close()
+    last = room.files(".log")[-1][:20]
+    for name in room.files():
+        is_chosen = name.startswith(last) or not is_last_segment_only
+        if (is_chosen and name.endswith((".index", ".txnindex"))) or (
+            are_snapshots_lost and name.endswith(".snapshot")
+        ):
+            room.path(name).unlink()
+    room.open()
+    if restart is not LogRoom.restart:
+        restart(room)
+    assert room.log.log_end_offset == end.end_offset
+    assert committed_values(room) == expected
+    assert sorted({aborted for offset in (0, 30, 60) for aborted in aborted_at(room, offset)}) == INTERLEAVED
+
+
+@every_segment_size
+def test_recovery_makes_the_indexes_of_what_it_checks_anew(quick_path: Path, segment_bytes: int) -> None:
+    room = LogRoom(quick_path)
+    room.set_config(segment_bytes=segment_bytes)
+    interleaved(room)
+    expected = committed_values(room)
+    for name in room.files(".txnindex"):
+        room.path(name).write_bytes(pack_entry(AbortedTxn(9, 0, int(name[:20]) + 1, 1)))
+    room.crash(recovery_point=0)
+    assert index_entries(room) == INTERLEAVED
+    assert committed_values(room) == expected
+
+
+def test_recovery_takes_away_the_index_of_a_segment_in_which_nothing_was_aborted(room: LogRoom) -> None:
+    producer = Producer(room, 1)
+    producer.send()
+    producer.commit()
+    room.flush()
+    room.segment_path(0, ".txnindex").write_bytes(pack_entry(AbortedTxn(1, 0, 1, 2)))
+    room.crash()
+    assert room.files(".txnindex") == []
+    assert len(committed_values(room)) == 1
+
+
+def test_a_marker_that_was_cut_off_leaves_its_transaction_open(room: LogRoom) -> None:
+    producer = Producer(room, 1)
+    producer.send(2)
+    room.flush()
+    producer.abort()
+    size_bytes = room.segment_path(0).stat().st_size
+    os.truncate(room.segment_path(0), size_bytes - 1)
+    room.crash()
+    assert index_entries(room) == []
+    assert (room.log.log_end_offset, room.log.last_stable_offset) == (2, 0)
+    assert room.end_transaction(1, commits=True).first_offset == 2
+    assert committed_values(room) == [b"1/0", b"1/1"]
+
+
+def _empty(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def _torn(path: Path) -> None:
+    os.truncate(path, ENTRY_BYTES // 2)
+
+
+def _longer(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"\0" * 5)
+
+
+def _zeroed(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def _of_another_segment(path: Path) -> None:
+    path.write_bytes(pack_entry(AbortedTxn(1, 0, 5, 6)))
+
+
+def _of_another_producer(path: Path) -> None:
+    entry = path.read_bytes()
+    path.write_bytes(entry[:9] + b"\x77" + entry[10:])
+
+
+def _of_the_next_version(path: Path) -> None:
+    path.write_bytes(b"\0\1" + path.read_bytes()[2:])
+
+
+def _of_what_was_never_there(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + pack_entry(AbortedTxn(1, 90, 95, 96)))
+
+
+DAMAGES = [
+    _empty,
+    _torn,
+    _longer,
+    _zeroed,
+    _of_another_segment,
+    _of_another_producer,
+    _of_the_next_version,
+    _of_what_was_never_there,
+]
+
+
+@every_restart
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_index_below_the_recovery_point_is_made_anew(
+    room: LogRoom, damage: Callable[[Path], None], restart: Restart
+) -> None:
+    interleaved(room)
+    expected = committed_values(room)
+    room.close()
+    for name in room.files(".txnindex"):
+        damage(room.path(name))
+    room.open()
+    assert committed_values(room) == expected
+    assert index_entries(room) == INTERLEAVED
+    restart(room)
+    assert index_entries(room) == INTERLEAVED
+    Producer(room, 1, epoch=1).send(1)
+    assert room.end_transaction(1, commits=False, epoch=1).first_offset == 91
+    room.flush()
+    assert committed_values(room) == expected
+    assert index_entries(room) == [*INTERLEAVED, AbortedTxn(1, 90, 91, 92)]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_index_of_the_active_segment_is_made_anew_before_it_gets_another_entry(
+    quick_path: Path, damage: Callable[[Path], None]
+) -> None:
+    room = LogRoom(quick_path)
+    room.set_config(segment_bytes=100_000)
+    interleaved(room)
+    room.close()
+    damage(room.segment_path(0, ".txnindex"))
+    room.open()
+    Producer(room, 5).send(1)
+    room.end_transaction(5, commits=False)
+    assert index_entries(room) == [*INTERLEAVED, AbortedTxn(5, 90, 91, 92)]
+
+
+def test_an_index_of_a_log_without_data_goes(room: LogRoom) -> None:
+    room.close()
+    room.segment_path(0, ".txnindex").write_bytes(pack_entry(INTERLEAVED[0]))
+    room.open()
+    producer = Producer(room, 1)
+    producer.send()
+    producer.commit()
+    assert len(committed_values(room)) == 1
+
+
+def test_truncation_takes_back_aborts_and_their_transactions_are_open_again(room: LogRoom) -> None:
+    interleaved(room)
+    room.flush()
+    room.log.truncate_to(60, room.now_ms)
+    assert index_entries(room) == INTERLEAVED[:1]
+    room.flush()
+    assert room.log.last_stable_offset == 8
+    room.log.truncate_to(20, room.now_ms)
+    assert index_entries(room) == []
+    room.flush()
+    assert room.log.last_stable_offset == 0
+
+
+def test_truncation_of_a_damaged_index_makes_it_anew(quick_path: Path) -> None:
+    room = LogRoom(quick_path)
+    room.set_config(segment_bytes=100_000)
+    interleaved(room)
+    room.close()
+    _of_the_next_version(room.segment_path(0, ".txnindex"))
+    room.open()
+    room.log.truncate_to(60, room.now_ms)
+    assert index_entries(room) == INTERLEAVED[:1]
+
+
+def test_a_disk_too_full_for_an_index_leaves_a_sign_and_no_reader_gets_what_was_aborted(room: LogRoom) -> None:
+    interleaved(room)
+    expected = committed_values(room)
+    no_room = patch(
+        "warmlog_broker.storage.index.transaction_index.replace_file",
+        side_effect=OSError(ENOSPC, "No space left on device"),
+    )
+    with no_room:
+        room.crash(recovery_point=0)
+        room.flush()
+        with pytest.raises(OSError, match="No space"):
+            aborted_at(room, 0)
+        assert room.log.read(0, 1000).size_bytes > 0
+        room.restart()
+        with pytest.raises(OSError, match="No space"):
+            aborted_at(room, 0)
+    assert committed_values(room) == expected
+    assert index_entries(room) == INTERLEAVED
+
+
+def test_an_index_that_was_being_replaced_when_the_broker_died_is_the_old_one(room: LogRoom) -> None:
+    interleaved(room)
+    room.close()
+    leftover = room.files(".txnindex")[0] + ".tmp"
+    room.path(leftover).write_bytes(b"half")
+    room.open()
+    assert leftover not in room.files()
+    assert index_entries(room) == INTERLEAVED
+
+
+def test_the_indexes_of_a_clean_start_are_not_opened_before_somebody_reads_committed_data(room: LogRoom) -> None:
+    interleaved(room)
+    plain(room, 1)
+    room.flush()
+    room.restart()
+    assert not any(segment.transactions.is_settled for segment in room.log._local.segments if segment.size_bytes)
+    read_committed(room)
+    assert all(segment.transactions.is_settled for segment in room.log._local.segments if segment.size_bytes)
+
+
+def test_truncation_above_the_high_watermark_leaves_a_transaction_unsure_whose_marker_stays(room: LogRoom) -> None:
+    plain(room, 3)
+    room.flush()
+    producer = Producer(room, 1)
+    producer.send(2)
+    producer.abort()
+    room.log.roll(room.now_ms)
+    plain(room, 2)
+    assert (room.log.high_watermark, room.log.last_stable_offset) == (3, 3)
+    room.log.truncate_to(6, room.now_ms)
+    room.log.update_high_watermark(5)
+    assert room.log.last_stable_offset == 3
+    room.log.update_high_watermark(6)
+    assert room.log.last_stable_offset == 6
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, _of_the_next_version, _empty])
+def test_an_index_that_is_lost_while_it_is_in_use_is_made_anew(room: LogRoom, damage: Callable[[Path], None]) -> None:
+    interleaved(room)
+    expected = committed_values(room)
+    for segment in room.log._local.segments:
+        if segment.transactions.entries:
+            segment.transactions.close()
+            damage(segment.transactions.path)
+    assert committed_values(room) == expected
+    assert index_entries(room) == INTERLEAVED

@@ -1,0 +1,261 @@
+"""One segment: append, read and find by time (Kafka's LogSegmentTest)."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unit.broker.storage.log_files import (
+    append,
+    append_batch,
+    batch_of,
+    full_disk_for_indexes,
+    no_file_grows_beyond,
+    open_segment,
+    read_offsets,
+    reopened,
+)
+from warmlog_broker.storage.index.abstract_index import MAX_UNWRITTEN
+from warmlog_broker.storage.segment.segment import SegmentOffsetOverflow
+from warmlog_protocol.batch import encode_batch, stamp_append_time
+
+# Appending
+
+
+@pytest.mark.parametrize(
+    ("base_offset", "last_offset"),
+    [(0, -(2**31)), (0, 2**31), (1, 0), (100, 10), (2**31, 0), (2**31, 2**32)],
+)
+def test_an_offset_that_does_not_fit_is_refused_and_nothing_is_written(
+    base_offset: int, last_offset: int, tmp_path: Path
+) -> None:
+    segment = open_segment(tmp_path, base_offset)
+    batch = batch_of(["hello"])
+    with pytest.raises(SegmentOffsetOverflow, match="does not fit"):
+        segment.append(last_offset, 0, last_offset, batch[:21], batch[21:])
+    assert segment.size_bytes == 0
+
+
+def test_the_first_append_is_not_indexed_and_each_later_one_at_a_small_interval_is(tmp_path: Path) -> None:
+    segment = open_segment(tmp_path, index_interval_bytes=10)
+    append(segment, *range(20))
+    index = segment.indexes.for_offsets()
+    assert index is not None
+    size = len(batch_of(["hello"]))
+    assert list(index) == [(offset, offset * size) for offset in range(1, 20)]
+
+
+def test_appends_at_an_interval_of_almost_two_batches_index_every_other_one(tmp_path: Path) -> None:
+    size = len(batch_of(["hello"], timestamps_ms=5))
+    segment = open_segment(tmp_path, index_interval_bytes=2 * size - 1)
+    append(segment, *range(20), timestamp_ms=5)
+    index = segment.indexes.for_offsets()
+    assert index is not None
+    assert [entry.offset for entry in index] == [2, 4, 6, 8, 10, 12, 14, 16, 18]
+    assert list(segment.indexes.time.get()) == [(5, 0)]
+
+
+def test_an_append_that_the_disk_refuses_leaves_the_segment_as_it_was(tmp_path: Path) -> None:
+    segment = open_segment(tmp_path)
+    append(segment, *range(10))
+    size_bytes = segment.size_bytes
+    with no_file_grows_beyond(size_bytes + 50), pytest.raises(OSError, match="too large"):
+        append(segment, 10)
+    assert segment.size_bytes == size_bytes
+    assert segment.max_timestamp == (90, 9)
+    append(segment, 10)
+    assert [read_offsets(segment, offset) for offset in range(12)] == [[offset] for offset in range(11)] + [None]
+
+
+def test_an_index_entry_that_the_disk_refuses_does_not_fail_the_append(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    segment = open_segment(tmp_path)
+    refused = MAX_UNWRITTEN + 1  # when the disk is asked; the first batch has no entry
+    append(segment, *range(refused))
+    with full_disk_for_indexes():
+        append(segment, refused)
+    assert f"no index entry for offset {refused}" in caplog.text
+    append(segment, refused + 1)
+    assert [read_offsets(segment, offset) for offset in range(refused + 2)] == [[n] for n in range(refused + 2)]
+    index = segment.indexes.for_offsets()
+    assert index is not None
+    assert [entry.offset for entry in index] == [*range(1, refused), refused + 1]
+
+
+# Reading
+
+
+def test_reading_an_empty_segment_or_behind_its_end_finds_nothing(tmp_path: Path) -> None:
+    segment = open_segment(tmp_path, 40)
+    assert read_offsets(segment, 40, 300) is None
+    append_batch(segment, batch_of(["hello", "there"], offset=50))
+    assert read_offsets(segment, 52, 200) is None
+
+
+def test_reading_before_the_first_offset_and_in_a_gap_finds_the_next_batch(tmp_path: Path) -> None:
+    segment = open_segment(tmp_path, 40)
+    append_batch(segment, batch_of(["a", "b", "c"], offset=50))
+    assert read_offsets(segment, 41, 300) == [50, 51, 52]
+    append_batch(segment, batch_of(["d", "e"], offset=60))
+    assert read_offsets(segment, 55, 200) == [60, 61]
+
+
+def test_reading_within_a_batch_begins_with_the_whole_batch(tmp_path: Path) -> None:
+    segment = open_segment(tmp_path)
+    append_batch(segment, batch_of(["a", "b"], offset=0))
+    append_batch(segment, batch_of(["c", "d"], offset=2))
+    assert [read_offsets(segment, offset) for offset in range(4)] == [[0, 1], [0, 1], [2, 3], [2, 3]]
+
+
+def test_a_read_says_where_the_batch_lies_and_whether_it_is_whole(tmp_path: Path) -> None:
+    segment = open_segment(tmp_path)
+    append(segment, 0, 1, 2)
+    size = segment.size_bytes // 3
+
+    def read(max_size_bytes: int, max_position: int | None, *, min_one_batch: bool) -> tuple[int, int, bool]:
+        found = segment.read(1, max_size_bytes, max_position=max_position, min_one_batch=min_one_batch)
+        assert found is not None
+        return found.position, 0 if found.slice is None else found.slice.size_bytes, found.is_first_batch_incomplete
+
+    end = segment.size_bytes
+    assert read(size, end, min_one_batch=False) == (size, size, False)
+    assert read(10 * size, end, min_one_batch=False) == (size, 2 * size, False)
+    assert read(1, end, min_one_batch=False) == (size, 1, True)
+    assert read(1, end, min_one_batch=True) == (size, size, False)
+    assert read(10 * size, 2 * size, min_one_batch=True) == (size, size, False)
+    assert read(10 * size, size, min_one_batch=True) == (size, 0, False)
+    assert read(10 * size, None, min_one_batch=True) == (size, 0, False)
+    assert read(0, end, min_one_batch=False) == (size, 0, False)
+    assert read(0, end, min_one_batch=True) == (size, size, False)
+    with pytest.raises(ValueError, match="negative"):
+        read(-1, end, min_one_batch=True)
+
+
+def test_the_upper_bound_of_a_fetch_comes_from_the_index(tmp_path: Path) -> None:
+    segment = open_segment(tmp_path)
+    assert segment.fetch_upper_bound_offset(0, 10) is None
+    append(segment, *range(10))
+    size = segment.size_bytes // 10
+    assert segment.fetch_upper_bound_offset(0, 3 * size) == 3
+    assert segment.fetch_upper_bound_offset(0, 3 * size + 1) == 4
+    assert segment.fetch_upper_bound_offset(0, 10 * size) is None
+
+
+def test_the_next_offset_follows_the_last_batch(tmp_path: Path) -> None:
+    segment = open_segment(tmp_path, 40)
+    assert segment.read_next_offset() == 40
+    append_batch(segment, batch_of(["a", "b", "c"], offset=50))
+    assert segment.read_next_offset() == 53
+    append(segment, *range(53, 80))
+    assert segment.read_next_offset() == reopened(segment).read_next_offset() == 80
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    batches=st.lists(st.tuples(st.integers(0, 5), st.integers(1, 4), st.integers(0, 300)), min_size=1, max_size=40),
+    interval=st.sampled_from([0, 100, 400, 2000]),
+    is_reopened=st.booleans(),
+)
+def test_a_segment_reads_like_a_list_of_batches(
+    batches: list[tuple[int, int, int]], interval: int, is_reopened: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    segment = open_segment(tmp_path_factory.mktemp("log"), 10, index_interval_bytes=interval, max_index_bytes=2000)
+    model: list[range] = []
+    offset = 10
+    for gap, count, value_bytes in batches:
+        offset += gap
+        append_batch(segment, batch_of(["x" * value_bytes] * count, offset=offset, timestamps_ms=offset))
+        model.append(range(offset, offset + count))
+        offset += count
+    if is_reopened:
+        segment = reopened(segment)
+    for start in range(10, offset):
+        expected = next(offsets for offsets in model if offsets[-1] >= start)
+        assert read_offsets(segment, start) == list(expected)
+    assert read_offsets(segment, offset) is None
+    assert read_offsets(segment, 10, 10**6) == [o for offsets in model for o in offsets]
+    assert segment.read_next_offset() == offset
+    segment.close()
+
+
+# Times
+
+
+def test_a_time_is_found_at_the_first_record_that_is_as_late(tmp_path: Path) -> None:
+    size = len(batch_of(["msg00"], timestamps_ms=420))
+    segment = open_segment(tmp_path, 40, index_interval_bytes=2 * size - 1)
+    append(segment, *range(40, 50))
+    for _ in range(2):
+        assert segment.largest_timestamp_ms == 490
+        for wanted_ms, offset in ((420, 42), (421, 43), (430, 43), (431, 44), (401, 41), (399, 40), (0, 40), (490, 49)):
+            assert segment.find_offset_by_timestamp(wanted_ms, 0) == (10 * offset, offset, 0)
+        assert segment.find_offset_by_timestamp(491, 0) is None
+        assert segment.find_offset_by_timestamp(420, 45) == (450, 45, 0)
+        segment = reopened(segment)
+
+
+def test_a_time_is_looked_for_within_batches_and_past_earlier_ones(tmp_path: Path) -> None:
+    segment = open_segment(tmp_path, index_interval_bytes=0)
+    append_batch(segment, batch_of(["a", "b", "c"], offset=0, timestamps_ms=[50, 10, 30], leader_epoch=4))
+    append_batch(segment, batch_of(["d"], offset=3, timestamps_ms=20, leader_epoch=5))
+    append_batch(segment, batch_of(["e", "f"], offset=4, timestamps_ms=[40, 60], leader_epoch=6))
+    assert segment.find_offset_by_timestamp(20, 0) == (50, 0, 4)
+    assert segment.find_offset_by_timestamp(20, 1) == (30, 2, 4)
+    assert segment.find_offset_by_timestamp(20, 3) == (20, 3, 5)
+    assert segment.find_offset_by_timestamp(40, 1) == (40, 4, 6)
+    assert segment.find_offset_by_timestamp(51, 0) == (60, 5, 6)
+    assert segment.find_offset_by_timestamp(61, 0) is None
+
+
+def test_the_time_of_appending_counts_for_every_record_of_its_batch(tmp_path: Path) -> None:
+    segment = open_segment(tmp_path)
+    append_batch(segment, stamp_append_time(batch_of(["a", "b"], offset=0, timestamps_ms=[1, 2]), 700))
+    assert segment.find_offset_by_timestamp(3, 0) == (700, 0, 0)
+    assert segment.find_offset_by_timestamp(3, 1) == (700, 1, 0)
+    assert segment.find_max_timestamp() == (700, 0, 0)
+
+
+def test_the_largest_timestamp_is_found_with_its_first_record(tmp_path: Path) -> None:
+    segment = open_segment(tmp_path)
+    assert segment.find_max_timestamp() is None
+    for offset, timestamp_ms in enumerate((0, 1, 2, 3, 4, 6, 5, 6)):
+        append(segment, offset, timestamp_ms=timestamp_ms)
+    append_batch(segment, batch_of(["a", "b", "c"], offset=8, timestamps_ms=[1, 9, 9]))
+    assert segment.max_timestamp == (9, 10)
+    for _ in range(2):
+        assert segment.find_max_timestamp() == (9, 9, 0)
+        segment = reopened(segment)
+    segment.truncate_to(8, 0)
+    assert segment.find_max_timestamp() == (6, 5, 0)
+
+
+def test_without_timestamps_the_time_of_modification_stands_in(tmp_path: Path) -> None:
+    segment = open_segment(tmp_path)
+    append(segment, 0, 1, timestamp_ms=-1)
+    os.utime(segment.path, ns=(0, 1234 * 10**6))
+    assert (segment.max_timestamp_ms, segment.largest_timestamp_ms) == (-1, 1234)
+    assert segment.find_max_timestamp() is None
+
+
+def test_the_largest_timestamp_survives_a_close_between_index_entries(tmp_path: Path) -> None:
+    segment = open_segment(tmp_path, index_interval_bytes=10_000)
+    append(segment, 0, 1, 2)
+    append(segment, 3, timestamp_ms=5)
+    again = reopened(segment)
+    assert again.max_timestamp == (20, 2)
+    append(again, 4, timestamp_ms=1000)
+    assert reopened(again).max_timestamp == (1000, 4)
+
+
+def test_a_value_may_be_as_large_as_a_batch_allows(tmp_path: Path) -> None:
+    segment = open_segment(tmp_path)
+    value = os.urandom(3_000_000)
+    batch = encode_batch([value, b"", None], timestamps_ms=1)
+    append_batch(segment, batch)
+    found = segment.read(0, 1, max_position=segment.size_bytes, min_one_batch=True)
+    assert found is not None
+    assert found.slice is not None
+    assert found.slice.pread() == batch

@@ -1,0 +1,265 @@
+"""New segments in old ones' place, with a crash before every single step: the log says the same afterwards."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from unit.broker.storage.cleaner.compaction_room import CompactionRoom
+from unit.broker.storage.crash_points import crash_at
+from unit.broker.storage.log_files import append, open_segment
+from unit.broker.storage.log_room import LogRoom, read_values
+from warmlog_broker.storage.config import UNLIMITED, LogConfig
+from warmlog_broker.storage.directory.data_dir import LogOffsets, StoredState
+from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
+from warmlog_broker.storage.io.open_files import OpenFiles
+from warmlog_broker.storage.recovery.segment_overflow import split_segment
+from warmlog_broker.storage.segment.segment import LogSegment, SegmentConfig
+
+MOST_STEPS = 500
+
+
+@pytest.fixture
+def room(quick_path: Path) -> Iterator[CompactionRoom]:
+    room = CompactionRoom(quick_path)
+    yield room
+    room.log.fail("the test is over")
+
+
+def fill(room: CompactionRoom) -> None:
+    """Three segments that become one, with tombstones and a producer; a fourth that is active."""
+    for value in range(3):
+        for key in range(4):
+            room.put((b"k%d" % key, None if key == value else b"v%d" % value), producer=(7, 0, 4 * value + key))
+        room.roll()
+    room.put((b"k9", b"last"))
+    room.flush()
+
+
+def check_nothing_is_left(room: LogRoom) -> None:
+    endings = (".swap", ".cleaned", ".deleted")
+    assert [name for name in room.files() if name.endswith(endings)] == []
+
+
+def crash_during_compaction(root: Path, number: int) -> bool:
+    """Builds a log, dies before that step of its compaction, opens it again and checks it; False past the last step."""
+    root.mkdir()
+    room = CompactionRoom(root)
+    room.set_config(segment_bytes=4096)
+    fill(room)
+    expected, state, end_offset = room.records(), room.state(), room.log.log_end_offset
+    with crash_at(number) as point:
+        room.compact()
+    room.log.fail("dead")
+    room.crash()
+    check_nothing_is_left(room)
+    assert room.state() == state, point.steps
+    assert set(room.records()) <= set(expected), point.steps
+    assert room.log.log_end_offset == end_offset
+    assert room.log.recovery_report.damage == []
+    assert room.put((b"k9", b"again"), producer=(7, 0, 11)).is_duplicate
+    room.put((b"k1", b"after"), producer=(7, 0, 12))
+    room.roll()
+    room.compact()
+    assert room.state() == state | {b"k1": b"after"}
+    room.log.fail("the end")
+    return point.has_died
+
+
+def test_a_crash_before_every_step_of_a_compaction_keeps_every_keys_last_value(quick_path: Path) -> None:
+    """.cleaned, .swap and .deleted, each rename, unlink and sync"""
+    number = 0
+    while crash_during_compaction(quick_path / str(number), number):
+        number += 1
+        assert number < MOST_STEPS
+    assert number > 15
+
+
+def crash_twice(root: Path, first: int, second: int) -> tuple[bool, bool]:
+    """Dies during the compaction, and again during the start that follows."""
+    root.mkdir()
+    room = CompactionRoom(root)
+    room.set_config(segment_bytes=4096)
+    fill(room)
+    state = room.state()
+    with crash_at(first) as point:
+        room.compact()
+    room.log.fail("dead")
+    offsets = room.log.offsets
+    room.stored = StoredState(offsets, None)
+    with crash_at(second) as again:
+        room.open()
+    room.stored = StoredState(offsets, None)
+    room.open()
+    check_nothing_is_left(room)
+    assert room.state() == state, (point.steps, again.steps)
+    room.log.fail("the end")
+    return point.has_died, again.has_died
+
+
+def test_a_crash_during_the_start_after_a_crash_changes_nothing(quick_path: Path) -> None:
+    """Every step of the compaction, and with each some of the steps of the start."""
+    first, died = 0, True
+    while died:
+        second, died_again = first % 5, True
+        while died_again:
+            died, died_again = crash_twice(quick_path / f"{first}-{second}", first, second)
+            second += 5
+        first += 1
+        assert first < MOST_STEPS
+
+
+def test_an_unfinished_set_means_nothing(room: CompactionRoom) -> None:
+    """As long as one file ends in .cleaned, what ends in .swap from its base offset on is not complete."""
+    fill(room)
+    expected = room.records()
+    room.close()
+    for name in (
+        "00000000000000000004.log.cleaned",
+        "00000000000000000008.log.swap",
+        "00000000000000000008.index.swap",
+    ):
+        room.path(name).write_bytes(b"half")
+    room.crash()
+    assert room.records() == expected
+    check_nothing_is_left(room)
+
+
+def test_a_set_below_the_unfinished_one_is_completed(room: CompactionRoom) -> None:
+    fill(room)
+    room.close()
+    shutil.copy(room.segment_path(0), room.path("00000000000000000000.log.swap"))
+    room.segment_path(0).write_bytes(b"")
+    room.path("00000000000000000004.log.cleaned").write_bytes(b"half")
+    room.crash()
+    assert room.offsets() == list(range(13))
+    check_nothing_is_left(room)
+
+
+def test_what_is_deleted_goes_at_the_next_start(room: CompactionRoom) -> None:
+    """RC-08"""
+    fill(room)
+    room.compact()
+    assert room.files(".deleted") != []
+    room.crash()
+    assert room.files(".deleted") == []
+
+
+def test_only_index_files_that_were_not_renamed_yet_get_their_name(room: CompactionRoom) -> None:
+    fill(room)
+    room.compact()
+    expected = room.records()
+    room.close()
+    index = room.segment_path(8, ".timeindex")
+    content = index.read_bytes()
+    index.rename(index.with_name(index.name + ".swap"))
+    room.crash()
+    assert index.read_bytes() == content
+    assert room.records() == expected
+
+
+def test_segments_of_another_log_are_refused(room: CompactionRoom, tmp_path: Path) -> None:
+    fill(room)
+    stranger = open_segment(tmp_path, 0)
+    append(stranger, 0)
+    new = open_segment(tmp_path, 4)
+    with pytest.raises(ValueError, match="are not segments of this log"):
+        room.log.replace_segments([new], [stranger], room.now_ms)
+
+
+def test_replacing_by_hand_is_durable_and_leaves_readers_their_files(room: CompactionRoom) -> None:
+    fill(room)
+    old_data = room.log.read(0, 1 << 20).slices[0]
+    before = old_data.pread()
+    segment = room.log._local.segments.get(0)
+    assert segment is not None
+    config = SegmentConfig(room.config.index_interval_bytes, room.config.segment_index_bytes)
+    new = LogSegment.open(
+        room.directory, 0, config=config, open_files=room.open_files, now_ms=room.now_ms, suffix=".cleaned"
+    )
+    for header, position in segment.records.batches():
+        batch = segment.records.read(position, header.size_bytes)
+        new.append(header.last_offset, header.max_timestamp_ms, header.last_offset, batch[:21], batch[21:])
+    new.on_become_inactive()
+    new.flush()
+    room.log.replace_segments([new], [segment], room.now_ms)
+    assert room.offsets() == list(range(13))
+    assert old_data.pread() == before
+    check = [name for name in room.files() if name.endswith((".swap", ".cleaned"))]
+    assert check == []
+
+
+# --- segments whose offsets are too far apart ---------------------------------------------------------------------
+
+FAR = MAX_RELATIVE_OFFSET + 2
+
+
+def write_overflowed(directory: Path) -> None:
+    """A .log whose second half begins more than 2^31 offsets after its base, and an active one behind it."""
+    directory.mkdir()
+    parts = []
+    for base_offset, offsets in ((0, (0, 1, 2)), (FAR, (FAR, FAR + 1))):
+        segment = open_segment(directory, base_offset)
+        append(segment, *offsets)
+        parts.append(segment.path.read_bytes())
+        segment.delete()
+    (directory / "00000000000000000000.log").write_bytes(b"".join(parts))
+    (directory / f"{FAR + 2:020d}.log").write_bytes(b"")
+
+
+def open_overflowed(root: Path) -> LogRoom:
+    room = LogRoom.__new__(LogRoom)
+    room.directory = root / "flights-0"
+    room.config = LogConfig(cleanup_policy="compact", retention_ms=UNLIMITED)
+    room.now_ms, room.leader_epoch, room.open_files = 1, 0, OpenFiles()
+    room.stored = StoredState(LogOffsets(FAR + 2, 0, FAR + 2), None)
+    room.open()
+    return room
+
+
+def test_a_segment_whose_offsets_are_too_far_apart_is_split_at_the_start(quick_path: Path) -> None:
+    """RC-11"""
+    write_overflowed(quick_path / "flights-0")
+    room = open_overflowed(quick_path)
+    assert room.log.segment_count == 3
+    assert "was split in 2" in str(room.log.recovery_report)
+    assert len(read_values(room.log)) == 5
+    assert (room.log.log_start_offset, room.log.log_end_offset) == (0, FAR + 2)
+    room.close()
+    assert open_overflowed(quick_path).log.segment_count == 3
+
+
+def test_a_crash_before_every_step_of_a_split_loses_nothing(quick_path: Path) -> None:
+    """RC-11"""
+    number = 0
+    while True:
+        root = quick_path / str(number)
+        root.mkdir()
+        write_overflowed(root / "flights-0")
+        with crash_at(number) as point:
+            open_overflowed(root)
+        room = open_overflowed(root)
+        assert room.log.segment_count == 3, point.steps
+        assert len(read_values(room.log)) == 5, point.steps
+        check_nothing_is_left(room)
+        if not point.has_died:
+            break
+        number += 1
+        assert number < MOST_STEPS
+    assert number > 10
+
+
+def test_a_segment_that_does_not_overflow_is_not_split(tmp_path: Path) -> None:
+    """RC-11"""
+    segment = open_segment(tmp_path)
+    append(segment, 0, 1)
+
+    def open_cleaned(base_offset: int) -> LogSegment:
+        return LogSegment.open(
+            tmp_path, base_offset, config=segment.config, open_files=OpenFiles(), now_ms=0, suffix=".cleaned"
+        )
+
+    with pytest.raises(ValueError, match="does not overflow"):
+        split_segment(segment, open_cleaned)
+    assert list(tmp_path.glob("*.cleaned")) == []

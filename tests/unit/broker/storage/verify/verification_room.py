@@ -1,0 +1,57 @@
+"""Partitions to verify: Kafka's sample and logs written here, and what was found in them."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+from kafka_sample import SAMPLE
+from unit.broker.storage.log_room import LogRoom
+from warmlog_broker.storage.directory.partition_metadata import pack_partition_metadata
+from warmlog_broker.storage.verify.partition import Expectations, PartitionSummary, verify_partition
+from warmlog_broker.storage.verify.report import Report
+from warmlog_broker.storage.verify.segment import pause
+
+FLIGHTS, TRANSFERS = "flights-0", "transfers-0"
+FIRST = "00000000000000000000"
+PATIENT = pause
+
+
+def verify(
+    directory: Path, expectations: Expectations | None = None, *, pause: Callable[[], None] = lambda: None
+) -> tuple[Report, PartitionSummary]:
+    report = Report()
+    summary = verify_partition(directory, expectations or Expectations(), report, pause=pause)
+    return report, summary
+
+
+def texts(report: Report) -> list[str]:
+    return [str(finding) for finding in report.findings]
+
+
+def only_text(report: Report) -> str:
+    (text,) = texts(report)
+    return text
+
+
+def copy_of_sample(tmp_path: Path) -> Path:
+    """A copy of what Kafka left."""
+    return shutil.copytree(SAMPLE, tmp_path / "kafka", ignore=shutil.ignore_patterns("*.dump", "*.md"))
+
+
+def room_in(root: Path) -> LogRoom:
+    room = LogRoom(root)
+    room.path("partition.metadata").write_bytes(pack_partition_metadata(UUID(int=7)))
+    return room
+
+
+def closed_room(tmp_path: Path) -> LogRoom:
+    """A closed log of several segments, written here."""
+    room = room_in(tmp_path)
+    for number in range(12):
+        room.now_ms += 10
+        room.append(b"value", b"other", producer=(7, 0, 2 * number))
+    room.flush()
+    room.close()
+    assert len(room.files(".log")) >= 3
+    return room

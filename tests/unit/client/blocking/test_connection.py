@@ -1,0 +1,107 @@
+"""The client without an event loop, against a broker in memory that runs in another thread."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from fake_broker import FakeBroker
+from warmlog.blocking.cluster import BlockingCluster
+from warmlog.blocking.connection import MOST_PARTS, BlockingConnection
+from warmlog.cluster.options import ConnectionOptions
+from warmlog.errors import BrokerUnavailable, ClientClosed, UnknownTopicOrPartition
+from warmlog_protocol.batch import encode_batch, iter_batches
+from warmlog_protocol.messages import (
+    ACKS_ALL,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    FetchPartition,
+    FetchRequest,
+    MetadataRequest,
+    MetadataResponse,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResponse,
+)
+
+OPTIONS = ConnectionOptions(connect_timeout_ms=1000, request_timeout_ms=1000)
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    fake = FakeBroker(t=2)
+    is_ready, is_over = threading.Event(), threading.Event()
+
+    async def serve() -> None:
+        async with fake:
+            is_ready.set()
+            await asyncio.to_thread(is_over.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    is_ready.wait()
+    yield fake
+    is_over.set()
+    thread.join()
+
+
+@pytest.mark.parametrize("value_bytes", [10, 600 * 1024])
+def test_requests_can_be_sent_ahead_and_their_payloads_kept(broker: FakeBroker, value_bytes: int) -> None:
+    for n in range(5):
+        broker.add_batch("t", 0, encode_batch([bytes([n]) * value_bytes], timestamps_ms=1))
+    with BlockingConnection("127.0.0.1", broker.port, OPTIONS) as connection:
+        asked = [connection.request(FetchRequest(0, 1, 1, [FetchPartition("t", 0, n, 1)])) for n in range(5)]
+        answers = {n: connection.wait(asked[n]) for n in (4, 0, 3, 1, 2)}
+    for n, answer in answers.items():
+        assert next(iter_batches(answer.payload)).values() == [bytes([n]) * value_bytes]
+
+
+def test_a_cluster_tells_topics_leaders_and_offsets(broker: FakeBroker) -> None:
+    broker.add_batch("t", 1, encode_batch([b"a", b"b"], timestamps_ms=[100, 200]))
+    with BlockingCluster(f"127.0.0.1:1,{broker.address}", OPTIONS) as cluster:
+        assert len(cluster.topics(["t"])["t"].partitions) == 2
+        assert cluster.leader_address("t", 1).port == broker.port
+        assert cluster.leader("t", 0) is cluster.leader("t", 1)
+        asked = {("t", 0): LATEST_TIMESTAMP, ("t", 1): 150}
+        found = cluster.list_offsets(asked)
+        assert {place: listed.offset for place, listed in found.items()} == {("t", 0): 0, ("t", 1): 1}
+        assert cluster.list_offsets({("t", 1): EARLIEST_TIMESTAMP})["t", 1].offset == 0
+        with pytest.raises(UnknownTopicOrPartition):
+            cluster.topics(["nowhere"])
+
+
+def test_a_broken_connection_is_closed_and_a_cluster_opens_another(broker: FakeBroker) -> None:
+    with BlockingCluster(broker.address, OPTIONS) as cluster:
+        first = cluster.leader("t", 0)
+        broker.is_silent = True
+        with pytest.raises(BrokerUnavailable, match="no answer"):
+            first.wait(first.request(MetadataRequest()), timeout_ms=50)
+        assert not first.is_open
+        with pytest.raises(ClientClosed):
+            first.call(MetadataRequest(), MetadataResponse)
+        broker.is_silent = False
+        assert cluster.leader("t", 0) is not first
+        assert "t" in cluster.topics()
+
+
+def test_nobody_listening_is_named() -> None:
+    with pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:1: "):
+        BlockingConnection("127.0.0.1", 1, OPTIONS)
+    with (
+        BlockingCluster("127.0.0.1:1,127.0.0.1:2", OPTIONS) as cluster,
+        pytest.raises(BrokerUnavailable, match=r"127\.0\.0\.1:1: .*127\.0\.0\.1:2: "),
+    ):
+        cluster.topics()
+
+
+def test_a_payload_of_more_pieces_than_one_call_takes_arrives_as_it_is(broker: FakeBroker) -> None:
+    """And larger than what the socket takes at once."""
+    batch = encode_batch([bytes([number % 251]) * 1000 for number in range(3000)], timestamps_ms=1)
+    pieces = [batch[start : start + 900] for start in range(0, len(batch), 900)]
+    assert len(pieces) > 2 * MOST_PARTS
+    produce = ProduceRequest(ACKS_ALL, 1000, [ProducePartition("t", 0, len(batch))])
+    with BlockingConnection("127.0.0.1", broker.port, OPTIONS) as connection:
+        (produced,) = connection.call(produce, ProduceResponse, [b"", *pieces]).partitions
+    assert produced.error_code == 0
+    assert broker.topics["t"][0].values() == [bytes([number % 251]) * 1000 for number in range(3000)]

@@ -1,0 +1,158 @@
+"""One connection: pipelining, timeouts, and the end of everything that waits when it breaks."""
+
+import asyncio
+import struct
+
+import pytest
+
+from fake_broker import FakeBroker
+from warmlog.cluster.address import Address
+from warmlog.cluster.connection import Connection
+from warmlog.cluster.options import ConnectionOptions
+from warmlog.errors import BrokerUnavailable, RemoteProtocolError, WarmlogError
+from warmlog_protocol.batch import encode_batch
+from warmlog_protocol.messages import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    MetadataRequest,
+    MetadataResponse,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResponse,
+)
+from warmlog_protocol.wire.connection import Answer
+
+OPTIONS = ConnectionOptions(connect_timeout_ms=500, request_timeout_ms=500, client_name="tester")
+
+
+async def open_to(broker: FakeBroker) -> Connection:
+    return await Connection.open(Address("127.0.0.1", broker.port), OPTIONS)
+
+
+async def test_a_connection_begins_with_a_handshake_that_names_the_client() -> None:
+    async with FakeBroker() as broker:
+        connection = await open_to(broker)
+        assert broker.handshakes[0].client_name == "tester"
+        assert connection.broker is not None
+        assert connection.broker.cluster_id == "cluster"
+        await connection.close()
+
+
+async def test_answers_find_their_requests() -> None:
+    async with FakeBroker(a=1, b=2) as broker:
+        connection = await open_to(broker)
+        answers = await asyncio.gather(
+            *(connection.call(MetadataRequest([name]), MetadataResponse) for name in ("a", "b", "a", "b"))
+        )
+        assert [len(answer.topics[0].partitions) for answer in answers] == [1, 2, 1, 2]
+        await connection.close()
+
+
+@pytest.mark.parametrize("value_bytes", [10, 600 * 1024])
+async def test_a_fetched_payload_is_never_overwritten(value_bytes: int) -> None:
+    async with FakeBroker(t=1) as broker:
+        batches = [encode_batch([bytes([n]) * value_bytes], timestamps_ms=1, base_offset=n) for n in range(5)]
+        for batch in batches:
+            broker.add_batch("t", 0, batch)
+        connection = await open_to(broker)
+        answers = []
+        for offset in range(5):
+            request = FetchRequest(0, 1, 1, [FetchPartition("t", 0, offset, 1)])
+            answers.append(await connection.ask(request))
+        for offset, answer in enumerate(answers):
+            assert isinstance(answer.result, FetchResponse)
+            assert bytes(answer.payload[-value_bytes:]) == bytes([offset]) * value_bytes
+        await connection.close()
+
+
+async def test_what_is_asked_for_at_once_leaves_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with FakeBroker(t=1) as broker:
+        connection = await open_to(broker)
+        transport = connection._transport
+        assert transport is not None
+        writes = []
+
+        class Recording:
+            def writelines(self, parts: list[bytes]) -> None:
+                writes.append(len(parts))
+                transport.writelines(parts)
+
+            def __getattr__(self, name: str) -> object:
+                return getattr(transport, name)
+
+        monkeypatch.setattr(connection, "_transport", Recording())
+        data = encode_batch([b"x"], timestamps_ms=1)
+        answered: list[Answer | WarmlogError] = []
+        request = ProduceRequest(-1, 100, [ProducePartition("t", 0, len(data))])
+        for _ in range(3):
+            connection.request(request, [data], answered.append)
+        await connection.call(MetadataRequest(), MetadataResponse)
+        assert writes == [7]
+        assert len(answered) == 3
+        results = [answer.result for answer in answered if isinstance(answer, Answer)]
+        assert all(isinstance(result, ProduceResponse) for result in results)
+        await connection.close()
+
+
+async def test_everything_that_waits_fails_when_the_connection_breaks() -> None:
+    async with FakeBroker() as broker:
+        connection = await open_to(broker)
+        broker.is_silent = True
+        waiting = [asyncio.ensure_future(connection.call(MetadataRequest(), MetadataResponse)) for _ in range(3)]
+        await asyncio.sleep(0.02)
+        broker.disconnect()
+        for result in await asyncio.gather(*waiting, return_exceptions=True):
+            assert isinstance(result, BrokerUnavailable)
+        assert not connection.is_open
+        with pytest.raises(BrokerUnavailable, match=f"127.0.0.1:{broker.port} lost"):
+            await connection.call(MetadataRequest(), MetadataResponse)
+        await connection.close()
+
+
+async def test_a_request_that_is_not_answered_in_time_ends_the_connection() -> None:
+    async with FakeBroker() as broker:
+        connection = await open_to(broker)
+        broker.is_silent = True
+        with pytest.raises(BrokerUnavailable, match=r"did not answer MetadataRequest within 0\.05 s"):
+            await connection.call(MetadataRequest(), MetadataResponse, timeout_ms=50)
+        assert not connection.is_open
+        await connection.close()
+
+
+async def test_a_cancelled_request_leaves_the_connection_usable() -> None:
+    async with FakeBroker(t=1) as broker:
+        connection = await open_to(broker)
+        waiting = asyncio.ensure_future(connection.call(MetadataRequest(), MetadataResponse))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        assert len((await connection.call(MetadataRequest(), MetadataResponse)).topics) == 1
+        await connection.close()
+
+
+async def test_a_broker_that_does_not_shake_hands_is_given_up() -> None:
+    async with FakeBroker() as broker:
+        broker.is_silent = True
+        with pytest.raises(BrokerUnavailable, match=r"within 0\.5 s"):
+            await open_to(broker)
+
+
+async def test_nobody_listening_is_named() -> None:
+    with pytest.raises(BrokerUnavailable, match=r"no connection to broker 127\.0\.0\.1:1: "):
+        await Connection.open(Address("127.0.0.1", 1), OPTIONS)
+
+
+@pytest.mark.parametrize("reply", [b"HTTP/1.1 400 Bad Request\r\n\r\n", struct.pack(">II", 8, 4) + b"\x00" * 4])
+async def test_a_peer_that_is_no_broker_is_told_as_what_it_is(reply: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(reply)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    with pytest.raises(RemoteProtocolError):
+        await Connection.open(Address("127.0.0.1", port), OPTIONS)
+    server.close()
+    await server.wait_closed()

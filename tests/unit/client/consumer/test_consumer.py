@@ -1,0 +1,417 @@
+"""What a user of Consumer sees, against a broker in memory."""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import warmlog
+from fake_broker import FakeBroker
+from warmlog_protocol.batch import encode_batch
+from warmlog_protocol.errors import CorruptBatch, StorageError, UnknownTopicId
+
+TOPIC = "t"
+
+
+def consumer(broker: FakeBroker, **options: Any) -> warmlog.Consumer:
+    if "partitions" not in options:
+        options.setdefault("topics", [TOPIC])
+    return warmlog.Consumer(broker.address, **{"retry_backoff_ms": 5, "max_wait_ms": 50, **options})
+
+
+def fill(broker: FakeBroker, partition: int, *counts: int, time_ms: int = 1000) -> None:
+    """Batches of so many records; the values are the offsets, the times count from `time_ms`."""
+    for count in counts:
+        start = broker.topics[TOPIC][partition].next_offset
+        offsets = range(start, start + count)
+        data = encode_batch([b"%d" % o for o in offsets], timestamps_ms=[time_ms + o for o in offsets])
+        broker.add_batch(TOPIC, partition, data)
+
+
+async def values_until(client: warmlog.Consumer, until: Any = "latest") -> list[bytes | None]:
+    return [value async for batch in client.batches(until) for value in batch.values]
+
+
+def numbers(*parts: range) -> list[bytes]:
+    return [b"%d" % number for part in parts for number in part]
+
+
+async def test_batches_end_at_the_high_watermark_of_the_start() -> None:
+    async with FakeBroker(t=2) as broker:
+        fill(broker, 0, 3, 3)
+        fill(broker, 1, 2)
+        async with consumer(broker) as client:
+            seen = {0: 0, 1: 0}
+            async for batch in client.batches(until="latest"):
+                seen[batch.partition] += len(batch)
+                fill(broker, 0, 5)
+            assert seen == {0: 6, 1: 2}
+            assert [client.position(*place) for place in client.assignment] == [6, 2]
+            assert len(await values_until(client)) == 15
+
+
+async def test_an_empty_topic_ends_at_once() -> None:
+    async with FakeBroker(t=2) as broker, consumer(broker) as client:
+        assert await asyncio.wait_for(values_until(client), 5) == []
+
+
+async def test_an_end_in_a_partition_that_is_not_read_is_refused_as_it_would_never_come() -> None:
+    async with FakeBroker(t=1) as broker, warmlog.Consumer(broker.address, topics=["t"]) as client:
+        with pytest.raises(ValueError, match=r"until names .*'zz'"):
+            await asyncio.wait_for(values_until(client, {("zz", 0): 5}), 5)
+
+
+async def test_without_until_it_waits_for_what_comes() -> None:
+    async with FakeBroker(t=1) as broker, consumer(broker) as client:
+        batches = client.batches()
+        coming = asyncio.ensure_future(anext(batches))
+        await asyncio.sleep(0.12)
+        assert not coming.done()
+        fill(broker, 0, 2)
+        assert (await asyncio.wait_for(coming, 5)).values == [b"0", b"1"]
+
+
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [
+        ("earliest", 0),
+        ("latest", 10),
+        (4, 4),
+        ({(TOPIC, 0): 7}, 7),
+        (datetime(1970, 1, 1, 0, 0, 1, 6000), 6),
+        (datetime(1970, 1, 1, 0, 0, 1, 6000, tzinfo=UTC), 6),
+        (datetime(2030, 1, 1), 10),
+    ],
+)
+async def test_it_starts_where_it_is_told(start: Any, first: int) -> None:
+    async with FakeBroker(t=1) as broker:
+        fill(broker, 0, 4, 6)
+        async with consumer(broker, start=start) as client:
+            assert client.position(TOPIC, 0) == first
+            assert await values_until(client) == numbers(range(first, 10))
+
+
+@pytest.mark.parametrize(
+    ("until", "end"),
+    [(6, 6), (datetime(1970, 1, 1, 0, 0, 1, 6000), 6), ({(TOPIC, 0): 2}, 2), (0, 0), ("latest", 10)],
+)
+async def test_it_ends_where_it_is_told_and_goes_on_from_there(until: Any, end: int) -> None:
+    async with FakeBroker(t=1) as broker:
+        fill(broker, 0, 4, 6)
+        async with consumer(broker) as client:
+            assert await values_until(client, until) == numbers(range(end))
+            assert await values_until(client) == numbers(range(end, 10))
+
+
+async def test_seeking() -> None:
+    async with FakeBroker(t=2) as broker:
+        fill(broker, 0, 10)
+        fill(broker, 1, 10)
+        async with consumer(broker) as client:
+            await values_until(client)
+            client.seek(TOPIC, 0, 8)
+            assert await values_until(client) == numbers(range(8, 10))
+            await client.seek_to_beginning([(TOPIC, 1)])
+            assert await values_until(client) == numbers(range(10))
+            await client.seek_to_time(1007)
+            assert sorted(await values_until(client)) == sorted(numbers(range(7, 10), range(7, 10)))  # type: ignore[type-var]
+            await client.seek_to_time(datetime(1970, 1, 1, 0, 0, 1, 9000), [(TOPIC, 0)])
+            assert await values_until(client) == numbers(range(9, 10))
+            await client.seek_to_beginning()
+            await client.seek_to_end()
+            assert await values_until(client) == []
+            with pytest.raises(ValueError, match="does not read t-9"):
+                client.seek(TOPIC, 9, 0)
+            with pytest.raises(ValueError, match="offset -1"):
+                client.seek(TOPIC, 0, -1)
+
+
+async def test_records_one_by_one_lose_nothing_when_the_reader_leaves_and_comes_back() -> None:
+    async with FakeBroker(t=1) as broker:
+        fill(broker, 0, 5, 5)
+        async with consumer(broker) as client:
+            seen = []
+            async for record in client:
+                seen.append(record.offset)
+                if record.offset in (1, 6):
+                    break
+            assert client.position(TOPIC, 0) == 2
+            seen += [record.offset async for record in client.records(until=4)]
+            async for batch in client.batches(until=5):
+                seen += batch.offsets
+            async for record in client.records(until="latest"):
+                seen.append(record.offset)
+                if record.offset == 7:
+                    break
+            assert client.position(TOPIC, 0) == 8
+            seen += [int(value or b"") for value in await values_until(client)]
+            assert seen == list(range(10))
+
+
+async def test_seeking_while_records_are_in_hand_goes_there() -> None:
+    async with FakeBroker(t=1) as broker:
+        fill(broker, 0, 10)
+        async with consumer(broker) as client:
+            records = client.records(until="latest")
+            assert [(await anext(records)).offset for _ in range(3)] == [0, 1, 2]
+            client.seek(TOPIC, 0, 7)
+            assert client.position(TOPIC, 0) == 7
+            assert [record.offset async for record in records] == [7, 8, 9]
+
+
+async def test_a_record_has_everything() -> None:
+    async with FakeBroker(t=1) as broker:
+        data = encode_batch([b"v", None], keys=[None, b"k"], headers=[None, [("h", b"x")]], timestamps_ms=[5, 6])
+        broker.add_batch(TOPIC, 0, data)
+        async with consumer(broker) as client:
+            first, second = [record async for record in client.records(until="latest")]
+            assert first == warmlog.Record(TOPIC, 0, 0, 5, None, b"v", first.headers)
+            assert list(first.headers) == []
+            assert (second.offset, second.timestamp_ms, second.key, second.value) == (1, 6, b"k", None)
+            assert list(map(tuple, second.headers)) == [("h", b"x")]
+
+
+async def test_partitions_take_turns() -> None:
+    async with FakeBroker(t=3) as broker:
+        for partition in range(3):
+            fill(broker, partition, *[1] * 20)
+        async with consumer(broker) as client:
+            await asyncio.sleep(0.05)
+            order = [batch.partition async for batch in client.batches("latest")]
+            assert len(order) == 60
+            assert all(len(set(order[i : i + 3])) == 3 for i in range(0, 57, 3))
+
+
+async def test_single_partitions_can_be_read() -> None:
+    async with FakeBroker(t=3) as broker:
+        fill(broker, 1, 4)
+        async with consumer(broker, partitions=[(TOPIC, 1)]) as client:
+            assert client.assignment == [(TOPIC, 1)]
+            assert await values_until(client) == numbers(range(4))
+
+
+async def test_what_does_not_exist_is_named() -> None:
+    async with FakeBroker(t=3) as broker:
+        with pytest.raises(warmlog.UnknownTopicOrPartition, match="topic 'nowhere' does not exist"):
+            await consumer(broker, topics=["nowhere"]).start()
+        with pytest.raises(warmlog.UnknownTopicOrPartition, match="partitions 0 to 2, not 3"):
+            await consumer(broker, partitions=[(TOPIC, 3)]).start()
+        assert broker.connections == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({}, TypeError, "either topics or partitions"),
+        ({"topics": [TOPIC], "partitions": []}, TypeError, "not both"),
+        ({"topics": TOPIC}, TypeError, r"topics=\['t'\]"),
+        ({"topics": [TOPIC], "isolation": "dirty"}, warmlog.InvalidConfig, "read_committed"),
+        ({"topics": [TOPIC], "on_out_of_range": "guess"}, warmlog.InvalidConfig, "earliest"),
+        ({"topics": [TOPIC], "max_bytes": 0}, warmlog.InvalidConfig, "max_bytes=0"),
+        ({"topics": [TOPIC], "max_wait_ms": -1}, warmlog.InvalidConfig, "max_wait_ms=-1"),
+    ],
+)
+def test_options_are_checked_when_the_consumer_is_made(
+    options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        warmlog.Consumer("127.0.0.1:1", **options)
+
+
+async def test_a_start_that_makes_no_sense_is_refused() -> None:
+    async with FakeBroker(t=1) as broker:
+        for start in ("yesterday", -3, 1.5):
+            with pytest.raises(ValueError, match="expected"):
+                await consumer(broker, start=start).start()
+
+
+async def test_an_offset_that_is_not_in_the_log_names_the_range() -> None:
+    async with FakeBroker(t=1) as broker:
+        fill(broker, 0, 5, 5)
+        broker.topics[TOPIC][0].log_start_offset = 5
+        async with consumer(broker, start=2) as client:
+            for _ in range(2):
+                with pytest.raises(warmlog.OffsetOutOfRange, match=r"t-0: offset 2 .* from 5 to 10"):
+                    await values_until(client)
+            client.seek(TOPIC, 0, 5)
+            assert await values_until(client) == numbers(range(5, 10))
+        async with consumer(broker, start=2, on_out_of_range="earliest") as client:
+            assert await values_until(client) == numbers(range(5, 10))
+        async with consumer(broker, start=2, on_out_of_range="latest") as client:
+            assert await values_until(client) == []
+        async with consumer(broker, start=99, on_out_of_range="error") as client:
+            with pytest.raises(warmlog.OffsetOutOfRange, match="offset 99"):
+                await anext(client.batches())
+
+
+async def test_after_a_damaged_batch_the_same_iterator_goes_on() -> None:
+    async with FakeBroker(t=1) as broker:
+        fill(broker, 0, 2, 2, 2)
+        offset, data = broker.topics[TOPIC][0].batches[1]
+        broker.topics[TOPIC][0].batches[1] = (offset, data[:-1] + bytes([data[-1] ^ 1]))
+        async with consumer(broker) as client:
+            batches = client.batches("latest")
+            assert (await anext(batches)).values == numbers(range(2))
+            with pytest.raises(warmlog.UnreadableBatch, match="t-0, offsets 2 to 3"):
+                await anext(batches)
+            assert client.position(TOPIC, 0) == 4
+            assert [value async for batch in batches for value in batch.values] == numbers(range(4, 6))
+            client.seek(TOPIC, 0, 0)
+            arrow = client.arrow("latest")
+            assert (await anext(arrow)).num_rows == 2
+            with pytest.raises(warmlog.UnreadableBatch):
+                await anext(arrow)
+            assert [batch.num_rows async for batch in arrow] == [2]
+
+
+async def test_damage_that_the_broker_tells_of_can_be_passed() -> None:
+    async with FakeBroker(t=1) as broker:
+        fill(broker, 0, *[10] * 10)
+        broker.fetch_error = lambda asked: CorruptBatch("position 77") if 30 <= asked.fetch_offset < 60 else None
+        del broker.topics[TOPIC][0].batches[3:6]
+        async with consumer(broker, partition_max_bytes=100) as client:
+            seen: list[int] = []
+            errors = []
+            batches = client.batches("latest")
+            while True:
+                try:
+                    seen += (await anext(batches)).offsets
+                except warmlog.UnreadableBatch as error:
+                    errors.append(error)
+                except StopAsyncIteration:
+                    break
+            assert seen == [*range(30), *range(60, 100)]
+            assert [(error.base_offset, error.next_offset) for error in errors] == [(30, 60)]
+            assert "position 77" in str(errors[0])
+
+
+async def test_a_broker_restart_goes_unnoticed() -> None:
+    async with FakeBroker(t=2) as broker, consumer(broker, retry_backoff_max_ms=50) as client:
+        fill(broker, 0, 3)
+        batches = client.batches()
+        assert (await anext(batches)).partition == 0
+        waiting = asyncio.ensure_future(anext(batches))
+        await asyncio.sleep(0.02)
+        await broker.stop()
+        await asyncio.sleep(0.2)
+        await broker.start()
+        fill(broker, 1, 4)
+        assert (await asyncio.wait_for(waiting, 5)).values == numbers(range(4))
+
+
+async def test_a_retriable_error_is_tried_again_and_raised_in_the_end() -> None:
+    async with FakeBroker(t=1) as broker, consumer(broker, unavailable_timeout_ms=300) as client:
+        fill(broker, 0, 3)
+        broker.fetch_error = lambda _: StorageError("the disk is gone")
+        with pytest.raises(warmlog.StorageError, match="the disk is gone"):
+            await asyncio.wait_for(anext(client.batches()), 10)
+        broker.fetch_error = lambda _: None
+        assert (await asyncio.wait_for(anext(client.batches()), 5)).values == numbers(range(3))
+        await broker.stop()
+        with pytest.raises(warmlog.BrokerUnavailable):
+            await asyncio.wait_for(anext(client.batches()), 10)
+        await broker.start()
+
+
+async def test_a_topic_that_was_deleted_is_an_error_and_not_a_wait() -> None:
+    async with FakeBroker(t=1, other=1) as broker:
+        async with consumer(broker) as client:
+            waiting = asyncio.ensure_future(anext(client.batches()))
+            await asyncio.sleep(0.02)
+            broker.topics.pop(TOPIC)
+            broker.disconnect()
+            with pytest.raises(warmlog.UnknownTopicOrPartition, match="does not exist"):
+                await asyncio.wait_for(waiting, 5)
+        async with consumer(broker, topics=["other"]) as client:
+            broker.fetch_error = lambda _: UnknownTopicId("made anew")
+            with pytest.raises(warmlog.UnknownTopicId):
+                await asyncio.wait_for(anext(client.batches()), 5)
+
+
+async def test_it_fetches_ahead_but_no_more_than_it_may() -> None:
+    async with FakeBroker(t=4) as broker:
+        for partition in range(4):
+            fill(broker, partition, *[100] * 50)
+        size = len(broker.topics[TOPIC][0].batches[0][1])
+        options = {"partition_max_bytes": 4 * size, "prefetch_bytes": 10 * size}
+        async with consumer(broker, **options) as client:
+            await anext(client.batches())
+            await asyncio.sleep(0.1)
+            assert client._subscription is not None
+            buffered = sum(reader.buffered_bytes for reader in client._subscription.readers.values())
+            assert 4 * size <= buffered <= 14 * size
+            assert len(await values_until(client)) == 4 * 5000 - 100
+
+
+async def test_partitions_that_have_reached_their_end_keep_no_room_from_others() -> None:
+    async with FakeBroker(t=3) as broker:
+        for partition in range(3):
+            fill(broker, partition, *[100] * 20)
+        size = len(broker.topics[TOPIC][0].batches[0][1])
+        async with consumer(broker, partition_max_bytes=4 * size, prefetch_bytes=8 * size) as client:
+            until = {(TOPIC, 0): 150, (TOPIC, 1): 250, (TOPIC, 2): 2000}
+            assert len(await asyncio.wait_for(values_until(client, until), 10)) == 2400
+
+
+async def test_a_reader_that_never_waits_lets_the_fetcher_work() -> None:
+    async with FakeBroker(t=1) as broker:
+        fill(broker, 0, *[10] * 200)
+        async with consumer(broker, partition_max_bytes=2000) as client:
+            assert len(await asyncio.wait_for(values_until(client), 20)) == 2000
+
+
+async def test_arrow_batches_have_all_records() -> None:
+    async with FakeBroker(t=2) as broker:
+        fill(broker, 0, *[10] * 30)
+        fill(broker, 1, 5)
+        async with consumer(broker) as client:
+            tables = [table async for table in client.arrow("latest", columns=["partition", "offset", "value"])]
+            rows = [row for table in tables for row in table.to_pylist()]
+            assert len(rows) == 305
+            zero = [row for row in rows if row["partition"] == 0]
+            assert [row["offset"] for row in zero] == list(range(300))
+            assert [row["value"] for row in zero] == numbers(range(300))
+
+
+async def test_a_bug_in_the_fetcher_is_raised_and_hangs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with FakeBroker(t=1) as broker, consumer(broker) as client:
+        waiting = asyncio.ensure_future(anext(client.batches()))
+        await asyncio.sleep(0.02)
+        monkeypatch.setattr("warmlog.consumer.fetcher.FetchRequest", None)
+        with pytest.raises(warmlog.ClientError, match="fetcher failed"):
+            await asyncio.wait_for(waiting, 5)
+        with pytest.raises(warmlog.ClientClosed, match="has failed"):
+            await asyncio.wait_for(anext(client.batches()), 5)
+
+
+async def test_a_mapping_of_starts_leaves_the_other_partitions_at_their_beginning() -> None:
+    async with FakeBroker(t=2) as broker:
+        fill(broker, 0, 5)
+        fill(broker, 1, 5, 5)
+        broker.topics[TOPIC][1].log_start_offset = 5
+        async with consumer(broker, start={(TOPIC, 0): 3}) as client:
+            assert [client.position(TOPIC, partition) for partition in (0, 1)] == [3, 5]
+
+
+async def test_waiting_can_be_cancelled() -> None:
+    async with FakeBroker(t=1) as broker, consumer(broker) as client:
+        batches = client.batches()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(batches), 0.05)
+        fill(broker, 0, 2)
+        assert (await asyncio.wait_for(anext(batches), 5)).values == [b"0", b"1"]
+
+
+async def test_use_before_start_and_after_close_is_a_clear_error() -> None:
+    async with FakeBroker(t=1) as broker:
+        client = consumer(broker)
+        with pytest.raises(warmlog.ClientClosed, match="not started"):
+            client.batches()
+        await client.start()
+        await client.close()
+        await client.close()
+        with pytest.raises(warmlog.ClientClosed, match="closed"):
+            client.position(TOPIC, 0)
+        assert broker.connections == 0
+        assert [task for task in asyncio.all_tasks() if "warmlog" in task.get_name()] == []

@@ -1,0 +1,168 @@
+"""Lost answers, lost requests, refused batches, restarts: each record is there once, and in order."""
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+import warmlog
+from fake_broker import FakeBroker, Fault
+
+TOPIC = "t"
+
+
+def producer(broker: FakeBroker, **options: Any) -> warmlog.Producer:
+    defaults = {"retry_backoff_ms": 5, "retry_backoff_max_ms": 20, "linger_ms": 0, "batch_bytes": 300}
+    return warmlog.Producer(broker.address, **{**defaults, **options})
+
+
+async def send_numbers(client: warmlog.Producer, count: int) -> list[warmlog.Placed]:
+    sent = []
+    for index in range(count):
+        sent.append(client.send(TOPIC, b"%d" % index))
+        await client.drain()
+        if index % 10 == 0:
+            await asyncio.sleep(0)
+    return [await one for one in sent]
+
+
+@pytest.mark.parametrize("fault", [Fault.LOSE_REQUEST, Fault.LOSE_ANSWER, Fault.STORAGE_ERROR])
+@pytest.mark.parametrize("position", [0, 1, 3])
+async def test_one_fault_loses_nothing_and_repeats_nothing(fault: Fault, position: int) -> None:
+    async with FakeBroker(t=1) as broker, producer(broker) as client:
+        broker.faults.extend([Fault.NONE] * position + [fault])
+        placed = await asyncio.wait_for(send_numbers(client, 300), 20)
+        assert broker.topics[TOPIC][0].values() == [b"%d" % index for index in range(300)]
+        assert [p.offset for p in placed] == list(range(300))
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_many_faults_lose_nothing_and_repeat_nothing(seed: int) -> None:
+    dice = random.Random(seed)
+    choices = [Fault.NONE] * 4 + [Fault.LOSE_REQUEST, Fault.LOSE_ANSWER, Fault.STORAGE_ERROR]
+    async with FakeBroker(t=3) as broker, producer(broker) as client:
+        broker.faults.extend(dice.choice(choices) for _ in range(40))
+        sent: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
+        for index in range(600):
+            partition = dice.randrange(3)
+            sent[partition].append(b"%d" % index)
+            client.send(TOPIC, b"%d" % index, partition=partition)
+            await client.drain()
+            if dice.random() < 0.05:
+                await asyncio.sleep(0.001)
+        await asyncio.wait_for(client.flush(), 20)
+        assert {i: partition.values() for i, partition in enumerate(broker.topics[TOPIC])} == sent
+
+
+async def test_answers_in_another_order_are_told_apart() -> None:
+    async with FakeBroker(t=1) as broker, producer(broker) as client:
+        await client.send(TOPIC, b"first")
+        broker.faults.extend([Fault.HOLD] * 5)
+        waiting = []
+        for index in range(5):
+            waiting.append(asyncio.ensure_future(client.send(TOPIC, b"%d" % index)))
+            await asyncio.sleep(0.01)
+        broker.release(is_reversed=True)
+        assert [(await one).offset for one in waiting] == [1, 2, 3, 4, 5]
+
+
+async def test_a_batch_that_is_given_up_does_not_stop_those_behind_it() -> None:
+    async with FakeBroker(t=1) as broker, producer(broker) as client:
+        await client.send(TOPIC, b"first")
+        broker.faults.extend([Fault.HOLD, Fault.TOO_LARGE])
+        waiting = []
+        for index in range(6):
+            waiting.append(asyncio.ensure_future(client.send(TOPIC, b"%d" % index)))
+            await asyncio.sleep(0.01)
+        broker.release()
+        results = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 10)
+        assert isinstance(results[1], warmlog.MessageTooLarge)
+        offsets = [result.offset for result in results if isinstance(result, warmlog.Placed)]
+        assert offsets == [1, 2, 3, 4, 5]
+        assert broker.topics[TOPIC][0].values() == [b"first", b"0", b"2", b"3", b"4", b"5"]
+        epochs = [batch.header.producer_epoch for batch in broker.topics[TOPIC][0].read_all()]
+        assert epochs[:2] == [0, 0]
+        assert set(epochs[2:]) == {1}
+
+
+async def test_a_broker_restart_goes_unnoticed() -> None:
+    async with FakeBroker(t=1) as broker, producer(broker) as client:
+        sending = asyncio.create_task(send_numbers(client, 2000))
+        for _ in range(3):
+            await asyncio.sleep(0.02)
+            await broker.stop()
+            await asyncio.sleep(0.1)
+            await broker.start()
+        await asyncio.wait_for(sending, 20)
+        assert broker.topics[TOPIC][0].values() == [b"%d" % index for index in range(2000)]
+
+
+async def test_a_request_that_is_not_answered_in_time_is_sent_again_on_a_new_connection() -> None:
+    async with FakeBroker(t=1) as broker, producer(broker, request_timeout_ms=100) as client:
+        await client.send(TOPIC, b"first")
+        broker.faults.append(Fault.IGNORE)
+        assert (await asyncio.wait_for(client.send(TOPIC, b"second"), 5)).offset == 1
+        assert broker.topics[TOPIC][0].values() == [b"first", b"second"]
+        assert len(broker.handshakes) == 2
+
+
+async def test_the_delivery_timeout_bounds_everything_and_names_the_reason() -> None:
+    async with FakeBroker(t=1) as broker, producer(broker, delivery_timeout_ms=800) as client:
+        await client.send(TOPIC, b"first")
+        await broker.stop()
+        with pytest.raises(warmlog.DeliveryTimeout, match=r"1 records for t-0.*delivery_timeout_ms=800.*connection"):
+            await asyncio.wait_for(client.send(TOPIC, b"lost"), 5)
+        await broker.start()
+        assert (await asyncio.wait_for(client.send(TOPIC, b"later"), 5)).offset == 1
+
+
+async def test_what_expires_in_flight_is_settled_before_a_new_epoch_begins() -> None:
+    async with FakeBroker(t=1) as broker, producer(broker, delivery_timeout_ms=800) as client:
+        await client.send(TOPIC, b"first")
+        broker.faults.append(Fault.IGNORE)
+        with pytest.raises(warmlog.DeliveryTimeout):
+            await asyncio.wait_for(client.send(TOPIC, b"in the log, but nobody said so"), 5)
+        await client.send(TOPIC, b"next")
+        assert [b.header.producer_epoch for b in broker.topics[TOPIC][0].read_all()] == [0, 0, 1]
+
+
+async def test_a_broker_that_forgot_everything_gets_a_new_producer() -> None:
+    async with FakeBroker(t=1) as broker, producer(broker) as client:
+        for _ in range(3):
+            await client.send(TOPIC, b"x")
+        broker.topics[TOPIC][0].producers.clear()
+        await client.send(TOPIC, b"y")
+        assert broker.topics[TOPIC][0].values() == [b"x", b"x", b"x", b"y"]
+
+
+async def test_without_idempotence_a_lost_answer_may_repeat_but_never_loses() -> None:
+    async with FakeBroker(t=1) as broker, producer(broker, acks=1) as client:
+        broker.faults.append(Fault.LOSE_ANSWER)
+        await asyncio.wait_for(client.send(TOPIC, b"x"), 5)
+        assert broker.topics[TOPIC][0].values() == [b"x", b"x"]
+
+
+async def test_nothing_is_left_behind_when_a_producer_closes_without_its_broker() -> None:
+    async with FakeBroker(t=1) as broker:
+        client = producer(broker, delivery_timeout_ms=200)
+        await client.start()
+        await client.send(TOPIC, b"x")
+        await broker.stop()
+        client.send(TOPIC, b"y")
+        with pytest.raises(warmlog.DeliveryTimeout):
+            await asyncio.wait_for(client.close(), 5)
+        assert [task for task in asyncio.all_tasks() if "warmlog" in task.get_name()] == []
+        await broker.start()
+
+
+async def test_refusals_that_are_tried_again_are_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("warmlog.cluster.failure_log.GRACE_S", 0.0)
+    async with FakeBroker(t=1) as broker, producer(broker) as client:
+        broker.faults.extend([Fault.STORAGE_ERROR] * 5)
+        await asyncio.wait_for(client.send(TOPIC, b"x"), 20)
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert f"{TOPIC}-0" in warning
+    assert warning.endswith("; trying again")

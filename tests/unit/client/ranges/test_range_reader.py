@@ -1,0 +1,402 @@
+"""A task's reader against a broker that misbehaves: what it gets over, and what it says of the rest."""
+
+import time
+from dataclasses import replace
+
+import pytest
+from msgspec.structs import replace as replace_fields
+
+from unit.client.ranges.fake_broker import TOPIC_ID, Answer, FakeBroker, Step
+from warmlog.cluster.options import ConnectionOptions
+from warmlog.errors import (
+    ApiError,
+    BrokerUnavailable,
+    CorruptBatch,
+    InconsistentTopicId,
+    InvalidRequest,
+    InvalidTimestamp,
+    NotLeaderOrFollower,
+    OffsetOutOfRange,
+    StorageError,
+    UnknownTopicId,
+    UnknownTopicOrPartition,
+)
+from warmlog.ranges.offset_range import OffsetRange
+from warmlog.ranges.range_reader import read_ranges
+from warmlog.ranges.read_settings import Projection, ReadSettings, Remedies
+from warmlog.ranges.resolve import Loss
+from warmlog_protocol.batch import (
+    ControlType,
+    EndTxnMarker,
+    encode_batch,
+    encode_end_txn_marker,
+    read_batch,
+    to_rows,
+)
+from warmlog_protocol.codec.compression import Codec
+from warmlog_protocol.codec.crc import crc32c
+from warmlog_protocol.messages import AbortedTransaction, FetchPartition, IsolationLevel
+
+QUICK = ReadSettings(
+    fetch_bytes=4_000,
+    deadline_s=0.3,
+    connection=ConnectionOptions(retry_backoff_ms=1, retry_backoff_max_ms=20, request_timeout_ms=2_000),
+)
+LENIENT = replace(QUICK, fails_on_data_loss=False)
+
+
+def log_of(count: int, *, per_batch: int = 10) -> list[bytes]:
+    """`count` records whose value is their offset, in batches of all codecs, in columns and in rows."""
+    batches = []
+    for number, base in enumerate(range(0, count, per_batch)):
+        values = [b"%099d" % offset for offset in range(base, min(base + per_batch, count))]
+        sealed = encode_batch(values, timestamps_ms=base, base_offset=base, codec=Codec(number % 5))
+        batches.append(to_rows(read_batch(sealed)) if number % 3 == 0 else sealed)
+    return batches
+
+
+def read_offsets(broker: FakeBroker, *bounds: tuple[int, int], settings: ReadSettings = QUICK) -> list[int]:
+    """The offsets read, of which values and column must agree."""
+    ranges = [OffsetRange("t", 2, start, end, broker.address, TOPIC_ID) for start, end in bounds]
+    offsets: list[int] = []
+    for batch in read_ranges(ranges, Projection(("offset", "value")), settings):
+        offsets += batch.column("offset").to_pylist()
+        assert [int(value) for value in batch.column("value").to_pylist()] == batch.column("offset").to_pylist()
+    return offsets
+
+
+def honest(_: FetchPartition, answer: Answer) -> Answer:
+    return answer
+
+
+def hang_up(*_: object) -> None:
+    return None
+
+
+def empty(_: FetchPartition, answer: Answer) -> Answer:
+    partition, _payload = answer
+    return type(partition)(*[getattr(partition, name) for name in partition.__struct_fields__[:9]], 0), b""
+
+
+def failing(error: ApiError) -> Step:
+    return lambda *_: error
+
+
+@pytest.mark.parametrize("bounds", [(0, 1_000), (0, 1), (999, 1_000), (333, 777), (10, 20)])
+def test_a_range_is_read_from_its_first_offset_to_its_last(bounds: tuple[int, int]) -> None:
+    with FakeBroker(log_of(1_000)) as broker:
+        assert read_offsets(broker, bounds) == list(range(*bounds))
+        assert {fetch.topic_id for fetch in broker.fetches} == {TOPIC_ID}
+        assert broker.connections == 1
+
+
+def test_several_ranges_are_read_one_after_another() -> None:
+    with FakeBroker(log_of(100)) as broker:
+        assert read_offsets(broker, (50, 60), (0, 5), (7, 7)) == [*range(50, 60), *range(5)]
+
+
+def test_no_ranges_give_no_records_and_ask_nobody() -> None:
+    assert list(read_ranges([], Projection())) == []
+
+
+def test_offsets_that_compaction_removed_are_passed_over() -> None:
+    sparse = encode_batch([b"%099d" % n for n in (3, 7, 8)], timestamps_ms=0, base_offset=0, offset_deltas=[3, 7, 8])
+    later = encode_batch([b"%099d" % n for n in (500, 501)], timestamps_ms=0, base_offset=500)
+    with FakeBroker([sparse, later]) as broker:
+        assert read_offsets(broker, (0, 502)) == [3, 7, 8, 500, 501]
+        assert read_offsets(broker, (4, 501)) == [7, 8, 500]
+        assert read_offsets(broker, (100, 400)) == []
+
+
+def test_four_fetches_are_in_flight() -> None:
+    batches = [encode_batch([b"%099d" % i], timestamps_ms=0, base_offset=i) for i in range(200)]
+    starts: list[int] = []
+
+    def slow(wanted: FetchPartition, answer: Answer) -> Answer:
+        starts.append(wanted.fetch_offset)
+        time.sleep(0.01)
+        return answer
+
+    with FakeBroker(batches, [slow] * 10) as broker:
+        assert read_offsets(broker, (0, 200)) == list(range(200))
+        assert broker.most_unanswered >= 2  # several requests came with one read from the socket
+        assert starts == sorted(starts)
+
+
+@pytest.mark.parametrize("short", [1, 3, 9])
+@pytest.mark.parametrize("failure", [honest, hang_up, empty, failing(NotLeaderOrFollower("moved"))])
+def test_short_batches_that_mislead_guesses_lose_and_repeat_nothing(short: int, failure: Step) -> None:
+    log, base = [], 0
+    for span in [*[10] * 30, short, *[10] * 30, *[short] * 40, *[10] * 30, short, short, *[10] * 20]:
+        values = [b"%099d" % offset for offset in range(base, base + span)]
+        log.append(encode_batch(values, timestamps_ms=0, base_offset=base))
+        base += span
+    with FakeBroker(log, [*[honest] * 12, failure, *[honest] * 3, failure]) as broker:
+        assert read_offsets(broker, (0, base)) == list(range(base))
+
+
+@pytest.mark.parametrize("failure", [hang_up, empty, failing(NotLeaderOrFollower("moved"))])
+@pytest.mark.parametrize("after", [0, 1, 5])
+def test_a_passing_failure_is_got_over_without_losing_or_repeating_a_record(failure: Step, after: int) -> None:
+    script = [honest] * after + [failure] + [honest] * 3 + [failure, failure]
+    with FakeBroker(log_of(1_000), script) as broker:
+        assert read_offsets(broker, (5, 995)) == list(range(5, 995))
+        assert broker.connections > 1
+        assert not broker.script
+
+
+def test_a_leader_that_moves_is_found_and_reading_goes_on_there() -> None:
+    log = log_of(1_000)
+    with (
+        FakeBroker(log, [honest, honest, *[failing(NotLeaderOrFollower("moved"))] * 20]) as old,
+        FakeBroker(log) as new,
+    ):
+        old.leader = new.address
+        assert read_offsets(old, (5, 600), (600, 995)) == list(range(5, 995))
+        assert new.connections == 1, "the second range goes there at once"
+
+
+def test_a_broker_that_is_gone_is_replaced_by_the_leader_that_the_named_brokers_know() -> None:
+    log = log_of(1_000)
+    with FakeBroker(log) as new:
+        with FakeBroker([]) as gone:
+            pass
+        settings = replace(QUICK, bootstrap=(gone.address, new.address))
+        assert read_offsets(gone, (5, 995), settings=settings) == list(range(5, 995))
+
+
+def fail_reading(broker: FakeBroker, error: type[Exception], *bounds: tuple[int, int]) -> str:
+    with pytest.raises(error) as caught:
+        read_offsets(broker, *(bounds or ((5, 995),)))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_a_broker_that_stays_away_is_given_up_after_the_deadline() -> None:
+    with FakeBroker(log_of(1_000), [honest, *[hang_up] * 1_000]) as broker:
+        started = time.monotonic()
+        message = fail_reading(broker, BrokerUnavailable)
+        assert 0.1 < time.monotonic() - started < 5
+    assert message.startswith("t-2 offsets 5 to 995, stopped at ")
+    assert f", broker {broker.address}: connection to broker" in message
+    assert message.endswith("gave up after 0 s; is the broker running?")
+
+
+def test_a_broker_that_is_not_there_is_named() -> None:
+    with FakeBroker([]) as gone:
+        pass
+    message = fail_reading(gone, BrokerUnavailable)
+    assert f"t-2 offsets 5 to 995, stopped at 5, broker {gone.address}: no connection to broker" in message
+
+
+def test_records_that_retention_removed_while_spark_was_reading_are_an_error_with_the_range() -> None:
+    with FakeBroker(log_of(1_000), [honest, *[failing(OffsetOutOfRange("too old"))] * 9]) as broker:
+        broker.log_start_offset = 700
+        message = fail_reading(broker, OffsetOutOfRange)
+    assert message.startswith("t-2 offsets 5 to 995, stopped at ")
+    assert "to 699 are gone, the log starts at 700 now: retention or DeleteRecords removed them" in message
+    assert message.endswith("; make a new reader with a later start")
+    assert broker.connections == 1
+
+
+def trimmed_to_700(wanted: FetchPartition, answer: Answer) -> Answer | ApiError:
+    return OffsetOutOfRange("too old") if wanted.fetch_offset < 700 else answer
+
+
+def test_what_is_gone_is_skipped_with_a_warning_where_that_is_allowed(caplog: pytest.LogCaptureFixture) -> None:
+    with FakeBroker(log_of(1_000), [honest, honest, *[trimmed_to_700] * 1_000]) as broker:
+        broker.log_start_offset = 700
+        offsets = read_offsets(broker, (5, 995), settings=LENIENT)
+    assert offsets[-295:] == list(range(700, 995))
+    assert offsets[:-295] == list(range(5, offsets[-296] + 1))
+    (warning,) = caplog.messages
+    assert warning.startswith(f"t-2 offsets {offsets[-296] + 1} to 700: gone, the log starts at 700 now: retention")
+    assert warning.endswith("; skipped")
+
+
+def test_what_is_gone_is_told_whoever_wants_to_know_instead_of_the_warning(caplog: pytest.LogCaptureFixture) -> None:
+    losses: list[Loss] = []
+    with FakeBroker(log_of(1_000), [trimmed_to_700] * 1_000) as broker:
+        broker.log_start_offset = 700
+        ranges = [OffsetRange("t", 2, start, start + 10, broker.address, TOPIC_ID) for start in (100, 695)]
+        batches = list(read_ranges(ranges, Projection(("offset",)), LENIENT, on_loss=losses.append))
+    assert [offset for batch in batches for offset in batch.column("offset").to_pylist()] == list(range(700, 705))
+    assert [(lost.topic, lost.partition, lost.start, lost.end) for lost in losses] == [
+        ("t", 2, 100, 110),
+        ("t", 2, 695, 700),
+    ]
+    assert not caplog.messages
+
+
+def test_nothing_is_skipped_before_the_broker_has_said_where_the_log_starts() -> None:
+    with FakeBroker(log_of(1_000), [honest, *[trimmed_to_700] * 1_000]) as broker:
+        broker.log_start_offset = 700
+        broker.list_offsets_errors = [NotLeaderOrFollower("moved"), StorageError("the disk failed")]
+        offsets = read_offsets(broker, (5, 995), settings=LENIENT)
+        assert offsets[-295:] == list(range(700, 995))
+        broker.script = [trimmed_to_700] * 1_000
+        broker.list_offsets_errors = [InvalidRequest("not so")]
+        with pytest.raises(InvalidRequest, match=r"t-2 offsets 5 to 995, stopped at 5, broker .*: not so"):
+            read_offsets(broker, (5, 995), settings=LENIENT)
+
+
+@pytest.mark.parametrize("error", [UnknownTopicId("gone"), OffsetOutOfRange("offset 9 is after the end, 3")])
+def test_the_rest_of_a_range_whose_topic_is_gone_is_skipped_with_a_warning_where_that_is_allowed(
+    error: ApiError, caplog: pytest.LogCaptureFixture
+) -> None:
+    with FakeBroker(log_of(1_000), [honest, failing(error)]) as broker:
+        bounds = ((5, 995), (10, 20))
+        offsets = read_offsets(broker, *bounds, settings=LENIENT)
+    assert offsets == [*range(5, offsets[-11] + 1), *range(10, 20)]
+    assert str(error) in caplog.messages[0]
+    assert f"t-2 offsets {offsets[-11] + 1} to 995" in caplog.messages[0]
+
+
+def test_the_error_says_what_its_reader_can_do() -> None:
+    with FakeBroker(log_of(100), [failing(UnknownTopicId("gone"))]) as broker:
+        settings = replace(QUICK, remedies=Remedies(when_made_anew="load anew, or allow it"))
+        with pytest.raises(UnknownTopicId, match=r"planned: load anew, or allow it$"):
+            read_offsets(broker, (0, 100), settings=settings)
+
+
+@pytest.mark.parametrize("limit", [1, 10, 77, 99, 100, 150])
+def test_a_limit_ends_reading_after_so_many_records(limit: int) -> None:
+    with FakeBroker(log_of(1_000)) as broker:
+        offsets = read_offsets(broker, (0, 50), (500, 550), settings=replace(QUICK, limit=limit))
+    assert offsets == [*range(50), *range(500, 550)][:limit]
+
+
+def test_ranges_of_one_leader_share_a_connection() -> None:
+    with FakeBroker(log_of(1_000)) as broker:
+        assert read_offsets(broker, (0, 10), (500, 510), (90, 95)) == [*range(10), *range(500, 510), *range(90, 95)]
+        assert broker.connections == 1
+
+
+def test_only_committed_records_are_read_where_the_others_are_not_wanted() -> None:
+    def transaction(producer_id: int, base: int, control_type: ControlType) -> list[bytes]:
+        values = [b"%099d" % offset for offset in range(base, base + 5)]
+        records = encode_batch(
+            values, timestamps_ms=0, base_offset=base, producer_id=producer_id, producer_epoch=0, is_transactional=True
+        )
+        marker = EndTxnMarker(control_type, 0)
+        end = encode_end_txn_marker(
+            marker, timestamp_ms=0, producer_id=producer_id, producer_epoch=0, base_offset=base + 5
+        )
+        return [records, end]
+
+    def with_aborted(_: FetchPartition, answer: Answer) -> Answer:
+        return replace_fields(answer[0], aborted_transactions=[AbortedTransaction(7, 0)]), answer[1]
+
+    log = [*transaction(7, 0, ControlType.ABORT), *transaction(8, 6, ControlType.COMMIT)]
+    committed = replace(QUICK, isolation=IsolationLevel.READ_COMMITTED)
+    for bounds, expected in (((0, 12), [*range(6, 11)]), ((2, 8), [6, 7]), ((3, 5), [])):
+        with FakeBroker(log, [with_aborted] * 9) as broker:
+            assert read_offsets(broker, bounds, settings=committed) == expected
+    with FakeBroker(log) as broker:
+        assert read_offsets(broker, (0, 12)) == [*range(5), *range(6, 11)]
+
+
+def test_an_offset_after_the_end_of_the_log_is_an_error() -> None:
+    with FakeBroker(log_of(10), [failing(OffsetOutOfRange("offset 5 is after the end, 3"))]) as broker:
+        message = fail_reading(broker, OffsetOutOfRange)
+    assert "offsets 5 to 994 are not there any more: offset 5 is after the end, 3; make a new reader" in message
+
+
+@pytest.mark.parametrize("error", [UnknownTopicId, InconsistentTopicId, UnknownTopicOrPartition])
+def test_a_topic_that_was_deleted_or_made_anew_is_an_error_at_once(error: type[ApiError]) -> None:
+    with FakeBroker(log_of(1_000), [honest, *[failing(error("gone"))] * 9]) as broker:
+        message = fail_reading(broker, error)
+        assert broker.connections == 1
+    assert "gone; the topic was deleted, or made anew, after these ranges were planned: make a new reader" in message
+
+
+def test_a_failed_disk_is_waited_for_and_then_named() -> None:
+    with FakeBroker(log_of(1_000), [failing(StorageError("the disk failed"))] * 1_000) as broker:
+        message = fail_reading(broker, StorageError)
+        assert broker.connections > 1
+    assert "the disk failed; gave up after" in message
+
+
+def test_a_wrong_crc_is_an_error_with_partition_and_offset() -> None:
+    batches = log_of(100)
+    batches[6] = batches[6][:-1] + bytes([batches[6][-1] ^ 1])
+    with FakeBroker(batches) as broker:
+        message = fail_reading(broker, CorruptBatch, (0, 100))
+        assert read_offsets(broker, (0, 60), (70, 100)) == [*range(60), *range(70, 100)]
+    assert message.startswith("t-2 offsets 0 to 100, stopped at 60, broker ")
+    assert "batch at offset 60: CRC" in message
+    assert message.endswith("; other offsets can be read: leave these out with start and end")
+
+
+@pytest.mark.parametrize("damaged_base", [0, 95, 150, 10_000, 1 << 40])
+def test_a_base_offset_which_no_crc_covers_is_believed_only_where_it_can_be(damaged_base: int) -> None:
+    batches = log_of(300)
+    damaged = damaged_base.to_bytes(8, "big") + batches[10][8:]
+
+    def damage(_: FetchPartition, answer: Answer) -> Answer:
+        fetched, payload = answer
+        return fetched, payload.replace(batches[10], damaged)
+
+    whole = replace(QUICK, fetch_bytes=1_000_000)
+    with FakeBroker(batches, [damage]) as broker, pytest.raises(CorruptBatch) as raised:
+        read_offsets(broker, (0, 300), settings=whole)
+    assert "stopped at 100, " in str(raised.value)
+    assert "expected and the high watermark is 300" in str(raised.value)
+
+
+def test_a_gap_is_damage_where_the_broker_says_that_there_is_none() -> None:
+    batches = log_of(100)
+
+    def without_one(_: FetchPartition, answer: Answer) -> Answer:
+        fetched, payload = answer
+        return replace_fields(fetched, has_dense_offsets=True, size_bytes=len(payload) - len(batches[4])), (
+            payload.replace(batches[4], b"")
+        )
+
+    with FakeBroker(batches, [without_one]) as broker, pytest.raises(CorruptBatch, match="where 40 was expected"):
+        read_offsets(broker, (0, 100), settings=replace(QUICK, fetch_bytes=1_000_000))
+
+
+def test_checksums_are_not_looked_at_where_they_are_not_wanted() -> None:
+    batches = [encode_batch([b"%099d" % n], timestamps_ms=0, base_offset=n) for n in range(3)]
+    batches[1] = batches[1][:17] + b"\0\0\0\0" + batches[1][21:]
+    with FakeBroker(batches) as broker:
+        fail_reading(broker, CorruptBatch, (0, 3))
+        assert read_offsets(broker, (0, 3), settings=replace(QUICK, verifies_crc=False)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("verifies_crc", [True, False])
+def test_a_body_whose_lengths_are_wrong_never_becomes_an_arrow_batch(verifies_crc: bool) -> None:
+    honest_batch = encode_batch([b"%099d" % n for n in range(10)], timestamps_ms=0)
+    for position in (*range(61, 75), 80, 90):
+        batch = bytearray(honest_batch)
+        batch[position] ^= 0x41
+        batch[17:21] = crc32c(bytes(batch[21:])).to_bytes(4, "big")
+        with FakeBroker([bytes(batch)]) as broker:
+            try:
+                settings = replace(QUICK, verifies_crc=verifies_crc)
+                ranges = [OffsetRange("t", 2, 0, 10, broker.address, TOPIC_ID)]
+                for made in read_ranges(ranges, Projection(("value", "offset", "timestamp")), settings):
+                    made.validate(full=True)
+            except (CorruptBatch, InvalidTimestamp):
+                pass
+
+
+def test_a_reader_that_is_stopped_early_closes_its_connection() -> None:
+    with FakeBroker(log_of(1_000, per_batch=200)) as broker:
+        ranges = [OffsetRange("t", 2, 0, 1_000, broker.address, TOPIC_ID)] * 2
+        reading = read_ranges(ranges, Projection(("value",)), QUICK)
+        assert next(reading).num_rows == 1_000
+        reading.close()  # type: ignore[attr-defined]
+        broker._threads[1].join(5)
+        assert not broker._threads[1].is_alive()
+
+
+def test_ranges_of_batches_that_do_not_fit_a_fetch_are_read() -> None:
+    log, base = [], 0
+    for per_batch in (5_000, 3):
+        values = [b"%099d" % (base + i) for i in range(per_batch)]
+        log.append(encode_batch(values, timestamps_ms=0, base_offset=base))
+        base += per_batch
+    with FakeBroker(log) as broker:
+        assert read_offsets(broker, (0, base)) == list(range(base))

@@ -1,0 +1,203 @@
+"""What an export remembers: a crash at any step loses nothing and repeats nothing."""
+
+import errno
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from warmlog.spark.export.manifest import Commit, ExportedFile, ExportRefused, Manifest
+
+
+class Crash(Exception):
+    """The process ends here."""
+
+
+def stage(manifest: Manifest, number: int) -> Commit:
+    """Two staged files of commit `number`, and the commit that lists them."""
+    files = []
+    for day in ("date=2026-11-20", "date=2026-11-21"):
+        path = f"{day}/part-{number}.parquet"
+        target = manifest.staging / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(f"{number}")
+        files.append(ExportedFile(path, records=1, size_bytes=1))
+    return Commit("t", "ab", {0: number + 1}, tuple(files))
+
+
+def seen(path: Path) -> list[str]:
+    """What readers see: the content of all files, each of which stands for one record."""
+    return sorted(file.read_text() for file in path.glob("date=*/*.parquet"))
+
+
+def export_once(path: Path, number: int) -> None:
+    """What a run does: nothing when that commit is there already."""
+    with Manifest(path).locked() as manifest:
+        if manifest.last is None or manifest.last.positions[0] <= number:
+            manifest.commit(stage(manifest, number))
+
+
+def test_commits_are_read_again_and_their_files_are_where_readers_see_them(tmp_path: Path) -> None:
+    for number in range(3):
+        export_once(tmp_path, number)
+    with Manifest(tmp_path).locked() as manifest:
+        assert manifest.last is not None
+        assert manifest.last.positions == {0: 3}
+        assert [each.path for each in manifest.last.files] == [
+            "date=2026-11-20/part-2.parquet",
+            "date=2026-11-21/part-2.parquet",
+        ]
+    assert seen(tmp_path) == ["0", "0", "1", "1", "2", "2"]
+    assert not list((tmp_path / "_warmlog" / "staging").rglob("*.parquet"))
+
+
+def test_what_attempts_that_failed_have_left_is_removed_after_each_commit(tmp_path: Path) -> None:
+    with Manifest(tmp_path).locked() as manifest:
+        for number in range(2):
+            commit = stage(manifest, number)
+            stage(manifest, 5)  # no commit lists these
+            manifest.commit(commit)
+            assert not (tmp_path / "_warmlog" / "staging").exists()
+    assert seen(tmp_path) == ["0", "0", "1", "1"]
+
+
+def test_a_staging_area_that_cannot_be_removed_does_not_undo_the_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_rmdir = os.rmdir
+
+    def rmdir(path: str, **options: int) -> None:
+        if "date=2026-11-21" in str(path):
+            raise OSError(errno.ENOTEMPTY, "an attempt writes on", path)
+        real_rmdir(path, **options)
+
+    with Manifest(tmp_path).locked() as manifest:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "rmdir", rmdir)
+            manifest.commit(stage(manifest, 0))
+        assert manifest.staging.parent.exists()
+        manifest.commit(stage(manifest, 1))
+        assert not manifest.staging.parent.exists()
+    assert seen(tmp_path) == ["0", "0", "1", "1"]
+
+
+def test_whether_there_are_headers_is_remembered_and_unknown_where_a_commit_does_not_say(tmp_path: Path) -> None:
+    with Manifest(tmp_path).locked() as manifest:
+        manifest.commit(replace(stage(manifest, 0), has_headers=True))
+    with Manifest(tmp_path).locked() as manifest:
+        assert manifest.last is not None
+        assert manifest.last.has_headers is True
+    (commit,) = (tmp_path / "_warmlog" / "commits").iterdir()
+    document = json.loads(commit.read_text())
+    del document["has_headers"]
+    commit.write_text(json.dumps(document))
+    with Manifest(tmp_path).locked() as manifest:
+        assert manifest.last is not None
+        assert manifest.last.has_headers is None
+
+
+@pytest.mark.parametrize("step", range(24))
+def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing(
+    tmp_path: Path, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps are the renames, the syncs and what removes the staging area.
+
+    A sync that did not happen may have lost what it was to keep.
+    """
+    export_once(tmp_path, 0)
+    steps = iter(range(1_000))
+    real_rename, real_fsync, real_rmdir = Path.rename, os.fsync, os.rmdir
+
+    def rename(source: Path, target: Path) -> Path:
+        if next(steps) == step:
+            raise Crash
+        return real_rename(source, target)
+
+    def fsync(descriptor: int) -> None:
+        if next(steps) == step:
+            raise Crash
+        real_fsync(descriptor)
+
+    def rmdir(path: str, **options: int) -> None:
+        if next(steps) == step:
+            raise Crash
+        real_rmdir(path, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", rename)
+        patched.setattr(os, "fsync", fsync)
+        patched.setattr(os, "rmdir", rmdir)
+        try:
+            export_once(tmp_path, 1)
+        except Crash:
+            assert seen(tmp_path)[:2] == ["0", "0"]
+    export_once(tmp_path, 1)
+    assert seen(tmp_path) == ["0", "0", "1", "1"]
+
+
+def test_the_way_to_each_staged_file_is_on_disk_before_a_commit_lists_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[Path] = set()
+    real_rename, real_fsync = Path.rename, os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.add(Path(f"/proc/self/fd/{descriptor}").readlink())
+        real_fsync(descriptor)
+
+    def rename(source: Path, target: Path) -> Path:
+        if target.suffix == ".json":
+            staging = tmp_path / "_warmlog" / "staging"
+            days = (staging / "0" / f"date=2026-11-{day}" for day in (20, 21))
+            assert {*days, staging / "0", staging, staging.parent, tmp_path} <= synced
+        return real_rename(source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fsync)
+        patched.setattr(Path, "rename", rename)
+        export_once(tmp_path, 0)
+    assert seen(tmp_path) == ["0", "0"]
+
+
+def test_what_no_commit_lists_is_removed(tmp_path: Path) -> None:
+    with Manifest(tmp_path).locked() as manifest:
+        stage(manifest, 0)
+    export_once(tmp_path, 5)
+    assert seen(tmp_path) == ["5", "5"]
+    assert not list((tmp_path / "_warmlog").rglob("*.parquet"))
+
+
+def test_damage_is_refused_and_not_guessed_away(tmp_path: Path) -> None:
+    for number in range(3):
+        export_once(tmp_path, number)
+    commits = tmp_path / "_warmlog" / "commits"
+    last = commits / f"{2:020}.json"
+    text = last.read_text()
+    for damaged, message in (
+        ("", "is no commit of an export"),
+        (text[:50], "is no commit of an export"),
+        (text.replace('"positions"', '"places"'), "is no commit of an export"),
+        (text.replace('"version": 1', '"version": 9'), "version 9, this warmlog knows 1"),
+    ):
+        last.write_text(damaged)
+        with pytest.raises(ExportRefused, match=message), Manifest(tmp_path).locked():
+            pass
+    last.write_text(text)
+    (tmp_path / "date=2026-11-21" / "part-2.parquet").unlink()
+    with (
+        pytest.raises(ExportRefused, match=r"part-2.parquet is gone, though it was committed"),
+        Manifest(tmp_path).locked(),
+    ):
+        pass
+    (commits / f"{1:020}.json").unlink()
+    with pytest.raises(ExportRefused, match="commits are missing, there are 2 up to 2"), Manifest(tmp_path).locked():
+        pass
+
+
+def test_two_at_the_same_time_are_refused(tmp_path: Path) -> None:
+    message = f"another export .process {os.getpid()} on .* is writing there"
+    with Manifest(tmp_path).locked(), pytest.raises(ExportRefused, match=message), Manifest(tmp_path).locked():
+        pass
+    export_once(tmp_path, 0)

@@ -1,0 +1,102 @@
+"""The writers as Spark makes and ships them, without a session."""
+
+import pickle
+from datetime import UTC, datetime
+
+import pytest
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    Row,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from warmlog.spark.options.write_options import WriteOptions, parse_write_options
+from warmlog.spark.source import WarmlogDataSource
+from warmlog.spark.write.row_batches import arrow_of_rows
+from warmlog.spark.write.writer import AttemptWritten, WarmlogStreamWriter, WarmlogWriter, stream_writer
+from warmlog_protocol.codec.compression import Codec
+from warmlog_protocol.errors import InvalidConfig
+
+OPTIONS = {"bootstrap.servers": "127.0.0.1:1", "topic": "t"}
+VALUE = StructType([StructField("value", BinaryType())])
+
+
+def test_options_have_kafkas_names_and_defaults_that_keep_every_record() -> None:
+    assert parse_write_options(OPTIONS) == WriteOptions(("127.0.0.1:1",), "t")
+    given = {
+        "kafka.bootstrap.servers": "h:1,i:2",
+        "kafka.compression.type": "ZSTD",
+        "kafka.batch.size": "65536",
+        "kafka.delivery.timeout.ms": "30000",
+        "includeheaders": "false",
+        "checkpointlocation": "/somewhere",
+    }
+    assert parse_write_options(given) == WriteOptions(("h:1", "i:2"), None, False, Codec.ZSTD, 65536, 30_000)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"subscribe": "t"}, "option subscribe is for a batch and a stream, not for writing"),
+        ({"compression.type": "brotli"}, "option compression.type is 'brotli': none or gzip or"),
+        ({"kafka.acks": "1"}, "records are always written with acks=all"),
+        ({"tpoic": "t"}, "format warmlog has no option tpoic: did you mean topic?"),
+    ],
+)
+def test_options_that_cannot_be_used_are_refused_in_words(option: dict[str, str], message: str) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        parse_write_options(OPTIONS | option)
+    assert message in str(caught.value)
+
+
+def test_overwriting_is_refused_in_words() -> None:
+    with pytest.raises(InvalidConfig, match=r'a log is only appended to: write with .mode\("append"\)'):
+        WarmlogDataSource(OPTIONS).writer(VALUE, overwrite=True)
+    with pytest.raises(InvalidConfig, match=r'a log is only appended to: write with .outputMode\("append"\)'):
+        WarmlogDataSource(OPTIONS).streamWriter(VALUE, overwrite=True)
+
+
+def test_writers_and_messages_travel_by_pickle() -> None:
+    options = parse_write_options(OPTIONS)
+    writer = pickle.loads(pickle.dumps(WarmlogWriter(options, {"value": 0})))
+    assert isinstance(writer, DataSourceArrowWriter)
+    assert vars(writer) == {"_options": options, "_columns": {"value": 0}}
+    streaming = pickle.loads(pickle.dumps(stream_writer(options, VALUE, overwrite=False)))
+    assert isinstance(streaming, WarmlogStreamWriter)
+    message = pickle.loads(pickle.dumps(AttemptWritten(5, 7, 0)))
+    assert isinstance(message, WriterCommitMessage)
+    assert message == AttemptWritten(5, 7, 0)
+
+
+def test_an_aborted_write_says_what_stays_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    WarmlogWriter(parse_write_options(OPTIONS), {"value": 0}).abort([AttemptWritten(5, 7, 0), None])
+    assert "5 records of the tasks that were done, and what the others had sent, stay in the log" in caplog.text
+    stream_writer(parse_write_options(OPTIONS), VALUE, overwrite=False).abort([None], 3)
+    assert "micro-batch 3: the write failed; 0 records" in caplog.text
+
+
+def test_rows_of_spark_without_an_arrow_writer_become_arrow() -> None:
+    header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    schema = StructType(
+        [
+            StructField("value", BinaryType()),
+            StructField("headers", ArrayType(header)),
+            StructField("timestamp", TimestampType()),
+        ]
+    )
+    at = datetime(2026, 11, 21, 10, tzinfo=UTC)
+    rows = [
+        Row(value=bytearray(b"v"), headers=[Row(key="a", value=bytearray(b"b"))], timestamp=at),
+        Row(value=None, headers=None, timestamp=at.astimezone().replace(tzinfo=None)),
+    ]
+    (batch,) = arrow_of_rows(iter(rows), schema)
+    assert batch.to_pylist() == [
+        {"value": b"v", "headers": [{"key": "a", "value": b"b"}], "timestamp": at},
+        {"value": None, "headers": None, "timestamp": at},
+    ]
+    assert [len(part) for part in arrow_of_rows(iter(rows * 6_000), schema)] == [10_000, 2_000]

@@ -1,0 +1,412 @@
+"""The two sides of a connection run against each other, and each against bytes that nobody should send."""
+
+import struct
+import tracemalloc
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from unit.protocol.message_strategies import messages_of
+from warmlog_protocol.errors import (
+    ApiError,
+    ErrorCode,
+    InvalidRequest,
+    LocalProtocolError,
+    MessageTooLarge,
+    RemoteProtocolError,
+    UnknownServerError,
+    UnsupportedVersion,
+)
+from warmlog_protocol.messages import (
+    APIS,
+    Api,
+    ApiKey,
+    ApiVersions,
+    HandshakeRequest,
+    HandshakeResponse,
+    ListOffsetsRequest,
+    Message,
+    MetadataRequest,
+    MetadataResponse,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResponse,
+)
+from warmlog_protocol.wire.connection import Answer, AnswerTooLarge, ClientConnection, Request, ServerConnection
+from warmlog_protocol.wire.frames import pack_frame
+
+MAX_FRAME_BYTES = 1024 * 1024
+ALL_VERSIONS = [ApiVersions(api.key, api.min_version, api.max_version) for api in APIS.values()]
+HELLO = HandshakeRequest("test", "1")
+NO_TOPICS = MetadataResponse("cluster", 0, [], [])
+
+
+def new_server(buffer_bytes: int = 4096) -> ServerConnection:
+    return ServerConnection(max_frame_bytes=MAX_FRAME_BYTES, buffer_bytes=buffer_bytes)
+
+
+def handshake_response(versions: Sequence[ApiVersions] = ALL_VERSIONS) -> HandshakeResponse:
+    return HandshakeResponse("1.0", "cluster", 0, MAX_FRAME_BYTES, list(versions))
+
+
+def pour(connection: ServerConnection, data: bytes) -> list[Request]:
+    """Feed `data` as a socket would. Only the last requests' payloads still hold when the buffer was filled twice."""
+    out = []
+    rest = memoryview(data)
+    while rest:
+        room = connection.get_buffer()
+        count = min(len(room), len(rest))
+        room[:count] = rest[:count]
+        rest = rest[count:]
+        out += connection.received(count)
+    return out
+
+
+def pour_back(connection: ClientConnection, data: bytes) -> list[Answer]:
+    out = []
+    rest = memoryview(data)
+    while rest:
+        room = connection.get_buffer()
+        count = min(len(room), len(rest))
+        room[:count] = rest[:count]
+        rest = rest[count:]
+        out += connection.received(count)
+    return out
+
+
+def connected(versions: Sequence[ApiVersions] = ALL_VERSIONS) -> tuple[ClientConnection, ServerConnection]:
+    """A client and a broker that have shaken hands."""
+    client, server = ClientConnection(), new_server()
+    (hello,) = pour(server, client.request(HELLO)[1])
+    (answer,) = pour_back(client, server.answer(hello.correlation_id, handshake_response(versions)))
+    assert isinstance(answer.result, HandshakeResponse)
+    return client, server
+
+
+def raw_request(header: object, payload: bytes = b"") -> bytes:
+    packed = header if isinstance(header, bytes) else msgspec.msgpack.encode(header)
+    return struct.pack(">II", 4 + len(packed) + len(payload), len(packed)) + packed + payload
+
+
+# --- two sides --------------------------------------------------------------------------------------------------------
+
+
+def test_the_handshake_tells_each_side_who_the_other_is() -> None:
+    client, server = ClientConnection(), new_server()
+    (hello,) = pour(server, client.request(HandshakeRequest("notebook", "1.2"))[1])
+    assert hello.message == HandshakeRequest("notebook", "1.2")
+    assert server.is_open
+    pour_back(client, server.answer(hello.correlation_id, handshake_response()))
+    assert client.broker == handshake_response()
+
+
+@pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.key.name.lower())
+@settings(max_examples=25)
+@given(data=st.data(), payload=st.binary(max_size=5000), answer_payload=st.binary(max_size=5000))
+def test_any_request_and_its_answer_arrive_as_they_were_sent(
+    api: Api, data: st.DataObject, payload: bytes, answer_payload: bytes
+) -> None:
+    message, response = data.draw(messages_of(api.request)), data.draw(messages_of(api.response))
+    client, server = connected()
+
+    correlation_id, head = client.request(message, len(payload))
+    (request,) = pour(server, head + payload)
+    assert (request.api, request.correlation_id, request.message) == (api, correlation_id, message)
+    assert request.payload == payload
+
+    head = server.answer(correlation_id, response, len(answer_payload))
+    (answer,) = pour_back(client, head + answer_payload)
+    assert (answer.correlation_id, answer.result) == (correlation_id, response)
+    assert answer.payload == answer_payload
+
+
+def test_answers_may_come_in_any_order() -> None:
+    client, server = connected()
+    first, first_head = client.request(MetadataRequest())
+    second, second_head = client.request(ProduceRequest(-1, 1000, []))
+    pour(server, first_head + second_head)
+
+    answers = pour_back(client, server.answer(second, ProduceResponse([])) + server.answer(first, NO_TOPICS))
+
+    assert [answer.correlation_id for answer in answers] == [second, first]
+    assert [answer.result for answer in answers] == [ProduceResponse([]), NO_TOPICS]
+
+
+def test_an_error_arrives_as_the_error_class_that_was_raised() -> None:
+    client, server = connected()
+    correlation_id, head = client.request(MetadataRequest())
+    pour(server, head)
+    (answer,) = pour_back(client, server.refuse(correlation_id, MessageTooLarge("batch of 9 bytes")))
+    assert isinstance(answer.result, MessageTooLarge)
+    assert str(answer.result) == "batch of 9 bytes"
+
+
+def test_an_error_code_that_the_client_does_not_know_names_its_number() -> None:
+    client, _ = connected()
+    correlation_id, _ = client.request(MetadataRequest())
+    (answer,) = pour_back(client, raw_request([correlation_id, 4711, "news of tomorrow"]))
+    assert isinstance(answer.result, UnknownServerError)
+    assert str(answer.result) == "error code 4711: news of tomorrow"
+
+
+def test_a_request_without_an_answer_is_not_waited_for() -> None:
+    client, server = connected()
+    correlation_id, head = client.request(ProduceRequest(0, 1000, []), is_answered=False)
+    pour(server, head)
+    with pytest.raises(RemoteProtocolError, match="which was never sent"):
+        pour_back(client, server.answer(correlation_id, ProduceResponse([])))
+
+
+def test_correlation_ids_are_not_given_twice_while_an_answer_is_out() -> None:
+    client, _ = connected()
+    ids = [client.request(MetadataRequest())[0] for _ in range(1000)]
+    assert len(set(ids)) == len(ids)
+
+
+def test_a_borrowed_payload_is_told_from_an_owned_one() -> None:
+    client, server = connected()
+    small, large = b"x" * 100, b"y" * (1024 * 1024)
+    ids = [client.request(MetadataRequest())[0] for _ in range(2)]
+    (borrowed,) = pour_back(client, server.answer(ids[0], NO_TOPICS, len(small)) + small)
+    assert not borrowed.is_payload_owned
+    assert borrowed.payload == small
+    (owned,) = pour_back(client, server.answer(ids[1], NO_TOPICS, len(large)) + large)
+    pour_back(client, server.answer(client.request(MetadataRequest())[0], NO_TOPICS, len(small)) + small)
+    assert owned.is_payload_owned
+    assert owned.payload == large
+
+
+# --- versions ---------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_but_a_handshake_is_sent_before_the_handshake() -> None:
+    with pytest.raises(LocalProtocolError, match="METADATA before the Handshake"):
+        ClientConnection().request(MetadataRequest())
+
+
+def test_an_api_that_the_broker_does_not_speak_is_refused_before_it_is_sent() -> None:
+    client, _ = connected([ApiVersions(ApiKey.METADATA, 0, 0)])
+    client.request(MetadataRequest())
+    with pytest.raises(UnsupportedVersion, match=r"broker 1\.0 does not speak LIST_OFFSETS"):
+        client.request(ListOffsetsRequest([]))
+
+
+def test_an_api_whose_versions_do_not_meet_ours_is_refused_before_it_is_sent() -> None:
+    beyond = APIS[ApiKey.METADATA].max_version + 1
+    client, _ = connected([ApiVersions(ApiKey.METADATA, beyond, beyond + 3)])
+    with pytest.raises(UnsupportedVersion):
+        client.request(MetadataRequest())
+
+
+def test_the_highest_version_that_both_know_is_used() -> None:
+    ours = APIS[ApiKey.METADATA].max_version
+    client, server = connected([ApiVersions(ApiKey.METADATA, 0, ours + 7)])
+    (request,) = pour(server, client.request(MetadataRequest())[1])
+    assert request.api_version == ours
+
+
+def test_apis_that_only_a_newer_broker_knows_are_ignored() -> None:
+    client, _ = connected([*ALL_VERSIONS, ApiVersions(31_000, 0, 5)])
+    client.request(MetadataRequest())
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ([4711, 0, 5], "API 4711 version 0: it is not known"),
+        ([ApiKey.METADATA, 99, 5], "API 3 version 99: it is known in versions 0 to 0"),
+        ([ApiKey.METADATA, -1, 5], "API 3 version -1"),
+    ],
+)
+def test_an_unknown_api_or_version_is_told_to_the_client_before_the_connection_ends(
+    header: list[int], expected: str
+) -> None:
+    _, server = connected()
+    with pytest.raises(RemoteProtocolError, match=expected) as refusal:
+        pour(server, raw_request(header))
+    client, _ = connected()
+    while client.request(MetadataRequest())[0] < 5:
+        pass
+    (answer,) = pour_back(client, refusal.value.reply)
+    assert isinstance(answer.result, UnsupportedVersion)
+    assert expected in str(answer.result)
+
+
+# --- misuse -----------------------------------------------------------------------------------------------------------
+
+
+def reply_code(refusal: pytest.ExceptionInfo[RemoteProtocolError]) -> int:
+    code: int = msgspec.msgpack.decode(refusal.value.reply[8:])[1]
+    return code
+
+
+def test_a_first_request_that_is_no_handshake_is_refused() -> None:
+    client, _ = connected()
+    server = new_server()
+    with pytest.raises(RemoteProtocolError, match="begins with a Handshake") as refusal:
+        pour(server, client.request(MetadataRequest())[1])
+    assert reply_code(refusal) == ErrorCode.INVALID_REQUEST
+    assert not server.is_open
+
+
+MALFORMED_BODIES = {
+    "a string where a list belongs": msgspec.msgpack.encode([3, 0, 7, "flights"]),
+    "a number where a name belongs": msgspec.msgpack.encode([3, 0, 7, [1]]),
+    "a missing field": msgspec.msgpack.encode([0, 0, 7, -1]),
+    "trailing bytes": msgspec.msgpack.encode([3, 0, 7, None]) + b"\xc0",
+    "a field that is cut off": b"\x94\x03\x00\x07\x91\xa5fli",
+    "a list that claims 4 G entries": b"\x94\x03\x00\x07\xdd\xff\xff\xff\xff\xa1a",
+    "a map that claims 4 G entries": b"\x94\x13\x00\x07\x91\x94\xa1a\x01\x01\xdf\xff\xff\xff\xff",
+    "a name that claims 4 GiB": b"\x94\x03\x00\x07\x91\xdb\xff\xff\xff\xffab",
+    "an array that claims 4 G fields": b"\xdd\xff\xff\xff\xff\x03\x00\x07\xc0",
+    "a name that is not UTF-8": b"\x94\x03\x00\x07\x91\xa2\xff\xff",
+    "an unknown field nested 100,000 deep": b"\x95\x03\x00\x07\xc0" + b"\x91" * 100_000 + b"\xc0",
+    "msgpack's one unused type": b"\x94\x03\x00\x07\xc1",
+}
+
+
+@pytest.mark.parametrize("header", MALFORMED_BODIES.values(), ids=MALFORMED_BODIES.keys())
+def test_a_malformed_request_is_refused_with_a_reply_and_little_memory(header: bytes) -> None:
+    _, server = connected()
+    frame = raw_request(header)
+    tracemalloc.start()
+    try:
+        with pytest.raises(RemoteProtocolError) as refusal:
+            pour(server, frame)
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+    assert reply_code(refusal) == ErrorCode.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("header", MALFORMED_BODIES.values(), ids=MALFORMED_BODIES.keys())
+def test_a_malformed_answer_ends_the_connection_with_an_error_of_the_peer(header: bytes) -> None:
+    client, _ = connected()
+    correlation_id, _ = client.request(MetadataRequest())
+    with pytest.raises(RemoteProtocolError):
+        pour_back(client, raw_request(b"\x93" + bytes((correlation_id, ErrorCode.NONE)) + header[4:]))
+
+
+@pytest.mark.parametrize(
+    "body", [b"\x01", b"\xc0", b"\xa2\xff\xff", b""], ids=["number", "nil", "not UTF-8", "cut off"]
+)
+def test_an_error_with_a_malformed_message_ends_the_connection_too(body: bytes) -> None:
+    client, _ = connected()
+    correlation_id, _ = client.request(MetadataRequest())
+    with pytest.raises(RemoteProtocolError):
+        pour_back(client, raw_request(b"\x93" + bytes((correlation_id, ErrorCode.CORRUPT_MESSAGE)) + body))
+
+
+def test_answers_to_no_request_and_answers_given_twice_are_refused() -> None:
+    client, server = connected()
+    correlation_id, head = client.request(MetadataRequest())
+    pour(server, head)
+    pour_back(client, server.answer(correlation_id, NO_TOPICS))
+    with pytest.raises(RemoteProtocolError, match="which was never sent"):
+        pour_back(client, server.answer(correlation_id, NO_TOPICS))
+
+
+@settings(max_examples=200)
+@given(data=st.binary(max_size=300))
+def test_a_broker_answers_garbage_with_a_protocol_error_or_not_at_all(data: bytes) -> None:
+    server = new_server()
+    try:
+        requests = pour(server, data)
+    except RemoteProtocolError:
+        return
+    assert requests == []
+
+
+def valid_conversation() -> bytes:
+    client, _ = connected()
+    produce = ProduceRequest(-1, 1000, [ProducePartition("flights", 0, 50), ProducePartition("flights", 1, 25)])
+    return b"".join(
+        (
+            pack_frame((ApiKey.HANDSHAKE, 0, 0), HELLO),
+            client.request(MetadataRequest(["flights", "délais"]))[1],
+            client.request(produce, 75)[1] + b"p" * 75,
+            client.request(ListOffsetsRequest([]))[1],
+        )
+    )
+
+
+CONVERSATION = valid_conversation()
+
+mutations = st.lists(st.tuples(st.integers(0, len(CONVERSATION) - 1), st.integers(0, 255)), min_size=1, max_size=6)
+
+
+@settings(max_examples=400)
+@given(changes=mutations, cut=st.integers(1, len(CONVERSATION)), extra=st.binary(max_size=20))
+def test_a_conversation_with_damaged_bytes_gives_requests_of_their_type_or_a_protocol_error(
+    changes: list[tuple[int, int]], cut: int, extra: bytes
+) -> None:
+    damaged = bytearray(CONVERSATION)
+    for position, value in changes:
+        damaged[position] = value
+    server = new_server()
+    tracemalloc.start()
+    try:
+        for request in pour(server, bytes(damaged[:cut]) + extra):
+            assert type(request.message) is request.api.request
+            assert_types_hold(request.message)
+        reply = b""
+    except RemoteProtocolError as error:
+        reply = error.reply
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert peak < MAX_FRAME_BYTES + 200_000
+    assert not reply or len(reply) == 4 + int.from_bytes(reply[:4], "big")
+
+
+def assert_types_hold(message: Message) -> None:
+    """Every field has the type of its annotation: what msgspec let through can be encoded and read again."""
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(message), type=type(message)) == message
+
+
+@settings(max_examples=200)
+@given(data=st.binary(max_size=300))
+def test_a_client_takes_garbage_as_an_error_of_the_peer(data: bytes) -> None:
+    client = ClientConnection(max_frame_bytes=MAX_FRAME_BYTES)
+    client.request(HELLO)
+    try:
+        answers = pour_back(client, data)
+    except RemoteProtocolError:
+        return
+    assert all(isinstance(answer.result, (HandshakeResponse, ApiError)) for answer in answers)
+
+
+def test_requests_before_a_damaged_one_do_not_make_it_valid() -> None:
+    client, server = connected()
+    good = client.request(MetadataRequest())[1]
+    with pytest.raises(RemoteProtocolError):
+        pour(server, good + raw_request(b"\xc0"))
+
+
+def test_an_invalid_request_error_is_what_the_client_sees_of_its_own_malformed_request() -> None:
+    client, server = connected()
+    correlation_id, _ = client.request(MetadataRequest())
+    with pytest.raises(RemoteProtocolError) as refusal:
+        pour(server, raw_request([ApiKey.METADATA, 0, correlation_id, "not a list"]))
+    (answer,) = pour_back(client, refusal.value.reply)
+    assert isinstance(answer.result, InvalidRequest)
+    assert "MetadataRequest" in str(answer.result)
+
+
+def test_more_items_than_a_request_may_name_are_refused_with_their_number() -> None:
+    server = ServerConnection(max_frame_bytes=MAX_FRAME_BYTES, buffer_bytes=4096, max_items=3)
+    server.is_open = True
+    assert pour(server, pack_frame((ApiKey.METADATA, 0, 1), MetadataRequest(["t"] * 3)))
+    with pytest.raises(RemoteProtocolError, match="4 topics in one request, 3 are allowed") as refused:
+        pour(server, pack_frame((ApiKey.METADATA, 0, 2), MetadataRequest(["t"] * 4)))
+    assert refused.value.reply
+    assert refused.value.kind == "requests refused as INVALID_REQUEST"
+
+
+def test_an_answer_that_no_client_would_take_is_not_made() -> None:
+    server = new_server()
+    with pytest.raises(AnswerTooLarge, match="ask for fewer topics or partitions at a time"):
+        server.answer(1, MetadataResponse("c" * 9_000_000, 0, [], []))
