@@ -10,6 +10,7 @@ connection's next request waits until the batches are appended, so that their or
 """
 
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from warmlog_broker.handlers.context import Services
@@ -47,11 +48,9 @@ class PendingProduce:
         self._waiting: list[int] = []
         """The places of the results that hold only once a flush is over."""
 
-    def wait(self) -> int:
-        """The result that is added next must wait for `complete`, which is to be called with the returned place."""
-        place = len(self.results)
-        self._waiting.append(place)
-        return place
+    def wait(self) -> None:
+        """The result that is added next holds only once `complete` is called with its place."""
+        self._waiting.append(len(self.results))
 
     def begin(self, now_s: float) -> None:
         """All is appended: answers if nothing is to be waited for; otherwise the time runs."""
@@ -200,19 +199,16 @@ def _append(
     partition = services.topics.partition(topic, index)
     if isinstance(batch, ApiError):
         raise batch
-    append = partition.append if isinstance(batch, memoryview) else partition.append_checked
-    first_offset, last_offset, append_time_ms, log_start_offset, _ = append(
-        batch,  # type: ignore[arg-type]
+    must_wait = partition.must_wait(acks)
+    first_offset, _, append_time_ms, log_start_offset, _ = partition.append(
+        batch,
         acks,
-        now_ms,
-        services.producer_ids.next_id,
+        partial(pending.complete, len(pending.results)) if must_wait else None,
+        now_ms=now_ms,
+        next_producer_id=services.producer_ids.next_id,
     )
-    must_wait = partition.must_wait(acks) and not partition.is_durable_below(last_offset + 1)
     if must_wait:
-        partition.wait_for_flush(last_offset + 1, pending, pending.wait())
-    services.directories.appended(partition, is_waited_for=must_wait)
-    if partition.has_eager_readers:
-        partition.wake_after_append()
+        pending.wait()
     return ProducedPartition(topic, index, NO_ERROR, "", first_offset, append_time_ms, log_start_offset)
 
 
