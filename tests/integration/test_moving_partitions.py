@@ -310,6 +310,7 @@ def test_a_disk_that_fails_at_any_step_loses_nothing(
 ) -> None:
     from warmlog_broker.metadata.store import Metadata
     from warmlog_broker.replica.checkpoint_writer import CheckpointWriter
+    from warmlog_broker.replica.partition_state import PartitionState
     from warmlog_broker.storage.log.log import Log
     from warmlog_broker.storage.log.log_copy import LogCopy
 
@@ -339,8 +340,9 @@ def test_a_disk_that_fails_at_any_step_loses_nothing(
                     patch.setattr(Log, "leave", broken)
             move(client, target)
             partition = broker.broker.topics.partition("t", 0)
-            until(lambda: not partition.is_moving)
-        assert partition.is_offline == (step != "leave")
+            moves, directories = broker.broker.services.moves, broker.broker.services.directories
+            until(lambda: not any(moves.into(directory) for directory in directories))
+        assert (partition.state is PartitionState.OFFLINE) == (step != "leave")
         if step == "leave":
             values.append(b"more")
             client.produce("t", batch_of([b"more"]))

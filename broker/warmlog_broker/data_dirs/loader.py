@@ -95,7 +95,7 @@ class LogOpener:
         return log
 
     def load(self, directory: DataDirectory, entry: TopicCreated, index: int, config: LogConfig) -> Log:
-        """The log of a partition that may hold data. On return all that it holds is durable, and may be read.
+        """The log of a partition that may hold data. On return all that it holds is durable.
 
         StorageError when it cannot be opened.
         """
@@ -117,7 +117,6 @@ class LogOpener:
             max_leader_epoch=entry.leader_epoch,
         )
         log.producers.limit = self._max_producers
-        log.update_high_watermark(log.log_end_offset)
         if entry.leader_epoch > log.latest_epoch:
             log.begin_epoch(entry.leader_epoch)
         return log

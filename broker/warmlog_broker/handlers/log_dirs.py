@@ -83,7 +83,7 @@ async def _describe(services: Services, directory: ServedDirectory, topics: set[
 
 def _describe_partition(partition: Partition) -> LogDirPartition:
     topic, number = partition.key
-    if partition.is_offline:
+    if not partition.allows.read:
         return LogDirPartition(topic, number, 0, UNKNOWN)
     return LogDirPartition(topic, number, partition.log.size_bytes, 0)
 

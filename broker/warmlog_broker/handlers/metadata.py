@@ -50,7 +50,7 @@ def _describe(topic: Topic, node_id: int) -> TopicMetadata:
 
 
 def _describe_partition(partition: Partition, node_id: int) -> PartitionMetadata:
-    is_offline = partition.is_offline
+    is_offline = not partition.allows.read
     return PartitionMetadata(
         error_code=ErrorCode.KAFKA_STORAGE_ERROR if is_offline else ErrorCode.NONE,
         partition=partition.key.partition,

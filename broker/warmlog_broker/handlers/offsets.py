@@ -48,7 +48,7 @@ async def _learn_timestamps(services: Services, wanted: ListOffsetsPartition) ->
     if topic is None or not 0 <= wanted.partition < len(topic.partitions):
         return
     partition = topic.partitions[wanted.partition]
-    if not partition.is_offline:
+    if partition.allows.read:
         for _ in partition.log.learn_timestamps():
             await asyncio.sleep(0)
 

@@ -44,7 +44,7 @@ def next_epoch(services: Services, producer_id: int, epoch: int) -> int:
 
 
 def _epoch_in(partition: Partition, producer_id: int) -> int:
-    if partition.is_offline:
+    if not partition.allows.read:
         return NO_EPOCH
     entry = partition.log.producers.get(producer_id)
     return NO_EPOCH if entry is None else entry.epoch

@@ -15,7 +15,7 @@ from warmlog_broker.network.peer import Asker
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.runtime.internal_error import own_failure
 from warmlog_broker.storage.io.os_errors import storage_error
-from warmlog_protocol.errors import ApiError, ErrorCode, StorageError
+from warmlog_protocol.errors import ApiError, ErrorCode
 from warmlog_protocol.messages import (
     DeletedRecords,
     DeleteRecordsPartition,
@@ -38,14 +38,7 @@ async def delete_records(services: Services, asker: Asker, request: Request) -> 
     for wanted in message.partitions:
         try:
             partition = services.topics.partition(wanted.topic, wanted.partition)
-            log = partition.log
-            if partition.is_settling:
-                raise StorageError(
-                    f"{partition.key.directory_name} has just moved to another data directory: try again"
-                )
-            if partition.is_frozen:
-                raise StorageError(f"{partition.key.directory_name} lies on a read-only disk")
-            low_watermark = log.delete_records(wanted.offset)
+            low_watermark = partition.delete_records(wanted.offset)
         except ApiError as error:
             results.append(_failed(wanted, error))
         except Exception:

@@ -92,16 +92,16 @@ class Housekeeping:
     def segments_changed(self, partition: Partition) -> None:
         """`partition` has other segments than before: new names are to be flushed, old files to be unlinked."""
         self._unlinking[partition] = None
-        self._directories.note([partition])
-        self._directories.appended(partition, is_waited_for=False)
+        holder = self._directories.holder_of(partition)
+        if holder is not None:
+            holder.files_changed(partition)
 
     async def unlink_due(self) -> None:
         """Unlinks files of removed segments and directories of deleted partitions whose time has come."""
         now_ms = time.time_ns() // 1_000_000
         await self._doomed.remove_due()
         for partition in list(self._unlinking):
-            is_over = partition.is_offline or partition.is_deleted or partition.is_frozen
-            if is_over or partition.log.next_deletion_ms is None:
+            if not partition.allows.trim or partition.log.next_deletion_ms is None:
                 del self._unlinking[partition]
                 continue
             try:
@@ -114,7 +114,7 @@ class Housekeeping:
         """Forgets idempotent producers that have not written for long."""
         now_ms = self._now_ms()
         for number, partition in enumerate(self._topics.partitions, 1):
-            if not partition.is_offline:
+            if partition.allows.read:
                 partition.log.expire_producers(now_ms, self._config.producer_id_expiration_ms)
             if number % PARTITIONS_A_TURN == 0:
                 await asyncio.sleep(0)
@@ -128,7 +128,7 @@ class Housekeeping:
         await self._directories.look()
 
     def _keep_retention_of(self, partition: Partition, now_ms: int) -> None:
-        if partition.is_offline or partition.is_deleted or partition.is_settling or partition.is_frozen:
+        if not partition.allows.trim:
             return
         log = partition.log
         try:
@@ -136,7 +136,6 @@ class Housekeeping:
             removed = log.delete_old_segments(now_ms)
         except StorageError as error:
             _log.error("%s: retention failed: %s", partition.key.directory_name, error)
-            partition.check_failure()
             return
         if removed or has_rolled:
             self.segments_changed(partition)

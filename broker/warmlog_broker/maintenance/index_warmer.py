@@ -27,7 +27,7 @@ class WarmIndexes:
         """Reads the warm section of the active indexes of all partitions that are online."""
         targets: list[WarmTarget] = []
         for number, partition in enumerate(list(self._topics.partitions), 1):
-            if not (partition.is_offline or partition.is_deleted):
+            if partition.allows.read:
                 targets.extend(warm_targets(partition.log.active_indexes, self._warm_bytes))
             if number % PARTITIONS_A_TURN == 0:
                 await asyncio.sleep(0)

@@ -69,11 +69,6 @@ class Compactor:
         self._given_up: dict[Partition, str] = {}
         self._stopping = asyncio.Event()
 
-    @property
-    def uncleanable(self) -> dict[str, str]:
-        """The partitions that are left alone, and why."""
-        return {each.key.directory_name: why for each, why in self._given_up.items() if not each.is_deleted}
-
     def start(self) -> None:
         """Begins to look for work."""
         for number in range(self._config.log_cleaner_threads):
@@ -119,12 +114,12 @@ class Compactor:
                 await asyncio.sleep(0)
         if chosen is None or chosen.partition in self._under_way:
             return None
-        if self._is_taken_away(chosen.partition) or chosen.partition.log is not chosen.log:
+        if not chosen.partition.allows.compact or chosen.partition.log is not chosen.log:
             return None
         return chosen
 
     def _look_at(self, partition: Partition, now_ms: int) -> Candidate | None:
-        if self._is_taken_away(partition):
+        if not partition.allows.compact:
             return None
         try:
             found = partition.log.compaction.range(now_ms)
@@ -156,13 +151,12 @@ class Compactor:
             _log.info("%s: %s", partition.key.directory_name, error)
         except StorageError as error:
             _log.error("%s: compaction failed: %s", partition.key.directory_name, error)
-            partition.check_failure()
         except (WarmlogError, OSError, ValueError, MemoryError) as error:
             self._failed(partition, log, error)
         finally:
             del self._under_way[partition]
             log.compaction.end(cleaned_below)
-        if cleaned_below is not None and not self._is_taken_away(partition):
+        if cleaned_below is not None and partition.allows.compact:
             self._on_replaced(partition)
         return cleaned_below is not None
 
@@ -189,20 +183,20 @@ class Compactor:
     async def _take_in(self, partition: Partition, log: Log, rewritten: Rewritten) -> None:
         """Puts a new segment into the log. The log itself completes what is left of it when it has to."""
         assert rewritten.segment is not None
-        if self._is_taken_away(partition):
+        if not partition.allows.compact:
             await self._in_thread(rewritten.segment.delete)
             raise CleaningAborted("the partition was deleted, or is offline")
         replacement = log.compaction.take(rewritten, time.time_ns() // 1_000_000)
         is_done = False
         while not is_done:
             await self._in_thread(replacement.sync)
-            if self._is_taken_away(partition):
+            if not partition.allows.compact:
                 raise CleaningAborted("the partition was deleted, or is offline")
             is_done = log.compaction.advance(replacement)
         self._on_replaced(partition)
 
     def _failed(self, partition: Partition, log: Log, error: Exception) -> None:
-        if self._is_taken_away(partition) or partition.log is not log:
+        if not partition.allows.compact or partition.log is not log:
             return  # its files are not there any more
         self._note_failure(partition, error)
 
@@ -217,10 +211,6 @@ class Compactor:
     def _give_up(self, partition: Partition, why: str) -> None:
         self._given_up[partition] = why
         _log.error("%s IS NOT COMPACTED ANY MORE, until a restart: %s", partition.key.directory_name, why)
-
-    @staticmethod
-    def _is_taken_away(partition: Partition) -> bool:
-        return partition.is_deleted or partition.is_offline or partition.is_moving or partition.is_frozen
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
         return await self._loop.run_in_executor(self._threads, work)

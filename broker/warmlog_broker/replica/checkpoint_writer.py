@@ -6,7 +6,7 @@ would believe it of the new topic.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Iterable
 from concurrent.futures import Executor
 
 from warmlog_broker.replica.partition import Partition
@@ -17,9 +17,11 @@ from warmlog_broker.storage.directory.topic_partition import TopicPartition
 class CheckpointWriter:
     """The offsets of all partitions as they were last looked at, and who has moved since."""
 
-    def __init__(self, directory: DataDirectory, threads: Executor) -> None:
+    def __init__(self, directory: DataDirectory, threads: Executor, here: Container[Partition]) -> None:
+        """`here` are the partitions of the directory."""
         self._directory = directory
         self._threads = threads
+        self._here = here
         self._offsets: dict[Partition, LogOffsets] = {}
         self._moved: dict[Partition, None] = {}
         self._kept = directory.stored_offsets()
@@ -56,13 +58,13 @@ class CheckpointWriter:
         moved, self._moved = self._moved, {}
         self._has_kept_more = False
         for partition in moved:
-            if self._is_here(partition):
+            if partition in self._here:
                 self._kept.pop(partition.key, None)
                 self._offsets[partition] = self._offsets_of(partition)
             else:
                 self._offsets.pop(partition, None)
         offsets = dict(self._kept)
-        offsets |= {partition.key: known for partition, known in self._offsets.items() if self._is_here(partition)}
+        offsets |= {partition.key: known for partition, known in self._offsets.items() if partition in self._here}
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(self._threads, self._directory.write_checkpoints, offsets)
@@ -71,12 +73,8 @@ class CheckpointWriter:
             raise
         self._written = set(offsets)
         for partition in moved:
-            partition.checkpointed(self._offsets.get(partition))
-
-    def _is_here(self, partition: Partition) -> bool:
-        if partition.is_deleted:
-            return False
-        return partition.home is None or partition.home.checkpoints is self
+            if partition in self._offsets:
+                partition.checkpointed(self._offsets[partition])
 
     def _is_written(self, key: TopicPartition) -> bool:
         if self._written is not None:
@@ -90,7 +88,7 @@ class CheckpointWriter:
         disk there says nothing of the files here. But records that are given up are given up in both.
         """
         offsets = partition.offsets or self._directory.stored_state(partition.key).offsets
-        if not partition.is_settling:
+        if partition.allows.trim or partition.data_directory in (None, self._directory.path):
             return offsets
         known = self._offsets.get(partition) or self._directory.stored_state(partition.key).offsets
         return known._replace(log_start_offset=max(known.log_start_offset, offsets.log_start_offset))

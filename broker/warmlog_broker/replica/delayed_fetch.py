@@ -16,7 +16,7 @@ from warmlog_broker.replica.partition import Partition
 from warmlog_broker.runtime.outbox import Outbox
 from warmlog_broker.storage.log.bounds import ReadBound
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
-from warmlog_protocol.errors import StorageError
+from warmlog_protocol.errors import ApiError
 
 ANSWERS_A_TURN = 64
 
@@ -71,11 +71,8 @@ class FetchWait:
         return self._total >= self._min_bytes
 
     def partition_moved(self, partition: Partition) -> None:
-        """Counts `partition` again; ends when that is enough, or when it cannot be read any more, or has moved."""
+        """Counts `partition` again; ends when that is enough, or when it cannot be read any more."""
         if self.is_ending:
-            return
-        if partition.is_offline or partition.is_deleted or partition.is_settling:
-            self._waits.end(self)
             return
         now_available = self._count(partition)
         self._total += now_available - self._available[partition]
@@ -101,7 +98,7 @@ class FetchWait:
         wanted = self._wanted[partition]
         try:
             return readable_bytes(wanted.start, partition.end_of(wanted.bound), wanted.limit_bytes)
-        except StorageError:
+        except ApiError:
             return self._min_bytes
 
 

@@ -17,7 +17,7 @@ of the queues are ever compared: with thousands of partitions a flush takes no l
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.sync_strategy import run_plans
 from warmlog_broker.runtime.outbox import Outbox
 from warmlog_broker.runtime.threads import FlushThread, start_threads
-from warmlog_broker.storage.io.os_errors import SyncNotBegun, is_read_only, is_shortage
+from warmlog_broker.storage.io.os_errors import is_shortage
 from warmlog_broker.storage.log.flush_plan import FlushPlan
 from warmlog_protocol.errors import StorageError
 
@@ -105,11 +105,13 @@ class Flusher:
         threads: int,
         syncfs_files: int,
         outbox: Outbox,
+        here: Container[Partition],
         on_flushed: Callable[[Sequence[Partition]], None],
     ) -> None:
-        """`on_flushed` is told whose recovery points have moved."""
+        """`here` are the partitions of the directory. `on_flushed` is told whose recovery points have moved."""
         self.flush_count = 0
         self._outbox = outbox
+        self._here = here
         self._on_flushed = on_flushed
         self._loop = asyncio.get_running_loop()
         self._thread = FlushThread()
@@ -128,16 +130,18 @@ class Flusher:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def appended(self, partition: Partition, *, is_waited_for: bool) -> None:
-        """Something was appended to `partition`: flushes it, at once if somebody waits or flush.messages says so."""
-        if is_waited_for or partition.log.is_flush_due:
-            self._urgent[partition] = None
-            if not self._is_scheduled and not self._is_flushing:
-                self._is_scheduled = True
-                self._idle.clear()
-                self._loop.call_soon(self._start)
-        elif partition not in self._due:
-            self._set_timer(self._due.add(partition, partition.config.flush_ms, self._loop.time()))
+    def flush_soon(self, partition: Partition) -> None:
+        """Flush `partition` at the end of the event loop's turn, or once the flush that is under way is over."""
+        self._urgent[partition] = None
+        if not self._is_scheduled and not self._is_flushing:
+            self._is_scheduled = True
+            self._idle.clear()
+            self._loop.call_soon(self._start)
+
+    def flush_within(self, partition: Partition, delay_ms: int) -> None:
+        """Flush `partition` after `delay_ms` at the latest."""
+        if partition not in self._due:
+            self._set_timer(self._due.add(partition, delay_ms, self._loop.time()))
 
     async def flush_all(self) -> None:
         """Returns when everything appended until now was flushed, or its partition is offline, or is to be flushed
@@ -172,9 +176,8 @@ class Flusher:
             self._idle.set()
 
     def _prepare(self, partition: Partition) -> FlushPlan | None:
-        home = partition.home
-        if home is not None and home.flusher is not self:
-            return None  # it has moved away since: a syncfs of this disk says nothing of where it lies now
+        if partition not in self._here:
+            return None  # it has moved away since: a syncfs of this disk says nothing of where it is now
         try:
             return partition.prepare_flush()
         except StorageError as error:
@@ -186,7 +189,7 @@ class Flusher:
                 partition.take_offline(f"a flush could not be prepared: {error}")
         return None
 
-    def _postpone(self, partition: Partition, error: OSError) -> None:
+    def _postpone(self, partition: Partition, error: Exception | None) -> None:
         """Has `partition` flushed a little later: who waits for it waits on."""
         if self._postponed_s + COMPLAINT_INTERVAL_S < self._loop.time():
             self._postponed_s = self._loop.time()
@@ -237,7 +240,8 @@ class Flusher:
         self.flush_count += 1
         for partition, plan, error in zip(partitions, plans, outcomes, strict=True):
             try:
-                self._take_note(partition, plan, error)
+                if partition.flushed(plan, error):
+                    self._postpone(partition, error)
             except Exception as problem:  # want of memory, say: it concerns this partition alone
                 _log.exception("%s: the outcome of a flush could not be noted", partition.key.directory_name)
                 partition.take_offline(f"the outcome of a flush could not be noted: {problem!r}")
@@ -246,20 +250,3 @@ class Flusher:
         for partition in partitions:
             partition.wake()
         self._outbox.send()
-
-    def _take_note(self, partition: Partition, plan: FlushPlan, error: Exception | None) -> None:
-        """What the outcome of `plan` means for its partition."""
-        if error is None:
-            partition.flushed(plan)
-        elif isinstance(error, SyncNotBegun):
-            partition.not_flushed(plan)
-            self._postpone(partition, error)
-        elif not partition.owns(plan):
-            return
-        elif isinstance(error, OSError) and is_read_only(error):
-            partition.freeze(f"a flush failed: {error}")
-            if partition.home is not None:
-                partition.home.suspect()
-        else:
-            _log.critical("%s IS OFFLINE: its flush failed: %s", partition.key.directory_name, error)
-            partition.take_offline(f"a flush failed: {error}")

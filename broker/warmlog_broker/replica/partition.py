@@ -1,21 +1,25 @@
-"""One partition as the broker serves it: its log, its high watermark, and who waits for that to move.
+"""One partition as the broker serves it: its state, its log, and those who wait for its offsets to move.
 
-With one replica the high watermark is the flushed offset; on a topic with write.caching it is the log end offset. What
-is appended lies between the two until a flush is over. A partition whose disk failed is offline: every use of it raises
-StorageError until a restart has read it again. One whose disk has become read-only is frozen: it is read, and no more.
+`append` is the one way to append and wait. Between the high watermark and the log end is what was appended and is not
+committed yet (`high_watermark`). What may be done with a partition is in its state (`partition_state`), which changes
+here only.
 """
 
 import asyncio
 import logging
 import time
-from collections import deque
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Protocol
 
+from warmlog_broker.replica.disk_space import DiskRoom
+from warmlog_broker.replica.high_watermark import CommitRule, HighWatermark, OnDurable, PendingAppends, only_replica
+from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.storage.config import LogConfig
-from warmlog_broker.storage.directory.data_dir import LogOffsets
+from warmlog_broker.storage.directory.data_dir import CleanEnd, LogOffsets
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
-from warmlog_broker.storage.io.os_errors import DiskReadOnly
+from warmlog_broker.storage.io.os_errors import DiskReadOnly, SyncNotBegun, is_read_only
 from warmlog_broker.storage.log.appender import AppendInfo
 from warmlog_broker.storage.log.bounds import ReadBound
 from warmlog_broker.storage.log.flush_plan import FlushPlan
@@ -32,18 +36,13 @@ from warmlog_protocol.errors import (
     StorageError,
     UnknownLeaderEpoch,
     UnknownProducerId,
+    UnknownTopicOrPartition,
 )
 from warmlog_protocol.messages import ACKS_ALL, ACKS_LEADER, CONSUMER_REPLICA_ID, IsolationLevel
-
-if TYPE_CHECKING:
-    from warmlog_broker.replica.served_directories import ServedDirectory
 
 NO_LEADER_EPOCH = -1
 COMPLAINT_INTERVAL_S = 10.0
 """How often a partition says in the log why requests for it fail."""
-
-OnDurable = Callable[[ApiError | None], None]
-"""Called once: with None when a batch is below the high watermark, or with the error because of which it never will."""
 
 _log = logging.getLogger(__name__)
 
@@ -55,65 +54,94 @@ def read_bound(isolation: int, replica_id: int) -> ReadBound:
     return "committed" if isolation == IsolationLevel.READ_COMMITTED else "high_watermark"
 
 
+class Disk(Protocol):
+    """What a partition needs of the data directory that holds it."""
+
+    @property
+    def room(self) -> DiskRoom: ...
+    def flush_soon(self, partition: "Partition") -> None:
+        """Flush it at the end of the event loop's turn."""
+        ...
+
+    def flush_within(self, partition: "Partition", delay_ms: int) -> None:
+        """Flush it after `delay_ms` at the latest."""
+        ...
+
+    def suspect(self) -> None:
+        """The disk has refused something: find out whether it works."""
+        ...
+
+
 class ReadWaiter(Protocol):
-    """Somebody who waits until there is more to read."""
+    """A fetch that waits until there is more to read."""
 
     def partition_moved(self, partition: "Partition") -> None:
-        """A bound moved, or the partition went away."""
+        """A bound moved, or the partition cannot be read any more."""
         ...
 
 
 class Partition:
-    """The leader's view of one partition. All methods belong to the event loop's thread."""
+    """The leader's view of one partition. All methods belong to the event loop's thread unless they say otherwise."""
 
     def __init__(
-        self, key: TopicPartition, log: Log | None, config: LogConfig, leader_epoch: int, failure: str = ""
+        self,
+        key: TopicPartition,
+        log: Log | None,
+        config: LogConfig,
+        leader_epoch: int,
+        failure: str = "",
+        *,
+        commit_rule: CommitRule = only_replica,
+        on_unloaded: Callable[["Partition"], None] = lambda _: None,
     ) -> None:
-        """`log` None: it could not be opened (`failure` says why), and the partition is offline."""
+        """`log` None: it could not be opened (`failure` says why), and the partition is offline.
+
+        What the log holds is on disk. `on_unloaded` is called once, when this broker stops to lead the partition.
+        """
         self.key = key
         self.config = config
         self.leader_epoch = leader_epoch
-        self.is_deleted = False
-        self.is_moving = False
-        """Whether it is being copied to another data directory."""
-        self.is_settling = False
-        """Whether it has just moved, and a crash would still take back what is appended: nothing is acknowledged."""
-        self.home: ServedDirectory | None = None
-        """The data directory in which it lies; None when that is not known, or not there."""
-        self._failure = failure or "its log could not be opened"
-        self._frozen = ""
-        """Why no records are taken until a restart, although what is there can be read; empty while they are."""
+        self.disk: Disk | None = None
+        """The data directory that holds it; None if that is not known, or not there."""
+        self.high_watermark = HighWatermark(commit_rule)
         self._log = log
-        self._waiting_appends: deque[tuple[int, OnDurable]] = deque()
-        """End offsets, in their order, and what to call once they are durable."""
+        self._on_unloaded = on_unloaded
+        self._reason = failure or "its log could not be opened"
+        """Why the state is READ_ONLY or OFFLINE."""
+        self._state = PartitionState.OFFLINE if log is None else PartitionState.ONLINE
+        self.allows = self._state.allows
+        """What may be done with it."""
+        self._pending = PendingAppends()
         self._complained_s = -COMPLAINT_INTERVAL_S
-        self._readers: set[ReadWaiter] = set()
-        self._log_end_readers: set[ReadWaiter] = set()
+        self._readers: dict[ReadWaiter, None] = {}
+        self._log_end_readers: dict[ReadWaiter, None] = {}
+        if log is not None:
+            log.when_failed(self._log_failed)
+            self.high_watermark.advance(log)
 
     def __repr__(self) -> str:
-        return f"Partition({self.key.directory_name})"
+        return f"Partition({self.key.directory_name}, {self._state.name})"
 
     @property
-    def is_offline(self) -> bool:
-        """Whether its disk failed."""
-        return self._log is None or self._log.failure != ""
-
-    @property
-    def is_frozen(self) -> bool:
-        """Whether its disk has become read-only: it can be read, and nothing of it may be changed."""
-        return self._frozen != ""
+    def state(self) -> PartitionState:
+        return self._state
 
     @property
     def log(self) -> Log:
-        """The log; StorageError while the partition is offline."""
-        if self._log is None or self._log.failure:
-            raise self._offline()
+        """The log; StorageError while the partition is offline, UnknownTopicOrPartition once it is deleted."""
+        if self._log is None or not self.allows.read:
+            raise self.refusal()
         return self._log
 
     @property
     def offsets(self) -> LogOffsets | None:
         """What checkpoints keep of the log, also of one that has failed; None when it could not be opened."""
         return None if self._log is None else self._log.offsets
+
+    @property
+    def data_directory(self) -> Path | None:
+        """Where the files are that the log writes; None when it could not be opened."""
+        return None if self._log is None else self._log.directory.parent
 
     def check_leader_epoch(self, epoch: int) -> None:
         """Passes when the asker knows of the leader epoch in force, or does not care (-1)."""
@@ -125,7 +153,7 @@ class Partition:
             f"{self.key.directory_name}: leader epoch {epoch}, it is only {self.leader_epoch} here"
         )
 
-    # --- writing ----------------------------------------------------------------------------------------------------
+    # --- appending --------------------------------------------------------------------------------------------------
 
     def append(
         self,
@@ -150,9 +178,13 @@ class Partition:
         Raises what `check_batch` and `Log.append_as_leader` raise, InvalidRequiredAcks and UnknownProducerId. DiskFull
         can be tried again, as can OutOfResources; after any other failure of the disk the partition is offline.
         """
-        log = self._writable()
-        if self.home is not None and self.home.room.is_short:
-            raise self.home.room.refusal(self.key.directory_name)
+        if not self.allows.append:
+            raise self.refusal()
+        log, disk = self._log, self.disk
+        assert log is not None
+        assert disk is not None
+        if disk.room.is_short:
+            raise disk.room.refusal(self.key.directory_name)
         if not isinstance(batch, CheckedBatch):
             batch = check_batch(batch, self.config.max_message_bytes, may_be_transactional=guard is not None)
         producer_id = batch.header.producer_id
@@ -161,15 +193,14 @@ class Partition:
                 raise InvalidRequiredAcks(f"an idempotent producer needs acks=all (-1), not {acks}")
             if producer_id >= next_producer_id:
                 raise UnknownProducerId(f"producer id {producer_id} was never given out by this broker")
-        try:
-            info = log.append_as_leader(
-                batch, leader_epoch=self.leader_epoch, now_ms=now_ms, guard=NO_GUARD if guard is None else guard
-            )
-        except StorageError as error:
-            self._append_failed(error)
-            raise
-        self._appended(info.last_offset + 1, on_durable)
-        return info
+        write = partial(
+            log.append_as_leader,
+            batch,
+            leader_epoch=self.leader_epoch,
+            now_ms=now_ms,
+            guard=NO_GUARD if guard is None else guard,
+        )
+        return self._write(write, log, disk, on_durable)
 
     def append_end_transaction(
         self,
@@ -186,21 +217,21 @@ class Partition:
         It may use the room that `disk.reserve.bytes` keeps, as it ends what holds back readers and compaction. Raises
         what `Log.append_end_transaction` raises.
         """
-        log = self._writable()
-        try:
-            info = log.append_end_transaction(
-                producer_id,
-                producer_epoch,
-                control_type,
-                coordinator_epoch,
-                leader_epoch=self.leader_epoch,
-                now_ms=now_ms,
-            )
-        except StorageError as error:
-            self._append_failed(error)
-            raise
-        self._appended(info.last_offset + 1, on_durable)
-        return info
+        if not self.allows.append:
+            raise self.refusal()
+        log, disk = self._log, self.disk
+        assert log is not None
+        assert disk is not None
+        write = partial(
+            log.append_end_transaction,
+            producer_id,
+            producer_epoch,
+            control_type,
+            coordinator_epoch,
+            leader_epoch=self.leader_epoch,
+            now_ms=now_ms,
+        )
+        return self._write(write, log, disk, on_durable)
 
     def must_wait(self, acks: int) -> bool:
         """Whether a batch with these `acks` is acknowledged only once it is durable.
@@ -208,104 +239,98 @@ class Partition:
         With acks=1 that is so while the partition settles after a move: a crash of the broker alone would take back
         what is in the page cache, as the next start would serve the directory that the partition has left.
         """
-        return acks == ACKS_ALL or (self.is_settling and acks == ACKS_LEADER)
+        return acks == ACKS_ALL or (acks == ACKS_LEADER and not self.allows.commit)
 
-    def _writable(self) -> Log:
-        """The log, if it may be appended to."""
-        log = self._log
-        if log is None or log.failure:
-            raise self._offline()
-        if self._frozen:
-            raise self._read_only()
-        return log
-
-    def _append_failed(self, error: StorageError) -> None:
-        self.complain(f"{self.key.directory_name}: a batch was refused: {error}")
-        self.check_failure()
-        if isinstance(error, DiskReadOnly) and self.home is not None:
-            self.home.suspect()
-
-    def _appended(self, end_offset: int, on_durable: OnDurable | None) -> None:
-        """A batch that ends at `end_offset` is in the log: has it flushed, and tells those who want to know."""
-        assert self._log is not None
+    def _write(self, write: Callable[[], AppendInfo], log: Log, disk: Disk, on_durable: OnDurable | None) -> AppendInfo:
+        """Append by `write`, have it flushed, and tell those who wait for it."""
+        try:
+            info = write()
+        except StorageError as error:
+            self.complain(f"{self.key.directory_name}: a batch was refused: {error}")
+            if isinstance(error, DiskReadOnly):
+                disk.suspect()
+            raise
         if self._log_end_readers:
             self._wake(self._log_end_readers)
         if self.config.write_caching:
-            self.wake()
-        is_waited_for = False
+            self.advance()
+        end_offset = info.last_offset + 1
+        is_waited_for = on_durable is not None and end_offset > log.high_watermark
         if on_durable is not None:
-            is_waited_for = end_offset > self._log.high_watermark
             if is_waited_for:
-                self._wait(end_offset, on_durable)
+                self._pending.add(end_offset, on_durable)
             else:
                 asyncio.get_running_loop().call_soon(on_durable, None)
-        if self.home is not None:
-            self.home.flusher.appended(self, is_waited_for=is_waited_for)
+        if is_waited_for or log.is_flush_due:
+            disk.flush_soon(self)
+        else:
+            disk.flush_within(self, self.config.flush_ms)
+        return info
 
-    def _wait(self, end_offset: int, on_durable: OnDurable) -> None:
-        """`on_durable` is called once the high watermark is at or above `end_offset`."""
-        waiting = self._waiting_appends
-        if not waiting or waiting[-1][0] <= end_offset:
-            waiting.append((end_offset, on_durable))
-            return
-        # A duplicate waits for its original, after which other batches were appended.
-        position = next(i for i, (other_offset, _) in enumerate(waiting) if other_offset > end_offset)
-        waiting.insert(position, (end_offset, on_durable))
+    # --- flushing ---------------------------------------------------------------------------------------------------
 
     def prepare_flush(self) -> FlushPlan | None:
         """What to sync; None when everything is durable, or nothing can be done for it any more, or not now."""
-        log = self._log
-        if log is None or log.failure or self._frozen or self.is_deleted or self.is_settling:
+        if self._log is None or not self.allows.flush:
             return None
-        return log.prepare_flush()
+        return self._log.prepare_flush()
 
-    def owns(self, plan: FlushPlan) -> bool:
-        """Whether `plan` is for the log as it is: not if the partition has moved or was deleted since."""
-        if self.is_deleted or self._log is None:
-            return False
-        directory = self._log.directory
-        return plan.directory is directory or plan.directory == directory
+    def flushed(self, plan: FlushPlan, error: Exception | None = None) -> bool:
+        """Take note of what became of `plan`; return whether it is to be tried again later. Wakes nobody: see `wake`.
 
-    def flushed(self, plan: FlushPlan) -> None:
-        """Takes note that `plan` has run. Nobody is told before `wake`."""
+        A plan for another log, that of a partition that has moved since, says nothing.
+        """
         log = self._log
-        if log is not None and not log.failure and self.owns(plan):
-            log.update_high_watermark(log.mark_flushed(plan))
+        if log is None or not self.allows.read:
+            return False
+        if plan.directory is not log.directory and plan.directory != log.directory:
+            return False
+        if error is None:
+            log.mark_flushed(plan)
+            if self.allows.commit:
+                self.high_watermark.advance(log)
+        elif isinstance(error, SyncNotBegun):
+            log.put_back(plan)
+            return True
+        elif isinstance(error, OSError) and is_read_only(error):
+            self.set_read_only(f"a flush failed: {error}")
+        else:
+            _log.critical("%s IS OFFLINE: its flush failed: %s", self.key.directory_name, error)
+            self.take_offline(f"a flush failed: {error}")
+        return False
 
-    def not_flushed(self, plan: FlushPlan) -> None:
-        """`plan` has raised SyncNotBegun: the next one does its part, too."""
-        if not self.is_offline and self.owns(plan):
-            self.log.put_back(plan)
+    def checkpointed(self, offsets: LogOffsets) -> None:
+        """The checkpoints of its data directory hold `offsets`, durably. OSError when the disk refuses."""
+        if self._log is not None and self.allows.trim:
+            self._log.checkpointed(offsets)
 
     # --- waking -----------------------------------------------------------------------------------------------------
 
-    def add_reader(self, reader: ReadWaiter, bound: ReadBound) -> None:
-        """`reader.partition_moved` is called whenever `bound` moves, until it is removed."""
-        (self._log_end_readers if bound == "log_end" else self._readers).add(reader)
-
-    def remove_reader(self, reader: ReadWaiter) -> None:
-        """The inverse of `add_reader`; harmless when that was done before."""
-        self._readers.discard(reader)
-        self._log_end_readers.discard(reader)
+    def advance(self) -> None:
+        """What is committed may have moved: raise the high watermark, and wake those who wait for it."""
+        if self._log is not None and self.allows.commit:
+            self.high_watermark.advance(self._log)
+            self.wake()
 
     def wake(self) -> None:
         """The high watermark may have moved: tells those who wait for a flush, and those who wait for data."""
-        waiting = self._waiting_appends
-        if waiting and self._log is not None:
-            high_watermark = self._log.high_watermark
-            while waiting and waiting[0][0] <= high_watermark:
-                waiting.popleft()[1](None)
+        if self._log is not None:
+            self._pending.complete(self._log.high_watermark)
         if self._readers:
             self._wake(self._readers)
 
-    def end_of(self, bound: ReadBound) -> LogOffsetMetadata:
-        """Where reading ends for `bound`; StorageError while the partition is offline."""
-        return self.log.end_of(bound)
+    def add_reader(self, reader: ReadWaiter, bound: ReadBound) -> None:
+        """`reader.partition_moved` is called whenever `bound` moves, until it is removed."""
+        (self._log_end_readers if bound == "log_end" else self._readers)[reader] = None
 
-    def checkpointed(self, offsets: LogOffsets | None) -> None:
-        """The checkpoints hold `offsets`, durably; None when they say nothing of this partition."""
-        if offsets is not None and self._log is not None and not self.is_offline and not self.is_deleted:
-            self._log.checkpointed(offsets)
+    def remove_reader(self, reader: ReadWaiter) -> None:
+        """The inverse of `add_reader`; harmless when that was done before."""
+        self._readers.pop(reader, None)
+        self._log_end_readers.pop(reader, None)
+
+    def end_of(self, bound: ReadBound) -> LogOffsetMetadata:
+        """Where reading ends for `bound`. Raises as `log` does."""
+        return self.log.end_of(bound)
 
     def complain(self, text: str) -> None:
         """Logs why a request failed: clients try again and again, and one line in a while says it."""
@@ -314,23 +339,41 @@ class Partition:
             self._complained_s = now_s
             _log.error("%s", text)
 
+    # --- giving up records ------------------------------------------------------------------------------------------
+
+    def delete_records(self, offset: int) -> int:
+        """As `Log.delete_records`; StorageError, too, when nothing of the partition may be changed."""
+        if not self.allows.trim:
+            raise self.refusal()
+        return self.log.delete_records(offset)
+
     # --- moving -----------------------------------------------------------------------------------------------------
+
+    def begin_move(self) -> None:
+        """It is being copied to another data directory."""
+        self._enter(PartitionState.MOVING)
+
+    def end_move(self) -> None:
+        """The move was called off, or has failed before `switch_to`."""
+        if self._state is PartitionState.MOVING:
+            self._enter(PartitionState.ONLINE)
 
     def switch_to(self, log: Log) -> None:
         """`log` is a copy in another data directory: it is written and read from now on, acknowledged after `settled`.
 
-        Readers look again, for what they wait for is counted in the files of the old one.
+        Batches have the same positions in it, so that reads that wait need not begin again.
         """
+        self._enter(PartitionState.SETTLING)
         self._log = log
-        self.is_settling = True
-        self._wake(self._readers)
-        self._wake(self._log_end_readers)
+        log.when_failed(self._log_failed)
 
     def settled(self) -> None:
-        """A crash leaves the partition where it is now."""
-        self.is_settling = False
-        self.log.update_high_watermark(self.log.recovery_point)
-        self.wake()
+        """A crash leaves the partition where it is now: flushes what was appended meanwhile."""
+        if self._state is PartitionState.SETTLING:
+            self._enter(PartitionState.ONLINE)
+            self.advance()
+            if self.disk is not None:
+                self.disk.flush_soon(self)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -338,45 +381,65 @@ class Partition:
         """The disk failed: fails everybody who waits, and everybody who comes. Nothing more is written."""
         if self._log is not None:
             self._log.fail(reason)
-        self.check_failure()
 
-    def freeze(self, reason: str) -> None:
-        """The disk has become read-only: fails who waits for a flush. Reading goes on below the high watermark."""
-        if not (self.is_offline or self.is_deleted or self._frozen):
-            self._frozen = reason
+    def set_read_only(self, reason: str) -> None:
+        """The disk takes no writes: fails who waits for a flush. Reading goes on below the high watermark."""
+        if self._state.may_become(PartitionState.READ_ONLY):
             _log.error("%s takes no records until a restart: %s", self.key.directory_name, reason)
-            self._fail_waiters(self._read_only())
+            self._stop(PartitionState.READ_ONLY, reason)
 
-    def check_failure(self) -> None:
-        """Fails everybody who waits, if the log has failed; then its data directory is looked at, too."""
-        if self.is_offline and not self.is_deleted:
-            self._fail_waiters(self._offline())
-            if self.home is not None:
-                self.home.suspect()
+    def deleted(self) -> None:
+        """The topic is gone: fails everybody who waits."""
+        self._enter(PartitionState.DELETED)
 
-    def deleted(self, error: ApiError) -> None:
-        """The topic is gone: whoever waits gets `error`."""
-        self.is_deleted = True
-        self._fail_waiters(error)
+    def delete_log(self) -> Path | None:
+        """In a thread, once the partition is deleted: as `Log.delete`; None if there is no log that works."""
+        return None if self._log is None or self._log.failure else self._log.delete()
 
-    def _read_only(self) -> DiskReadOnly:
-        return DiskReadOnly(
-            f"{self.key.directory_name} can be read, and takes no records until a restart of the broker: {self._frozen}"
-        )
+    def close(self, *, sync: bool) -> CleanEnd | None:
+        """In a thread, when the partition is not used any more: as `Log.close`; None if that cannot be done well."""
+        if self._log is None or not self.allows.flush:
+            return None
+        self._log.when_failed(lambda: None)  # the threads have no business with the event loop
+        return self._log.close(sync=sync)
 
-    def _offline(self) -> StorageError:
-        reason = self._failure if self._log is None else self._log.failure
-        return StorageError(
-            f"{self.key.directory_name} is offline until a restart of the broker has checked it: {reason}"
-        )
+    def refusal(self) -> ApiError:
+        """The error for what the state does not allow."""
+        name = self.key.directory_name
+        if self._state is PartitionState.DELETED:
+            return UnknownTopicOrPartition(f"topic {self.key.topic!r} was deleted")
+        if self._state is PartitionState.READ_ONLY:
+            return DiskReadOnly(
+                f"{name} can be read, and takes no records until a restart of the broker: {self._reason}"
+            )
+        if self._state is PartitionState.SETTLING:
+            return StorageError(f"{name} has just moved to another data directory: try again")
+        return StorageError(f"{name} is offline until a restart of the broker has checked it: {self._reason}")
 
-    def _fail_waiters(self, error: ApiError) -> None:
-        waiting, self._waiting_appends = self._waiting_appends, deque()
-        for _, on_durable in waiting:
-            on_durable(error)
+    def _log_failed(self) -> None:
+        assert self._log is not None
+        if self._log.failure and self._state.may_become(PartitionState.OFFLINE):
+            self._stop(PartitionState.OFFLINE, self._log.failure)
+
+    def _stop(self, state: PartitionState, reason: str) -> None:
+        """The disk is the reason for `state`: has it looked at, too."""
+        self._reason = reason
+        self._enter(state)
+        if self.disk is not None:
+            self.disk.suspect()
+
+    def _enter(self, state: PartitionState) -> None:
+        assert self._state.may_become(state), f"{self} cannot become {state.name}"
+        was_leading = self.allows.append
+        self._state, self.allows = state, state.allows
+        if self.allows.append:
+            return
+        if was_leading:
+            self._on_unloaded(self)
+        self._pending.fail(self.refusal())
         self._wake(self._readers)
         self._wake(self._log_end_readers)
 
-    def _wake(self, readers: Collection[ReadWaiter]) -> None:
+    def _wake(self, readers: Iterable[ReadWaiter]) -> None:
         for reader in list(readers):
             reader.partition_moved(self)

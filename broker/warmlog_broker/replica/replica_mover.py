@@ -20,7 +20,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -29,6 +28,7 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.metadata.metadata_log import PartitionMoved, PartitionsPlaced
 from warmlog_broker.metadata.store import Metadata
 from warmlog_broker.replica.partition import Partition
+from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
 from warmlog_broker.replica.topics import Topics
 from warmlog_broker.runtime.clock import now_ms
@@ -61,7 +61,7 @@ class Move:
         self.partition = partition
         self.target = target
         self.copy = copy
-        self.is_called_off = False
+        self.is_called_off = self.has_switched = False
         self.task: asyncio.Task[None]
 
 
@@ -115,13 +115,13 @@ class Moves:
             if move is not None and move.target is target:
                 return
             log = partition.log
-            if partition.is_frozen:
-                raise StorageError(f"{topic}-{number} lies on a read-only disk, and cannot be moved away from it")
             if not target.is_live:
                 raise StorageError(f"{target.path} is offline: {target.failure}")
             if move is not None:
                 await self._call_off(move)
-            if partition.home is not target:
+            if partition not in target.partitions:
+                if not partition.allows.move:
+                    raise partition.refusal()
                 await self._begin(partition, log, target)
 
     def resume(self, found: Sequence[tuple[TopicPartition, DataDirectory, Path]]) -> None:
@@ -149,16 +149,18 @@ class Moves:
                 _log.error("%s: the move to %s cannot go on: %s", key.directory_name, target.path, error)
 
     async def _begin(self, partition: Partition, log: Log, target: ServedDirectory) -> None:
+        partition.begin_move()
         try:
             await self._in_thread(target.data.require_room, log.size_bytes)
-            copy = LogCopy.begin(log, target.path)
+            move = self._under_way[partition] = Move(partition, target, LogCopy.begin(log, target.path))
         except OSError as error:
             target.suspect()
             raise storage_error(
                 f"{partition.key.directory_name} cannot be moved to {target.path}: {error}", error
             ) from error
-        move = self._under_way[partition] = Move(partition, target, copy)
-        partition.is_moving = True
+        finally:
+            if partition not in self._under_way:
+                partition.end_move()
         target.incoming += 1
         _log.info("%s: the move to %s begins, %d bytes", partition.key.directory_name, target.path, log.size_bytes)
         move.task = self._loop.create_task(self._run(move), name=f"move {partition.key.directory_name}")
@@ -182,14 +184,13 @@ class Moves:
         except (OSError, ApiError) as error:
             _log.error("%s: the move to %s has failed: %s", name, move.target.path, error)
             move.target.suspect()
-            partition.check_failure()
             self._drop(move)
         except Exception:
             _log.exception("%s: the move to %s failed in a way of its own: a bug", name, move.target.path)
-            if partition.is_settling:
+            if move.has_switched:
                 partition.take_offline(f"its move to {move.target.path} has failed")
         finally:
-            partition.is_moving = False
+            partition.end_move()
             move.target.incoming -= 1
             del self._under_way[partition]
 
@@ -209,21 +210,19 @@ class Moves:
         return False
 
     def _is_over(self, move: Move) -> bool:
-        partition = move.partition
-        is_gone = partition.is_deleted or partition.is_offline or partition.is_frozen or not move.target.is_live
-        return is_gone or move.is_called_off or self._is_stopping
+        is_moving = move.partition.state is PartitionState.MOVING and move.target.is_live
+        return not is_moving or move.is_called_off or self._is_stopping
 
     async def _switch(self, move: Move) -> bool:
         """Makes the copy the partition; False when too much is missing again. Nobody changes topics meanwhile."""
         partition, target, copy = move.partition, move.target, move.copy
         if self._is_over(move) or copy.missing_bytes > TAIL_BYTES:
             return False
-        source, home = partition.log, partition.home
+        source, home = partition.log, self._directories.holder_of(partition)
         assert home is not None
         log = copy.finish(now_ms())
-        settled = partition.config
-        log.update_config(replace(settled, write_caching=False))  # appends must wait, whatever the topic says
         partition.switch_to(log)
+        move.has_switched = True
         end_offset = log.log_end_offset
         try:
             await self._in_thread(copy.sync)
@@ -239,10 +238,9 @@ class Moves:
         except (OSError, ApiError) as error:
             partition.take_offline(f"its move to {target.path} has failed: {error}")
             raise
-        log.update_config(settled)
+        home.dismiss(partition)
         target.admit(partition)
         partition.settled()
-        self._directories.appended(partition, is_waited_for=True)
         self._outbox.send()
         await self._leave(source, home, PartitionsPlaced(topic.topic_id, to_id, [partition.key.partition]))
         return True
@@ -278,7 +276,7 @@ class Moves:
     def _drop(self, move: Move) -> None:
         """Has the copy of a move that was not made removed. What cannot be renamed is found by the next start."""
         path = move.copy.directory
-        if move.partition.is_settling or not path.is_dir():
+        if move.has_switched or not path.is_dir():
             return
         try:
             self._on_deleted([_doom(move.partition.key, path)], 0)

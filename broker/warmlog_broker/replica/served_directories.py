@@ -16,7 +16,7 @@ flushed, and nothing of them is changed until a restart.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
@@ -48,7 +48,7 @@ class ServedDirectory:
         """Why nothing in it is written any more; empty while it works."""
         self.is_read_only = False
         """Whether what it holds can be read all the same."""
-        self.checkpoints = CheckpointWriter(data, threads)
+        self.checkpoints = CheckpointWriter(data, threads, self.partitions)
         self.room = DiskRoom(data.path, config.disk_reserve_bytes)
         self.room.note(data.free_bytes())
         self.flusher = Flusher(
@@ -56,8 +56,10 @@ class ServedDirectory:
             threads=config.flush_threads,
             syncfs_files=config.flush_syncfs_files,
             outbox=outbox,
+            here=self.partitions,
             on_flushed=self.checkpoints.note,
         )
+        self.flush_soon, self.flush_within = self.flusher.flush_soon, self.flusher.flush_within
         self.incoming = 0
         """Partitions that are being copied into it."""
         self._checkpoint_trouble = ""
@@ -78,17 +80,21 @@ class ServedDirectory:
         return not self.failure
 
     def admit(self, partition: Partition) -> None:
-        """`partition` lies here from now on."""
-        if partition.home is not None:
-            partition.home.dismiss(partition)
-        partition.home = self
+        """`partition` is here from now on."""
+        partition.disk = self
         self.partitions[partition] = None
         self.checkpoints.note([partition])
 
     def dismiss(self, partition: Partition) -> None:
-        """`partition` was deleted, or has moved away."""
-        self.partitions.pop(partition, None)
+        """`partition` was deleted, or has moved away. Harmless if it was not here."""
+        if partition in self.partitions:
+            del self.partitions[partition]
+            self.checkpoints.note([partition])
+
+    def files_changed(self, partition: Partition) -> None:
+        """`partition` has other files than before: flushes their names, and writes down where it begins."""
         self.checkpoints.note([partition])
+        self.flusher.flush_within(partition, partition.config.flush_ms)
 
     async def write_checkpoints(self) -> bool:
         """Writes down what has moved; whether that is durable. A disk that refuses is tried, and may have failed."""
@@ -154,7 +160,7 @@ class ServedDirectory:
         )
         for partition in list(self.partitions):
             if is_read_only:
-                partition.freeze(f"its data directory {self.path} is read-only: {reason}")
+                partition.set_read_only(f"its data directory {self.path} is read-only: {reason}")
             else:
                 partition.take_offline(f"its data directory {self.path} has failed: {reason}")
         self._on_failed(self)
@@ -201,27 +207,18 @@ class DataDirectories:
             key=lambda directory: len(directory.partitions) + directory.incoming + planned.get(directory, 0),
         )
 
-    # What partitions need of their directory, as if there was one only.
+    def holder_of(self, partition: Partition) -> ServedDirectory | None:
+        """The directory that holds `partition`."""
+        return next((directory for directory in self.served if partition in directory.partitions), None)
 
-    def appended(self, partition: Partition, *, is_waited_for: bool) -> None:
-        """Something was appended to `partition`: it is flushed as its directory's Flusher says."""
-        home = partition.home
-        assert home is not None
-        home.flusher.appended(partition, is_waited_for=is_waited_for)
+    def dismiss(self, partition: Partition) -> None:
+        """`partition` was deleted."""
+        for directory in self.served:
+            directory.dismiss(partition)
 
     async def flush_all(self) -> None:
         """Returns when everything appended until now was flushed, or its partition is offline."""
         await asyncio.gather(*(directory.flusher.flush_all() for directory in self.served))
-
-    @property
-    def flush_count(self) -> int:
-        return sum(directory.flusher.flush_count for directory in self.served)
-
-    def note(self, partitions: Iterable[Partition]) -> None:
-        """The offsets of `partitions` are to be written down."""
-        for partition in partitions:
-            if partition.home is not None:
-                partition.home.checkpoints.note([partition])
 
     async def write_checkpoints(self) -> None:
         """Writes down what has moved. A disk that refuses is tried, and may have failed then."""
@@ -229,12 +226,15 @@ class DataDirectories:
 
     async def write_down(self, partitions: Sequence[Partition]) -> None:
         """On return the offsets of `partitions` are on disk. OSError when one of their disks refuses."""
-        self.note(partitions)
-        for home in {partition.home for partition in partitions if partition.home is not None}:
+        holders = {partition: self.holder_of(partition) for partition in partitions}
+        for partition, holder in holders.items():
+            if holder is not None:
+                holder.checkpoints.note([partition])
+        for holder in {holder for holder in holders.values() if holder is not None}:
             try:
-                await home.checkpoints.write()
+                await holder.checkpoints.write()
             except OSError:
-                home.suspect()
+                holder.suspect()
                 raise
 
     async def forget(self, keys: Sequence[TopicPartition]) -> None:

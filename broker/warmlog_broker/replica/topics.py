@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from uuid import UUID, uuid4
 
 from warmlog_broker.config.broker_config import BrokerConfig
@@ -67,6 +67,18 @@ class Topic:
     @property
     def topic_id(self) -> bytes:
         return self.entry.topic_id
+
+
+class PartitionWatcher(Protocol):
+    """A coordinator whose state is in the partitions of a topic. It leads what this broker leads."""
+
+    def loaded(self, partition: Partition) -> None:
+        """This broker leads `partition` now, in its leader epoch."""
+        ...
+
+    def unloaded(self, partition: Partition) -> None:
+        """It does so no longer: the partition was deleted, or its disk has failed. Then batches that wait fail."""
+        ...
 
 
 class OpenPartition(NamedTuple):
@@ -144,6 +156,7 @@ class Topics:
         self._threads = threads
         self._on_deleted = on_deleted
         self._topics: dict[str, Topic] = {}
+        self._watchers: dict[str, list[PartitionWatcher]] = {}
         self._loop = asyncio.get_running_loop()
         self._changing = asyncio.Lock()
 
@@ -195,7 +208,10 @@ class Topics:
 
     def partition(self, name: str, index: int) -> Partition:
         """One partition; UnknownTopicOrPartition when there is none."""
-        partitions = self.get(name).partitions
+        topic = self._topics.get(name)
+        if topic is None:
+            raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+        partitions = topic.partitions
         if not 0 <= index < len(partitions):
             raise UnknownTopicOrPartition(f"topic {name!r} has no partition {index}, it has {len(partitions)}")
         return partitions[index]
@@ -220,12 +236,28 @@ class Topics:
         partitions = []
         for index, (directory, log, failure) in enumerate(opened):
             key = TopicPartition(entry.name, index)
-            partition = Partition(key, log, config, _epoch_in_force(entry, log), failure)
+            partition = Partition(key, log, config, _epoch_in_force(entry, log), failure, on_unloaded=self._unloaded)
             if directory is not None:
                 directory.admit(partition)
             partitions.append(partition)
         topic = self._topics[entry.name] = Topic(entry, config, partitions)
+        for watcher in self._watchers.get(entry.name, ()):
+            _tell_loaded(watcher, topic)
         return topic
+
+    def watch(self, name: str, watcher: PartitionWatcher) -> None:
+        """Tell `watcher` which partitions of the topic called `name`, if there is one, this broker leads.
+
+        It is told of those that are led already before this returns, and of every change from then on.
+        """
+        self._watchers.setdefault(name, []).append(watcher)
+        topic = self._topics.get(name)
+        if topic is not None:
+            _tell_loaded(watcher, topic)
+
+    def _unloaded(self, partition: Partition) -> None:
+        for watcher in self._watchers.get(partition.key.topic, ()):
+            watcher.unloaded(partition)
 
     async def create(self, wanted: Sequence[NewTopic], *, validate_only: bool) -> list[TopicCreated | ApiError]:
         """Creates topics, each by itself; returns, in the same order, its entry or why it was not created.
@@ -250,11 +282,9 @@ class Topics:
             deleted = TopicDeleted(topic.topic_id, name, topic.entry.partitions)
             await self._metadata.commit([deleted])
             del self._topics[name]
-            error = UnknownTopicOrPartition(f"topic {name!r} was deleted")
             for partition in topic.partitions:
-                partition.deleted(error)
-                if partition.home is not None:
-                    partition.home.dismiss(partition)
+                partition.deleted()
+                self._directories.dismiss(partition)
             await self._remove(deleted, topic.partitions, topic.config.file_delete_delay_ms)
 
     async def _check(self, wanted: Sequence[NewTopic]) -> list[TopicCreated | ApiError]:
@@ -396,9 +426,15 @@ def _epoch_in_force(entry: TopicCreated, log: Log | None) -> int:
     return entry.leader_epoch if log is None else max(entry.leader_epoch, log.latest_epoch)
 
 
+def _tell_loaded(watcher: PartitionWatcher, topic: Topic) -> None:
+    for partition in topic.partitions:
+        if partition.allows.append:
+            watcher.loaded(partition)
+
+
 def _rename_all(paths: Sequence[Path], deleted: TopicDeleted, partitions: Sequence[Partition]) -> list[Path]:
     """In a thread: nobody else uses these logs any more. Closes those that are open; the rest goes by its topic id."""
-    renamed = [partition.log.delete() for partition in partitions if not partition.is_offline]
+    renamed = [path for partition in partitions if (path := partition.delete_log()) is not None]
     for path in paths:
         renamed += rename_deleted(path, deleted)
     return renamed

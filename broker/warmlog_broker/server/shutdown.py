@@ -33,10 +33,8 @@ def close_logs(
 
 
 def _close(partition: Partition, *, sync: bool) -> CleanEnd | None:
-    if partition.is_offline or partition.is_frozen:
-        return None
     try:
-        return partition.log.close(sync=sync)
+        return partition.close(sync=sync)
     except (OSError, StorageError) as error:
         _log.critical("%s could not be closed: %s", partition.key.directory_name, error)
         return None

@@ -6,6 +6,8 @@ from uuid import UUID
 
 import pytest
 
+from warmlog_broker.replica.disk_space import DiskRoom
+from warmlog_broker.replica.high_watermark import CommitRule, only_replica
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
@@ -16,12 +18,38 @@ NOW_MS = 1_700_000_000_000
 MakePartition = Callable[..., Partition]
 
 
+class FakeDisk:
+    """The data directory of a partition: notes what it is asked for, and does nothing."""
+
+    def __init__(self) -> None:
+        self.room = DiskRoom(Path(), 0)
+        self.flushes: list[int] = []
+        """For each flush that was asked for, within how many milliseconds; 0: soon."""
+        self.suspicions = 0
+
+    def flush_soon(self, partition: Partition) -> None:
+        self.flushes.append(0)
+
+    def flush_within(self, partition: Partition, delay_ms: int) -> None:
+        self.flushes.append(delay_ms)
+
+    def suspect(self) -> None:
+        self.suspicions += 1
+
+
 @pytest.fixture
 def make_partition(tmp_path: Path) -> MakePartition:
     """Makes the partition with that number of the topic `t`; settings have underscores for dots."""
     open_files = OpenFiles(limit=64)
 
-    def make(number: int = 0, leader_epoch: int = 0, **settings: str) -> Partition:
+    def make(
+        number: int = 0,
+        leader_epoch: int = 0,
+        *,
+        commit_rule: CommitRule = only_replica,
+        on_unloaded: Callable[[Partition], None] = lambda _: None,
+        **settings: str,
+    ) -> Partition:
         config = LogConfig.from_settings({name.replace("_", "."): text for name, text in settings.items()})
         key = TopicPartition("t", number)
         log = Log.open(
@@ -32,6 +60,8 @@ def make_partition(tmp_path: Path) -> MakePartition:
             open_files=open_files,
             now_ms=NOW_MS,
         )
-        return Partition(key, log, config, leader_epoch)
+        partition = Partition(key, log, config, leader_epoch, commit_rule=commit_rule, on_unloaded=on_unloaded)
+        partition.disk = FakeDisk()
+        return partition
 
     return make

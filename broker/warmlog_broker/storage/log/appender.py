@@ -159,12 +159,10 @@ class LogAppends:
             raise self._local.write_error("append", out_of_memory(), is_fatal=True) from error
 
     def _appended(self, first_offset: int, append_time_ms: int) -> AppendInfo:
-        """What was written at `first_offset` is taken note of: with write.caching it may be read now."""
-        end_offset = self._local.log_end_offset
-        if self._local.factory.config.write_caching:
-            self._bounds.high_watermark = self._local.end
+        """What was written at `first_offset`."""
+        last_offset = self._local.log_end_offset - 1
         log_start_offset = self._bounds.log_start_offset
-        return _new_tuple(AppendInfo, (first_offset, end_offset - 1, append_time_ms, log_start_offset, False))
+        return _new_tuple(AppendInfo, (first_offset, last_offset, append_time_ms, log_start_offset, False))
 
     def _original(self, batch: RememberedBatch) -> AppendInfo:
         append_time_ms = batch.timestamp_ms if self._local.factory.config.takes_append_time else NO_TIMESTAMP

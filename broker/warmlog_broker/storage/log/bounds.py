@@ -22,19 +22,19 @@ ReadBound = Literal["log_end", "high_watermark", "committed"]
 
 
 class Bounds:
-    """The offsets of one log between which readers move. `high_watermark` is set directly by appends."""
+    """The offsets of one log between which readers move."""
 
     __slots__ = ("_local", "_producers", "flushed", "high_watermark", "log_start_offset")
 
-    def __init__(self, local: LocalLog, producers: ProducerStates, log_start_offset: int) -> None:
-        """All that the log holds is durable, and nothing of it may be read yet."""
+    def __init__(self, local: LocalLog, producers: ProducerStates, log_start_offset: int, high_watermark: int) -> None:
+        """All that the log holds is durable. `high_watermark` is what was stored of it."""
         self._local = local
         self._producers = producers
         self.log_start_offset = log_start_offset
         """The first offset that may be read."""
         self.flushed = local.end
         """All below it is on disk."""
-        self.high_watermark = LogOffsetMetadata(log_start_offset)
+        self.high_watermark = LogOffsetMetadata(max(log_start_offset, min(high_watermark, local.log_end_offset)))
         """Below it, consumers may read. See `located_high_watermark` for its place."""
         local.on_replaced = self._forget_places
 

@@ -46,6 +46,7 @@ class LocalLog:
         "key",
         "log_end_offset",
         "may_have_gaps",
+        "on_failed",
         "on_replaced",
         "replacement",
         "segments",
@@ -80,6 +81,8 @@ class LocalLog:
         """New segments that are on their way in; see `settle`."""
         self.on_replaced: Callable[[Collection[int]], None] = _nobody_cares
         """Called with the base offsets of segments in whose place others are now."""
+        self.on_failed: Callable[[], None] = lambda: None
+        """Called when `failure` is set for an error."""
         self._deletions = DueDeletions()
 
     @property
@@ -116,6 +119,7 @@ class LocalLog:
             self.segments.close_handles()
             if self.replacement is not None:
                 self.replacement.close_handles()
+            self.on_failed()
 
     def write_error(self, what: str, error: OSError, *, is_fatal: bool = False) -> StorageError:
         """The error to raise when the disk refused. Unless it is merely full or read-only, the log is offline then."""

@@ -2,8 +2,8 @@
 
 A Log is made of its files (`local_log`), the offsets between which it is read (`bounds`), the leader epochs and the
 producers. Readers see what lies below the high watermark. The recovery point is the flushed offset: all below it is on
-disk. With one replica the partition moves the high watermark to it after each flush; with `write.caching` it follows
-each append.
+disk. The high watermark is stored here and decided by the partition: what the checkpoint says at first, and then what
+`update_high_watermark` is told.
 
 One thread calls a Log. Flush plans run in others (`prepare_flush`, `mark_flushed`), and the slices that `read` gives
 out may be read anywhere and at any time: they hold their file open.
@@ -74,7 +74,7 @@ class Log:
         self.epochs = loaded.epochs
         self.producers = loaded.producers
         self._local = LocalLog(key, factory, loaded)
-        self._bounds = Bounds(self._local, loaded.producers, loaded.log_start_offset)
+        self._bounds = Bounds(self._local, loaded.producers, loaded.log_start_offset, loaded.high_watermark)
         self._truncation = LogTruncation(self._local, self._bounds, loaded.epochs, loaded.producers, loaded.truncation)
         self._appends = LogAppends(self._local, self._bounds, self.epochs, self.producers)
         self.compaction = Compaction(self._local, self._bounds, loaded.producers, loaded.first_dirty_offset)
@@ -111,7 +111,6 @@ class Log:
             log._after_load()
         except OSError as error:
             raise storage_error(f"{directory}: the log cannot be opened: {error}", error) from error
-        log.update_high_watermark(stored.offsets.high_watermark)
         return log
 
     @classmethod
@@ -136,7 +135,6 @@ class Log:
         log.compaction.compacted_below = source.compaction.compacted_below
         log._appends.last_append_time_ms = source._appends.last_append_time_ms
         log._bounds.flushed = LogOffsetMetadata(source.recovery_point)
-        log.update_high_watermark(source.high_watermark)
         return log
 
     def _after_load(self) -> None:
@@ -405,6 +403,10 @@ class Log:
         """Takes the log offline: everything after raises StorageError with the first reason. Files stay as they are."""
         self.compaction.stop()
         self._local.fail(reason)
+
+    def when_failed(self, call: Callable[[], None]) -> None:
+        """`call` is called, in place of what was to be called before, as soon as the log fails: see `fail`."""
+        self._local.on_failed = call
 
     # Truncation
 

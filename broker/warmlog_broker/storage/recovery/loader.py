@@ -112,6 +112,8 @@ class LoadedLog:
     report: RecoveryReport
     topic_id: UUID | None
     is_new_directory: bool
+    high_watermark: int = 0
+    """As it was stored."""
     first_dirty_offset: int = 0
     unsynced_segments: list[LogSegment] = field(default_factory=list)
     """Segments, the active one apart, that recovery has changed: the first flush syncs them."""
@@ -170,6 +172,7 @@ def load_log(request: LoadRequest) -> LoadedLog:
         report=report,
         topic_id=topic_id,
         is_new_directory=is_new_directory,
+        high_watermark=stored.offsets.high_watermark,
         first_dirty_offset=stored.offsets.first_dirty_offset,
         unsynced_segments=[segment for segment in unsynced if segment is not segments[-1]],
         truncation=request.truncation,

@@ -14,6 +14,7 @@ from page_cache import evict, resident_pages
 from unit.broker.storage.log_files import batch_of
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.maintenance.index_warmer import WarmIndexes
+from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import NEVER_STORED, StoredState
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
@@ -54,8 +55,8 @@ async def keeper(logs: list[Log]) -> AsyncIterator[Any]:
     with ThreadPoolExecutor(1) as threads:
 
         def make(**settings: int) -> WarmIndexes:
-            partitions = [SimpleNamespace(log=log, is_offline=False, is_deleted=False) for log in logs]
-            partitions[2].is_offline = True
+            partitions = [SimpleNamespace(log=log, allows=PartitionState.ONLINE.allows) for log in logs]
+            partitions[2].allows = PartitionState.OFFLINE.allows
             topics: Any = SimpleNamespace(partitions=partitions)
             return WarmIndexes(BrokerConfig(**settings), topics, threads)  # type: ignore[arg-type]
 

@@ -8,6 +8,7 @@ import pytest
 
 from unit.broker.conftest import NOW_MS, MakePartition
 from warmlog_broker.replica.checkpoint_writer import CheckpointWriter
+from warmlog_broker.replica.partition import Partition
 from warmlog_broker.storage.directory.data_dir import LOG_STARTS_NAME, RECOVERY_POINTS_NAME, DataDirectory
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.log.log_copy import LogCopy
@@ -28,23 +29,43 @@ async def test_the_old_directory_is_told_what_was_given_up_and_not_what_is_flush
     """A crash before the move is decided finds the old files, of which that may not be true."""
     partition = make_partition()
     with ThreadPoolExecutor(1) as threads:
-        writer = CheckpointWriter(directory, threads)
-        writer.note([partition])
-        await writer.write()
-        partition.append(batch_of([b"not flushed here"], timestamp_ms=NOW_MS), ACKS_LEADER, None, now_ms=NOW_MS)
-        (tmp_path / "other").mkdir()
-        copy = LogCopy.begin(partition.log, tmp_path / "other")
-        log = copy.finish(NOW_MS)
-        partition.switch_to(log)
-        copy.sync()
-        log.copied_up_to(1)
-        log.update_high_watermark(1)
-        log.delete_records(1)
-        writer.note([partition])
-        await writer.write()
+        writer = CheckpointWriter(directory, threads, {partition})
+        await switched(partition, writer, tmp_path)
         assert read_offsets(tmp_path / RECOVERY_POINTS_NAME) == {partition.key: 0}
         assert read_offsets(tmp_path / LOG_STARTS_NAME) == {partition.key: 1}
         partition.settled()
         writer.note([partition])
         await writer.write()
         assert read_offsets(tmp_path / RECOVERY_POINTS_NAME) == {partition.key: 1}
+
+
+async def test_a_move_that_fails_after_the_switch_leaves_the_old_directory_what_is_true_of_it(
+    tmp_path: Path, directory: DataDirectory, make_partition: MakePartition
+) -> None:
+    partition = make_partition()
+    with ThreadPoolExecutor(1) as threads:
+        writer = CheckpointWriter(directory, threads, {partition})
+        await switched(partition, writer, tmp_path)
+        partition.take_offline("the metadata log cannot be written")
+        writer.note([partition])
+        await writer.write()
+        assert read_offsets(tmp_path / RECOVERY_POINTS_NAME) == {partition.key: 0}
+        assert read_offsets(tmp_path / LOG_STARTS_NAME) == {partition.key: 1}
+
+
+async def switched(partition: Partition, writer: CheckpointWriter, path: Path) -> None:
+    """Has `partition`, with a record that is flushed in the copy alone and given up, switch to a copy."""
+    writer.note([partition])
+    await writer.write()
+    partition.append(batch_of([b"not flushed here"], timestamp_ms=NOW_MS), ACKS_LEADER, None, now_ms=NOW_MS)
+    (path / "other").mkdir()
+    copy = LogCopy.begin(partition.log, path / "other")
+    log = copy.finish(NOW_MS)
+    partition.begin_move()
+    partition.switch_to(log)
+    copy.sync()
+    log.copied_up_to(1)
+    log.update_high_watermark(1)
+    log.delete_records(1)
+    writer.note([partition])
+    await writer.write()

@@ -11,6 +11,7 @@ from warmlog_broker.replica.partition import Partition, ReadWaiter
 from warmlog_broker.runtime.outbox import Outbox
 from warmlog_broker.storage.log.bounds import ReadBound
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
+from warmlog_protocol.errors import ApiError, StorageError, UnknownTopicOrPartition
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ class FakePartition:
 
     def __init__(self) -> None:
         self.end = LogOffsetMetadata(0, 0, 0)
-        self.is_offline = self.is_deleted = self.is_settling = False
+        self.failure: ApiError | None = None
         self.readers: set[ReadWaiter] = set()
 
     def add_reader(self, reader: ReadWaiter, bound: ReadBound) -> None:
@@ -44,6 +45,8 @@ class FakePartition:
         self.readers.discard(reader)
 
     def end_of(self, bound: ReadBound) -> LogOffsetMetadata:
+        if self.failure is not None:
+            raise self.failure
         return self.end
 
     def move(self, size_bytes: int) -> None:
@@ -116,12 +119,12 @@ async def test_a_wait_ends_when_its_time_is_over() -> None:
     assert not partition.readers
 
 
-@pytest.mark.parametrize("end", ["is_offline", "is_deleted"])
-async def test_a_wait_ends_when_a_partition_goes_away(end: str) -> None:
+@pytest.mark.parametrize("failure", [StorageError("offline"), UnknownTopicOrPartition("deleted")])
+async def test_a_wait_ends_when_a_partition_goes_away(failure: ApiError) -> None:
     waits, done = FetchWaits(10, 10_000, Outbox()), []
     partition = FakePartition()
     assert add(waits, wanted(partition, FakePartition()), lambda: done.append(1), min_bytes=10_000)
-    setattr(partition, end, True)
+    partition.failure = failure
     partition.wake()
     await turn()
     assert done == [1]

@@ -4,15 +4,16 @@ import asyncio
 import errno
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Sequence
 from pathlib import Path
 
 import pytest
 import uvloop
 
-from unit.broker.conftest import NOW_MS, MakePartition
+from unit.broker.conftest import NOW_MS, FakeDisk, MakePartition
 from warmlog_broker.replica.flusher import Flusher
 from warmlog_broker.replica.partition import Partition
+from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.runtime.outbox import Outbox
 from warmlog_broker.storage.log.flush_plan import FlushPlan
 from warmlog_protocol.errors import ApiError, StorageError
@@ -27,6 +28,13 @@ class Waiter:
     def complete(self, error: ApiError | None) -> None:
         self.error = error
         self.done.set()
+
+
+class Anything(Container[Partition]):
+    """Whatever partition there is."""
+
+    def __contains__(self, partition: object) -> bool:
+        return True
 
 
 class SlowDisk:
@@ -61,16 +69,34 @@ async def flusher(tmp_path: Path) -> AsyncIterator[Flusher]:
     def note(partitions: Sequence[Partition]) -> None:
         flushed.extend(partitions)
 
-    made = Flusher(tmp_path, threads=2, syncfs_files=0, outbox=Outbox(), on_flushed=note)
+    made = Flusher(tmp_path, threads=2, syncfs_files=0, outbox=Outbox(), here=Anything(), on_flushed=note)
     yield made
     await made.flush_all()
     made.close()
 
 
+class FlushedDisk(FakeDisk):
+    """Has a flusher do what a partition asks for; soon only if `is_hasty`."""
+
+    def __init__(self, flusher: Flusher, *, is_hasty: bool) -> None:
+        super().__init__()
+        self._flusher = flusher
+        self._is_hasty = is_hasty
+
+    def flush_soon(self, partition: Partition) -> None:
+        if self._is_hasty or partition.log.is_flush_due:
+            self._flusher.flush_soon(partition)
+        else:
+            self._flusher.flush_within(partition, partition.config.flush_ms)
+
+    def flush_within(self, partition: Partition, delay_ms: int) -> None:
+        self._flusher.flush_within(partition, delay_ms)
+
+
 def append(partition: Partition, flusher: Flusher, *, is_waited_for: bool = True) -> Waiter:
     waiter = Waiter()
+    partition.disk = FlushedDisk(flusher, is_hasty=is_waited_for)
     partition.append(batch_of([b"x"], timestamp_ms=NOW_MS), -1, waiter.complete, now_ms=NOW_MS)
-    flusher.appended(partition, is_waited_for=is_waited_for)
     return waiter
 
 
@@ -152,7 +178,9 @@ def test_appends_that_are_due_at_once_are_flushed_on_either_loop(make_partition:
     """uvloop gives another kind of handle for what is due now."""
 
     async def scenario() -> None:
-        flusher = Flusher(Path(), threads=1, syncfs_files=0, outbox=Outbox(), on_flushed=lambda partitions: None)
+        flusher = Flusher(
+            Path(), threads=1, syncfs_files=0, outbox=Outbox(), here=Anything(), on_flushed=lambda partitions: None
+        )
         partitions = [make_partition(number, flush_ms=str(number)) for number in range(3)]
         waiters = [append(partition, flusher, is_waited_for=False) for _ in range(5) for partition in partitions]
         await done(*waiters)
@@ -192,7 +220,7 @@ async def test_a_flush_that_fails_fails_its_own_partitions_and_is_not_tried_agai
     waiters = [append(bad, flusher), append(bad, flusher)]
     await done(*waiters)
     assert all(isinstance(waiter.error, StorageError) for waiter in waiters)
-    assert bad.is_offline
+    assert bad.state is PartitionState.OFFLINE
     disk.fails = False
     syncs = disk.syncs
     await flusher.flush_all()
@@ -207,14 +235,14 @@ async def test_an_outcome_that_cannot_be_noted_concerns_its_partition_alone(
 ) -> None:
     bad, good = make_partition(0), make_partition(1)
 
-    def refuse(plan: FlushPlan) -> None:
+    def refuse(plan: FlushPlan, error: Exception | None) -> bool:
         raise MemoryError
 
     monkeypatch.setattr(bad, "flushed", refuse)
     waiters = [append(bad, flusher), append(good, flusher)]
     await done(*waiters)
     assert isinstance(waiters[0].error, StorageError)
-    assert (bad.is_offline, waiters[1].error) == (True, None)
+    assert (bad.state, waiters[1].error) == (PartitionState.OFFLINE, None)
     later = append(good, flusher)
     await done(later)
     assert later.error is None
@@ -241,8 +269,8 @@ async def test_a_partition_that_is_deleted_during_its_flush_disturbs_nobody(
     disk.may_go_on.clear()
     waiters = [append(doomed, flusher), append(other, flusher)]
     await asyncio.sleep(0.02)
-    doomed.deleted(StorageError("deleted"))
-    doomed.log.delete()
+    doomed.deleted()
+    doomed.delete_log()
     disk.may_go_on.set()
     await done(*waiters)
     assert waiters[1].error is None
@@ -266,7 +294,7 @@ async def test_a_flush_that_finds_no_descriptor_is_made_later(
     await done(waiters[1])
     assert not waiters[0].done.is_set()
     await done(waiters[0])
-    assert (waiters[0].error, first.is_offline) == (None, False)
+    assert (waiters[0].error, first.state) == (None, PartitionState.ONLINE)
 
 
 async def test_a_directory_that_cannot_be_opened_to_be_synced_is_synced_by_the_next_flush(
@@ -285,7 +313,7 @@ async def test_a_directory_that_cannot_be_opened_to_be_synced_is_synced_by_the_n
     monkeypatch.setattr(os, "open", open_file)
     waiter = append(partition, flusher)
     await done(waiter)
-    assert (waiter.error, partition.is_offline) == (None, False)
+    assert (waiter.error, partition.state) == (None, PartitionState.ONLINE)
     assert str(partition.log.directory) in synced
 
 
@@ -303,7 +331,7 @@ async def test_a_flush_that_a_read_only_disk_refuses_leaves_the_partition_to_be_
         waiter = append(partition, flusher)
         await done(waiter)
     assert isinstance(waiter.error, StorageError)
-    assert (partition.is_offline, partition.is_frozen) == (False, True)
+    assert partition.state is PartitionState.READ_ONLY
     assert partition.log.high_watermark == 1
     with pytest.raises(StorageError, match="can be read, and takes no records"):
         append(partition, flusher)

@@ -6,7 +6,9 @@ import errno
 import pytest
 
 from unit.broker.conftest import NOW_MS, MakePartition
-from warmlog_broker.replica.partition import OnDurable, Partition, read_bound
+from warmlog_broker.replica.high_watermark import OnDurable
+from warmlog_broker.replica.partition import Partition, read_bound
+from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
 from warmlog_broker.storage.record import file_records
 from warmlog_protocol.batch import ControlType
@@ -104,6 +106,7 @@ def test_a_flush_of_the_log_that_a_partition_had_before_says_nothing_of_the_one_
     assert plan is not None
     plan.run()
     append(copy)
+    partition.begin_move()
     partition.switch_to(copy.log)
     partition.flushed(plan)
     partition.wake()
@@ -201,7 +204,7 @@ def test_going_offline_fails_who_waits_and_who_comes(make_partition: MakePartiti
     assert index == 0
     assert isinstance(error, StorageError)
     assert waiter.moves == 1
-    assert partition.is_offline
+    assert partition.state is PartitionState.OFFLINE
     assert partition.prepare_flush() is None
     with pytest.raises(StorageError, match="the disk is broken"):
         append(partition)
@@ -222,14 +225,14 @@ def test_a_write_that_fails_for_good_fails_who_waits(
     monkeypatch.setattr(file_records, "_pwritev", broken)
     with pytest.raises(StorageError):
         append(partition)
-    assert partition.is_offline
+    assert partition.state is PartitionState.OFFLINE
     assert isinstance(waiter.done[0][1], StorageError)
 
 
 def test_a_log_that_could_not_be_opened_is_offline(make_partition: MakePartition) -> None:
     opened = make_partition()
     partition = Partition(opened.key, None, opened.config, 0)
-    assert partition.is_offline
+    assert partition.state is PartitionState.OFFLINE
     assert partition.offsets is None
     with pytest.raises(StorageError, match="could not be opened"):
         append(partition)
@@ -239,10 +242,12 @@ def test_a_log_that_could_not_be_opened_is_offline(make_partition: MakePartition
 def test_deleting_fails_who_waits(make_partition: MakePartition) -> None:
     partition, waiter = make_partition(), Waiter()
     append(partition, waiter.call(0))
-    error = UnknownTopicOrPartition("deleted")
-    partition.deleted(error)
-    assert waiter.done == [(0, error)]
+    partition.deleted()
+    ((_, error),) = waiter.done
+    assert isinstance(error, UnknownTopicOrPartition)
     assert partition.prepare_flush() is None
+    with pytest.raises(UnknownTopicOrPartition, match="'t' was deleted"):
+        append(partition)
 
 
 def test_an_idempotent_producer_needs_acks_all_and_an_id_of_ours(make_partition: MakePartition) -> None:

@@ -71,8 +71,8 @@ async def test_who_has_moved_away_is_flushed_by_the_new_directory_alone(
     """A syncfs of the old disk says nothing of what was written to the new one."""
     first, second = directories
     partition = make_partition()
-    first.admit(partition)
     for home in (first, second):
+        directories.dismiss(partition)
         home.admit(partition)
         partition.append(batch_of([b"x"], timestamp_ms=NOW_MS), ACKS_LEADER, None, now_ms=NOW_MS)
     await first.flusher.flush_all()

@@ -12,6 +12,8 @@ from unit.broker.conftest import NOW_MS
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.metadata.metadata_log import MetadataLog, TopicCreated
 from warmlog_broker.metadata.store import Metadata
+from warmlog_broker.replica.partition import Partition
+from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
 from warmlog_broker.replica.topics import TopicLimits, Topics, check_new_topic
 from warmlog_broker.runtime.outbox import Outbox
@@ -178,7 +180,7 @@ async def test_deleting_renames_the_directories_and_frees_the_name(room: Room) -
     await room.create("t")
     partition = room.topics.partition("t", 0)
     await room.topics.delete("t")
-    assert partition.is_deleted
+    assert partition.state is PartitionState.DELETED
     assert sorted(path.name[:3] for path in room.doomed) == ["t-0", "t-1"]
     assert not list(room.data_dir.glob("t-[0-9]"))
     with pytest.raises(UnknownTopicOrPartition):
@@ -202,8 +204,7 @@ async def test_checkpoints_of_a_deleted_topic_are_gone_before_its_name_is_used_a
     assert plan is not None
     plan.run()
     partition.flushed(plan)
-    room.directories.note([partition])
-    await room.directories.write_checkpoints()
+    await room.directories.write_down([partition])
     path = room.data_dir / "recovery-point-offset-checkpoint"
     assert "t 0 1" in path.read_text()
     await room.topics.delete("t")
@@ -244,7 +245,7 @@ async def test_a_directory_that_failed_gets_no_partition_and_takes_its_own_offli
     await three_disks.create("t", 3)
     first, second, third = three_disks.directories
     second.fail("the disk is broken")
-    offline = [partition for partition in three_disks.topics.partitions if partition.is_offline]
+    offline = [partition for partition in three_disks.topics.partitions if partition.state is PartitionState.OFFLINE]
     assert offline == list(second.partitions)
     await three_disks.create("u", 4)
     assert [len(each.partitions) for each in three_disks.directories] == [3, 1, 3]
@@ -262,3 +263,38 @@ async def test_names_as_long_as_a_topic_may_have_can_be_created_and_deleted(room
     await room.topics.delete(name)
     assert len(room.doomed) == 2
     assert all(len(path.name) <= 255 and path.name.endswith("-delete") and path.is_dir() for path in room.doomed)
+
+
+class Coordinator:
+    """Notes what this broker leads."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, int, int]] = []
+
+    def loaded(self, partition: Partition) -> None:
+        self.heard.append(("loaded", partition.key.partition, partition.leader_epoch))
+
+    def unloaded(self, partition: Partition) -> None:
+        self.heard.append(("unloaded", partition.key.partition, partition.leader_epoch))
+
+
+async def test_a_coordinator_is_told_of_the_partitions_that_this_broker_leads(room: Room) -> None:
+    before, after = Coordinator(), Coordinator()
+    room.topics.watch("t", before)
+    await room.create("u")
+    assert before.heard == []
+    await room.create("t")
+    room.topics.watch("t", after)
+    assert before.heard == after.heard == [("loaded", 0, 0), ("loaded", 1, 0)]
+    room.topics.partition("t", 1).take_offline("the disk is broken")
+    assert after.heard[2:] == [("unloaded", 1, 0)]
+    late = Coordinator()
+    room.topics.watch("t", late)
+    assert late.heard == [("loaded", 0, 0)]
+    await room.topics.delete("t")
+    assert after.heard[2:] == [("unloaded", 1, 0), ("unloaded", 0, 0)]
+    await room.create("t", 1)
+    assert after.heard[4:] == [("loaded", 0, 0)]
+    assert before.heard == after.heard
+    room.topics.partition("t", 0).set_read_only("the disk takes no writes")
+    assert after.heard[5:] == [("unloaded", 0, 0)]

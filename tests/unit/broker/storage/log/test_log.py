@@ -212,17 +212,27 @@ class TestOffsets:
         room.log.roll(room.now_ms)
         assert room.log.end_of("log_end") == room.log.end_of("high_watermark") == (2, 2, 0)
 
-    def test_with_write_caching_the_high_watermark_follows_each_append(self, room: LogRoom) -> None:
-        room.set_config(write_caching=True)
+    @pytest.mark.parametrize("write_caching", [False, True])
+    def test_nothing_but_its_owner_raises_the_high_watermark(self, room: LogRoom, write_caching: bool) -> None:
+        room.set_config(write_caching=write_caching)
         room.append(b"a", b"b")
-        assert (room.log.high_watermark, room.log.recovery_point) == (2, 0)
+        room.log.roll(room.now_ms)
         room.append(b"c")
         plan = room.log.prepare_flush()
         assert plan is not None
-        room.append(b"d")
         plan.run()
         assert room.log.mark_flushed(plan) == 3
-        assert room.log.update_high_watermark(3) == 4
+        assert room.log.high_watermark == 0
+        room.log.update_high_watermark(2)
+        again = Log.open(
+            room.directory,
+            key=room.log.key,
+            config=room.config,
+            open_files=room.open_files,
+            now_ms=room.now_ms,
+            stored=StoredState(room.log.offsets, None),
+        )
+        assert (again.recovery_point, again.high_watermark) == (3, 2)
 
     def test_the_start_can_be_raised_to_the_high_watermark(self, room: LogRoom) -> None:
         room.append(b"a", b"b", b"c")

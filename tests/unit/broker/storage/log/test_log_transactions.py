@@ -111,15 +111,6 @@ def test_raising_the_log_start_raises_what_is_stable_in_an_open_transaction(room
     assert aborted_at(room, 8) == [AbortedTxn(1, 0, 9, 10)]
 
 
-def test_with_write_caching_a_marker_makes_its_transaction_stable_at_once(room: LogRoom) -> None:
-    room.set_config(write_caching=True)
-    producer = Producer(room, 1)
-    producer.send(2)
-    assert (room.log.high_watermark, room.log.last_stable_offset) == (2, 0)
-    producer.commit()
-    assert room.log.last_stable_offset == 3
-
-
 def test_a_marker_is_the_batch_that_kafka_writes(room: LogRoom) -> None:
     room.set_config(message_timestamp_type="LogAppendTime")
     Producer(room, 7, epoch=1).send()

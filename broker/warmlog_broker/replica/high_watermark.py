@@ -1,0 +1,82 @@
+"""The high watermark of a partition: what is committed, and so may be read by consumers and acknowledged.
+
+The log stores the value and reads by it; it is decided here, and nothing else raises it: not a flush, not a start, and
+not an append to a topic with write.caching. Each of them changes what this broker holds for good, and `advance` looks
+at that.
+"""
+
+import logging
+import sys
+from collections import deque
+from collections.abc import Callable
+
+from warmlog_broker.storage.log.log import Log
+from warmlog_protocol.errors import ApiError
+
+CommitRule = Callable[[int], int]
+"""Given the offset below which this broker holds the partition for good, return the offset below which it is committed.
+
+A leader with followers returns the smallest of its own and theirs, over the in-sync replicas; a follower returns the
+smaller of its own and what its leader says.
+"""
+
+OnDurable = Callable[[ApiError | None], None]
+"""Called once: with None when a batch is below the high watermark, or with the error because of which it never will."""
+
+_log = logging.getLogger(__name__)
+
+
+def only_replica(held_offset: int) -> int:
+    """The rule of a partition without followers: what this broker holds is committed."""
+    return held_offset
+
+
+class HighWatermark:
+    """Decides the high watermark of one partition. Once `rule` has another outcome, `Partition.advance` is due."""
+
+    __slots__ = ("rule",)
+
+    def __init__(self, rule: CommitRule) -> None:
+        self.rule = rule
+
+    def advance(self, log: Log) -> None:
+        """Raise the high watermark of `log` to what is committed. It never goes back.
+
+        What this broker holds for good is what is flushed; with write.caching, what is written.
+        """
+        held_offset = log.log_end_offset if log.config.write_caching else log.recovery_point
+        log.update_high_watermark(self.rule(held_offset))
+
+
+class PendingAppends:
+    """Batches that were appended and are not below the high watermark yet."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[int, OnDurable]] = deque()
+        """By their end offsets, in rising order."""
+
+    def add(self, end_offset: int, on_durable: OnDurable) -> None:
+        """`on_durable` is called once the high watermark is at or above `end_offset`."""
+        waiting = self._waiting
+        if not waiting or waiting[-1][0] <= end_offset:
+            waiting.append((end_offset, on_durable))
+            return
+        # A duplicate waits for its original, after which other batches were appended.
+        position = next(i for i, (other_offset, _) in enumerate(waiting) if other_offset > end_offset)
+        waiting.insert(position, (end_offset, on_durable))
+
+    def complete(self, high_watermark: int, error: ApiError | None = None) -> None:
+        """Call back for the batches that end at `high_watermark` or before."""
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= high_watermark:
+            _, on_durable = waiting.popleft()
+            try:
+                on_durable(error)
+            except Exception:  # the others are not to wait for ever
+                _log.exception("what waits for a batch failed: a bug")
+
+    def fail(self, error: ApiError) -> None:
+        """Call back for all of them: they never will be below the high watermark, as far as this broker knows."""
+        self.complete(sys.maxsize, error)
