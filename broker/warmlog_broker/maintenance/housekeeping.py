@@ -17,7 +17,6 @@ from warmlog_broker.maintenance.index_warmer import WarmIndexes
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.served_directories import DataDirectories
 from warmlog_broker.replica.topics import Topics
-from warmlog_broker.runtime.outbox import Outbox
 from warmlog_broker.storage.segment.delayed_deletion import run_deletions
 from warmlog_protocol.errors import StorageError
 
@@ -43,7 +42,6 @@ class Housekeeping:
         topics: Topics,
         directories: DataDirectories,
         doomed: DoomedDirectories,
-        outbox: Outbox,
         threads: Executor,
         now_ms: Callable[[], int],
     ) -> None:
@@ -53,7 +51,6 @@ class Housekeeping:
         self._topics = topics
         self._directories = directories
         self._doomed = doomed
-        self._outbox = outbox
         self._threads = threads
         self._warm_indexes = WarmIndexes(config, topics, threads)
         self._loop = asyncio.get_running_loop()
@@ -87,7 +84,6 @@ class Housekeeping:
             self._keep_retention_of(partition, now_ms)
             if number % PARTITIONS_A_TURN == 0:
                 await asyncio.sleep(0)
-        self._outbox.send()
 
     def segments_changed(self, partition: Partition) -> None:
         """`partition` has other segments than before: new names are to be flushed, old files to be unlinked."""

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from warmlog_broker.replica.partition import Partition
-from warmlog_broker.runtime.outbox import Outbox
 from warmlog_broker.storage.log.bounds import ReadBound
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_protocol.errors import ApiError
@@ -45,7 +44,7 @@ def readable_bytes(start: LogOffsetMetadata, end: LogOffsetMetadata, limit_bytes
 class FetchWait:
     """One fetch that waits."""
 
-    __slots__ = ("_available", "_min_bytes", "_total", "_waits", "_wanted", "is_ending", "on_done", "owner", "timer")
+    __slots__ = ("_available", "_min_bytes", "_total", "_waits", "is_ending", "on_done", "owner", "timer", "wanted")
 
     def __init__(
         self,
@@ -56,12 +55,12 @@ class FetchWait:
         on_done: Callable[[], None],
     ) -> None:
         self.owner = owner
+        self.wanted = wanted
         self.on_done = on_done
         self.timer: asyncio.TimerHandle | None = None
         self.is_ending = False
         """It is to be answered, and waits no more."""
         self._waits = waits
-        self._wanted = wanted
         self._min_bytes = min_bytes
         self._available = {partition: self._count(partition) for partition in wanted}
         self._total = sum(self._available.values())
@@ -80,22 +79,9 @@ class FetchWait:
         if self.is_satisfied:
             self._waits.end(self)
 
-    @property
-    def partition_count(self) -> int:
-        return len(self._wanted)
-
-    def attach(self) -> None:
-        """Asks every partition to be called when it moves."""
-        for partition, wanted in self._wanted.items():
-            partition.add_reader(self, wanted.bound)
-
-    def detach(self) -> None:
-        """Asks not to be called any more."""
-        for partition in self._wanted:
-            partition.remove_reader(self)
-
     def _count(self, partition: Partition) -> int:
-        wanted = self._wanted[partition]
+        """How much may be read of `partition`; enough to end the wait when it cannot be read."""
+        wanted = self.wanted[partition]
         try:
             return readable_bytes(wanted.start, partition.end_of(wanted.bound), wanted.limit_bytes)
         except ApiError:
@@ -105,11 +91,10 @@ class FetchWait:
 class FetchWaits:
     """All fetches of the broker that wait, at most `limit` of them, for at most `partition_limit` partitions."""
 
-    def __init__(self, limit: int, partition_limit: int, outbox: Outbox) -> None:
+    def __init__(self, limit: int, partition_limit: int) -> None:
         self.limit = limit
         self.partition_limit = partition_limit
         self._partition_count = 0
-        self._outbox = outbox
         self._count = 0
         self._by_owner: dict[object, dict[FetchWait, None]] = {}
         self._satisfied: deque[FetchWait] = deque()
@@ -132,7 +117,8 @@ class FetchWaits:
         if self._count >= self.limit or self._partition_count + len(wanted) > self.partition_limit:
             return False
         wait = FetchWait(self, owner, wanted, min_bytes, on_done)
-        wait.attach()
+        for partition, read in wanted.items():
+            partition.add_reader(wait, read.bound)
         self._by_owner.setdefault(owner, {})[wait] = None
         self._count += 1
         self._partition_count += len(wanted)
@@ -162,14 +148,12 @@ class FetchWaits:
         for waits in list(self._by_owner.values()):
             for wait in list(waits):
                 self._finish(wait)
-        self._outbox.send()
 
     def _answer_some(self) -> None:
         for _ in range(min(ANSWERS_A_TURN, len(self._satisfied))):
             self._finish(self._satisfied.popleft())
         if self._satisfied:
             self._loop.call_soon(self._answer_some)
-        self._outbox.send()
 
     def _finish(self, wait: FetchWait) -> None:
         if self._remove(wait):
@@ -183,8 +167,9 @@ class FetchWaits:
         if not waits:
             del self._by_owner[wait.owner]
         self._count -= 1
-        self._partition_count -= wait.partition_count
-        wait.detach()
+        self._partition_count -= len(wait.wanted)
+        for partition in wait.wanted:
+            partition.remove_reader(wait)
         if wait.timer is not None:
             wait.timer.cancel()
         return True

@@ -3,15 +3,11 @@
 One flush is under way at a time; all that is appended meanwhile goes into the next one, which begins as soon as the
 first is over. An append that somebody waits for (acks=all) starts a flush at the end of the event loop's turn, so that
 everything that came in with it takes part; any other append is flushed within the topic's `flush.ms`. When a flush is
-over, high watermarks move, waiters are answered, and readers are woken.
+over, high watermarks move, appends that wait for it complete, and readers are woken.
 
 A flush that fails is not tried again, as the kernel would then report success for data that is lost: its partitions go
-offline. Where a sync could not even begin, for want of a descriptor, nothing is lost: it is begun anew a little later.
-
-Which partitions are to be flushed when, although nobody waits for it: what `flush.ms` asks for.
-
-Partitions with the same delay fall due in the order in which they came, so each delay has a queue, and only the heads
-of the queues are ever compared: with thousands of partitions a flush takes no longer to find out who is due.
+offline. A sync that could not even begin, out of descriptors or memory, has lost nothing and is begun again a little
+later.
 """
 
 import asyncio
@@ -23,11 +19,8 @@ from pathlib import Path
 
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.sync_strategy import run_plans
-from warmlog_broker.runtime.outbox import Outbox
 from warmlog_broker.runtime.threads import FlushThread, start_threads
-from warmlog_broker.storage.io.os_errors import is_shortage
 from warmlog_broker.storage.log.flush_plan import FlushPlan
-from warmlog_protocol.errors import StorageError
 
 POSTPONED_MS = 100
 """When a sync that could not begin is tried again."""
@@ -37,7 +30,12 @@ _log = logging.getLogger(__name__)
 
 
 class DueFlushes:
-    """Partitions, each with the time at which it is due. Times are seconds of one clock that never goes back."""
+    """Partitions that nobody waits for, each with the time at which it is due: what `flush.ms` asks for.
+
+    Times are seconds of one clock that never goes back. Partitions with the same delay fall due in the order in which
+    they came, so each delay has a queue, and only the heads of the queues are ever compared: with thousands of
+    partitions a flush takes no longer to find out which are due.
+    """
 
     def __init__(self) -> None:
         self._queues: dict[int, OrderedDict[Partition, float]] = {}
@@ -104,13 +102,11 @@ class Flusher:
         *,
         threads: int,
         syncfs_files: int,
-        outbox: Outbox,
         here: Container[Partition],
         on_flushed: Callable[[Sequence[Partition]], None],
     ) -> None:
         """`here` are the partitions of the directory. `on_flushed` is told whose recovery points have moved."""
         self.flush_count = 0
-        self._outbox = outbox
         self._here = here
         self._on_flushed = on_flushed
         self._loop = asyncio.get_running_loop()
@@ -126,15 +122,14 @@ class Flusher:
         """When the timer rings; uvloop's handle does not know it when that is now."""
         self._postponed_s = -COMPLAINT_INTERVAL_S
         """When it was last said that a flush has to wait."""
-        self._is_scheduled = self._is_flushing = False
         self._idle = asyncio.Event()
+        """Set while no flush is under way, or about to begin."""
         self._idle.set()
 
     def flush_soon(self, partition: Partition) -> None:
         """Flush `partition` at the end of the event loop's turn, or once the flush that is under way is over."""
         self._urgent[partition] = None
-        if not self._is_scheduled and not self._is_flushing:
-            self._is_scheduled = True
+        if self._idle.is_set():
             self._idle.clear()
             self._loop.call_soon(self._start)
 
@@ -144,10 +139,10 @@ class Flusher:
             self._set_timer(self._due.add(partition, delay_ms, self._loop.time()))
 
     async def flush_all(self) -> None:
-        """Returns when everything appended until now was flushed, or its partition is offline, or is to be flushed
-        later for want of descriptors."""
+        """Returns when everything appended until now was flushed, or its partition is offline, or its sync could not
+        begin and was put off."""
         self._urgent.update(dict.fromkeys(self._due.take_all()))
-        if self._urgent and not self._is_scheduled and not self._is_flushing:
+        if self._idle.is_set():
             self._start()
         await self._idle.wait()
 
@@ -159,35 +154,27 @@ class Flusher:
         self._helpers.shutdown()
 
     def _start(self) -> None:
-        """Begins a flush of all partitions that need one now."""
-        self._is_scheduled = self._is_flushing = False
+        """Begins a flush of all partitions that need one now, after the one before."""
+        self._idle.clear()
         partitions: list[Partition] = []
         plans: list[FlushPlan] = []
         for partition in self._take_due():
-            plan = self._prepare(partition)
+            if partition not in self._here:
+                continue  # it has moved away since: a syncfs of this disk says nothing of where it is now
+            try:
+                plan = partition.prepare_flush()
+            except OSError as error:
+                self._postpone(partition, error)
+                continue
             if plan is not None:
                 partitions.append(partition)
                 plans.append(plan)
         if plans:
-            self._is_flushing = True
-            self._idle.clear()
             self._thread.submit(partial(self._run, partitions, plans))
+        elif self._urgent:
+            self._loop.call_soon(self._start)
         else:
             self._idle.set()
-
-    def _prepare(self, partition: Partition) -> FlushPlan | None:
-        if partition not in self._here:
-            return None  # it has moved away since: a syncfs of this disk says nothing of where it is now
-        try:
-            return partition.prepare_flush()
-        except StorageError as error:
-            partition.take_offline(str(error))
-        except OSError as error:
-            if is_shortage(error):
-                self._postpone(partition, error)
-            else:
-                partition.take_offline(f"a flush could not be prepared: {error}")
-        return None
 
     def _postpone(self, partition: Partition, error: Exception | None) -> None:
         """Has `partition` flushed a little later: who waits for it waits on."""
@@ -220,7 +207,7 @@ class Flusher:
 
     def _timer_rang(self) -> None:
         self._timer = None
-        if not self._is_scheduled and not self._is_flushing:
+        if self._idle.is_set():
             self._start()
 
     def _run(self, partitions: list[Partition], plans: list[FlushPlan]) -> None:
@@ -242,11 +229,10 @@ class Flusher:
             try:
                 if partition.flushed(plan, error):
                     self._postpone(partition, error)
-            except Exception as problem:  # want of memory, say: it concerns this partition alone
+            except Exception as problem:  # out of memory, say: it concerns this partition alone
                 _log.exception("%s: the outcome of a flush could not be noted", partition.key.directory_name)
                 partition.take_offline(f"the outcome of a flush could not be noted: {problem!r}")
         self._start()
         self._on_flushed(partitions)
         for partition in partitions:
             partition.wake()
-        self._outbox.send()

@@ -32,7 +32,6 @@ from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
 from warmlog_broker.replica.topics import Topics
 from warmlog_broker.runtime.clock import now_ms
-from warmlog_broker.runtime.outbox import Outbox
 from warmlog_broker.storage.directory.data_dir import DataDirectory
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, deleted_directory_name
 from warmlog_broker.storage.io.durable_files import sync_directory
@@ -75,7 +74,6 @@ class Moves:
         topics: Topics,
         directories: DataDirectories,
         metadata: Metadata,
-        outbox: Outbox,
         threads: Executor,
         on_deleted: Callable[[Sequence[Path], int], None],
     ) -> None:
@@ -84,7 +82,6 @@ class Moves:
         self._topics = topics
         self._directories = directories
         self._metadata = metadata
-        self._outbox = outbox
         self._threads = threads
         self._on_deleted = on_deleted
         self._loop = asyncio.get_running_loop()
@@ -241,7 +238,6 @@ class Moves:
         home.dismiss(partition)
         target.admit(partition)
         partition.settled()
-        self._outbox.send()
         await self._leave(source, home, PartitionsPlaced(topic.topic_id, to_id, [partition.key.partition]))
         return True
 

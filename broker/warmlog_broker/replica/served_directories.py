@@ -26,7 +26,6 @@ from warmlog_broker.replica.checkpoint_writer import CheckpointWriter
 from warmlog_broker.replica.disk_space import DiskRoom
 from warmlog_broker.replica.flusher import Flusher
 from warmlog_broker.replica.partition import Partition
-from warmlog_broker.runtime.outbox import Outbox
 from warmlog_broker.storage.directory.data_dir import DataDirectory
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.os_errors import is_read_only, is_shortage
@@ -37,9 +36,7 @@ _log = logging.getLogger(__name__)
 class ServedDirectory:
     """One data directory, its group commit, its checkpoints, and the partitions that lie in it."""
 
-    def __init__(
-        self, data: DataDirectory, config: BrokerConfig, *, outbox: Outbox, threads: Executor, trying: Executor
-    ) -> None:
+    def __init__(self, data: DataDirectory, config: BrokerConfig, *, threads: Executor, trying: Executor) -> None:
         """`threads` write checkpoints. `trying` finds out whether the disk still works: that may hang, so it has a
         thread of its own."""
         self.data = data
@@ -55,7 +52,6 @@ class ServedDirectory:
             data.path,
             threads=config.flush_threads,
             syncfs_files=config.flush_syncfs_files,
-            outbox=outbox,
             here=self.partitions,
             on_flushed=self.checkpoints.note,
         )

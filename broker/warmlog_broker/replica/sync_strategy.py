@@ -50,7 +50,7 @@ def run_plans(
     Returns the outcome of each, in the same order.
     """
     if len(plans) == 1:
-        return [_run(plans[0])]
+        return [_attempt(plans[0].run)]
     way = choose_way(sum([plan.file_count for plan in plans]), syncfs_files)
     if way is FlushWay.FILE_SYSTEM:
         return _run_by_file_system(plans, data_dir)
@@ -91,7 +91,7 @@ def _run_by_file_system(plans: Sequence[FlushPlan], data_dir: Path) -> list[Outc
             outcomes = [outcome or error for outcome, error in zip(outcomes, placed, strict=True)]
             sync_file_system(data_dir)
     except OSError as error:
-        outcomes = [outcome or _run(plan) for plan, outcome in zip(plans, outcomes, strict=True)]
+        outcomes = [outcome or _attempt(plan.run) for plan, outcome in zip(plans, outcomes, strict=True)]
         is_told = any(outcome is not None and not isinstance(outcome, SyncNotBegun) for outcome in outcomes)
         if not is_told and not isinstance(error, SyncNotBegun):
             return [error] * len(plans)
@@ -99,11 +99,7 @@ def _run_by_file_system(plans: Sequence[FlushPlan], data_dir: Path) -> list[Outc
 
 
 def _run_all(plans: Sequence[FlushPlan]) -> list[Outcome]:
-    return [_run(plan) for plan in plans]
-
-
-def _run(plan: FlushPlan) -> Outcome:
-    return _attempt(plan.run)
+    return [_attempt(plan.run) for plan in plans]
 
 
 def _attempt(step: Callable[[], None]) -> Outcome:

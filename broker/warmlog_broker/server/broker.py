@@ -236,9 +236,7 @@ class Broker:
         self._metadata = Metadata(stored.metadata_log, self._threads.disk)
         self._directories = DataDirectories(
             [
-                ServedDirectory(
-                    data, config, outbox=self._outbox, threads=self._threads.disk, trying=self._threads.trying
-                )
+                ServedDirectory(data, config, threads=self._threads.disk, trying=self._threads.trying)
                 for data in stored.directories.live
             ],
             stored.directories.offline,
@@ -256,7 +254,6 @@ class Broker:
             topics=self.topics,
             directories=self._directories,
             metadata=self._metadata,
-            outbox=self._outbox,
             threads=self._threads.disk,
             on_deleted=doomed.add,
         )
@@ -265,7 +262,6 @@ class Broker:
             topics=self.topics,
             directories=self._directories,
             doomed=doomed,
-            outbox=self._outbox,
             threads=self._threads.disk,
             now_ms=now_ms,
         )
@@ -304,7 +300,7 @@ class Broker:
             topics=self.topics,
             directories=self._directories,
             moves=self._moves,
-            fetch_waits=FetchWaits(config.fetch_max_waits, config.fetch_max_wait_partitions, self._outbox),
+            fetch_waits=FetchWaits(config.fetch_max_waits, config.fetch_max_wait_partitions),
             producer_ids=ProducerIds(self._metadata, config.producer_id_block_size),
             cold_readers=self._threads.cold_readers,
             preparers=self._threads.preparers,

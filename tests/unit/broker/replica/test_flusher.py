@@ -14,7 +14,6 @@ from unit.broker.conftest import NOW_MS, FakeDisk, MakePartition
 from warmlog_broker.replica.flusher import Flusher
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.partition_state import PartitionState
-from warmlog_broker.runtime.outbox import Outbox
 from warmlog_broker.storage.log.flush_plan import FlushPlan
 from warmlog_protocol.errors import ApiError, StorageError
 from wire_client import batch_of
@@ -69,7 +68,7 @@ async def flusher(tmp_path: Path) -> AsyncIterator[Flusher]:
     def note(partitions: Sequence[Partition]) -> None:
         flushed.extend(partitions)
 
-    made = Flusher(tmp_path, threads=2, syncfs_files=0, outbox=Outbox(), here=Anything(), on_flushed=note)
+    made = Flusher(tmp_path, threads=2, syncfs_files=0, here=Anything(), on_flushed=note)
     yield made
     await made.flush_all()
     made.close()
@@ -178,9 +177,7 @@ def test_appends_that_are_due_at_once_are_flushed_on_either_loop(make_partition:
     """uvloop gives another kind of handle for what is due now."""
 
     async def scenario() -> None:
-        flusher = Flusher(
-            Path(), threads=1, syncfs_files=0, outbox=Outbox(), here=Anything(), on_flushed=lambda partitions: None
-        )
+        flusher = Flusher(Path(), threads=1, syncfs_files=0, here=Anything(), on_flushed=lambda partitions: None)
         partitions = [make_partition(number, flush_ms=str(number)) for number in range(3)]
         waiters = [append(partition, flusher, is_waited_for=False) for _ in range(5) for partition in partitions]
         await done(*waiters)
@@ -190,20 +187,6 @@ def test_appends_that_are_due_at_once_are_flushed_on_either_loop(make_partition:
     for loop_factory in (asyncio.new_event_loop, uvloop.new_event_loop):
         with asyncio.Runner(loop_factory=loop_factory) as runner:
             runner.run(scenario())
-
-
-async def test_answers_are_sent_at_the_end_of_their_flush(flusher: Flusher, make_partition: MakePartition) -> None:
-    class Sender:
-        sent = 0
-
-        def flush(self) -> None:
-            self.sent += 1
-
-    sender = Sender()
-    waiter = append(make_partition(), flusher)
-    flusher._outbox.add(sender)
-    await done(waiter)
-    assert sender.sent == 1
 
 
 async def test_flush_messages_starts_a_flush(flusher: Flusher, make_partition: MakePartition) -> None:
@@ -335,3 +318,24 @@ async def test_a_flush_that_a_read_only_disk_refuses_leaves_the_partition_to_be_
     assert partition.log.high_watermark == 1
     with pytest.raises(StorageError, match="can be read, and takes no records"):
         append(partition, flusher)
+
+
+async def test_a_log_whose_flush_cannot_be_prepared_goes_offline_and_what_that_brings_about_is_flushed(
+    flusher: Flusher, make_partition: MakePartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, good = make_partition(0), make_partition(1)
+    waiters: list[Waiter] = []
+
+    def refuse() -> FlushPlan | None:
+        raise OSError(errno.EIO, "broken")
+
+    def note(error: ApiError | None) -> None:
+        assert isinstance(error, StorageError)
+        waiters.append(append(good, flusher))
+
+    monkeypatch.setattr(bad.log, "prepare_flush", refuse)
+    bad.disk = FlushedDisk(flusher, is_hasty=True)
+    bad.append(batch_of([b"x"], timestamp_ms=NOW_MS), -1, note, now_ms=NOW_MS)
+    await until(lambda: bool(waiters))
+    await done(*waiters)
+    assert (bad.state, good.log.high_watermark) == (PartitionState.OFFLINE, 1)

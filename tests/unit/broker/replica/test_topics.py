@@ -16,7 +16,6 @@ from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
 from warmlog_broker.replica.topics import TopicLimits, Topics, check_new_topic
-from warmlog_broker.runtime.outbox import Outbox
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import DataDirectory
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
@@ -77,9 +76,7 @@ class Room:
         config = BrokerConfig(data_dirs=",".join(map(str, paths)), max_partitions_per_topic=30)
         self.directories = DataDirectories(
             [
-                ServedDirectory(
-                    DataDirectory.open(path), config, outbox=Outbox(), threads=self.threads, trying=self.threads
-                )
+                ServedDirectory(DataDirectory.open(path), config, threads=self.threads, trying=self.threads)
                 for path in paths
             ]
         )
