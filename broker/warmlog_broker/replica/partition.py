@@ -9,7 +9,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -193,14 +192,15 @@ class Partition:
                 raise InvalidRequiredAcks(f"an idempotent producer needs acks=all (-1), not {acks}")
             if producer_id >= next_producer_id:
                 raise UnknownProducerId(f"producer id {producer_id} was never given out by this broker")
-        write = partial(
-            log.append_as_leader,
-            batch,
-            leader_epoch=self.leader_epoch,
-            now_ms=now_ms,
-            guard=NO_GUARD if guard is None else guard,
-        )
-        return self._write(write, log, disk, on_durable)
+        try:
+            info = log.append_as_leader(
+                batch, leader_epoch=self.leader_epoch, now_ms=now_ms, guard=NO_GUARD if guard is None else guard
+            )
+        except StorageError as error:
+            self._append_failed(error, disk)
+            raise
+        self._appended(info.last_offset + 1, log, disk, on_durable)
+        return info
 
     def append_end_transaction(
         self,
@@ -222,16 +222,20 @@ class Partition:
         log, disk = self._log, self.disk
         assert log is not None
         assert disk is not None
-        write = partial(
-            log.append_end_transaction,
-            producer_id,
-            producer_epoch,
-            control_type,
-            coordinator_epoch,
-            leader_epoch=self.leader_epoch,
-            now_ms=now_ms,
-        )
-        return self._write(write, log, disk, on_durable)
+        try:
+            info = log.append_end_transaction(
+                producer_id,
+                producer_epoch,
+                control_type,
+                coordinator_epoch,
+                leader_epoch=self.leader_epoch,
+                now_ms=now_ms,
+            )
+        except StorageError as error:
+            self._append_failed(error, disk)
+            raise
+        self._appended(info.last_offset + 1, log, disk, on_durable)
+        return info
 
     def must_wait(self, acks: int) -> bool:
         """Whether a batch with these `acks` is acknowledged only once it is durable.
@@ -241,31 +245,27 @@ class Partition:
         """
         return acks == ACKS_ALL or (acks == ACKS_LEADER and not self.allows.commit)
 
-    def _write(self, write: Callable[[], AppendInfo], log: Log, disk: Disk, on_durable: OnDurable | None) -> AppendInfo:
-        """Append by `write`, have it flushed, and tell those who wait for it."""
-        try:
-            info = write()
-        except StorageError as error:
-            self.complain(f"{self.key.directory_name}: a batch was refused: {error}")
-            if isinstance(error, DiskReadOnly):
-                disk.suspect()
-            raise
+    def _append_failed(self, error: StorageError, disk: Disk) -> None:
+        self.complain(f"{self.key.directory_name}: a batch was refused: {error}")
+        if isinstance(error, DiskReadOnly):
+            disk.suspect()
+
+    def _appended(self, end_offset: int, log: Log, disk: Disk, on_durable: OnDurable | None) -> None:
+        """What ends at `end_offset` is in the log: has it flushed, and tells those who wait for it."""
         if self._log_end_readers:
             self._wake(self._log_end_readers)
         if self.config.write_caching:
             self.advance()
-        end_offset = info.last_offset + 1
-        is_waited_for = on_durable is not None and end_offset > log.high_watermark
         if on_durable is not None:
-            if is_waited_for:
+            if end_offset > log.high_watermark:
                 self._pending.add(end_offset, on_durable)
-            else:
-                asyncio.get_running_loop().call_soon(on_durable, None)
-        if is_waited_for or log.is_flush_due:
+                disk.flush_soon(self)
+                return
+            asyncio.get_running_loop().call_soon(on_durable, None)
+        if log.is_flush_due:
             disk.flush_soon(self)
         else:
             disk.flush_within(self, self.config.flush_ms)
-        return info
 
     # --- flushing ---------------------------------------------------------------------------------------------------
 
