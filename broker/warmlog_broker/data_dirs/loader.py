@@ -29,7 +29,7 @@ from warmlog_broker.metadata.metadata_log import (
 )
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.config import LogConfig
-from warmlog_broker.storage.directory.data_dir import DataDirectory
+from warmlog_broker.storage.directory.data_dir import NEVER_STORED, DataDirectory, StoredState
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.log.log import Log
@@ -81,18 +81,7 @@ class LogOpener:
 
     def create(self, directory: DataDirectory, entry: TopicCreated, index: int, config: LogConfig) -> Log:
         """The log of a new topic's partition, empty, and ready to be appended to."""
-        key = TopicPartition(entry.name, index)
-        log = Log.open(
-            directory.partition_path(key),
-            key=key,
-            topic_id=UUID(bytes=entry.topic_id),
-            config=config,
-            open_files=self._open_files,
-            now_ms=now_ms(),
-        )
-        log.producers.limit = self._max_producers
-        log.begin_epoch(entry.leader_epoch)
-        return log
+        return self._open(directory, entry, index, config, NEVER_STORED)
 
     def load(self, directory: DataDirectory, entry: TopicCreated, index: int, config: LogConfig) -> Log:
         """The log of a partition that may hold data. On return all that it holds is durable.
@@ -100,12 +89,13 @@ class LogOpener:
         StorageError when it cannot be opened.
         """
         key = TopicPartition(entry.name, index)
-        if directory.was_clean:
-            return self._load(directory, key, entry, config)
-        with self._opening(key.directory_name):
-            return self._load(directory, key, entry, config)
+        with nullcontext() if directory.was_clean else self._opening(key.directory_name):
+            return self._open(directory, entry, index, config, directory.stored_state(key))
 
-    def _load(self, directory: DataDirectory, key: TopicPartition, entry: TopicCreated, config: LogConfig) -> Log:
+    def _open(
+        self, directory: DataDirectory, entry: TopicCreated, index: int, config: LogConfig, stored: StoredState
+    ) -> Log:
+        key = TopicPartition(entry.name, index)
         log = Log.open(
             directory.partition_path(key),
             key=key,
@@ -113,7 +103,7 @@ class LogOpener:
             config=config,
             open_files=self._open_files,
             now_ms=now_ms(),
-            stored=directory.stored_state(key),
+            stored=stored,
             max_leader_epoch=entry.leader_epoch,
         )
         log.producers.limit = self._max_producers
