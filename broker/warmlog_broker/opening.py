@@ -270,10 +270,10 @@ def _begin_metadata(directories: DirectorySet, metadata_log: MetadataLog) -> Non
     entries += _forget_directories(directories, state)
     live_ids = {directory.directory_id.bytes for directory in directories.live}
     is_complete = not directories.offline and live_ids.issuperset(state.directories)
+    live_paths = [directory.path for directory in directories.live]
     for deleted in state.deleted.values():
-        for directory in directories.live:
-            rename_deleted(directory.path, deleted)
-        if is_complete:
+        renamed = rename_deleted(live_paths, deleted, is_name_taken=deleted.name in state.topics)
+        if is_complete and renamed.is_finished:
             entries.append(TopicRemoved(deleted.topic_id))
     commit(metadata_log, entries)
 
