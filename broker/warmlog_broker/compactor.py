@@ -15,6 +15,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -56,12 +57,15 @@ class Compactor:
         topics: Topics,
         on_replaced: Callable[[Partition], None],
         now_ms: Callable[[], int],
+        working_on: Callable[[str], AbstractContextManager[object]] = nullcontext,
     ) -> None:
-        """`now_ms` is the time by which deletions are forgotten (`trusted_clock`)."""
+        """`now_ms` is the time by which deletions are forgotten (`trusted_clock`). `working_on` is entered, with the
+        partition's name, while one is compacted."""
         self._now_ms = now_ms
         self._config = config
         self._topics = topics
         self._on_replaced = on_replaced
+        self._working_on = working_on
         self._loop = asyncio.get_running_loop()
         self._threads = start_threads(max(1, config.log_cleaner_threads), "compact")
         self._workers: list[asyncio.Task[None]] = []
@@ -147,10 +151,11 @@ class Compactor:
         self._under_way[partition] = pace
         cleaned_below = None
         try:
-            cleaning = Cleaning(
-                log.compaction.begin(found, pace, now_ms), pace, memory_bytes=memory_bytes, now_ms=now_ms
-            )
-            await self._run_pass(partition, log, cleaning)
+            with self._working_on(partition.key.directory_name):
+                cleaning = Cleaning(
+                    log.compaction.begin(found, pace, now_ms), pace, memory_bytes=memory_bytes, now_ms=now_ms
+                )
+                await self._run_pass(partition, log, cleaning)
             cleaned_below = cleaning.end_offset
         except CleaningAborted as error:
             _log.info("%s: %s", partition.key.directory_name, error)

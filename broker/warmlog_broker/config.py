@@ -259,8 +259,8 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         "crash.loop.limit",
         5,
         "starts",
-        "After so many starts within crash.loop.window.ms that have ended in a crash the broker starts in safe mode: "
-        "it can be read, and takes no records; 0: never.",
+        "After so many starts within crash.loop.window.ms that crashed before they served, or in their first seconds, "
+        "the broker starts in safe mode: it can be read, and takes no records; 0: never.",
         minimum=0,
         maximum=20,
     ),

@@ -85,7 +85,7 @@ class Broker:
         self._connections = Connections(config.max_connections, config.max_connections_per_ip)
         self._listeners: list[asyncio.Server] = []
         self._ticking: asyncio.Task[None] | None = None
-        self._leaving_safe_mode: asyncio.TimerHandle | None = None
+        self._recovering: asyncio.TimerHandle | None = None
         self._is_stopped = False
         self._guard = CrashGuard(config)
         self._directories: DataDirectories
@@ -133,10 +133,10 @@ class Broker:
             undo.callback(metadata_log.close)
             undo.push(self._start_failed)
             with while_loading or nullcontext():
-                self._guard.begin(locked.first.path)
+                self._guard.begin()
                 opener = LogOpener(
                     OpenFiles(self.config.max_open_files),
-                    self._guard.opening,
+                    self._guard.working_on,
                     max_producers=self.config.max_producer_ids_per_partition,
                 )
                 progress = Progress(self._report_progress)
@@ -145,15 +145,11 @@ class Broker:
             self._assemble(stored, opener)
             await self._listen(sockets)
             undo.pop_all()
-        self._guard.serving()
+        self._recovering = self._loop.call_later(self._guard.serving(), self._has_recovered)
         self._moves.resume(stored.futures)
         self._housekeeping.start()
         if self._guard.loop is None:
             self._compactor.start()
-        else:
-            self._leaving_safe_mode = self._loop.call_later(
-                self.config.crash_loop_window_ms / 1000, self._leave_safe_mode
-            )
         self._ticking = self._loop.create_task(self._tick(), name="tick")
 
     async def stop(self) -> bool:
@@ -164,9 +160,9 @@ class Broker:
         self._service_manager.tell(STOPPING, status("finishing requests"), extend_timeout(int(self.stop_limit_s * 1e6)))
         for listener in self._listeners:
             listener.close()
+        if self._recovering is not None:
+            self._recovering.cancel()
         await self._drain()
-        if self._leaving_safe_mode is not None:
-            self._leaving_safe_mode.cancel()
         if self._ticking is not None:
             self._ticking.cancel()
             await asyncio.wait([self._ticking])
@@ -208,9 +204,11 @@ class Broker:
         if kind is not None and (issubclass(kind, WarmlogError) or not issubclass(kind, Exception)):
             self._guard.start_has_ended()
 
-    def _leave_safe_mode(self) -> None:
-        self._guard.end_safe_mode()
-        self._compactor.start()
+    def _has_recovered(self) -> None:
+        was_safe = self._guard.loop is not None
+        self._guard.recovered()
+        if was_safe:
+            self._compactor.start()
 
     async def wait_for_failure(self) -> None:
         """Returns when no data directory is left to serve from."""
@@ -271,7 +269,11 @@ class Broker:
             now_ms=now_ms,
         )
         self._compactor = Compactor(
-            config=config, topics=self.topics, on_replaced=self._housekeeping.segments_changed, now_ms=now_ms
+            config=config,
+            topics=self.topics,
+            on_replaced=self._housekeeping.segments_changed,
+            now_ms=now_ms,
+            working_on=self._guard.working_on,
         )
         self.services = self._make_services(stored)
 
