@@ -90,6 +90,10 @@ class Compactor:
             pace.stop()
         if self._workers:
             await asyncio.wait(self._workers)
+        self.close()
+
+    def close(self) -> None:
+        """Ends the threads. Nothing may be under way."""
         self._threads.shutdown()
 
     async def compact_due(self) -> bool:

@@ -157,9 +157,10 @@ class CrashGuard:
         """It was refused in words, or told to stop: no crash."""
         self._notes.forget(is_all=False)
 
-    def stopped(self, in_order: bool) -> None:
-        """The broker has stopped; `in_order` says whether earlier crashes are forgotten."""
-        if in_order:
-            self._notes.forget(is_all=True)
-        else:
-            self._notes.close()
+    def stopped(self) -> None:
+        """The broker has stopped in order: forget earlier crashes, too."""
+        self._notes.forget(is_all=True)
+
+    def close(self) -> None:
+        """Note no more. What is noted stays, if nothing of the above was called."""
+        self._notes.close()

@@ -49,8 +49,12 @@ class Flusher:
         self._outbox = outbox
         self._on_flushed = on_flushed
         self._loop = asyncio.get_running_loop()
-        self._thread = FlushThread()
         self._helpers = start_threads(max(1, threads - 1), "flush-more")
+        try:
+            self._thread = FlushThread()
+        except BaseException:
+            self._helpers.shutdown()
+            raise
         self._run_plans = partial(
             run_plans, data_dir=data_dir, syncfs_files=syncfs_files, threads=self._helpers, thread_count=threads
         )

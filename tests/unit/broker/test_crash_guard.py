@@ -112,7 +112,7 @@ class Starts:
         else:
             with pytest.raises(MemoryError), guard.working_on(at):
                 raise MemoryError
-        guard.stopped(False)
+        guard.close()
 
     def crash_while_serving(self, *, compacting: str = "", after_s: float = 0) -> None:
         guard = self.start()
@@ -122,7 +122,7 @@ class Starts:
         if compacting:
             with pytest.raises(MemoryError), guard.working_on(compacting):
                 raise MemoryError
-        guard.stopped(False)
+        guard.close()
 
 
 @pytest.mark.parametrize("after_s", [0, 10, 3600])
@@ -168,7 +168,7 @@ def test_a_kill_in_safe_mode_neither_ends_nor_prolongs_it(tmp_path: Path) -> Non
     assert len(guard.loop.crashes) == 2
     guard.serving()
     guard.recovered()
-    guard.stopped(False)
+    guard.close()
     assert starts.start().loop is None
 
 
@@ -204,7 +204,7 @@ def test_an_orderly_stop_ends_it(tmp_path: Path) -> None:
         starts.crash()
     guard = starts.start()
     assert guard.loop is not None
-    guard.stopped(True)
+    guard.stopped()
     assert starts.start().loop is None
 
 
@@ -219,7 +219,7 @@ def test_removing_the_file_ends_it(tmp_path: Path) -> None:
 def test_a_disk_that_failed_does_not_count_as_an_orderly_stop(tmp_path: Path) -> None:
     starts = Starts(tmp_path)
     for _ in range(2):
-        starts.start().stopped(False)
+        starts.start().close()
     assert starts.start().loop is not None
 
 
