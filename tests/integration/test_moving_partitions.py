@@ -1,9 +1,11 @@
 """Partitions that move from one data directory to another while they are written, read, and killed."""
 
+import gc
 import json
 import random
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -302,6 +304,17 @@ def test_epochs_producers_and_the_log_start_come_along(disks: list[Path]) -> Non
         with WireClient(broker.address) as client:
             assert client.offset_at("t", -2) == 7
             assert client.offset_at("t", LATEST_TIMESTAMP) == 16
+
+
+def test_the_log_that_a_partition_has_moved_away_from_is_freed(disks: list[Path]) -> None:
+    with BrokerThread(*disks) as broker, WireClient(broker.address) as client:
+        client.create_topic("t", file_delete_delay_ms="0")
+        client.produce("t", batch_of([b"x"]))
+        log = broker.broker.topics.partition("t", 0).log
+        originals = [weakref.ref(log), weakref.ref(log._local.segments)]
+        del log
+        move_and_wait(client, disks)
+        until(lambda: gc.collect() >= 0 and not any(original() for original in originals))
 
 
 @pytest.mark.parametrize("step", ["copy.sync", "checkpoints", "commit", "rename", "leave"])

@@ -46,6 +46,10 @@ class LogAppends:
         self._producers = producers
         self.last_append_time_ms = NO_TIMESTAMP
 
+    def take_over(self, original: "LogAppends") -> None:
+        """The log is a copy of that of `original`, and goes on where that ends."""
+        self.last_append_time_ms = original.last_append_time_ms
+
     def append_as_leader(
         self, batch: CheckedBatch, leader_epoch: int, now_ms: int, guard: VerificationGuard
     ) -> AppendInfo:

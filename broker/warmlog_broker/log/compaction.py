@@ -32,6 +32,10 @@ class Compaction:
         self._producers = producers
         self._pace: CleaningPace | None = None
 
+    def take_over(self, original: "Compaction") -> None:
+        """The log is a copy of that of `original`, with the gaps that compaction has left there."""
+        self.compacted_below = original.compacted_below
+
     def range(self, now_ms: int) -> CleanableRange:
         """How the log stands. May read a header or two."""
         found = cleanable_range(

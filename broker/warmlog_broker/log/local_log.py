@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from warmlog_broker.log.checkpoints import sync_directory
+from warmlog_broker.log.damage import Damage
 from warmlog_broker.log.flush import Unsynced
 from warmlog_broker.log.loading import LoadedLog, SegmentFactory
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
@@ -82,6 +83,11 @@ class LocalLog:
         self.on_replaced: Callable[[Collection[int]], None] = _nobody_cares
         """Called with the base offsets of segments in whose place others are now."""
         self._deletions = DueDeletions()
+
+    def take_over(self, original: "LocalLog") -> None:
+        """What is known of `original`'s files is true of these, which are a copy of all of them."""
+        self.damage = _found_in(self.directory, original.damage)
+        self.may_have_gaps = original.may_have_gaps
 
     @property
     def end(self) -> LogOffsetMetadata:
@@ -304,7 +310,13 @@ class LocalLog:
         self.directory = self.snapshots.directory = directory
         self.factory = replace(self.factory, directory=directory)
         self.segments.update_directory(directory)
+        self.damage = _found_in(directory, self.damage)
         self.unsynced.add_directory(directory.parent)
+
+
+def _found_in(directory: Path, damage: Iterable[Damage]) -> tuple[Damage, ...]:
+    """`damage` of files of the same names in `directory`."""
+    return tuple(replace(each, path=directory / each.path.name) for each in damage)
 
 
 def _nobody_cares(_base_offsets: Collection[int]) -> None:

@@ -120,18 +120,17 @@ class Log:
         end = CleanEnd(local.log_end_offset, local.active.size_bytes)
         offsets = source.offsets._replace(recovery_point=local.log_end_offset)
         factory = replace(local.factory, directory=directory)
-        loaded = load_log(LoadRequest(factory, now_ms, source.topic_id, StoredState(offsets, end)))
+        request = LoadRequest(
+            factory, now_ms, source.topic_id, StoredState(offsets, end), truncation=source._truncation.pending
+        )
+        loaded = load_log(request)
         loaded.producers, loaded.epochs = source.producers, source.epochs
-        loaded.report.damage = [replace(each, path=directory / each.path.name) for each in local.damage]
+        loaded.epochs.has_unwritten_changes = True
         log = cls(source.key, factory, loaded)
-        log.epochs.has_unwritten_changes = True
-        log._truncation.pending = source._truncation.pending
-        log._local.may_have_gaps = local.may_have_gaps
-        log._local.on_replaced = local.on_replaced
-        log.compaction.compacted_below = source.compaction.compacted_below
-        log._appends.last_append_time_ms = source._appends.last_append_time_ms
-        log._bounds.flushed = LogOffsetMetadata(source.recovery_point)
-        log.update_high_watermark(source.high_watermark)
+        log._local.take_over(local)
+        log._bounds.take_over(source._bounds)
+        log._appends.take_over(source._appends)
+        log.compaction.take_over(source.compaction)
         return log
 
     def _after_load(self) -> None:

@@ -39,6 +39,7 @@ from warmlog_broker.log.segment import LogSegment
 from warmlog_broker.log.segment_files import KINDS, LOG_KIND, TIME_INDEX_KIND, segment_file_name
 from warmlog_broker.log.time_index import TimeIndex
 from warmlog_broker.log.topic_partition import future_directory_name
+from warmlog_broker.log.truncation_file import TRUNCATION_NAME
 from warmlog_protocol.errors import StorageError
 
 _EVERYTHING = 1 << 62
@@ -192,8 +193,9 @@ class LogCopy:
             if path.suffix == ".txnindex" and _copy_small(path, target, sync=False):
                 self._unsynced.append(target)
         self._remove_what_has_gone()
-        if _copy_small(local.directory / GAPS_NAME, self.directory / GAPS_NAME, sync=False):
-            self._unsynced.append(self.directory / GAPS_NAME)
+        for name in (GAPS_NAME, TRUNCATION_NAME):
+            if _copy_small(local.directory / name, self.directory / name, sync=False):
+                self._unsynced.append(self.directory / name)
         source.producers.end_offset = source.log_end_offset
         snapshots = ProducerSnapshots(self.directory, ())
         self._unsynced.append(snapshots.take(source.producers, sync=False))
