@@ -57,7 +57,7 @@ class SegmentFactory:
     def open(self, base_offset: int, now_ms: int, suffix: str = "") -> LogSegment:
         """The segment with this base offset, created when it is not there."""
         config = self.config
-        jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
+        jitter_ms = min(config.segment_jitter_ms, config.roll_ms)
         return LogSegment.open(
             self.directory,
             base_offset,
