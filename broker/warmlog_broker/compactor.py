@@ -192,7 +192,7 @@ class Compactor:
         if self._is_taken_away(partition):
             await self._in_thread(rewritten.segment.delete)
             raise CleaningAborted("the partition was deleted, or is offline")
-        replacement = log.compaction.take(rewritten, time.time_ns() // 1_000_000)
+        replacement = log.compaction.take(rewritten)
         is_done = False
         while not is_done:
             await self._in_thread(replacement.sync)

@@ -107,7 +107,7 @@ class Compaction:
         self.compacted_below = min(self.compacted_below, offset)
         self.first_dirty_offset = min(self.first_dirty_offset, offset)
 
-    def take(self, rewritten: Rewritten, now_ms: int) -> Replacement:
+    def take(self, rewritten: Rewritten) -> Replacement:
         """Begins to put the new segment of `rewritten` in its sources' place; `sync` and `advance` it until it is done.
 
         CleaningAborted, and the new segment is gone, when the sources are not what the log has any more.
@@ -122,7 +122,7 @@ class Compaction:
             rewritten.segment.delete()
             raise CleaningAborted(f"{self._local.directory} has changed while it was compacted")
         self.compacted_below = max(self.compacted_below, rewritten.sources[-1].next_base_offset)
-        return self._local.begin_replacement([rewritten.segment], found, now_ms)
+        return self._local.begin_replacement([rewritten.segment], found)
 
     def advance(self, replacement: Replacement) -> bool:
         """Takes the next step; True once all are taken."""

@@ -433,18 +433,22 @@ class Log:
         """
         return give_up_old_segments(self._local, self._bounds, self.epochs, self.producers, now_ms)
 
-    def take_due_deletions(self, now_ms: int) -> list[Callable[[], None]]:
-        """The unlinking that is due, for `run_deletions` in any thread."""
-        return self._local.take_due_deletions(now_ms)
+    def take_due_deletions(self, elapsed_ms: int) -> list[Callable[[], None]]:
+        """The unlinking that is due, for `run_deletions` in any thread.
+
+        `elapsed_ms` is a clock that never goes back. `file.delete.delay.ms` is counted from the first call after the
+        files were renamed, so this is to be called every now and then while `has_deletions`.
+        """
+        return self._local.take_due_deletions(elapsed_ms)
 
     @property
-    def next_deletion_ms(self) -> int | None:
-        """When `take_due_deletions` has something to give; None when nothing waits."""
-        return self._local.next_deletion_ms
+    def has_deletions(self) -> bool:
+        """Whether files wait to be unlinked."""
+        return self._local.has_deletions
 
-    def replace_segments(self, new: Sequence[LogSegment], old: Sequence[LogSegment], now_ms: int) -> None:
+    def replace_segments(self, new: Sequence[LogSegment], old: Sequence[LogSegment]) -> None:
         """Puts `new`, flushed segments with names in `.cleaned`, in the place of `old`. StorageError from the disk."""
-        self._local.begin_replacement(new, old, now_ms)
+        self._local.begin_replacement(new, old)
         self._local.settle()
 
     # The rest

@@ -12,8 +12,8 @@ from unit.broker.log.log_files import overwrite
 from unit.broker.log.log_room import START_MS, read_batches
 from warmlog_broker.log.batch_scan import DamagedLog
 from warmlog_broker.log.cleaner_sources import CleaningAborted
-from warmlog_broker.log.config import MAX_INT64
 from warmlog_broker.log.offset_map import ENTRY_BYTES
+from warmlog_broker.log.retention import run_deletions
 from warmlog_protocol.compression import Codec
 from warmlog_protocol.errors import DuplicateSequence
 
@@ -397,7 +397,7 @@ def test_segments_that_retention_has_removed_meanwhile_call_it_off(room: Compact
     room.set_config(retention_bytes=0)
     room.log.delete_old_segments(room.now_ms)
     with pytest.raises(CleaningAborted):
-        room.log.compaction.take(first, room.now_ms)
+        room.log.compaction.take(first)
     assert room.files(".cleaned") == []
     names = [name for name in room.files() if ".log" in name]
     assert len(names) == len({name[:20] for name in names})
@@ -413,7 +413,7 @@ def test_retention_during_a_swap_completes_it_first(room: CompactionRoom) -> Non
     cleaning = room.begin()
     cleaning.build_map()
     rewritten = cleaning.rewrite(cleaning.groups()[0])
-    replacement = room.log.compaction.take(rewritten, room.now_ms)
+    replacement = room.log.compaction.take(rewritten)
     room.log.raise_log_start_offset(4)
     assert room.log.delete_old_segments(room.now_ms) == 1
     assert replacement.is_done
@@ -426,8 +426,9 @@ def test_a_reader_that_holds_the_old_files_goes_on_reading_them(room: Compaction
     data = room.log.read(0, 1 << 20)
     before = data.slices[0].pread()
     room.compact()
-    for deletion in room.log.take_due_deletions(MAX_INT64):
-        deletion()
+    room.set_config(file_delete_delay_ms=0)
+    run_deletions(room.log.take_due_deletions(0))
+    assert room.files(".deleted") == []
     assert data.slices[0].pread() == before
     assert room.offsets() == [1]
 
@@ -478,7 +479,7 @@ def test_gaps_of_a_compaction_that_was_called_off_are_no_damage_after_a_restart(
         room.put_each(pair(key % 2, number) for key in range(4))
     cleaning = room.begin()
     cleaning.build_map()
-    replacement = room.log.compaction.take(cleaning.rewrite(cleaning.groups()[0]), room.now_ms)
+    replacement = room.log.compaction.take(cleaning.rewrite(cleaning.groups()[0]))
     replacement.complete()
     room.set_config(cleanup_policy="delete")
     room.log.compaction.end()
