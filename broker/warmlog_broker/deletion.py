@@ -10,12 +10,11 @@ from concurrent.futures import Executor
 from pathlib import Path
 from uuid import UUID
 
-from warmlog_broker.log.checkpoints import read_partition_metadata, sync_directory
+from warmlog_broker.log.checkpoints import read_partition_metadata, stored_topic_id, sync_directory
 from warmlog_broker.log.directory import remove_deleted_partition
 from warmlog_broker.log.loading import METADATA_NAME
 from warmlog_broker.log.topic_partition import TopicPartition, deleted_directory_name, parse_directory_name
 from warmlog_broker.metadata_log import TopicDeleted
-from warmlog_protocol.errors import StorageError
 
 _log = logging.getLogger(__name__)
 
@@ -86,9 +85,4 @@ def _belongs_to(path: Path, topic_id: UUID) -> bool:
 
 def _is_copy_of(path: Path, topic_id: UUID) -> bool:
     """Whether the directory is a copy of a partition of that topic, on its way into the data directory."""
-    if parse_directory_name(path.name) is None:
-        return False
-    try:
-        return read_partition_metadata(path / METADATA_NAME) == topic_id
-    except (FileNotFoundError, StorageError):
-        return False
+    return parse_directory_name(path.name) is not None and stored_topic_id(path / METADATA_NAME) == topic_id

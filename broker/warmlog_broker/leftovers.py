@@ -9,10 +9,9 @@ import logging
 from pathlib import Path
 from uuid import UUID
 
-from warmlog_broker.log.checkpoints import read_partition_metadata, sync_directory
+from warmlog_broker.log.checkpoints import stored_topic_id, sync_directory
 from warmlog_broker.log.loading import METADATA_NAME
 from warmlog_broker.log.topic_partition import TopicPartition, deleted_directory_name
-from warmlog_protocol.errors import StorageError
 
 FIRST_LOG_NAME = f"{0:020d}.log"
 BATCH_HEADER_BYTES = 61
@@ -26,7 +25,8 @@ def is_leftover(path: Path, topic_id: UUID) -> bool:
     That is: no log file but the first, and no record in it. False when the disk does not let it be told.
     """
     try:
-        return _may_belong_to(path, topic_id) and all(_is_first_and_empty(file) for file in path.glob("*.log*"))
+        may_belong = stored_topic_id(path / METADATA_NAME) in (None, topic_id)
+        return may_belong and all(_is_first_and_empty(file) for file in path.glob("*.log*"))
     except OSError as error:
         _log.warning("%s: it cannot be told what it holds: %s", path, error)
         return False
@@ -41,13 +41,6 @@ def take_away(path: Path, key: TopicPartition) -> Path:
     path.rename(target)
     sync_directory(path.parent)
     return target
-
-
-def _may_belong_to(path: Path, topic_id: UUID) -> bool:
-    try:
-        return read_partition_metadata(path / METADATA_NAME) == topic_id
-    except (FileNotFoundError, StorageError):
-        return True
 
 
 def _is_first_and_empty(file: Path) -> bool:

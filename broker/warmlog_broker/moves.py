@@ -27,12 +27,13 @@ from typing import TypeVar
 
 from warmlog_broker.config import BrokerConfig
 from warmlog_broker.data_directories import DataDirectories, ServedDirectory
+from warmlog_broker.leftovers import take_away
 from warmlog_broker.log.checkpoints import sync_directory
 from warmlog_broker.log.directory import DataDirectory
 from warmlog_broker.log.log import Log
 from warmlog_broker.log.log_copy import CopyStep, LogCopy
 from warmlog_broker.log.shortage import is_shortage, storage_error
-from warmlog_broker.log.topic_partition import TopicPartition, deleted_directory_name
+from warmlog_broker.log.topic_partition import TopicPartition
 from warmlog_broker.metadata import Metadata
 from warmlog_broker.metadata_log import PartitionMoved, PartitionsPlaced
 from warmlog_broker.opening import now_ms
@@ -140,7 +141,7 @@ class Moves:
     async def _resume(self, found: Sequence[tuple[TopicPartition, DataDirectory, Path]]) -> None:
         for key, target, path in found:
             try:
-                self._on_deleted([await self._in_thread(_doom, key, path)], 0)
+                self._on_deleted([await self._in_thread(take_away, path, key)], 0)
                 if self._is_stopping:
                     continue
                 _log.info("%s: the move to %s begins again", key.directory_name, target.path)
@@ -281,7 +282,7 @@ class Moves:
         if move.partition.is_settling or not path.is_dir():
             return
         try:
-            self._on_deleted([_doom(move.partition.key, path)], 0)
+            self._on_deleted([take_away(path, move.partition.key)], 0)
         except OSError as error:
             _log.error("%s could not be dropped: %s", path, error)
 
@@ -292,11 +293,3 @@ class Moves:
 def _run_steps(steps: Sequence[CopyStep]) -> None:
     for step in steps:
         step.run()
-
-
-def _doom(key: TopicPartition, path: Path) -> Path:
-    """Renames a copy, so that no start takes it for one that is wanted; returns the new path."""
-    target = path.with_name(deleted_directory_name(key))
-    path.rename(target)
-    sync_directory(path.parent)
-    return target

@@ -363,7 +363,7 @@ class Topics:
                 _log.error("%s-%d could not be made in %s: %s", entry.name, index, directory.path, error)
                 failure = error
                 self._clear_leftover(directory, entry, index)
-                asyncio.run_coroutine_threadsafe(_suspect(directory), self._loop)
+                self._loop.call_soon_threadsafe(directory.suspect)
         raise failure
 
     def _clear_leftover(self, directory: ServedDirectory, entry: TopicCreated, index: int) -> None:
@@ -402,7 +402,3 @@ def _rename_all(paths: Sequence[Path], deleted: TopicDeleted, partitions: Sequen
     for path in paths:
         renamed += rename_deleted(path, deleted)
     return renamed
-
-
-async def _suspect(directory: ServedDirectory) -> None:
-    directory.suspect()
