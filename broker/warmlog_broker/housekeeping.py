@@ -132,7 +132,8 @@ class Housekeeping:
         log = partition.log
         try:
             has_rolled = log.maybe_roll_by_time(now_ms)
-            removed = log.delete_old_segments(now_ms)
+            # What compaction takes in would have to be completed first, with syncs here: the next look is soon enough.
+            removed = 0 if log.compaction.is_taking_in else log.delete_old_segments(now_ms)
         except StorageError as error:
             _log.error("%s: retention failed: %s", partition.key.directory_name, error)
             partition.check_failure()

@@ -89,6 +89,16 @@ class Compaction:
             self.first_dirty_offset = cleaned_below
             self.compacted_below = max(self.compacted_below, cleaned_below)
 
+    @property
+    def replacement(self) -> Replacement | None:
+        """New segments that are on their way in: to be completed by `sync` in any thread and `advance`, in turn."""
+        return self._local.replacement
+
+    @property
+    def is_taking_in(self) -> bool:
+        """Whether `replacement` is part of a cleaning that is under way, which completes it."""
+        return self._pace is not None and self.replacement is not None
+
     def stop(self) -> None:
         """Calls off the cleaning that is under way, if any: it ends at its next batch."""
         if self._pace is not None:

@@ -15,11 +15,15 @@ from unit.broker.log.log_room import QUICK, LogRoom, read_batches, read_values
 from warmlog_broker.log.directory import CleanEnd, StoredState
 from warmlog_broker.log.gaps import GAPS_NAME, note_gaps
 from warmlog_broker.log.log import Log
-from warmlog_broker.log.log_copy import LogCopy
+from warmlog_broker.log.log_copy import LogCopy, make_directory
 from warmlog_broker.log.topic_partition import parse_directory_name
 from warmlog_protocol.errors import CorruptBatch, OutOfOrderSequence
 
 TOPIC_ID = UUID(int=7)
+
+
+def begin_copy(log: Log, data_directory: Path) -> LogCopy:
+    return LogCopy.begin(log, make_directory(log, data_directory))
 
 
 class Room(LogRoom):
@@ -35,7 +39,7 @@ class Room(LogRoom):
         return super().open(topic_id=TOPIC_ID, **options)
 
     def begin(self) -> LogCopy:
-        return LogCopy.begin(self.log, self.other)
+        return begin_copy(self.log, self.other)
 
     def run(self, copy: LogCopy, max_bytes: int = 300) -> None:
         """Copies until nothing is missing."""
@@ -131,7 +135,7 @@ def test_compaction_of_the_copy_updates_the_positions_of_the_copy(tmp_path: Path
     for number in range(5):
         room.put((b"key", b"%d" % number))
     room.flush()
-    room.log = log = LogCopy.begin(room.log, tmp_path / "two").finish(room.now_ms)
+    room.log = log = begin_copy(room.log, tmp_path / "two").finish(room.now_ms)
     room.put((b"key", b"5"))
     plan = log.prepare_flush()
     assert plan is not None
@@ -148,12 +152,22 @@ def test_compaction_of_the_copy_updates_the_positions_of_the_copy(tmp_path: Path
     assert [batch.last_offset for batch in read_batches(log, 0)] == [5]
 
 
+def test_a_directory_that_cannot_be_made_leaves_nothing_behind(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(path: Path) -> None:
+        raise OSError(5, "the disk is broken", str(path))
+
+    monkeypatch.setattr("warmlog_broker.log.log_copy.sync_directory", broken)
+    with pytest.raises(OSError, match="the disk is broken"):
+        make_directory(room.log, room.other)
+    assert list(room.other.iterdir()) == []
+
+
 def test_an_empty_log_can_be_copied(room: Room) -> None:
     log = room.switch(room.begin())
     assert log.log_end_offset == 0
     room.fill(3)
     assert len(read_values(log)) == 3
-    room.switch(LogCopy.begin(room.log, room.other.parent / "one"))
+    room.switch(begin_copy(room.log, room.other.parent / "one"))
     assert len(read_values(room.restart())) == 3
 
 
