@@ -174,13 +174,16 @@ class Compactor:
             if rewritten.segment is not None:
                 await self._take_in(partition, log, rewritten)
         stats = cleaning.stats
-        _log.info(
-            "%s: compacted up to offset %d in %.1f s: %d of %d records kept, %d of %d bytes, %d segments replaced",
+        _log.log(
+            logging.WARNING if stats.dropped_without_key else logging.INFO,
+            "%s: compacted up to offset %d in %.1f s: %d of %d records kept, %d without a key dropped, %d of %d bytes, "
+            "%d segments replaced",
             partition.key.directory_name,
             cleaning.end_offset,
             time.monotonic() - began_s,
             stats.kept_records,
             stats.read_records,
+            stats.dropped_without_key,
             stats.written_bytes,
             stats.read_bytes,
             stats.replaced_segments,

@@ -173,6 +173,25 @@ def test_a_record_without_a_key_is_refused_by_name_and_the_rest_goes_on(tmp_path
         assert client.produce("state", keyed(0)).base_offset == 0
 
 
+def test_records_without_a_key_from_before_the_topic_was_compacted_are_dropped_and_counted(tmp_path: Path) -> None:
+    with start(tmp_path, segment_bytes=1024) as broker, WireClient(broker.address) as client:
+        client.create_topic("state")
+        for number in range(8):
+            keys = [b"k", None, None] if number % 2 else None
+            client.produce("state", encode_batch([b"x" * 100] * 3, keys=keys, timestamps_ms=1_700_000_000_000))
+    settings = {"segment_bytes": 1024, "cleanup_policy": "compact", "min_cleanable_dirty_ratio": 0}
+    with start(tmp_path, **settings) as broker, WireClient(broker.address) as client:
+        wait_until(lambda: "compacted up to" in broker.output)
+        (line,) = (line for line in broker.output.splitlines() if "compacted up to" in line)
+        counts = re.search(r"(\d+) of (\d+) records kept, (\d+) without a key dropped", line)
+        assert counts is not None
+        kept, read, dropped = map(int, counts.groups())
+        keyless = sum(key is None for _, key, _ in records_of(client, "state"))
+        assert "WARNING" in line
+        assert dropped == 20 - keyless > 0
+        assert read - kept >= dropped
+
+
 def keyed(number: int, producer: tuple[int, int] = (-1, -1), sequence: int = -1) -> bytes:
     return encode_batch(
         [b"%d" % number],

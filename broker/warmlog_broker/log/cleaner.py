@@ -58,6 +58,8 @@ class CleaningStats:
     written_bytes: int = 0
     read_records: int = 0
     kept_records: int = 0
+    dropped_without_key: int = 0
+    """Records that went because they have no key: they are from before the topic was compacted."""
     replaced_segments: int = 0
 
     def add(self, rewritten: Rewritten) -> None:
@@ -65,6 +67,7 @@ class CleaningStats:
         self.written_bytes += rewritten.written_bytes
         self.read_records += rewritten.read_records
         self.kept_records += rewritten.kept_records
+        self.dropped_without_key += rewritten.dropped_without_key
         self.replaced_segments += len(rewritten.sources) if rewritten.segment is not None else 0
 
 

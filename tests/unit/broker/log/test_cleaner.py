@@ -68,8 +68,30 @@ def test_records_without_a_key_go(room: CompactionRoom) -> None:
     room.append(b"no keys at all", b"none")
     room.put_each([pair(2, 1)])
     room.put((None, b"in the active segment"))
-    room.compact()
+    stats = room.compact()
     assert room.offsets() == [1, 5, 6]
+    assert (stats.dropped_without_key, stats.kept_records, stats.read_records) == (4, 2, 6)
+
+
+def test_only_records_that_go_for_lack_of_a_key_are_counted_as_such(room: CompactionRoom) -> None:
+    room.put(pair(1, 1), pair(2, 1))
+    room.put_each([pair(1, 2), pair(3)])
+    room.put_in_transaction((None, b"aborted"), producer=(7, 0, 0))
+    room.end_transaction(7, commits=False)
+    room.roll()
+    assert room.compact().dropped_without_key == 0
+    assert room.offsets() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("rows", [False, True])
+def test_each_record_without_a_key_is_counted_once(room: CompactionRoom, rows: bool) -> None:
+    room.put_each([pair(1, 1)])
+    room.put((None, b"a"), pair(2, 1), (None, b""), (None, None), rows=rows)
+    room.roll()
+    assert room.compact().dropped_without_key == 3
+    room.put_each([pair(1, 2)])
+    assert room.compact().dropped_without_key == 0
+    assert room.offsets() == [2, 5]
 
 
 def test_a_log_whose_keys_are_all_deleted_keeps_the_last_batch_as_a_header(room: CompactionRoom) -> None:
