@@ -169,7 +169,7 @@ class Moves:
         move.task = self._loop.create_task(self._run(move), name=f"move {name}")
 
     async def _end_compaction(self, log: Log) -> None:
-        """Calls off the compaction of `log`, and completes what it has begun to take in."""
+        """Call off the compaction of `log`, and complete the replacement of segments that it has begun."""
         log.compaction.stop()
         while (replacement := log.compaction.replacement) is not None:
             await self._in_thread(replacement.sync)

@@ -47,7 +47,7 @@ class LogAppends:
         self.last_append_time_ms = NO_TIMESTAMP
 
     def take_over(self, original: "LogAppends") -> None:
-        """The log is a copy of that of `original`, and goes on where that ends."""
+        """Take over the last time of appending of `original`, of whose log this one is a copy."""
         self.last_append_time_ms = original.last_append_time_ms
 
     def append_as_leader(

@@ -83,7 +83,7 @@ class Bounds:
         return self.high_watermark.offset
 
     def take_over(self, original: "Bounds") -> None:
-        """The log is a copy, not on disk yet: its bounds are those of `original`; positions are looked up again."""
+        """Take over the bounds of `original`, whose copy is not on disk yet. Positions are looked up again."""
         self.flushed = LogOffsetMetadata(original.flushed.offset)
         self.raise_high_watermark(original.high_watermark.offset)
 

@@ -170,8 +170,9 @@ def read_partition_metadata(path: Path) -> UUID:
 def stored_topic_id(path: Path) -> UUID | None:
     """Return the topic id in the partition.metadata at `path`; None, with a warning if damaged, when it is of no use.
 
-    None says nothing of whose the directory is: a crash may have left it before the file was written, or the file of a
-    partition in use was damaged. The caller goes by the name and the records of the directory. OSError from the disk.
+    None does not mean that the directory belongs to no topic: a crash may have come before the file was written, or
+    the file of a partition in use is damaged. The caller decides by the directory's name and records. OSError from the
+    disk.
     """
     try:
         return read_partition_metadata(path)

@@ -33,7 +33,7 @@ class Compaction:
         self._pace: CleaningPace | None = None
 
     def take_over(self, original: "Compaction") -> None:
-        """The log is a copy of that of `original`, with the gaps that compaction has left there."""
+        """Take over where `original`, of whose log this one is a copy, may have left gaps."""
         self.compacted_below = original.compacted_below
 
     def range(self, now_ms: int) -> CleanableRange:

@@ -57,6 +57,7 @@ class SegmentFactory:
     def open(self, base_offset: int, now_ms: int, suffix: str = "") -> LogSegment:
         """The segment with this base offset, created when it is not there."""
         config = self.config
+        # Kafka allows up to segment.ms. On a compacted topic that may be more than roll_ms: each batch would roll then.
         jitter_ms = min(config.segment_jitter_ms, config.roll_ms)
         return LogSegment.open(
             self.directory,

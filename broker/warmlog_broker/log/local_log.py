@@ -85,7 +85,7 @@ class LocalLog:
         self._deletions = DueDeletions()
 
     def take_over(self, original: "LocalLog") -> None:
-        """What is known of `original`'s files is true of these, which are a copy of all of them."""
+        """Take over what is known of the files of `original`, of which these are copies."""
         self.damage = _found_in(self.directory, original.damage)
         self.may_have_gaps = original.may_have_gaps
 

@@ -437,7 +437,7 @@ class Log:
         """The unlinking that is due, for `run_deletions` in any thread.
 
         `elapsed_ms` is a clock that never goes back. `file.delete.delay.ms` is counted from the first call after the
-        files were renamed, so this is to be called every now and then while `has_deletions`.
+        files were renamed, so call it regularly while `has_deletions`.
         """
         return self._local.take_due_deletions(elapsed_ms)
 
