@@ -38,8 +38,8 @@ from warmlog_broker.log.adoption import (
 )
 from warmlog_broker.log.checkpoints import (
     read_offsets,
-    read_partition_metadata,
     replace_file,
+    stored_topic_id,
     sync_directory,
     write_offsets,
 )
@@ -67,7 +67,6 @@ from warmlog_broker.metadata_log import (
     read_records,
 )
 from warmlog_broker.topic_names import check_topic_name, colliding_topic
-from warmlog_protocol.errors import StorageError
 
 STAGING_NAME = ".adopting"
 JOURNAL_NAME = "journal"
@@ -394,17 +393,11 @@ def _clear_up(data_dir: Path, state: MetadataState) -> None:
     owned = {entry.topic_id for entry in state.topics.values()}
     for name, topic_id in _read_journal(data_dir).directories.items():
         path = data_dir / name
-        if path.is_dir() and UUID(topic_id).bytes not in owned and _belongs_to(path, UUID(topic_id)):
+        is_owned = UUID(topic_id).bytes in owned
+        if path.is_dir() and not is_owned and stored_topic_id(path / METADATA_NAME) == UUID(topic_id):
             path.rename(staging / f"{name}.left")
     sync_directory(data_dir)
     shutil.rmtree(staging)
-
-
-def _belongs_to(path: Path, topic_id: UUID) -> bool:
-    try:
-        return read_partition_metadata(path / METADATA_NAME) == topic_id
-    except (FileNotFoundError, StorageError):
-        return False
 
 
 def _read_journal(data_dir: Path) -> Journal:

@@ -183,13 +183,16 @@ class Compactor:
             if rewritten.segment is not None:
                 await self._take_in(partition, log, rewritten)
         stats = cleaning.stats
-        _log.info(
-            "%s: compacted up to offset %d in %.1f s: %d of %d records kept, %d of %d bytes, %d segments replaced",
+        _log.log(
+            logging.WARNING if stats.dropped_without_key else logging.INFO,
+            "%s: compacted up to offset %d in %.1f s: %d of %d records kept, %d without a key dropped, %d of %d bytes, "
+            "%d segments replaced",
             partition.key.directory_name,
             cleaning.end_offset,
             time.monotonic() - began_s,
             stats.kept_records,
             stats.read_records,
+            stats.dropped_without_key,
             stats.written_bytes,
             stats.read_bytes,
             stats.replaced_segments,
@@ -201,7 +204,7 @@ class Compactor:
         if self._is_taken_away(partition):
             await self._in_thread(rewritten.segment.delete)
             raise CleaningAborted("the partition was deleted, or is offline")
-        replacement = log.compaction.take(rewritten, time.time_ns() // 1_000_000)
+        replacement = log.compaction.take(rewritten)
         is_done = False
         while not is_done:
             await self._in_thread(replacement.sync)

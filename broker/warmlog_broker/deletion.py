@@ -25,8 +25,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from warmlog_broker.leftovers import holds_no_record, stated_topic_id
-from warmlog_broker.log.checkpoints import sync_directory
+from warmlog_broker.leftovers import holds_no_record
+from warmlog_broker.log.checkpoints import stored_topic_id, sync_directory
 from warmlog_broker.log.directory import remove_deleted_partition
 from warmlog_broker.log.loading import METADATA_NAME
 from warmlog_broker.log.topic_partition import (
@@ -96,7 +96,7 @@ def _is_deleted(path: Path, found: PartitionDirectoryName, deleted: TopicDeleted
     """Whether the directory is certainly the deleted topic's, as the table above says. OSError from the disk."""
     if not path.is_dir():
         return False
-    stated = stated_topic_id(path)
+    stated = stored_topic_id(path / METADATA_NAME)
     if stated is not None:
         return stated.bytes == deleted.topic_id
     if found.mark or is_name_taken:

@@ -6,7 +6,6 @@ for the disk, are done in a thread.
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any
@@ -97,15 +96,15 @@ class Housekeeping:
 
     async def unlink_due(self) -> None:
         """Unlinks files of removed segments and directories of deleted partitions whose time has come."""
-        now_ms = time.time_ns() // 1_000_000
+        elapsed_ms = int(self._loop.time() * 1000)
         await self._doomed.remove_due()
         for partition in list(self._unlinking):
             is_over = partition.is_offline or partition.is_deleted or partition.is_frozen
-            if is_over or partition.log.next_deletion_ms is None:
+            if is_over or not partition.log.has_deletions:
                 del self._unlinking[partition]
                 continue
             try:
-                due = partition.log.take_due_deletions(now_ms)
+                due = partition.log.take_due_deletions(elapsed_ms)
                 await self._loop.run_in_executor(self._threads, run_deletions, due)
             except OSError as error:
                 _log.warning("%s: a removed file could not be unlinked: %s", partition.key.directory_name, error)
@@ -133,7 +132,8 @@ class Housekeeping:
         log = partition.log
         try:
             has_rolled = log.maybe_roll_by_time(now_ms)
-            removed = log.delete_old_segments(now_ms)
+            # What compaction takes in would have to be completed first, with syncs here: the next look is soon enough.
+            removed = 0 if log.compaction.is_taking_in else log.delete_old_segments(now_ms)
         except StorageError as error:
             _log.error("%s: retention failed: %s", partition.key.directory_name, error)
             partition.check_failure()

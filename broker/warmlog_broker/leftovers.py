@@ -9,10 +9,9 @@ import logging
 from pathlib import Path
 from uuid import UUID
 
-from warmlog_broker.log.checkpoints import read_partition_metadata, sync_directory
+from warmlog_broker.log.checkpoints import stored_topic_id, sync_directory
 from warmlog_broker.log.loading import METADATA_NAME
 from warmlog_broker.log.topic_partition import TopicPartition, deleted_directory_name
-from warmlog_protocol.errors import StorageError
 
 FIRST_LOG_NAME = f"{0:020d}.log"
 BATCH_HEADER_BYTES = 61
@@ -26,18 +25,11 @@ def is_leftover(path: Path, topic_id: UUID) -> bool:
     False when the disk does not let it be told.
     """
     try:
-        return stated_topic_id(path) in (None, topic_id) and holds_no_record(path)
+        may_belong = stored_topic_id(path / METADATA_NAME) in (None, topic_id)
+        return may_belong and holds_no_record(path)
     except OSError as error:
         _log.warning("%s: it cannot be told what it holds: %s", path, error)
         return False
-
-
-def stated_topic_id(path: Path) -> UUID | None:
-    """The topic id in a partition's directory; None when the file is missing or damaged. OSError from the disk."""
-    try:
-        return read_partition_metadata(path / METADATA_NAME)
-    except (FileNotFoundError, StorageError):
-        return None
 
 
 def holds_no_record(path: Path) -> bool:

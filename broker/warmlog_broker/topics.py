@@ -363,7 +363,7 @@ class Topics:
                 _log.error("%s-%d could not be made in %s: %s", entry.name, index, directory.path, error)
                 failure = error
                 self._clear_leftover(directory, entry, index)
-                asyncio.run_coroutine_threadsafe(_suspect(directory), self._loop)
+                self._loop.call_soon_threadsafe(directory.suspect)
         raise failure
 
     def _clear_leftover(self, directory: ServedDirectory, entry: TopicCreated, index: int) -> None:
@@ -401,7 +401,3 @@ def _rename_all(paths: Sequence[Path], deleted: TopicDeleted, partitions: Sequen
     closed = [partition.log.delete() for partition in partitions if not partition.is_offline]
     renamed = rename_deleted(paths, deleted)
     return Renamed(closed + renamed.paths, renamed.is_finished)
-
-
-async def _suspect(directory: ServedDirectory) -> None:
-    directory.suspect()

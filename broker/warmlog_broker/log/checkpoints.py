@@ -20,6 +20,7 @@ is a StorageError that names the file, the line, what was expected and what was 
 rebuild the content.
 """
 
+import logging
 import os
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Mapping
@@ -30,6 +31,8 @@ from warmlog_broker.log.shortage import SyncNotBegun, is_out_of_resources
 from warmlog_broker.log.topic_partition import TopicPartition
 from warmlog_broker.log.writing import write_all
 from warmlog_protocol.errors import StorageError
+
+logger = logging.getLogger(__name__)
 
 VERSION = 0
 _METADATA_HEAD = f"version: {VERSION}"
@@ -162,6 +165,22 @@ def read_partition_metadata(path: Path) -> UUID:
         return UUID(bytes=urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     except ValueError:
         raise StorageError(f"{path}: expected 16 bytes as base64 for the topic id, found {text!r}") from None
+
+
+def stored_topic_id(path: Path) -> UUID | None:
+    """Return the topic id in the partition.metadata at `path`; None, with a warning if damaged, when it is of no use.
+
+    None does not mean that the directory belongs to no topic: a crash may have come before the file was written, or
+    the file of a partition in use is damaged. The caller decides by the directory's name and records. OSError from the
+    disk.
+    """
+    try:
+        return read_partition_metadata(path)
+    except FileNotFoundError:
+        return None
+    except StorageError as error:
+        logger.warning("the topic id is not known: %s", error)
+        return None
 
 
 def _pack(lines: Iterable[str]) -> bytes:

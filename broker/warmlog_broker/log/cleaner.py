@@ -1,14 +1,18 @@
 """Compaction of one log: of each key the last value stays, at the offset that it always had.
 
-`Log` says what may be compacted (`Log.plan_cleaning`, see `cleaner_plan`); a `Cleaning` does the expensive part, in any
-thread, on closed segments that nobody writes to; the log takes the new segments in their place (`replacement`). So a
-pass is::
+`log.compaction` (`Compaction`) says what may be compacted and takes new segments in; a `Cleaning` does the expensive
+part, on closed segments that are not written to. A pass, with the thread of each step::
 
-    cleaning = Cleaning(task, …)          the owner's thread
-    cleaning.build_map()                  any thread        the dirty part, into a map from key to last offset
-    for group in cleaning.groups():
-        rewritten = cleaning.rewrite(group)     any thread        see cleaner_rules for what stays
-        log.begin_replacement(…)                the owner's thread, with a sync between the steps
+    found = log.compaction.range(now_ms)                    owner       what is dirty (`cleaner_plan`)
+    task = log.compaction.begin(found, pace, now_ms)        owner
+    cleaning = Cleaning(task, pace, …)                      owner
+    cleaning.build_map()                                    any         the dirty part: each key's last offset
+    for group in cleaning.groups():                         any
+        rewritten = cleaning.rewrite(group)                 any         what stays: `cleaner_rules`
+        replacement = log.compaction.take(rewritten)        owner       in the old segments' place: `replacement`
+        replacement.sync()                                  any         before each of the steps that `advance` takes
+        log.compaction.advance(replacement)                 owner       until it returns True
+    log.compaction.end(cleaning.end_offset)                 owner
 
 Where the map is full before the dirty part ends, the pass ends there too and the next one goes on. What has been
 compacted keeps offsets, order, timestamps, leader epochs and producer fields; readers skip the gaps.
@@ -54,6 +58,8 @@ class CleaningStats:
     written_bytes: int = 0
     read_records: int = 0
     kept_records: int = 0
+    dropped_without_key: int = 0
+    """Records that went because they have no key: they are from before the topic was compacted."""
     replaced_segments: int = 0
 
     def add(self, rewritten: Rewritten) -> None:
@@ -61,6 +67,7 @@ class CleaningStats:
         self.written_bytes += rewritten.written_bytes
         self.read_records += rewritten.read_records
         self.kept_records += rewritten.kept_records
+        self.dropped_without_key += rewritten.dropped_without_key
         self.replaced_segments += len(rewritten.sources) if rewritten.segment is not None else 0
 
 

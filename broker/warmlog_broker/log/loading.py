@@ -17,7 +17,7 @@ from pathlib import Path
 from secrets import randbelow
 from uuid import UUID
 
-from warmlog_broker.log.checkpoints import pack_partition_metadata, read_epochs, read_partition_metadata, replace_file
+from warmlog_broker.log.checkpoints import pack_partition_metadata, read_epochs, replace_file, stored_topic_id
 from warmlog_broker.log.config import LogConfig
 from warmlog_broker.log.directory import CleanEnd, StoredState
 from warmlog_broker.log.file_records import PRIVATE_SUFFIX
@@ -57,7 +57,8 @@ class SegmentFactory:
     def open(self, base_offset: int, now_ms: int, suffix: str = "") -> LogSegment:
         """The segment with this base offset, created when it is not there."""
         config = self.config
-        jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
+        # Kafka allows up to segment.ms. On a compacted topic that may be more than roll_ms: each batch would roll then.
+        jitter_ms = min(config.segment_jitter_ms, config.roll_ms)
         return LogSegment.open(
             self.directory,
             base_offset,
@@ -202,13 +203,7 @@ def settle_topic_id(directory: Path, topic_id: UUID | None) -> UUID | None:
     A file that is missing or damaged is written, durably but for its name.
     """
     path = directory / METADATA_NAME
-    try:
-        stored_id = read_partition_metadata(path)
-    except FileNotFoundError:
-        stored_id = None
-    except StorageError as error:
-        logger.warning("%s is written again: %s", path, error)
-        stored_id = None
+    stored_id = stored_topic_id(path)
     if topic_id is None:
         return stored_id
     if stored_id is None:

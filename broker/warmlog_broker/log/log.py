@@ -120,18 +120,17 @@ class Log:
         end = CleanEnd(local.log_end_offset, local.active.size_bytes)
         offsets = source.offsets._replace(recovery_point=local.log_end_offset)
         factory = replace(local.factory, directory=directory)
-        loaded = load_log(LoadRequest(factory, now_ms, source.topic_id, StoredState(offsets, end)))
+        request = LoadRequest(
+            factory, now_ms, source.topic_id, StoredState(offsets, end), truncation=source._truncation.pending
+        )
+        loaded = load_log(request)
         loaded.producers, loaded.epochs = source.producers, source.epochs
-        loaded.report.damage = [replace(each, path=directory / each.path.name) for each in local.damage]
+        loaded.epochs.has_unwritten_changes = True
         log = cls(source.key, factory, loaded)
-        log.epochs.has_unwritten_changes = True
-        log._truncation.pending = source._truncation.pending
-        log._local.may_have_gaps = local.may_have_gaps
-        log._local.on_replaced = local.on_replaced
-        log.compaction.compacted_below = source.compaction.compacted_below
-        log._appends.last_append_time_ms = source._appends.last_append_time_ms
-        log._bounds.flushed = LogOffsetMetadata(source.recovery_point)
-        log.update_high_watermark(source.high_watermark)
+        log._local.take_over(local)
+        log._bounds.take_over(source._bounds)
+        log._appends.take_over(source._appends)
+        log.compaction.take_over(source.compaction)
         return log
 
     def _after_load(self) -> None:
@@ -434,18 +433,22 @@ class Log:
         """
         return give_up_old_segments(self._local, self._bounds, self.epochs, self.producers, now_ms)
 
-    def take_due_deletions(self, now_ms: int) -> list[Callable[[], None]]:
-        """The unlinking that is due, for `run_deletions` in any thread."""
-        return self._local.take_due_deletions(now_ms)
+    def take_due_deletions(self, elapsed_ms: int) -> list[Callable[[], None]]:
+        """The unlinking that is due, for `run_deletions` in any thread.
+
+        `elapsed_ms` is a clock that never goes back. `file.delete.delay.ms` is counted from the first call after the
+        files were renamed, so call it regularly while `has_deletions`.
+        """
+        return self._local.take_due_deletions(elapsed_ms)
 
     @property
-    def next_deletion_ms(self) -> int | None:
-        """When `take_due_deletions` has something to give; None when nothing waits."""
-        return self._local.next_deletion_ms
+    def has_deletions(self) -> bool:
+        """Whether files wait to be unlinked."""
+        return self._local.has_deletions
 
-    def replace_segments(self, new: Sequence[LogSegment], old: Sequence[LogSegment], now_ms: int) -> None:
+    def replace_segments(self, new: Sequence[LogSegment], old: Sequence[LogSegment]) -> None:
         """Puts `new`, flushed segments with names in `.cleaned`, in the place of `old`. StorageError from the disk."""
-        self._local.begin_replacement(new, old, now_ms)
+        self._local.begin_replacement(new, old)
         self._local.settle()
 
     # The rest

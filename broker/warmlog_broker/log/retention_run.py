@@ -37,5 +37,5 @@ def give_up_old_segments(
         epochs.truncate_from_start(kept.base_offset)
     for segment, reason in deletable:
         logger.info("%s: segment %d goes (%s)", local.key.directory_name, segment.base_offset, reason)
-    local.give_up([segment for segment, _ in deletable], now_ms, "retention")
+    local.give_up([segment for segment, _ in deletable], "retention")
     return len(deletable)

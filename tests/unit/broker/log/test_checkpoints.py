@@ -12,6 +12,7 @@ from warmlog_broker.log.checkpoints import (
     read_offsets,
     read_partition_metadata,
     replace_file,
+    stored_topic_id,
     write_offsets,
 )
 from warmlog_broker.log.topic_partition import TopicPartition
@@ -105,3 +106,15 @@ def test_damaged_partition_metadata_is_refused(tmp_path: Path, content: bytes) -
     path.write_bytes(content)
     with pytest.raises(StorageError, match=r"partition.metadata"):
         read_partition_metadata(path)
+    assert stored_topic_id(path) is None
+
+
+def test_a_stored_topic_id_is_none_without_a_file_and_a_disk_that_does_not_read_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "partition.metadata"
+    assert stored_topic_id(path) is None
+    path.write_bytes(pack_partition_metadata(UUID(int=7)))
+    assert stored_topic_id(path) == UUID(int=7)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(OSError, match=r"partition.metadata"):
+        stored_topic_id(path)
