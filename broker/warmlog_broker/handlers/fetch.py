@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from warmlog_broker.fetch_waits import WantedRead
 from warmlog_broker.handlers.failures import own_failure
+from warmlog_broker.log.batch_scan import DamagedLog
 from warmlog_broker.log.bounds import ReadBound
 from warmlog_broker.log.file_records import FileSlice
 from warmlog_broker.log.shortage import storage_error
@@ -192,6 +193,7 @@ def _read(services: Services, request: FetchPartition, bound: ReadBound, limit_b
                 AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in data.aborted
             ],
             has_dense_offsets=log.are_offsets_dense_from(request.fetch_offset),
+            next_offset=data.next_offset,
         )
     )
     return size_bytes
@@ -247,4 +249,5 @@ def _failed(request: FetchPartition | FetchedPartition, error: ApiError) -> Fetc
         leader_epoch=NO_OFFSET,
         topic_id=NO_TOPIC_ID,
         size_bytes=0,
+        next_offset=error.next_offset if isinstance(error, DamagedLog) else NO_OFFSET,
     )

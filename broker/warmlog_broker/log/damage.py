@@ -39,8 +39,15 @@ class Damage:
     reason: str
 
     def __str__(self) -> str:
+        return f"{self.path}: {self._in_words()}"
+
+    def error(self) -> DamagedLog:
+        """What a read of these offsets raises."""
+        return DamagedLog(self.path, self.position, self._in_words(), self.next_offset)
+
+    def _in_words(self) -> str:
         return (
-            f"{self.path}: offsets {self.first_offset} to {self.next_offset - 1} are damaged, "
+            f"offsets {self.first_offset} to {self.next_offset - 1} are damaged, "
             f"positions {self.position} to {self.end_position}: {self.reason}"
         )
 
