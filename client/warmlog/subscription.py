@@ -244,7 +244,7 @@ class Subscription:
         if isinstance(error, UnreadableBatch):
             return error
         damaged = reader.fetch_offset
-        part, payload = await self._fetch_one(reader, damaged)
+        part, _ = await self._fetch_one(reader, damaged)
         if part.error_code and isinstance(told := error_in(part, damaged), UnreadableBatch):
             return told
 

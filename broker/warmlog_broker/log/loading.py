@@ -33,7 +33,8 @@ from warmlog_broker.log.producer_state import ProducerStates
 from warmlog_broker.log.recovery import RecoveryReport, RecoveryRules, recover_segments, set_aside
 from warmlog_broker.log.replacement import CLEANED_SUFFIX, DELETED_SUFFIX, finish_swaps
 from warmlog_broker.log.segment import LogSegment, SegmentConfig
-from warmlog_broker.log.segment_files import KINDS, LOG_KIND, REBUILT_SUFFIX
+from warmlog_broker.log.segment_files import KINDS, LOG_KIND
+from warmlog_broker.log.segment_indexes import REBUILT_SUFFIX
 from warmlog_broker.log.segments import LogSegments
 from warmlog_broker.log.truncation_file import Truncation
 from warmlog_protocol.errors import InconsistentTopicId, StorageError

@@ -324,7 +324,8 @@ class Log:
 
         At most `max_bytes`, or with `min_one_batch` the first batch if it is larger. With the bound "committed" they
         come with the aborted transactions that they may belong to: to leave those out is the reader's part. Raises
-        OffsetOutOfRange, or CorruptBatch, which names file and position, where the log is damaged.
+        OffsetOutOfRange; DamagedLog, which names file, position and the next offset, where records are damaged or lost;
+        LostIndex when an index must be rebuilt first.
         """
         return self._reads.read(start_offset, max_bytes, bound, min_one_batch)
 

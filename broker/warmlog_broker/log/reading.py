@@ -47,9 +47,9 @@ def read_segments(
 ) -> FetchData:
     """The batches from the one that holds `start_offset` on, or the first after it, below `end`, from one segment.
 
-    At most `max_bytes`, or with `min_one_batch` the first batch if it is larger. Nothing, at `end`, where compaction may
-    have removed all of them; nothing, where the batch begins, when the place of `end` is not known or lies in an
-    earlier segment. DamagedLog, with the offset at which to go on, where `start_offset` is damaged or lost.
+    At most `max_bytes`, or with `min_one_batch` the first batch if it is larger. Nothing, at `end`, if compaction may
+    have removed all of them; nothing, where the batch begins, when the place of `end` is not known or in an earlier
+    segment. DamagedLog, with the offset at which to go on, if `start_offset` is damaged or lost.
     """
     segment = segments.floor(start_offset) or segments.first
     if segment is not None and segment.base_offset > end.segment_base_offset:
@@ -58,7 +58,13 @@ def read_segments(
         max_position = end.position if segment.base_offset == end.segment_base_offset else segment.size_bytes
         following = segments.higher(segment.base_offset)
         try:
-            found = segment.read(start_offset, max_bytes, max_position=max_position, min_one_batch=min_one_batch)
+            found = segment.read(
+                start_offset,
+                max_bytes,
+                max_position=max_position,
+                min_one_batch=min_one_batch,
+                defers_rebuild=True,
+            )
             if found is not None and found.first_offset > start_offset:
                 _check_gap(segments, segment, found, start_offset, has_dense_offsets)
         except DamagedLog as error:

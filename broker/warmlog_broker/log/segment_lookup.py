@@ -38,12 +38,12 @@ class SegmentLookup:
         self._records = records
         self._indexes = indexes
 
-    def find_batch(self, offset: int) -> BatchPosition | None:
+    def find_batch(self, offset: int, *, defers_rebuild: bool = False) -> BatchPosition | None:
         """The first batch whose last offset is `offset` or greater; None when all lie below.
 
-        Damage on the way is gone around; DamagedLog when `offset` lies in it.
+        Damage on the way is gone around; DamagedLog when `offset` lies in it. `defers_rebuild`: see `for_offsets`.
         """
-        index = self._indexes.for_offsets()
+        index = self._indexes.for_offsets(defers_rebuild=defers_rebuild)
         entry = OffsetPosition(self._base_offset, 0) if index is None else index.lookup(offset)
         position = entry.position
         try:

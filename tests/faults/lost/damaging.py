@@ -83,7 +83,9 @@ def put_copied_directory(lost: Lost) -> None:
     shutil.rmtree(lost.directory)
     lost.directory.mkdir()
     names = sorted({path.name for copy in lost.copies for path in copy.iterdir()})
-    begin = next(n for n, copy in enumerate(lost.copies) if (copy / segment_file_name(lost.base_offset, ".log")).exists())
+    begin = next(
+        n for n, copy in enumerate(lost.copies) if (copy / segment_file_name(lost.base_offset, ".log")).exists()
+    )
     for number, name in enumerate(names):
         copy = lost.copies[min(begin + number * (len(lost.copies) - begin) // len(names), len(lost.copies) - 1)]
         if (copy / name).exists():
