@@ -27,7 +27,8 @@ class Consumer:
     """Reads topics or single partitions. For one thread, and for one reader at a time.
 
     Where it speaks of a time, a datetime without a zone is UTC, and a time past the end of a partition is its end.
-    Reading raises UnreadableBatch for a batch that is damaged, and goes on behind it when read from again.
+    Reading raises UnreadableBatch for offsets that are damaged or lost, once, and goes on after them when read from
+    again.
     """
 
     def __init__(
@@ -145,8 +146,8 @@ class Consumer:
         """Everything up to `until`, which means what it does for `batches`, as one table with these columns.
 
         Partition after partition, read by a thread over a connection of its own: the fastest way there is. The
-        positions are behind it then. Partitions that a mapping does not name are left alone. A range that the log has
-        lost, or a damaged batch, is an error and leaves the positions where they were.
+        positions are behind it then. Partitions that a mapping does not name are left alone. A range that is gone is an
+        error, as are damaged or lost offsets: UnreadableBatch says which. It leaves the positions where they were.
         """
         return await read_table(self._open(), until, columns, self._options, self._connection_options)
 

@@ -5,7 +5,7 @@
     WarmlogError                        (warmlog_protocol.errors)
     ├── ApiError                        the broker refused; one class for each error code, `retriable` on each
     │   └── CorruptBatch
-    │       └── UnreadableBatch         a consumer met one: where it lies; the next call goes on behind it
+    │       └── UnreadableBatch         damaged or lost offsets: which; the next call reads on after them
     ├── ProtocolError                   LocalProtocolError, RemoteProtocolError
     └── ClientError
         ├── BrokerUnavailable           no connection, or it was lost with the request unanswered
@@ -82,7 +82,10 @@ class ClientClosed(ClientError):
 
 
 class UnreadableBatch(CorruptBatch):
-    """A batch that a consumer cannot read. `base_offset` is where it starts, `next_offset` where reading goes on."""
+    """Offsets that cannot be read, since a batch is damaged or batches are lost.
+
+    They begin at `base_offset`, and reading goes on at `next_offset`.
+    """
 
     def __init__(self, message: str, *, topic: str, partition: int, base_offset: int, next_offset: int) -> None:
         super().__init__(f"{topic}-{partition}, offsets {base_offset} to {next_offset - 1}: {message}")
@@ -90,6 +93,14 @@ class UnreadableBatch(CorruptBatch):
         self.partition = partition
         self.base_offset = base_offset
         self.next_offset = next_offset
+
+    def in_words(self, message: str) -> "UnreadableBatch":
+        """The same error with another message."""
+        told = UnreadableBatch(
+            "", topic=self.topic, partition=self.partition, base_offset=self.base_offset, next_offset=self.next_offset
+        )
+        told.args = (message,)
+        return told
 
 
 TOPIC_IS_GONE = (UnknownTopicId, InconsistentTopicId, UnknownTopicOrPartition)

@@ -16,6 +16,7 @@ from warmlog.broker_link import backoff_ms
 from warmlog.cluster import Cluster
 from warmlog.connection import Connection
 from warmlog.consumer_options import ConsumerOptions
+from warmlog.damage import error_in
 from warmlog.errors import (
     ApiError,
     BrokerUnavailable,
@@ -25,7 +26,6 @@ from warmlog.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
     WarmlogError,
-    error_from_code,
 )
 from warmlog.partition_reader import PartitionReader
 from warmlog_protocol.connection import Answer
@@ -184,11 +184,12 @@ class Fetcher:
                 continue
             reader.log_start_offset = part.log_start_offset
             if part.error_code:
-                self._refuse(reader, error_from_code(part.error_code, part.error_message))
+                self._refuse(reader, error_in(part, reader.fetch_offset))
             else:
                 reader.failing_since = None
                 self._cluster.worked(reader.topic, reader.partition)
                 reader.add(data, part.high_watermark, part.aborted_transactions, is_dense=part.has_dense_offsets)
+                reader.skip_to(part.next_offset)
 
     def _refuse_all(self, asked: Asked, error: WarmlogError) -> None:
         for reader, generation in asked:

@@ -80,8 +80,8 @@ class PartitionReader:
 
     @property
     def has_something(self) -> bool:
-        """Whether there is data, or an error to raise."""
-        return bool(self._chunks) or self.error is not None
+        """Whether there is data, an error to raise, or a gap to pass before `until`."""
+        return bool(self._chunks) or (not self.is_at_end and (self.error is not None or self._is_in_gap))
 
     @property
     def is_at_end(self) -> bool:
@@ -92,6 +92,11 @@ class PartitionReader:
     def is_endless(self) -> bool:
         """Whether there is no `until` to reach."""
         return self.until == NO_LIMIT
+
+    @property
+    def _is_in_gap(self) -> bool:
+        """Whether all that was fetched is delivered, and `position` is before where it ended."""
+        return not self._chunks and self.position < min(self.fetch_offset, self.until)
 
     def wants_data(self, room_bytes: int) -> bool:
         """Whether to fetch: nothing is under way, and at most `room_bytes` wait to be read."""
@@ -138,6 +143,10 @@ class PartitionReader:
             self._chunks.append(Chunk(payload[:end], high_watermark, aborted))
             self.buffered_bytes += end
 
+    def skip_to(self, offset: int) -> None:
+        """Note that there is nothing between what was fetched and `offset`."""
+        self.fetch_offset = max(self.fetch_offset, offset)
+
     def take(self) -> Batch | None:
         """The next batch that the user is to see; None when nothing more is here, or `until` is reached.
 
@@ -160,7 +169,9 @@ class PartitionReader:
             batch = self._deliver(chunk, record_batch)
             if batch is not None:
                 return batch
-        if self.is_at_end and self._chunks:
+        if self._is_in_gap:
+            self.position = min(self.fetch_offset, self.until)
+        if self.is_at_end and self.fetch_offset > self.position:
             self.seek(self.position)
         return None
 

@@ -7,10 +7,9 @@ from operator import length_hint
 from uuid import UUID
 
 from warmlog.batch import Batch, Record
-from warmlog.batch_places import whole_headers
 from warmlog.cluster import Cluster, Topic
 from warmlog.consumer_options import ConsumerOptions
-from warmlog.damage import next_readable
+from warmlog.damage import error_in, first_header, is_intact, next_readable
 from warmlog.errors import (
     ClientClosed,
     CorruptBatch,
@@ -25,10 +24,10 @@ from warmlog.offset_lookup import TopicPartition, list_offsets
 from warmlog.options import ConnectionOptions
 from warmlog.partition_reader import NO_LIMIT, PartitionReader
 from warmlog.positions import Points, resolve
-from warmlog_protocol.batch import check_crc
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
+    FetchedPartition,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -192,7 +191,9 @@ class Subscription:
         elif isinstance(error, InconsistentTopicId):
             await self._handle_made_anew(reader)
         elif isinstance(error, CorruptBatch):
-            raise await self._skip_damage(reader, error)
+            unreadable = await self._extent(reader, error)
+            self.seek_now((reader.topic, reader.partition), unreadable.next_offset)
+            raise unreadable
         else:
             raise error
 
@@ -235,21 +236,36 @@ class Subscription:
         reader.error = InconsistentTopicId(f"{text}. Seek to go on in the new one, or set on_out_of_range")
         raise reader.error
 
-    async def _skip_damage(self, reader: PartitionReader, error: CorruptBatch) -> UnreadableBatch:
-        """Move behind damage that the broker told of, or that hides where its batch ends; the error that says so."""
+    async def _extent(self, reader: PartitionReader, error: CorruptBatch) -> UnreadableBatch:
+        """`error`, which begins where the reader fetches, with the offset at which reading goes on.
+
+        The broker says it where it knows of the damage; otherwise the offsets after it are tried.
+        """
+        if isinstance(error, UnreadableBatch):
+            return error
         damaged = reader.fetch_offset
+        part, _ = await self._fetch_one(reader, damaged)
+        if part.error_code and isinstance(told := error_in(part, damaged), UnreadableBatch):
+            return told
 
         async def is_readable(offset: int) -> bool:
-            return await self._is_readable(reader, offset)
+            part, payload = await self._fetch_one(reader, offset)
+            first = first_header(part, payload, offset)
+            if first is None or (self._options.verify_crc and not is_intact(first, payload)):
+                return False
+            return first.next_offset > offset
 
-        end = max(reader.high_watermark, damaged + 1)
-        behind = await next_readable(is_readable, damaged, end)
-        self.seek_now((reader.topic, reader.partition), behind)
+        end = max(reader.high_watermark, part.high_watermark, damaged + 1)
         return UnreadableBatch(
-            str(error), topic=reader.topic, partition=reader.partition, base_offset=damaged, next_offset=behind
+            str(error),
+            topic=reader.topic,
+            partition=reader.partition,
+            base_offset=damaged,
+            next_offset=await next_readable(is_readable, damaged, end),
         )
 
-    async def _is_readable(self, reader: PartitionReader, offset: int) -> bool:
+    async def _fetch_one(self, reader: PartitionReader, offset: int) -> tuple[FetchedPartition, memoryview]:
+        """What the broker has at `offset`: one batch, or an error."""
         asked = FetchPartition(reader.topic, reader.partition, offset, 1, reader.topic_id)
         request = FetchRequest(0, 1, 1, [asked], self._options.isolation)
         link = self.cluster.leader(reader.topic, reader.partition)
@@ -258,16 +274,7 @@ class Subscription:
         answer = await self.cluster.ask(request, link)
         assert isinstance(answer.result, FetchResponse)
         (part,) = answer.result.partitions
-        if part.error_code:
-            return False
-        try:
-            headers = whole_headers(answer.payload, part.high_watermark, offset, is_dense=part.has_dense_offsets)
-            first = next(headers, None)
-            if first is not None and self._options.verify_crc:  # its header alone may look right
-                check_crc(first, answer.payload[: first.size_bytes])
-        except CorruptBatch:
-            return False
-        return first is not None and first.next_offset > offset
+        return part, answer.payload
 
 
 def _every_partition(topics: Iterable[Topic]) -> list[TopicPartition]:

@@ -15,8 +15,10 @@ from dataclasses import dataclass, field
 
 from warmlog_broker.fetch_waits import WantedRead
 from warmlog_broker.handlers.failures import own_failure
+from warmlog_broker.log.batch_scan import DamagedLog
 from warmlog_broker.log.bounds import ReadBound
 from warmlog_broker.log.file_records import FileSlice
+from warmlog_broker.log.segment_indexes import IndexRebuild, LostIndex
 from warmlog_broker.log.shortage import storage_error
 from warmlog_broker.partition import Partition, read_bound
 from warmlog_broker.sending import read_through
@@ -50,12 +52,16 @@ class FetchResult:
     """Where to wait for more."""
     size_bytes: int = 0
     has_error: bool = False
+    rebuilds: list[IndexRebuild] = field(default_factory=list)
+    """Of indexes without which partitions could not be read."""
 
     def add_error(self, request: FetchPartition, error: ApiError) -> None:
         """The partition cannot be read."""
         self.has_error = True
         self.slices.append([])
         self.partitions.append(_failed(request, error))
+        if isinstance(error, LostIndex):
+            self.rebuilds.append(error.rebuild)
 
     def all_slices(self) -> list[FileSlice]:
         """The payload."""
@@ -76,6 +82,9 @@ def _answer_or_wait(
     services: Services, asker: Asker, correlation_id: int, message: FetchRequest, result: FetchResult
 ) -> None:
     max_wait_ms = min(message.max_wait_ms, services.config.fetch_max_wait_ms)
+    if result.rebuilds:
+        services.tasks.start(_rebuild_and_answer(services, asker, correlation_id, message, result.rebuilds))
+        return
     if is_due(result, message.min_bytes, max_wait_ms):
         _answer(services, asker, correlation_id, result)
         return
@@ -118,6 +127,22 @@ async def _read_and_answer_in_turns(
         _answer(services, asker, correlation_id, await _read_in_turns(services, message))
         services.outbox.send()
         await asyncio.sleep(0)
+
+
+async def _rebuild_and_answer(
+    services: Services, asker: Asker, correlation_id: int, message: FetchRequest, rebuilds: Sequence[IndexRebuild]
+) -> None:
+    """Has lost indexes rebuilt by a thread, and reads again. What is lost then is an error, which can be retried."""
+    for rebuild in rebuilds:
+        try:
+            try:
+                await asyncio.shield(asyncio.wrap_future(rebuild.begin(services.cold_readers)))
+            finally:
+                rebuild.finish()
+        except (OSError, MemoryError) as error:
+            _log.error("an index cannot be rebuilt: %s", error)
+    _answer(services, asker, correlation_id, await _read_in_turns(services, message))
+    services.outbox.send()
 
 
 def is_due(result: FetchResult, min_bytes: int, max_wait_ms: int) -> bool:
@@ -192,6 +217,7 @@ def _read(services: Services, request: FetchPartition, bound: ReadBound, limit_b
                 AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in data.aborted
             ],
             has_dense_offsets=log.are_offsets_dense_from(request.fetch_offset),
+            next_offset=data.next_offset,
         )
     )
     return size_bytes
@@ -247,4 +273,5 @@ def _failed(request: FetchPartition | FetchedPartition, error: ApiError) -> Fetc
         leader_epoch=NO_OFFSET,
         topic_id=NO_TOPIC_ID,
         size_bytes=0,
+        next_offset=error.next_offset if isinstance(error, DamagedLog) else NO_OFFSET,
     )

@@ -31,9 +31,10 @@ from warmlog_broker.log.producer_snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from warmlog_broker.log.producer_snapshots import ProducerSnapshots
 from warmlog_broker.log.producer_state import ProducerStates
 from warmlog_broker.log.recovery import RecoveryReport, RecoveryRules, recover_segments, set_aside
-from warmlog_broker.log.replacement import CLEANED_SUFFIX, finish_swaps
+from warmlog_broker.log.replacement import CLEANED_SUFFIX, DELETED_SUFFIX, finish_swaps
 from warmlog_broker.log.segment import LogSegment, SegmentConfig
-from warmlog_broker.log.segment_files import KINDS, LOG_KIND, REBUILT_SUFFIX
+from warmlog_broker.log.segment_files import KINDS, LOG_KIND
+from warmlog_broker.log.segment_indexes import REBUILT_SUFFIX
 from warmlog_broker.log.segments import LogSegments
 from warmlog_broker.log.truncation_file import Truncation
 from warmlog_protocol.errors import InconsistentTopicId, StorageError
@@ -124,6 +125,8 @@ class _Listing:
 
     base_offsets: list[int] = field(default_factory=list)
     snapshot_offsets: list[int] = field(default_factory=list)
+    retired_base_offsets: list[int] = field(default_factory=list)
+    """Of segments that were waiting to be unlinked."""
 
 
 def load_log(request: LoadRequest) -> LoadedLog:
@@ -160,7 +163,7 @@ def load_log(request: LoadRequest) -> LoadedLog:
         end_offset = cutting.offset
     loaded = LoadedLog(
         segments=_in_order(segments),
-        log_start_offset=max(log_start_offset, segments[0].base_offset),
+        log_start_offset=_log_start(stored, segments[0].base_offset, listing, report),
         log_end_offset=end_offset,
         producers=ProducerStates(end_offset),
         snapshots=ProducerSnapshots(request.directory, listing.snapshot_offsets),
@@ -197,6 +200,26 @@ def _first_offset(stored: StoredState, is_new_directory: bool, report: RecoveryR
     return recovery_point
 
 
+def _log_start(stored: StoredState, first_base_offset: int, listing: _Listing, report: RecoveryReport) -> int:
+    """Where the log may be read from: as stored, or at its first segment if retention has removed those before.
+
+    Retention stores the log start before it removes a segment. Only if it could not, and a crash followed, do the
+    removed segments say that they are not lost.
+    """
+    log_start_offset = stored.offsets.log_start_offset
+    if first_base_offset <= log_start_offset:
+        return log_start_offset
+    was_removed = stored.clean_end is None and any(
+        log_start_offset <= base_offset < first_base_offset for base_offset in listing.retired_base_offsets
+    )
+    if was_removed or not stored.is_start_known:
+        return first_base_offset
+    report.rebuilt.append(
+        f"the log starts at {log_start_offset} and its first segment at {first_base_offset}: segments are missing"
+    )
+    return log_start_offset
+
+
 def settle_topic_id(directory: Path, topic_id: UUID | None) -> UUID | None:
     """The topic's id, as the caller and the file in `directory` say; InconsistentTopicId when they disagree.
 
@@ -225,6 +248,8 @@ def _list_directory(directory: Path, open_files: OpenFiles) -> _Listing:
     listing = _Listing()
     indexes = []
     names = _file_names(directory)
+    retired = f"{LOG_KIND}{DELETED_SUFFIX}"
+    listing.retired_base_offsets += [int(name[:20]) for name in names if name[:20].isdecimal() and name[20:] == retired]
     if finish_swaps(directory, names, open_files):
         names = _file_names(directory)
     for name in names:

@@ -24,7 +24,7 @@ from uuid import UUID
 from warmlog_broker.log.appending import AppendInfo, LogAppends
 from warmlog_broker.log.bounds import Bounds, ReadBound
 from warmlog_broker.log.compaction import Compaction
-from warmlog_broker.log.config import LogConfig
+from warmlog_broker.log.config import MAX_INT64, LogConfig
 from warmlog_broker.log.directory import NEVER_STORED, CleanEnd, LogOffsets, StoredState
 from warmlog_broker.log.flush import FlushPlan
 from warmlog_broker.log.follower import FollowerAppends
@@ -38,7 +38,7 @@ from warmlog_broker.log.offset_index import OffsetIndex
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
 from warmlog_broker.log.open_files import OpenFiles
 from warmlog_broker.log.reading import FetchData, find_by_timestamp, find_max_timestamp, learn_timestamps
-from warmlog_broker.log.retention_run import give_up_old_segments
+from warmlog_broker.log.retention_run import give_up_old_segments, raise_log_start_for_retention
 from warmlog_broker.log.rolling import is_overdue
 from warmlog_broker.log.segment import LogSegment, TimestampAndOffset
 from warmlog_broker.log.shortage import storage_error
@@ -120,9 +120,8 @@ class Log:
         end = CleanEnd(local.log_end_offset, local.active.size_bytes)
         offsets = source.offsets._replace(recovery_point=local.log_end_offset)
         factory = replace(local.factory, directory=directory)
-        request = LoadRequest(
-            factory, now_ms, source.topic_id, StoredState(offsets, end), truncation=source._truncation.pending
-        )
+        stored = StoredState(offsets, end, is_start_known=True)
+        request = LoadRequest(factory, now_ms, source.topic_id, stored, truncation=source._truncation.pending)
         loaded = load_log(request)
         loaded.producers, loaded.epochs = source.producers, source.epochs
         loaded.epochs.has_unwritten_changes = True
@@ -322,7 +321,8 @@ class Log:
 
         At most `max_bytes`, or with `min_one_batch` the first batch if it is larger. With the bound "committed" they
         come with the aborted transactions that they may belong to: to leave those out is the reader's part. Raises
-        OffsetOutOfRange, or CorruptBatch, which names file and position, where the log is damaged.
+        OffsetOutOfRange; DamagedLog, which names file, position and the next offset, where records are damaged or lost;
+        LostIndex when an index must be rebuilt first.
         """
         return self._reads.read(start_offset, max_bytes, bound, min_one_batch)
 
@@ -426,12 +426,20 @@ class Log:
 
     # Retention
 
-    def delete_old_segments(self, now_ms: int) -> int:
-        """Gives up the segments that retention no longer keeps, and returns how many that were.
+    def raise_log_start_for_retention(self, now_ms: int) -> int | None:
+        """Raises the log start to the end of the segments that retention no longer keeps; None if it keeps all.
+
+        Returns what to store before `delete_old_segments` is called: a crash would leave a log that seems to have lost
+        its first segments otherwise.
+        """
+        return raise_log_start_for_retention(self._local, self._bounds, self.epochs, now_ms)
+
+    def delete_old_segments(self, now_ms: int, *, below: int = MAX_INT64) -> int:
+        """Gives up the segments that retention no longer keeps and that end at `below` or before; returns how many.
 
         Their files are renamed now, and to be unlinked (`take_due_deletions`) after `file.delete.delay.ms`.
         """
-        return give_up_old_segments(self._local, self._bounds, self.epochs, self.producers, now_ms)
+        return give_up_old_segments(self._local, self._bounds, self.epochs, self.producers, now_ms, below)
 
     def take_due_deletions(self, elapsed_ms: int) -> list[Callable[[], None]]:
         """The unlinking that is due, for `run_deletions` in any thread.

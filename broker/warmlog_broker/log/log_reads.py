@@ -6,13 +6,14 @@ offset. Between the bound and the log end there is nothing to read, which is no 
 
 from collections.abc import Iterator
 
+from warmlog_broker.log.batch_scan import UNKNOWN_OFFSET, DamagedLog
 from warmlog_broker.log.bounds import Bounds, ReadBound
 from warmlog_broker.log.compaction import Compaction
 from warmlog_broker.log.local_log import LocalLog
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
 from warmlog_broker.log.reading import FetchData, aborted_in, read_segments
 from warmlog_broker.log.splitting import Stretch, find_stretches
-from warmlog_protocol.errors import CorruptBatch, OffsetOutOfRange
+from warmlog_protocol.errors import OffsetOutOfRange
 
 
 class LogReads:
@@ -38,17 +39,22 @@ class LogReads:
         end = bounds.end_of(bound)
         if start_offset >= end.offset:
             return FetchData(end if start_offset == end.offset else local.locate(start_offset), [], 0, False)
-        for damage in local.damage:
-            if damage.first_offset <= start_offset < damage.next_offset:
-                raise CorruptBatch(str(damage))
-        data = read_segments(
-            local.segments,
-            start_offset,
-            max_bytes,
-            end,
-            min_one_batch=min_one_batch,
-            has_dense_offsets=self.are_offsets_dense_from(start_offset),
-        )
+        try:
+            for damage in local.damage:
+                if damage.first_offset <= start_offset < damage.next_offset:
+                    raise damage.error()
+            data = read_segments(
+                local.segments,
+                start_offset,
+                max_bytes,
+                end,
+                min_one_batch=min_one_batch,
+                has_dense_offsets=self.are_offsets_dense_from(start_offset),
+            )
+        except DamagedLog as error:
+            is_known = error.next_offset != UNKNOWN_OFFSET
+            error.next_offset = min(error.next_offset, end.offset) if is_known else end.offset
+            raise
         if bound != "committed" or not data.slices:
             return data
         return data._replace(aborted=aborted_in(local.segments, data, local.log_end_offset, local.settle_transactions))

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from warmlog_broker.log.abstract_index import CorruptIndex
-from warmlog_broker.log.batch_scan import DamagedLog
+from warmlog_broker.log.batch_scan import UNKNOWN_OFFSET, DamagedLog
 from warmlog_broker.log.file_records import FileSlice
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
 from warmlog_broker.log.open_files import ClosedFile
@@ -32,6 +32,8 @@ class FetchData(NamedTuple):
     is_first_batch_incomplete: bool
     aborted: tuple[AbortedTxn, ...] = ()
     """Of a read of committed data: the aborted transactions that may have records in it, in the order of their ends."""
+    next_offset: int = UNKNOWN_OFFSET
+    """Of a read that found nothing before its end although it began before that: where to go on."""
 
 
 def read_segments(
@@ -45,30 +47,40 @@ def read_segments(
 ) -> FetchData:
     """The batches from the one that holds `start_offset` on, or the first after it, below `end`, from one segment.
 
-    At most `max_bytes`, or with `min_one_batch` the first batch if it is larger. Nothing, at `end`, when there is none;
-    nothing, where the batch begins, when the place of `end` is not known or lies in an earlier segment. DamagedLog for
-    a batch that cannot be the next one.
+    At most `max_bytes`, or with `min_one_batch` the first batch if it is larger. Nothing, at `end`, if compaction may
+    have removed all of them; nothing, where the batch begins, when the place of `end` is not known or in an earlier
+    segment. DamagedLog, with the offset at which to go on, if `start_offset` is damaged or lost.
     """
-    segment = segments.floor(start_offset)
+    segment = segments.floor(start_offset) or segments.first
     if segment is not None and segment.base_offset > end.segment_base_offset:
         return FetchData(locate(segments, start_offset), [], 0, False)
     while segment is not None and segment.base_offset <= end.segment_base_offset:
-        is_last = segment.base_offset == end.segment_base_offset
-        found = segment.read(
-            start_offset,
-            max_bytes,
-            max_position=end.position if is_last else segment.size_bytes,
-            min_one_batch=min_one_batch,
-        )
-        if found is not None:
-            if found.first_offset > start_offset:
+        max_position = end.position if segment.base_offset == end.segment_base_offset else segment.size_bytes
+        following = segments.higher(segment.base_offset)
+        try:
+            found = segment.read(
+                start_offset,
+                max_bytes,
+                max_position=max_position,
+                min_one_batch=min_one_batch,
+                defers_rebuild=True,
+            )
+            if found is not None and found.first_offset > start_offset:
                 _check_gap(segments, segment, found, start_offset, has_dense_offsets)
+        except DamagedLog as error:
+            if error.next_offset == UNKNOWN_OFFSET and following is not None:
+                error.next_offset = following.base_offset
+            raise
+        if found is not None:
             start = LogOffsetMetadata(start_offset, segment.base_offset, found.position)
             if found.slice is None:
-                return FetchData(start, [], 0, found.is_first_batch_incomplete)
+                is_gap = start_offset < end.offset <= found.first_offset
+                return FetchData(start, [], 0, False, next_offset=end.offset if is_gap else UNKNOWN_OFFSET)
             return FetchData(start, [found.slice], found.slice.size_bytes, found.is_first_batch_incomplete)
-        segment = segments.higher(segment.base_offset)
-    return FetchData(end, [], 0, False)
+        segment = following
+    if has_dense_offsets and start_offset < end.offset:
+        raise _lost_end(segments, start_offset, end)
+    return FetchData(end, [], 0, False, next_offset=end.offset)
 
 
 def aborted_in(
@@ -118,28 +130,48 @@ def _check_gap(
 ) -> None:
     """DamagedLog when no batch holds `start_offset` and compaction, by Kafka if the next batch is rows, cannot be why.
 
-    It notices a base offset that is damaged, which no CRC covers, and the end of a segment that was lost.
+    It notices a base offset that is damaged, which no CRC covers, and a segment, or the end of one, that was lost.
+    Compaction leaves a segment where the log starts.
     """
     header, _ = next(segment.records.batches(found.position))
-    following = segments.higher(segment.base_offset)
-    reaches_too_far = following is not None and header.last_offset >= following.base_offset
-    if reaches_too_far or (has_dense_offsets and header.magic == MAGIC_COLUMNS):
-        reason = f"offset {start_offset} expected, offsets {header.base_offset} to {header.last_offset} found"
-        raise DamagedLog(segment.path, found.position, reason)
+    following, first = segments.higher(segment.base_offset), segments.first
+    assert first is not None
+    if following is not None and header.last_offset >= following.base_offset:
+        next_offset = following.base_offset
+    elif start_offset < first.base_offset or (has_dense_offsets and header.magic == MAGIC_COLUMNS):
+        next_offset = header.base_offset
+    else:
+        return
+    reason = f"offset {start_offset} expected, offsets {header.base_offset} to {header.last_offset} found"
+    raise DamagedLog(segment.path, found.position, reason, next_offset)
+
+
+def _lost_end(segments: LogSegments, start_offset: int, end: LogOffsetMetadata) -> DamagedLog:
+    """The error of a read from `start_offset` on that found no batch before `end`."""
+    segment = segments.floor(start_offset) or segments.active
+    reason = f"offset {start_offset} expected, nothing found before offset {end.offset}"
+    return DamagedLog(segment.path, segment.size_bytes, reason, end.offset)
 
 
 def locate(segments: LogSegments, offset: int) -> LogOffsetMetadata:
-    """`offset` with the place of the batch that holds it; message-only when that cannot be found."""
-    segment = segments.floor(offset)
-    if segment is None:
-        return LogOffsetMetadata(offset)
-    try:
-        found = segment.translate_offset(offset)
-    except CorruptBatch:
-        found = None
-    return (
-        LogOffsetMetadata(offset) if found is None else LogOffsetMetadata(offset, segment.base_offset, found.position)
-    )
+    """`offset` with the place of the batch that holds it, or of the first batch after it, or of the end of the log.
+
+    Where that is damaged, it is the place of the damage: all batches before that have lower offsets. Message-only when
+    there is no segment.
+    """
+    segment = segments.floor(offset) or segments.first
+    position = 0
+    while segment is not None:
+        try:
+            found = segment.translate_offset(offset)
+        except DamagedLog as error:
+            return LogOffsetMetadata(offset, segment.base_offset, error.position)
+        following = segments.higher(segment.base_offset)
+        if found is not None or following is None:
+            position = segment.size_bytes if found is None else found.position
+            return LogOffsetMetadata(offset, segment.base_offset, position)
+        segment = following
+    return LogOffsetMetadata(offset)
 
 
 def learn_timestamps(segments: LogSegments) -> Iterator[None]:

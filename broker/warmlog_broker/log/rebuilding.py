@@ -26,12 +26,11 @@ from warmlog_broker.log.producer_verification import ProducerReplay, read_snapsh
 from warmlog_broker.log.segment_files import (
     LOG_KIND,
     OFFSET_INDEX_KIND,
-    REBUILT_SUFFIX,
     TIME_INDEX_KIND,
     TRANSACTION_INDEX_KIND,
     segment_file_name,
 )
-from warmlog_broker.log.segment_indexes import IndexBuilder, SegmentConfig, SegmentIndexes
+from warmlog_broker.log.segment_indexes import REBUILT_SUFFIX, IndexBuilder, SegmentConfig, SegmentIndexes
 from warmlog_broker.log.segment_verification import is_zero_from
 from warmlog_broker.log.transaction_index import AbortedTxn, TransactionIndex
 from warmlog_protocol.batch import read_batch

@@ -280,16 +280,23 @@ class LogSegment:
     # Reading
 
     def read(
-        self, start_offset: int, max_size_bytes: int, *, max_position: int | None, min_one_batch: bool
+        self,
+        start_offset: int,
+        max_size_bytes: int,
+        *,
+        max_position: int | None,
+        min_one_batch: bool,
+        defers_rebuild: bool = False,
     ) -> SegmentRead | None:
         """The batches from the one that holds `start_offset` (or the first one after it) on; None when there is none.
 
         At most `max_size_bytes`, or with `min_one_batch` the first batch if it is larger, and nothing from
-        `max_position` on; None for `max_position` allows nothing to be read, only to be found.
+        `max_position` on; None for `max_position` allows nothing to be read, only to be found. An index that is lost is
+        rebuilt, or with `defers_rebuild` LostIndex if that takes long.
         """
         if max_size_bytes < 0:
             raise ValueError(f"max_size_bytes {max_size_bytes} is negative")
-        found = self.translate_offset(start_offset)
+        found = self._lookup.find_batch(start_offset, defers_rebuild=defers_rebuild)
         if found is None:
             return None
         position, batch_bytes = found.position, found.size_bytes

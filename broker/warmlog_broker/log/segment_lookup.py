@@ -38,12 +38,12 @@ class SegmentLookup:
         self._records = records
         self._indexes = indexes
 
-    def find_batch(self, offset: int) -> BatchPosition | None:
+    def find_batch(self, offset: int, *, defers_rebuild: bool = False) -> BatchPosition | None:
         """The first batch whose last offset is `offset` or greater; None when all lie below.
 
-        Damage on the way is gone around; DamagedLog when `offset` lies in it.
+        Damage on the way is gone around; DamagedLog when `offset` lies in it. `defers_rebuild`: see `for_offsets`.
         """
-        index = self._indexes.for_offsets()
+        index = self._indexes.for_offsets(defers_rebuild=defers_rebuild)
         entry = OffsetPosition(self._base_offset, 0) if index is None else index.lookup(offset)
         position = entry.position
         try:
@@ -152,19 +152,21 @@ class SegmentLookup:
         if index is not None and (damage is None or (found is not None and found.base_offset <= offset)):
             self._indexes.rebuild(f"{index.path} has {entry}, from which offset {offset} cannot be reached")
         if damage is not None and (found is None or found.base_offset > offset):
+            if found is not None:
+                damage.next_offset = found.base_offset
             raise damage
         return found
 
     def _walk_to(self, offset: int, start: int) -> tuple[DamagedLog | None, BatchPosition | None]:
-        """The last damage from `start` up to `offset`, and the batch that holds it, or the first after it."""
-        damage: DamagedLog | None = None
+        """The batch that holds `offset`, or the first after it, and the damage directly before that batch."""
         max_offset = self._base_offset + MAX_RELATIVE_OFFSET
+        damage: DamagedLog | None = None
         position = start
         for step in walk_around_damage(self._records, start, self._base_offset, max_offset):
-            damage = step.damage or damage
             header, position = step.header, step.position + step.header.size_bytes
             if header.last_offset >= offset:
-                return damage, BatchPosition(header.base_offset, header.last_offset, step.position, header.size_bytes)
+                found = BatchPosition(header.base_offset, header.last_offset, step.position, header.size_bytes)
+                return step.damage, found
         if position < self._records.size_bytes:
             damage = DamagedLog(self._records.path, position, "nothing intact follows")
         return damage, None

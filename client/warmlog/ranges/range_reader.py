@@ -19,6 +19,7 @@ from warmlog.arrow import ArrowMerger
 from warmlog.arrow_times import TimeBounds
 from warmlog.batch_places import whole_headers
 from warmlog.blocking import BlockingConnection
+from warmlog.damage import error_in, first_header, is_intact
 from warmlog.errors import (
     TOPIC_IS_GONE,
     ApiError,
@@ -26,6 +27,7 @@ from warmlog.errors import (
     ClientClosed,
     CorruptBatch,
     OffsetOutOfRange,
+    UnreadableBatch,
     WarmlogError,
     error_from_code,
     may_pass,
@@ -156,7 +158,13 @@ class _RangeReader:
                 correlation_ids[fetch.start] = connection.request(self._request(fetch))
             fetch = window.next_due()
             answer = connection.wait(correlation_ids.pop(fetch.start))
-            yield from self._take(connection, fetch, answer)
+            try:
+                yield from self._take(connection, fetch, answer)
+            except CorruptBatch as error:
+                found = self._with_extent(connection, error)
+                if found is error:
+                    raise
+                raise found from error
         if correlation_ids:
             self._link.drop()
 
@@ -186,6 +194,7 @@ class _RangeReader:
             raise self._fetch_error(connection, fetched)
         if not window.accepts(fetch, _first_offset(answer.payload)):
             return
+        window.advance(min(fetched.next_offset, window.end))
         batches: list[RecordBatch] = []
         aborted = self._aborted(fetched)
         for batch in _whole_batches(answer.payload, fetch.start, fetched):
@@ -210,7 +219,7 @@ class _RangeReader:
         return AbortedRanges(fetched.aborted_transactions)
 
     def _fetch_error(self, connection: BlockingConnection, fetched: FetchedPartition) -> ApiError:
-        error = error_from_code(fetched.error_code, fetched.error_message)
+        error = error_in(fetched, self._window.position)
         if not isinstance(error, OffsetOutOfRange):
             return error
         return _OutOfLog(str(error), self._log_start_offset(connection))
@@ -225,6 +234,27 @@ class _RangeReader:
 
     # --- what is gone ---------------------------------------------------------------------------------------------
 
+    def _with_extent(self, connection: BlockingConnection, error: CorruptBatch) -> ApiError:
+        """`error`, or one with the offset at which to go on if what is stored at the position is why."""
+        position = self._window.position
+        if isinstance(error, UnreadableBatch):
+            return error
+        answer = connection.wait(connection.request(self._request(Fetch(position, 1))))
+        assert isinstance(answer.result, FetchResponse)
+        fetched = answer.result.partitions[0]
+        if fetched.error_code:
+            return error_in(fetched, position)
+        first = first_header(fetched, answer.payload, position)
+        if first is None or not first.base_offset <= position < first.next_offset or is_intact(first, answer.payload):
+            return error
+        return UnreadableBatch(
+            str(error),
+            topic=self._range.topic,
+            partition=self._range.partition,
+            base_offset=position,
+            next_offset=first.next_offset,
+        )
+
     def _skip_lost(self, error: WarmlogError) -> bool:
         """Whether `error` says that offsets are gone; then they are skipped and told, where that is allowed.
 
@@ -236,6 +266,8 @@ class _RangeReader:
             lost = Loss(*planned.place, window.position, planned.end, f"{_MADE_ANEW} ({error})")
         elif isinstance(error, _OutOfLog):
             lost = self._lost_in_log(error)
+        elif isinstance(error, UnreadableBatch):
+            lost = Loss(*planned.place, window.position, min(error.next_offset, planned.end), f"unreadable: {error}")
         if lost is None:
             return False
         if self._settings.fails_on_data_loss:
@@ -253,7 +285,7 @@ class _RangeReader:
         return Loss(*planned.place, window.position, planned.end, f"not there any more: {error}")
 
     def _loss_error(self, error: WarmlogError, lost: Loss) -> WarmlogError:
-        if isinstance(error, TOPIC_IS_GONE):
+        if isinstance(error, (UnreadableBatch, *TOPIC_IS_GONE)):
             return self._in_words(error)
         found = OffsetOutOfRange(f"offsets {lost.start} to {lost.end - 1} are {lost.reason}")
         return self._in_words(found, self._settings.remedies.when_lost)
@@ -272,7 +304,10 @@ class _RangeReader:
     def _in_words(self, error: WarmlogError, remedy: str = "") -> WarmlogError:
         remedy = remedy or self._remedy(error)
         line = f"{self._range}, stopped at {self._window.position}, broker {self._link.leader(self._range)}: {error}"
-        return type(error)(f"{line}; {remedy}" if remedy else line)
+        text = f"{line}; {remedy}" if remedy else line
+        if isinstance(error, UnreadableBatch):
+            return error.in_words(text)
+        return type(error)(text)
 
     def _remedy(self, error: WarmlogError) -> str:
         """What helps wherever such an error came up; empty when nothing is known to."""

@@ -29,7 +29,7 @@ class ReadSettings:
     """How long nothing may come; as the poll timeout of Spark's Kafka connector (spark.network.timeout)."""
     verifies_crc: bool = True
     fails_on_data_loss: bool = True
-    """Whether offsets that are gone are an error; otherwise they are skipped with a warning."""
+    """Whether offsets that are gone or unreadable are an error; otherwise they are skipped with a warning."""
     remedies: Remedies = Remedies()
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     """Whether records of transactions that were aborted, or are open, are left out."""

@@ -25,7 +25,8 @@ _GO_ON = f"{LOSS_REMEDY}, or start the query with a new checkpoint and startingO
 _REMEDIES = Remedies(
     when_lost=_GO_ON,
     when_made_anew=_GO_ON,
-    when_damaged="start the query behind the damaged batch, with a new checkpoint and startingOffsets",
+    when_damaged=f"{LOSS_REMEDY}, or start the query behind the damaged batch, with a new checkpoint and "
+    "startingOffsets",
 )
 
 

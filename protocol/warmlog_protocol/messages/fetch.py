@@ -45,6 +45,9 @@ class FetchedPartition(Message, frozen=True):
 
     `has_dense_offsets`: each batch of columns begins where the one before it ended, so that a gap is damage. No CRC
     covers a batch's base offset.
+
+    `next_offset`, where it is above the fetch offset: from there to here no record can be read, because they are
+    damaged or lost (CORRUPT_MESSAGE) or because none are left (NONE, and no bytes). -1 when the broker does not say.
     """
 
     topic: str
@@ -59,6 +62,7 @@ class FetchedPartition(Message, frozen=True):
     size_bytes: int
     aborted_transactions: list[AbortedTransaction] = field(default_factory=list)
     has_dense_offsets: bool = False
+    next_offset: int = -1
 
 
 class FetchResponse(Message, frozen=True):

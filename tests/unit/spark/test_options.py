@@ -22,7 +22,8 @@ NOW_MS = 1_700_000_000_000
 REMEDIES = Remedies(
     when_lost="load() again, or start later with startingOffsets, or set failOnDataLoss to false",
     when_made_anew="load() again, or set failOnDataLoss to false",
-    when_damaged="other offsets can be read: leave these out with startingOffsets and endingOffsets",
+    when_damaged="other offsets can be read: leave these out with startingOffsets and endingOffsets, or set "
+    "failOnDataLoss to false",
 )
 
 
