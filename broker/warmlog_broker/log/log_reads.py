@@ -64,6 +64,21 @@ class LogReads:
         start_offset = min(max(start_offset, self._bounds.log_start_offset), end.offset)
         return find_stretches(self._local.segments, start_offset, end, target_bytes)
 
+    def is_of_epoch(self, offset: int, epoch: int) -> bool:
+        """Whether there is a batch that holds `offset`, and says that it is of leader epoch `epoch`.
+
+        No CRC covers that field, so one that is damaged contradicts the file of epochs, and readers have it from here.
+        """
+        segment = self._local.segments.floor(offset)
+        try:
+            found = None if segment is None else segment.translate_offset(offset)
+            if segment is None or found is None or found.base_offset > offset:
+                return False
+            header, _ = next(segment.records.batches(found.position))
+        except CorruptBatch:
+            return False
+        return header.partition_leader_epoch == epoch
+
     def are_offsets_dense_from(self, offset: int) -> bool:
         """See `Log.are_offsets_dense_from`."""
         return (

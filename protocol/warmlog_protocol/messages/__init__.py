@@ -28,6 +28,8 @@ from warmlog_protocol.messages.base import (
 )
 from warmlog_protocol.messages.fetch import (
     AbortedTransaction,
+    DivergingEpoch,
+    DivergingEpoch,
     FetchedPartition,
     FetchPartition,
     FetchRequest,
@@ -130,6 +132,7 @@ __all__ = [
     "DescribeLogDirsRequest",
     "DescribeLogDirsResponse",
     "DescribedConfigs",
+    "DivergingEpoch",
     "EpochEndOffset",
     "ErrorResponse",
     "FetchPartition",

@@ -6,7 +6,11 @@ from warmlog_protocol.messages.base import CONSUMER_REPLICA_ID, Int32, Int64, Is
 
 
 class FetchPartition(Message, frozen=True):
-    """Where to read one partition and how much of it. The last five are for replicas and careful consumers."""
+    """Where to read one partition and how much of it. The last five are for replicas and careful consumers.
+
+    With `last_fetched_epoch`, the leader epoch of the batch before `fetch_offset` as the reader has it, the response
+    says if the log does not hold that batch (`FetchedPartition.diverging`).
+    """
 
     topic: str
     partition: Int32
@@ -40,11 +44,22 @@ class AbortedTransaction(Message, frozen=True):
     first_offset: int
 
 
+class DivergingEpoch(Message, frozen=True):
+    """What the log holds in common with the reader ends with leader epoch `epoch`, at `end_offset` (exclusive).
+
+    Both are -1 if the log does not tell: the reader's epoch is newer than all that it knows.
+    """
+
+    epoch: int
+    end_offset: int
+
+
 class FetchedPartition(Message, frozen=True):
     """`size_bytes` of batches in the payload; the first may begin below the fetch offset, the last may be cut off.
 
     `has_dense_offsets`: each batch of columns begins where the one before it ended, so that a gap is damage. No CRC
-    covers a batch's base offset.
+    covers a batch's base offset. `diverging`: the log was cut after the reader had read up to its fetch offset (KIP-595);
+    nothing was read then.
     """
 
     topic: str
@@ -59,6 +74,7 @@ class FetchedPartition(Message, frozen=True):
     size_bytes: int
     aborted_transactions: list[AbortedTransaction] = field(default_factory=list)
     has_dense_offsets: bool = False
+    diverging: DivergingEpoch | None = None
 
 
 class FetchResponse(Message, frozen=True):
