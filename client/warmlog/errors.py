@@ -4,8 +4,10 @@
 
     WarmlogError                        (warmlog_protocol.errors)
     ├── ApiError                        the broker refused; one class for each error code, `retriable` on each
-    │   └── CorruptBatch
-    │       └── UnreadableBatch         a consumer met one: where it lies; the next call goes on behind it
+    │   ├── CorruptBatch
+    │   │   └── UnreadableBatch         a consumer met one: where it lies; the next call goes on behind it
+    │   └── OffsetOutOfRange
+    │       └── LogTruncated            records that were read are not in the log any more: from where on
     ├── ProtocolError                   LocalProtocolError, RemoteProtocolError
     └── ClientError
         ├── BrokerUnavailable           no connection, or it was lost with the request unanswered
@@ -92,6 +94,30 @@ class UnreadableBatch(CorruptBatch):
         self.next_offset = next_offset
 
 
+class LogTruncated(OffsetOutOfRange):
+    """The log was cut at `diverging_offset` after it had been read up to `offset`: what it holds from there on is new.
+
+    `diverging_offset` is None if the broker cannot tell where. It is Kafka's LogTruncationException (KIP-320).
+    """
+
+    def __init__(self, message: str, *, topic: str, partition: int, offset: int, diverging_offset: int | None) -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.diverging_offset = diverging_offset
+
+    def reworded(self, message: str) -> "LogTruncated":
+        """The same with another message."""
+        return LogTruncated(
+            message,
+            topic=self.topic,
+            partition=self.partition,
+            offset=self.offset,
+            diverging_offset=self.diverging_offset,
+        )
+
+
 TOPIC_IS_GONE = (UnknownTopicId, InconsistentTopicId, UnknownTopicOrPartition)
 """The topic, or one of its partitions, is not there, or another one has its name."""
 
@@ -130,6 +156,7 @@ __all__ = [
     "InvalidTxnState",
     "LocalProtocolError",
     "LogDirNotFound",
+    "LogTruncated",
     "MessageTooLarge",
     "NotLeaderOrFollower",
     "OffsetOutOfRange",

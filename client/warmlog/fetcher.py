@@ -131,6 +131,7 @@ class Fetcher:
                     reader.fetch_offset,
                     min(self._options.partition_max_bytes, max_bytes),
                     reader.topic_id,
+                    last_fetched_epoch=reader.fetch_epoch,
                 )
                 for reader in readers
             ],
@@ -188,6 +189,9 @@ class Fetcher:
             else:
                 reader.failing_since = None
                 self._cluster.worked(reader.topic, reader.partition)
+                if part.diverging is not None:
+                    reader.diverged(part.diverging)
+                    continue
                 reader.add(data, part.high_watermark, part.aborted_transactions, is_dense=part.has_dense_offsets)
 
     def _refuse_all(self, asked: Asked, error: WarmlogError) -> None:
