@@ -287,7 +287,7 @@ def _begin_metadata(directories: DirectorySet, metadata_log: MetadataLog) -> Non
 
 
 def _left_open(directory: DataDirectory, state: MetadataState) -> Iterator[TopicPartition]:
-    """The partitions that a clean stop of `directory` could not close: readers may have seen what is not on its disk."""
+    """The partitions that a clean stop could not close: readers may have seen what is not on the disk."""
     if not directory.was_clean:
         return
     for name, topic in state.topics.items():

@@ -13,12 +13,12 @@ from warmlog.consumer_options import ConsumerOptions, parse_isolation
 from warmlog.errors import ClientClosed
 from warmlog.offset_lookup import TopicPartition
 from warmlog.options import connection_options
-from warmlog.partition_reader import NO_EPOCH
 from warmlog.positions import Points
 from warmlog.reading import ArrowIterator, BatchIterator, RecordIterator, read_table
 from warmlog.subscription import Subscription
 from warmlog.times import datetime_of
 from warmlog_protocol.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
+from warmlog_protocol.messages import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -149,7 +149,7 @@ class Consumer:
 
         Partition after partition, read by a thread over a connection of its own: the fastest way there is. The
         positions are behind it then. Partitions that a mapping does not name are left alone. A range that the log has
-        lost, or a damaged batch, is an error and leaves the positions where they were.
+        lost, a log that was cut, or a damaged batch, is an error and leaves the positions where they were.
         """
         return await read_table(self._open(), until, columns, self._options, self._connection_options)
 
@@ -168,7 +168,7 @@ class Consumer:
         """The leader epoch of what was read before `position`, to be kept with it; -1 while it is not known."""
         return self._open().epoch(self._place(topic, partition))
 
-    def seek(self, topic: str, partition: int, offset: int, leader_epoch: int = NO_EPOCH) -> None:
+    def seek(self, topic: str, partition: int, offset: int, leader_epoch: int = NO_LEADER_EPOCH) -> None:
         """Go on from `offset` in one partition.
 
         With the `leader_epoch` that was kept with `offset` (`position_epoch`, or a batch's), a log that was cut before

@@ -61,6 +61,7 @@ from warmlog_protocol.errors import (
     WarmlogError,
     error_from_code,
 )
+from warmlog_protocol.messages import DivergingEpoch
 
 
 class ClientError(WarmlogError):
@@ -97,25 +98,32 @@ class UnreadableBatch(CorruptBatch):
 class LogTruncated(OffsetOutOfRange):
     """The log was cut at `diverging_offset` after it had been read up to `offset`: what it holds from there on is new.
 
-    `diverging_offset` is None if the broker cannot tell where. It is Kafka's LogTruncationException (KIP-320).
+    For ranges that were planned and not read yet, `offset` is where they end. `diverging_offset` is None if the broker
+    cannot tell where. It is Kafka's LogTruncationException (KIP-320).
     """
 
-    def __init__(self, message: str, *, topic: str, partition: int, offset: int, diverging_offset: int | None) -> None:
-        super().__init__(message)
+    def __init__(
+        self, topic: str, partition: int, offset: int, diverging_offset: int | None, message: str | None = None
+    ) -> None:
+        where = "an offset that is not known" if diverging_offset is None else diverging_offset
+        super().__init__(
+            message
+            or f"{topic}-{partition}: the log was cut at {where} after it had been read up to {offset}, and what it "
+            "holds from there on is new"
+        )
         self.topic = topic
         self.partition = partition
         self.offset = offset
         self.diverging_offset = diverging_offset
 
+    @classmethod
+    def told(cls, topic: str, partition: int, offset: int, end: DivergingEpoch) -> "LogTruncated":
+        """As a broker told it to a fetch at `offset`."""
+        return cls(topic, partition, offset, end.end_offset if end.end_offset >= 0 else None)
+
     def reworded(self, message: str) -> "LogTruncated":
         """The same with another message."""
-        return LogTruncated(
-            message,
-            topic=self.topic,
-            partition=self.partition,
-            offset=self.offset,
-            diverging_offset=self.diverging_offset,
-        )
+        return LogTruncated(self.topic, self.partition, self.offset, self.diverging_offset, message)
 
 
 TOPIC_IS_GONE = (UnknownTopicId, InconsistentTopicId, UnknownTopicOrPartition)

@@ -15,10 +15,9 @@ from warmlog.batch import Batch, unreadable
 from warmlog.batch_places import whole_headers
 from warmlog.errors import CorruptBatch, LogTruncated, WarmlogError
 from warmlog_protocol.batch import BatchHeader, RecordBatch, check_crc, read_header
-from warmlog_protocol.messages import AbortedTransaction, DivergingEpoch
+from warmlog_protocol.messages import NO_LEADER_EPOCH, AbortedTransaction, DivergingEpoch
 
 NO_LIMIT = (1 << 63) - 1
-NO_EPOCH = -1
 
 
 class Chunk:
@@ -69,9 +68,9 @@ class PartitionReader:
         self.new_topic_id: bytes | None = None
         """That of the topic which has the name now, if it was made anew: `seek` goes over to it."""
         self.position = 0
-        self.epoch = NO_EPOCH
+        self.epoch = NO_LEADER_EPOCH
         self.fetch_offset = 0
-        self.fetch_epoch = NO_EPOCH
+        self.fetch_epoch = NO_LEADER_EPOCH
         self.until = NO_LIMIT
         self.high_watermark = -1
         self.log_start_offset = -1
@@ -110,7 +109,7 @@ class PartitionReader:
             and self.fetch_offset < self.until
         )
 
-    def seek(self, offset: int, epoch: int = NO_EPOCH) -> None:
+    def seek(self, offset: int, epoch: int = NO_LEADER_EPOCH) -> None:
         """Go on from `offset`; what was fetched ahead is forgotten, also what is still to come.
 
         `epoch` is the leader epoch of what was read before `offset`, or a newer one of a time when it was there.
@@ -128,15 +127,7 @@ class PartitionReader:
         if self.fetch_offset != self.position:
             self._rewind()
             return
-        where = f"at {end.end_offset}" if end.end_offset >= 0 else "at an offset that is not known"
-        self.error = LogTruncated(
-            f"{self.topic}-{self.partition}: the log was cut {where} after it had been read up to {self.position}, "
-            "and what it holds from there on was not read",
-            topic=self.topic,
-            partition=self.partition,
-            offset=self.position,
-            diverging_offset=end.end_offset if end.end_offset >= 0 else None,
-        )
+        self.error = LogTruncated.told(self.topic, self.partition, self.position, end)
 
     def _rewind(self) -> None:
         """Go on from `position`."""

@@ -6,6 +6,7 @@ from datetime import datetime
 from warmlog.cluster import Cluster
 from warmlog.offset_lookup import OffsetAt, TopicPartition, list_offsets
 from warmlog.times import asked_timestamp
+from warmlog_protocol.messages import NO_LEADER_EPOCH
 
 Point = str | int | datetime
 """An offset, "earliest", "latest", or the first record at or after a time (UTC when it has no zone)."""
@@ -34,4 +35,4 @@ async def resolve(
 def _given(place: TopicPartition, offset: int) -> OffsetAt:
     if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
         raise ValueError(f"{offset!r} is no offset: a number from 0 on expected")
-    return OffsetAt(place[1], offset, timestamp_ms=-1, leader_epoch=-1)
+    return OffsetAt(place[1], offset, timestamp_ms=-1, leader_epoch=NO_LEADER_EPOCH)

@@ -24,12 +24,13 @@ from warmlog.errors import (
 from warmlog.fetcher import Fetcher
 from warmlog.offset_lookup import TopicPartition, list_offsets
 from warmlog.options import ConnectionOptions
-from warmlog.partition_reader import NO_EPOCH, NO_LIMIT, PartitionReader
+from warmlog.partition_reader import NO_LIMIT, PartitionReader
 from warmlog.positions import Points, resolve
 from warmlog_protocol.batch import check_crc
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
+    NO_LEADER_EPOCH,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -95,7 +96,7 @@ class Subscription:
             self.seek_now(place, at.offset, at.leader_epoch)
         self._changed.set()
 
-    def seek_now(self, place: TopicPartition, offset: int, epoch: int = NO_EPOCH) -> None:
+    def seek_now(self, place: TopicPartition, offset: int, epoch: int = NO_LEADER_EPOCH) -> None:
         """Go on from `offset` in one partition; see `PartitionReader.seek`."""
         reader = self.readers[place]
         if reader is self._hand_reader:

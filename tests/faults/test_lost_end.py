@@ -10,7 +10,7 @@ import pytest
 import warmlog
 from broker_process import BrokerProcess
 from faults.power.powered import PoweredDisk, why_not
-from warmlog_protocol.messages import LATEST_TIMESTAMP, FetchPartition, FetchRequest
+from warmlog_protocol.messages import LATEST_TIMESTAMP
 from wire_client import WireClient, batch_of
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=f"no file system in user space here: {why_not()}")
@@ -112,5 +112,3 @@ async def test_the_log_that_was_cut_and_not_written_since_is_told_of_too(
         with pytest.raises(warmlog.LogTruncated) as raised:
             await waiting
         assert raised.value.diverging_offset == await asyncio.to_thread(end_offset, broker)
-
-

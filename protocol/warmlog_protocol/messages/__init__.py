@@ -22,13 +22,13 @@ from warmlog_protocol.messages.base import (
     HIGH_WATERMARK,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
+    NO_LEADER_EPOCH,
     ApiKey,
     IsolationLevel,
     Message,
 )
 from warmlog_protocol.messages.fetch import (
     AbortedTransaction,
-    DivergingEpoch,
     DivergingEpoch,
     FetchedPartition,
     FetchPartition,
@@ -108,6 +108,7 @@ __all__ = [
     "HIGH_WATERMARK",
     "LATEST_TIMESTAMP",
     "MAX_TIMESTAMP",
+    "NO_LEADER_EPOCH",
     "AbortedTransaction",
     "AlterReplicaLogDirsRequest",
     "AlterReplicaLogDirsResponse",

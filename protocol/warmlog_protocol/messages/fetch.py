@@ -2,7 +2,14 @@
 
 from msgspec import field
 
-from warmlog_protocol.messages.base import CONSUMER_REPLICA_ID, Int32, Int64, IsolationLevel, Message
+from warmlog_protocol.messages.base import (
+    CONSUMER_REPLICA_ID,
+    NO_LEADER_EPOCH,
+    Int32,
+    Int64,
+    IsolationLevel,
+    Message,
+)
 
 
 class FetchPartition(Message, frozen=True):
@@ -17,8 +24,8 @@ class FetchPartition(Message, frozen=True):
     fetch_offset: Int64
     max_bytes: Int32
     topic_id: bytes | None = None
-    current_leader_epoch: Int32 = -1
-    last_fetched_epoch: Int32 = -1
+    current_leader_epoch: Int32 = NO_LEADER_EPOCH
+    last_fetched_epoch: Int32 = NO_LEADER_EPOCH
     log_start_offset: Int64 = -1
     flushed_offset: Int64 = -1
 
@@ -58,8 +65,8 @@ class FetchedPartition(Message, frozen=True):
     """`size_bytes` of batches in the payload; the first may begin below the fetch offset, the last may be cut off.
 
     `has_dense_offsets`: each batch of columns begins where the one before it ended, so that a gap is damage. No CRC
-    covers a batch's base offset. `diverging`: the log was cut after the reader had read up to its fetch offset (KIP-595);
-    nothing was read then.
+    covers a batch's base offset. `diverging`: the log was cut after the reader had read up to the fetch offset, and
+    nothing is read (KIP-595).
     """
 
     topic: str

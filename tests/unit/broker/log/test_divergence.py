@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unit.broker.log.compaction_room import COMPACT, CompactionRoom
+from unit.broker.log.compaction_room import CompactionRoom
 from unit.broker.log.log_room import QUICK, LogRoom, read_batches
 from warmlog_broker.log.flush import EPOCHS_NAME
 
@@ -119,7 +119,9 @@ class CutLog:
 
 def _common(first: Sequence[int], second: Sequence[int]) -> int:
     """How many numbers both begin with."""
-    return next((n for n, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second)))
+    return next(
+        (n for n, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
+    )
 
 
 STEPS: list[Callable[[CutLog, int], None]] = [
