@@ -30,12 +30,17 @@ from warmlog_protocol.errors import (
     UnknownLeaderEpoch,
     UnknownProducerId,
 )
-from warmlog_protocol.messages import ACKS_ALL, ACKS_LEADER, CONSUMER_REPLICA_ID, IsolationLevel
+from warmlog_protocol.messages import (
+    ACKS_ALL,
+    ACKS_LEADER,
+    CONSUMER_REPLICA_ID,
+    NO_LEADER_EPOCH,
+    IsolationLevel,
+)
 
 if TYPE_CHECKING:
     from warmlog_broker.data_directories import ServedDirectory
 
-NO_LEADER_EPOCH = -1
 COMPLAINT_INTERVAL_S = 10.0
 """How often a partition says in the log why requests for it fail."""
 

@@ -4,8 +4,10 @@
 
     WarmlogError                        (warmlog_protocol.errors)
     ├── ApiError                        the broker refused; one class for each error code, `retriable` on each
-    │   └── CorruptBatch
-    │       └── UnreadableBatch         damaged or lost offsets: which; the next call reads on after them
+    │   ├── CorruptBatch
+    │   │   └── UnreadableBatch         damaged or lost offsets: which; the next call reads on after them
+    │   └── OffsetOutOfRange
+    │       └── LogTruncated            records that were read are not in the log any more: from where on
     ├── ProtocolError                   LocalProtocolError, RemoteProtocolError
     └── ClientError
         ├── BrokerUnavailable           no connection, or it was lost with the request unanswered
@@ -59,6 +61,7 @@ from warmlog_protocol.errors import (
     WarmlogError,
     error_from_code,
 )
+from warmlog_protocol.messages import DivergingEpoch
 
 
 class ClientError(WarmlogError):
@@ -94,13 +97,44 @@ class UnreadableBatch(CorruptBatch):
         self.base_offset = base_offset
         self.next_offset = next_offset
 
-    def in_words(self, message: str) -> "UnreadableBatch":
-        """The same error with another message."""
+    def reworded(self, message: str) -> "UnreadableBatch":
+        """The same with another message."""
         told = UnreadableBatch(
             "", topic=self.topic, partition=self.partition, base_offset=self.base_offset, next_offset=self.next_offset
         )
         told.args = (message,)
         return told
+
+
+class LogTruncated(OffsetOutOfRange):
+    """The log was cut at `diverging_offset` after it had been read up to `offset`: what it holds from there on is new.
+
+    For ranges that were planned and not read yet, `offset` is where they end. `diverging_offset` is None if the broker
+    cannot tell where. It is Kafka's LogTruncationException (KIP-320).
+    """
+
+    def __init__(
+        self, topic: str, partition: int, offset: int, diverging_offset: int | None, message: str | None = None
+    ) -> None:
+        where = "an offset that is not known" if diverging_offset is None else diverging_offset
+        super().__init__(
+            message
+            or f"{topic}-{partition}: the log was cut at {where} after it had been read up to {offset}, and what it "
+            "holds from there on is new"
+        )
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.diverging_offset = diverging_offset
+
+    @classmethod
+    def told(cls, topic: str, partition: int, offset: int, end: DivergingEpoch) -> "LogTruncated":
+        """As a broker told it to a fetch at `offset`."""
+        return cls(topic, partition, offset, end.end_offset if end.end_offset >= 0 else None)
+
+    def reworded(self, message: str) -> "LogTruncated":
+        """The same with another message."""
+        return LogTruncated(self.topic, self.partition, self.offset, self.diverging_offset, message)
 
 
 TOPIC_IS_GONE = (UnknownTopicId, InconsistentTopicId, UnknownTopicOrPartition)
@@ -141,6 +175,7 @@ __all__ = [
     "InvalidTxnState",
     "LocalProtocolError",
     "LogDirNotFound",
+    "LogTruncated",
     "MessageTooLarge",
     "NotLeaderOrFollower",
     "OffsetOutOfRange",

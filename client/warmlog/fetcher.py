@@ -131,6 +131,7 @@ class Fetcher:
                     reader.fetch_offset,
                     min(self._options.partition_max_bytes, max_bytes),
                     reader.topic_id,
+                    last_fetched_epoch=reader.fetch_epoch,
                 )
                 for reader in readers
             ],
@@ -188,8 +189,11 @@ class Fetcher:
             else:
                 reader.failing_since = None
                 self._cluster.worked(reader.topic, reader.partition)
+                if part.diverging is not None:
+                    reader.diverged(part.diverging)
+                    continue
                 reader.add(data, part.high_watermark, part.aborted_transactions, is_dense=part.has_dense_offsets)
-                reader.skip_to(part.next_offset)
+                reader.skip_to(part.next_offset, part.leader_epoch)
 
     def _refuse_all(self, asked: Asked, error: WarmlogError) -> None:
         for reader, generation in asked:

@@ -14,6 +14,7 @@ from warmlog.errors import (
     ClientClosed,
     CorruptBatch,
     InconsistentTopicId,
+    LogTruncated,
     NotLeaderOrFollower,
     OffsetOutOfRange,
     UnknownTopicOrPartition,
@@ -27,6 +28,7 @@ from warmlog.positions import Points, resolve
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
+    NO_LEADER_EPOCH,
     FetchedPartition,
     FetchPartition,
     FetchRequest,
@@ -89,17 +91,21 @@ class Subscription:
 
     async def seek(self, to: Points, places: Iterable[TopicPartition]) -> None:
         """Go on from there in these partitions."""
-        for place, offset in (await resolve(self.cluster, to, places, self._options.isolation)).items():
-            self.seek_now(place, offset)
+        for place, at in (await resolve(self.cluster, to, places, self._options.isolation)).items():
+            self.seek_now(place, at.offset, at.leader_epoch)
         self._changed.set()
 
-    def seek_now(self, place: TopicPartition, offset: int) -> None:
-        """Go on from `offset` in one partition."""
+    def seek_now(self, place: TopicPartition, offset: int, epoch: int = NO_LEADER_EPOCH) -> None:
+        """Go on from `offset` in one partition; see `PartitionReader.seek`."""
         reader = self.readers[place]
         if reader is self._hand_reader:
             self._drop_hand()
-        reader.seek(offset)
+        reader.seek(offset, epoch)
         self._changed.set()
+
+    def epoch(self, place: TopicPartition) -> int:
+        """The leader epoch that goes with `position`; -1 while it is not known."""
+        return self.readers[place].epoch
 
     def position(self, place: TopicPartition) -> int:
         """The offset that comes next: of the first record in hand, or what the reader says."""
@@ -112,7 +118,8 @@ class Subscription:
         """The offset that `until` means in each partition. ValueError where it names one that is not read here."""
         if isinstance(until, Mapping) and (strangers := sorted(until.keys() - self.readers.keys())):
             raise ValueError(f"until names {strangers}, which this consumer does not read: it would never end")
-        return await resolve(self.cluster, until, self.readers, self._options.isolation)
+        found = await resolve(self.cluster, until, self.readers, self._options.isolation)
+        return {place: at.offset for place, at in found.items()}
 
     async def limit(self, until: Points | None) -> None:
         """Let every partition end there, from now on; None: never."""
@@ -186,7 +193,9 @@ class Subscription:
         error, reader.error = reader.error, None
         self._changed.set()
         assert error is not None
-        if isinstance(error, OffsetOutOfRange):
+        if isinstance(error, LogTruncated):
+            await self._handle_truncated(reader, error)
+        elif isinstance(error, OffsetOutOfRange):
             await self._handle_out_of_range(reader)
         elif isinstance(error, InconsistentTopicId):
             await self._handle_made_anew(reader)
@@ -210,6 +219,19 @@ class Subscription:
             f"{first.offset} to {end.offset} (the next to be written). Seek to one of these, or set on_out_of_range"
         )
         raise reader.error
+
+    async def _handle_truncated(self, reader: PartitionReader, error: LogTruncated) -> None:
+        """The log was cut. Where it says at which offset, that is the place to go on, whatever the policy's is."""
+        place, diverging_offset = (reader.topic, reader.partition), error.diverging_offset
+        if not self._options.goes_on:
+            seek = "Seek" if diverging_offset is None else f"Seek to {diverging_offset}"
+            reader.error = error.reworded(f"{error}. {seek}, or set on_out_of_range")
+            raise reader.error
+        if diverging_offset is None:
+            await self.seek(self._options.on_out_of_range, [place])
+        else:
+            self.seek_now(place, diverging_offset)
+        _log.warning("%s; going on at %d", error, reader.position)
 
     async def _handle_made_anew(self, reader: PartitionReader) -> None:
         """The topic was deleted, and another has its name. Offsets of the old one mean nothing in it."""

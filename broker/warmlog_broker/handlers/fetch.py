@@ -4,6 +4,9 @@ A fetch is answered at once if `min_bytes` can be read, if anything is wrong wit
 wait. Otherwise it waits (fetch_waits) and reads anew when it is woken. What is not in the page cache is read by a
 thread before the answer is sent, so that a cold reader never stops the event loop.
 
+A reader that says of which leader epoch the batch before its offset is, is told at once if the log does not hold that
+batch: the log was cut after it was read, as by a power cut on a topic with write.caching.
+
 A fetch of committed data ends at the last stable offset, and says which aborted transactions may have records in it:
 leaving those out is the client's part.
 """
@@ -18,6 +21,8 @@ from warmlog_broker.handlers.failures import own_failure
 from warmlog_broker.log.batch_scan import DamagedLog
 from warmlog_broker.log.bounds import ReadBound
 from warmlog_broker.log.file_records import FileSlice
+from warmlog_broker.log.offset_metadata import LogOffsetMetadata
+from warmlog_broker.log.reading import FetchData
 from warmlog_broker.log.segment_indexes import IndexRebuild, LostIndex
 from warmlog_broker.log.shortage import storage_error
 from warmlog_broker.partition import Partition, read_bound
@@ -29,7 +34,14 @@ from warmlog_protocol.errors import (
     ErrorCode,
     StorageError,
 )
-from warmlog_protocol.messages import AbortedTransaction, FetchedPartition, FetchPartition, FetchRequest, FetchResponse
+from warmlog_protocol.messages import (
+    AbortedTransaction,
+    DivergingEpoch,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+)
 
 MANY_ITEMS = 128
 """A fetch that names more partitions is read in turns."""
@@ -52,6 +64,7 @@ class FetchResult:
     """Where to wait for more."""
     size_bytes: int = 0
     has_error: bool = False
+    """Or a divergence: something that is not to wait for data."""
     rebuilds: list[IndexRebuild] = field(default_factory=list)
     """Of indexes without which partitions could not be read."""
 
@@ -195,7 +208,12 @@ def _read(services: Services, request: FetchPartition, bound: ReadBound, limit_b
     partition = services.topics.partition(request.topic, request.partition)
     partition.check_leader_epoch(request.current_leader_epoch)
     log = partition.log
-    data = log.read(request.fetch_offset, limit_bytes, bound=bound, min_one_batch=result.size_bytes == 0)
+    diverging = log.divergence(request.fetch_offset, request.last_fetched_epoch)
+    if diverging is None:
+        data = log.read(request.fetch_offset, limit_bytes, bound=bound, min_one_batch=result.size_bytes == 0)
+    else:
+        data = FetchData(LogOffsetMetadata(request.fetch_offset), [], 0, False)
+        result.has_error = True
     slices = [] if data.is_first_batch_incomplete else data.slices
     size_bytes = sum(piece.size_bytes for piece in slices)
     result.size_bytes += size_bytes
@@ -218,6 +236,7 @@ def _read(services: Services, request: FetchPartition, bound: ReadBound, limit_b
             ],
             has_dense_offsets=log.are_offsets_dense_from(request.fetch_offset),
             next_offset=data.next_offset,
+            diverging=None if diverging is None else DivergingEpoch(*diverging),
         )
     )
     return size_bytes

@@ -232,6 +232,10 @@ class DataDirectory:
         """Whether the last stop was a clean one."""
         return self._clean_ends is not None
 
+    def was_closed(self, key: TopicPartition) -> bool:
+        """Whether the last stop was a clean one that closed this log."""
+        return key in (self._clean_ends or {})
+
     def stored_state(self, key: TopicPartition) -> StoredState:
         """What the checkpoints and the marker, as they were when the directory was opened, say of one log."""
         offsets = LogOffsets(

@@ -255,6 +255,16 @@ class Log:
         self._local.check_online()
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
+    def divergence(self, offset: int, epoch: int) -> EpochEnd | None:
+        """Where the log was cut since a batch of `epoch` was read from before `offset`; None if it holds that batch.
+
+        (-1, -1) when the epochs do not tell. None below the log start, too: there a read is out of range.
+        """
+        found = self.epochs.divergence(offset, epoch, self.log_end_offset)
+        if found is None or offset < self.log_start_offset or self._reads.is_of_epoch(offset - 1, epoch):
+            return None
+        return found
+
     # Appending
 
     def append_as_leader(

@@ -13,7 +13,7 @@ from warmlog_broker.log.local_log import LocalLog
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
 from warmlog_broker.log.reading import FetchData, aborted_in, read_segments
 from warmlog_broker.log.splitting import Stretch, find_stretches
-from warmlog_protocol.errors import OffsetOutOfRange
+from warmlog_protocol.errors import CorruptBatch, OffsetOutOfRange
 
 
 class LogReads:
@@ -69,6 +69,21 @@ class LogReads:
             end = LogOffsetMetadata(end_offset)
         start_offset = min(max(start_offset, self._bounds.log_start_offset), end.offset)
         return find_stretches(self._local.segments, start_offset, end, target_bytes)
+
+    def is_of_epoch(self, offset: int, epoch: int) -> bool:
+        """Whether there is a batch that holds `offset`, and says that it is of leader epoch `epoch`.
+
+        No CRC covers that field, so one that is damaged contradicts the file of epochs, and readers have it from here.
+        """
+        segment = self._local.segments.floor(offset)
+        try:
+            found = None if segment is None else segment.translate_offset(offset)
+            if segment is None or found is None or found.base_offset > offset:
+                return False
+            header, _ = next(segment.records.batches(found.position))
+        except CorruptBatch:
+            return False
+        return header.partition_leader_epoch == epoch
 
     def are_offsets_dense_from(self, offset: int) -> bool:
         """See `Log.are_offsets_dense_from`."""

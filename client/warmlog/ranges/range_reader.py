@@ -4,6 +4,7 @@ Several fetches are in flight (see fetch_window). After a lost connection, or wh
 any more, the leader is looked up, and reading goes on at the first offset that was not read; only when nothing has
 moved for `deadline_s` is it given up, for Spark to run the task again.
 What is gone, because retention took it or the topic was deleted or made anew, is an error, or skipped and told.
+So is what was written anew after the log had been cut: its leader epoch is later than that of the plan.
 Errors are one line, as it reaches the user through Spark: which partition, offsets and broker, and what to do.
 """
 
@@ -26,6 +27,7 @@ from warmlog.errors import (
     BrokerUnavailable,
     ClientClosed,
     CorruptBatch,
+    LogTruncated,
     OffsetOutOfRange,
     UnreadableBatch,
     WarmlogError,
@@ -42,6 +44,7 @@ from warmlog_protocol.batch import HEADER_BYTES, RecordBatch, check_crc, read_he
 from warmlog_protocol.connection import Answer
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
+    NO_LEADER_EPOCH,
     FetchedPartition,
     FetchPartition,
     FetchRequest,
@@ -114,6 +117,8 @@ class _RangeReader:
         self._is_over = is_over
         self._on_loss = on_loss
         self._range = planned
+        self._epoch = planned.start_epoch
+        """Of the batch before the position."""
         self._settings = settings
         self._link = link
         self._window = FetchWindow(
@@ -176,7 +181,12 @@ class _RangeReader:
     def _request(self, fetch: Fetch) -> FetchRequest:
         planned = self._range
         wanted = FetchPartition(
-            planned.topic, planned.partition, fetch.start, fetch.max_bytes, topic_id=planned.topic_id or None
+            planned.topic,
+            planned.partition,
+            fetch.start,
+            fetch.max_bytes,
+            topic_id=planned.topic_id or None,
+            last_fetched_epoch=self._epoch if fetch.start == self._window.position else NO_LEADER_EPOCH,
         )
         settings = self._settings
         return FetchRequest(settings.max_wait_ms, 1, fetch.max_bytes, [wanted], isolation=settings.isolation)
@@ -192,25 +202,52 @@ class _RangeReader:
                 window.accepts(fetch, None)
                 return  # it may concern only what is not read now: the next fetch starts at the position
             raise self._fetch_error(connection, fetched)
+        if fetched.diverging is not None:
+            raise LogTruncated.told(*self._range.place, before, fetched.diverging)
         if not window.accepts(fetch, _first_offset(answer.payload)):
             return
-        window.advance(min(fetched.next_offset, window.end))
+        self._pass_gap(fetched)
         batches: list[RecordBatch] = []
         aborted = self._aborted(fetched)
         for batch in _whole_batches(answer.payload, fetch.start, fetched):
             batches.append(batch)
             is_hidden = aborted is not None and aborted.hides(batch)
             if batch.next_offset > window.position:
+                if self._is_new(batch, fetched):
+                    raise self._truncated(max(batch.base_offset, window.position))
                 if self._settings.verifies_crc:
                     check_crc(batch.header, batch.buffer)
                 if not is_hidden:
                     yield from self._merger.add(batch, window.position, window.end)
                 window.advance(batch.next_offset)
+                self._epoch = batch.header.partition_leader_epoch
             if window.is_done:
                 break  # what follows may be damaged: it was not asked for
         window.learn(batches)
         if window.position == before == fetch.start:
             raise BrokerUnavailable(f"it sent nothing; its high watermark is {fetched.high_watermark}")
+
+    def _pass_gap(self, fetched: FetchedPartition) -> None:
+        """Moves over offsets that hold no record any more. The epoch that tells of a cut is the one they are gone in."""
+        if fetched.next_offset > self._window.position:
+            self._window.advance(min(fetched.next_offset, self._window.end))
+            self._epoch = fetched.leader_epoch
+
+    def _is_new(self, batch: RecordBatch, fetched: FetchedPartition) -> bool:
+        """Whether `batch` was written after the plan, although the log went up to the end of the range then.
+
+        No CRC covers a leader epoch: one that the partition has not had yet is damaged, and says nothing.
+        """
+        planned, epoch = self._range, batch.header.partition_leader_epoch
+        return (
+            NO_LEADER_EPOCH < planned.leader_epoch < epoch <= fetched.leader_epoch and batch.base_offset < planned.end
+        )
+
+    def _truncated(self, diverging_offset: int) -> LogTruncated:
+        reason = (
+            f"the log was cut at {diverging_offset} after these ranges were planned, and what it holds there is new"
+        )
+        return LogTruncated(*self._range.place, self._range.end, diverging_offset, reason)
 
     def _aborted(self, fetched: FetchedPartition) -> AbortedRanges | None:
         """What is to be hidden of one answer; None where everything is read."""
@@ -268,12 +305,15 @@ class _RangeReader:
             lost = self._lost_in_log(error)
         elif isinstance(error, UnreadableBatch):
             lost = Loss(*planned.place, window.position, min(error.next_offset, planned.end), f"unreadable: {error}")
+        elif isinstance(error, LogTruncated):
+            lost = Loss(*planned.place, window.position, planned.end, f"gone: {error}")
         if lost is None:
             return False
         if self._settings.fails_on_data_loss:
             raise self._loss_error(error, lost) from error
         self._on_loss(lost)
         window.advance(lost.end)
+        self._epoch = NO_LEADER_EPOCH
         return True
 
     def _lost_in_log(self, error: "_OutOfLog") -> Loss:
@@ -287,6 +327,8 @@ class _RangeReader:
     def _loss_error(self, error: WarmlogError, lost: Loss) -> WarmlogError:
         if isinstance(error, (UnreadableBatch, *TOPIC_IS_GONE)):
             return self._in_words(error)
+        if isinstance(error, LogTruncated):
+            return self._in_words(error, self._settings.remedies.when_cut)
         found = OffsetOutOfRange(f"offsets {lost.start} to {lost.end - 1} are {lost.reason}")
         return self._in_words(found, self._settings.remedies.when_lost)
 
@@ -304,10 +346,10 @@ class _RangeReader:
     def _in_words(self, error: WarmlogError, remedy: str = "") -> WarmlogError:
         remedy = remedy or self._remedy(error)
         line = f"{self._range}, stopped at {self._window.position}, broker {self._link.leader(self._range)}: {error}"
-        text = f"{line}; {remedy}" if remedy else line
-        if isinstance(error, UnreadableBatch):
-            return error.in_words(text)
-        return type(error)(text)
+        line = f"{line}; {remedy}" if remedy else line
+        if isinstance(error, (LogTruncated, UnreadableBatch)):
+            return error.reworded(line)
+        return type(error)(line)
 
     def _remedy(self, error: WarmlogError) -> str:
         """What helps wherever such an error came up; empty when nothing is known to."""

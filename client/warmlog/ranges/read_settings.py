@@ -13,6 +13,8 @@ class Remedies:
 
     when_lost: str = "make a new reader with a later start"
     """Offsets are gone."""
+    when_cut: str = "make a new reader"
+    """The log was cut, and written again, since these ranges were planned."""
     when_made_anew: str = "make a new reader"
     """The topic is another one now, or none."""
     when_damaged: str = "other offsets can be read: leave these out with start and end"

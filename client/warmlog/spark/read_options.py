@@ -26,6 +26,7 @@ from warmlog_protocol.messages import IsolationLevel
 LOSS_REMEDY = "set failOnDataLoss to false"
 _REMEDIES = Remedies(
     when_lost=f"load() again, or start later with startingOffsets, or {LOSS_REMEDY}",
+    when_cut=f"load() again, or {LOSS_REMEDY}",
     when_made_anew=f"load() again, or {LOSS_REMEDY}",
     when_damaged=f"other offsets can be read: leave these out with startingOffsets and endingOffsets, or {LOSS_REMEDY}",
 )

@@ -24,6 +24,9 @@ CONSUMER_REPLICA_ID = -1
 DEBUGGING_REPLICA_ID = -2
 """`replica_id` of a tool that asks up to the log end offset."""
 
+NO_LEADER_EPOCH = -1
+"""Where a leader epoch is not known, or not to be looked at."""
+
 ACKS_NONE = 0
 ACKS_LEADER = 1
 ACKS_ALL = -1

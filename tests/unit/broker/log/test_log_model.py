@@ -218,21 +218,8 @@ class LogMachine(RuleBasedStateMachine):
         """Batches from some point above the recovery point on are gone; the last file may end with garbage."""
         survivors = [offset for offset in self.boundaries if offset >= self.flushed]
         end = survivors[min(int(keep * len(survivors)), len(survivors) - 1)]
-        self.lose_from(end, tail)
+        self.room.lose_from(end, tail)
         self.crashed(end)
-
-    def lose_from(self, end: int, tail: bytes) -> None:
-        log = self.room.log
-        segment = log._local.segments.floor(end)
-        assert segment is not None
-        found = segment.translate_offset(end)
-        position = segment.size_bytes if found is None else found.position
-        with segment.path.open("r+b") as file:
-            file.truncate(position)
-            file.seek(position)
-            file.write(tail)
-        for later in log._local.segments.higher_segments(end):
-            later.path.unlink()
 
     @rule(part=st.floats(0, 1))
     def give_up_the_beginning(self, part: float) -> None:
