@@ -228,7 +228,7 @@ class _RangeReader:
             raise BrokerUnavailable(f"it sent nothing; its high watermark is {fetched.high_watermark}")
 
     def _pass_gap(self, fetched: FetchedPartition) -> None:
-        """Moves over offsets that hold no record any more. The epoch that tells of a cut is the one they are gone in."""
+        """Moves over offsets that hold no record any more; the epoch that tells of a cut is the leader's by then."""
         if fetched.next_offset > self._window.position:
             self._window.advance(min(fetched.next_offset, self._window.end))
             self._epoch = fetched.leader_epoch
