@@ -508,7 +508,7 @@ def test_a_log_that_was_cut_below_the_stream_is_an_error_that_says_where() -> No
     broker.cut(0, 12, 35)
     for _ in range(2):
         with pytest.raises(
-            LogTruncated, match="t-0: the log was cut at 12 .* read up to 20, .* a new checkpoint"
+            LogTruncated, match=r"t-0: the log was cut at 12 .* read up to 20, .* a new checkpoint"
         ) as raised:
             planner.next_end(offsets(20), Admission())
         assert (raised.value.offset, raised.value.diverging_offset) == (20, 12)
