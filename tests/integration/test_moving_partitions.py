@@ -373,7 +373,8 @@ def test_a_disk_that_fails_at_any_step_loses_nothing(
         client.create_topic("t")
         for value in values:
             client.produce("t", batch_of([value]))
-        target = other_than(home_of(disks), disks)
+        home = home_of(disks)
+        target = other_than(home, disks)
         with monkeypatch.context() as patch:
             match step:
                 case "copy.sync":
@@ -394,7 +395,8 @@ def test_a_disk_that_fails_at_any_step_loses_nothing(
             values.append(b"more")
             client.produce("t", batch_of([b"more"]))
     with BrokerThread(*disks) as broker, WireClient(broker.address) as client:
-        until(lambda: len(places(client)) == 1 and not places(client)[0][1])
+        wait_until_at(client, target)  # it was begun again, or finished
+        until(lambda: not (home / "t-0").exists())
         assert values_of(client) == values
         client.produce("t", batch_of([b"more"]))
-        home_of(disks)
+        assert home_of(disks) == target
