@@ -6,7 +6,12 @@ from broker_process import BrokerProcess
 from warmlog_protocol.batch import iter_batches
 from wire_client import WireClient, batch_of
 
-NEVER_FLUSHED = {"write_caching": "true", "flush_ms": "86400000", "flush_messages": "1000000"}
+NEVER_FLUSHED = {
+    "write_caching": "true",
+    "flush_ms": "86400000",
+    "flush_messages": "1000000",
+    "retention_ms": "-1",
+}
 """Only a stop makes durable what such a topic takes."""
 
 
