@@ -46,7 +46,7 @@ class Accumulator:
     """Every batch of a producer that is not settled.
 
     `plain` has for each topic the open batch that the next record without key, headers, partition and timestamp goes
-    to.
+    to. `failed` are those whose error some caller has still to receive, in the order of failing.
     """
 
     def __init__(self, options: ProducerOptions, wake: Callable[[], None], now: Callable[[], float]) -> None:
@@ -55,7 +55,7 @@ class Accumulator:
         self.topics: dict[str, TopicQueues] = {}
         self.ready: dict[PartitionQueue, None] = {}
         self.unsettled: dict[OutgoingBatch, PartitionQueue] = {}
-        self.failed: list[OutgoingBatch | Refused] = []
+        self.failed: dict[OutgoingBatch | Refused, None] = {}
         self.buffered_bytes = 0
         self._options = options
         self._grant_bytes = min(GRANT_BYTES, max(1, options.high_water_bytes // GRANTS_BELOW_HIGH_WATER))
@@ -132,7 +132,7 @@ class Accumulator:
 
     def new_batch(self, queue: PartitionQueue) -> OutgoingBatch:
         """An empty batch for a partition, not yet in its queue."""
-        return OutgoingBatch(queue.topic, queue.partition, self._now(), self.hurry)
+        return OutgoingBatch(queue.topic, queue.partition, self._now(), self.hurry, self._told)
 
     def batch_limit_bytes(self, topic: TopicQueues) -> int:
         """How large a batch of several records may become."""
@@ -242,9 +242,8 @@ class Accumulator:
             self._refuse(record, error)
 
     def _refuse(self, record: WaitingRecord, error: WarmlogError) -> None:
-        refused = Refused(error)
-        self.failed.append(refused)
-        self.attention.is_needed = True
+        refused = Refused(error, self._told)
+        self._note_failure(refused)
         record.decide(Sent(refused, 0))
 
     # --- what is due, and what is settled ---------------------------------------------------------------------------
@@ -283,8 +282,20 @@ class Accumulator:
         del self.unsettled[batch]
         self.buffered_bytes -= batch.granted_bytes
         if batch.is_error_unseen:
-            self.failed.append(batch)
-            self.attention.is_needed = True
+            self._note_failure(batch)
+
+    def abandon(self, batch: OutgoingBatch) -> None:
+        """The caller that awaited all of `batch` waits no longer: its error, if there is or will be one, is unseen."""
+        batch.mark_not_awaited()
+        if batch.is_error_unseen:
+            self._note_failure(batch)
+
+    def _note_failure(self, failed: OutgoingBatch | Refused) -> None:
+        self.failed[failed] = None
+        self.attention.is_needed = True
+
+    def _told(self, failed: OutgoingBatch | Refused) -> None:
+        self.failed.pop(failed, None)
 
     def expired(self, now: float) -> Sequence[OutgoingBatch]:
         """The batches that are older than the delivery timeout."""
@@ -302,10 +313,9 @@ class Accumulator:
             return batch.created_at + self._options.delivery_timeout_ms / 1000
         return None
 
-    def take_unseen_error(self) -> Exception | None:
-        """The first error of records that nobody awaited, once; further ones are told in notes on it."""
-        failed, self.failed = self.failed, []
-        unseen = [batch for batch in failed if batch.is_error_unseen]
+    def take_unseen_error(self) -> WarmlogError | None:
+        """The first error that no caller has received, once; further ones are told in notes on it."""
+        unseen, self.failed = list(self.failed), {}
         if not unseen:
             return None
         error = unseen[0].error

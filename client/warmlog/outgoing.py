@@ -24,11 +24,12 @@ class OutgoingBatch:
     """
 
     __slots__ = (
-        "_awaited",
         "_hurry",
         "_is_all_awaited",
+        "_on_told",
         "_run_starts",
         "_run_times_ms",
+        "_told",
         "_waiters",
         "attempts",
         "base_offset",
@@ -55,7 +56,15 @@ class OutgoingBatch:
         "values",
     )
 
-    def __init__(self, topic: str, partition: int, created_at: float, hurry: "Callable[[OutgoingBatch], None]") -> None:
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        created_at: float,
+        hurry: "Callable[[OutgoingBatch], None]",
+        on_told: "Callable[[OutgoingBatch], object]" = lambda _: None,
+    ) -> None:
+        """`hurry` is called when a caller waits; `on_told` when every record's error has been received by a caller."""
         self.topic = topic
         self.partition = partition
         self.created_at = created_at
@@ -81,10 +90,11 @@ class OutgoingBatch:
         self.log_append_time_ms = -1
         self._run_starts: list[int] = []
         self._run_times_ms: list[int] = []
-        self._awaited: set[int] | None = None
+        self._told: set[int] | None = None
         self._is_all_awaited = False
         self._waiters: list[asyncio.Future[None]] = []
         self._hurry = hurry
+        self._on_told = on_told
 
     # --- filling ----------------------------------------------------------------------------------------------------
 
@@ -208,31 +218,39 @@ class OutgoingBatch:
             await waiter
 
     async def wait_for(self, index: int) -> Placed:
-        """Wait for the end on behalf of one record: where it lies, or raise why not."""
-        if self._awaited is None:
-            self._awaited = set()
-        self._awaited.add(index)
+        """Wait for the end on behalf of one record: where it lies, or raise why not.
+
+        The caller has received the error once it is raised here, not by waiting: a wait may be cancelled.
+        """
         if not self.is_done:
             self._hurry(self)
             await self.done()
         if self.error is not None:
+            self._mark_told(index)
             raise self.error.with_traceback(None)
         return self._placed(index)
 
+    def _mark_told(self, index: int) -> None:
+        if self._told is None:
+            self._told = set()
+        self._told.add(index)
+        if not self.is_error_unseen:
+            self._on_told(self)
+
     def mark_all_awaited(self) -> None:
-        """Somebody takes care of the error of every record."""
+        """One caller waits for all its records, and will raise their error."""
         self._is_all_awaited = True
 
     def mark_not_awaited(self) -> None:
-        """Nobody does any more."""
+        """That caller waits no longer, and has not raised it."""
         self._is_all_awaited = False
 
     @property
     def is_error_unseen(self) -> bool:
-        """Whether it failed with records that nobody awaits or has awaited."""
+        """Whether it failed, and there are records whose error no caller has received or will receive."""
         if self.error is None or self._is_all_awaited:
             return False
-        return self._awaited is None or len(self._awaited) < self.count
+        return self._told is None or len(self._told) < self.count
 
     def _placed(self, index: int) -> Placed:
         offset = -1 if self.base_offset < 0 else self.base_offset + index

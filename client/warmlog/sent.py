@@ -1,11 +1,12 @@
 """What `send` returns for a record: two words, its batch and its place there, and no future of its own."""
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, Protocol
 
 from msgspec import Struct
 
+from warmlog.errors import WarmlogError
 from warmlog.placed import Placed
 
 
@@ -20,20 +21,17 @@ class Settling(Protocol):
 class Refused:
     """Stands where a batch would, for a record that was found wrong only after `send` had returned."""
 
-    __slots__ = ("_is_awaited", "count", "error")
+    __slots__ = ("_on_told", "count", "error")
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: WarmlogError, on_told: "Callable[[Refused], object]") -> None:
+        """`on_told` is called when a caller has received the error."""
         self.error = error
         self.count = 1
-        self._is_awaited = False
+        self._on_told = on_told
 
     async def wait_for(self, index: int) -> Placed:  # noqa: ARG002 - as Settling
-        self._is_awaited = True
+        self._on_told(self)
         raise self.error.with_traceback(None)
-
-    @property
-    def is_error_unseen(self) -> bool:
-        return not self._is_awaited
 
 
 class Undecided:
@@ -61,7 +59,10 @@ class Undecided:
 class Sent(Struct, gc=False, eq=False):
     """What `send` returns: await it to know where the record lies, or leave it and `drain`, `flush` or `close` later.
 
-    Awaiting it sends its batch without further delay. It can be awaited more than once, and by several tasks.
+    Awaiting it sends its batch without further delay. It can be awaited more than once, and by several tasks. A wait
+    that is cancelled, or times out, changes nothing for the record: an error that comes later, and that no other caller
+    receives by awaiting it, is raised by `drain`, `flush` or `close`. A task that awaits it, as `gather` and `shield`
+    make one, counts as a caller.
     """
 
     _batch: Settling
