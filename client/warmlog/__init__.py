@@ -64,6 +64,7 @@ from warmlog.errors import (
     UnreadableBatch,
     UnsupportedVersion,
     WarmlogError,
+    WrongEventLoop,
     error_from_code,
 )
 from warmlog.log_dirs import LogDirDescription, LogDirReplica
@@ -136,6 +137,7 @@ __all__ = [
     "UnreadableBatch",
     "UnsupportedVersion",
     "WarmlogError",
+    "WrongEventLoop",
     "error_from_code",
 ]
 

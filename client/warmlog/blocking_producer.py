@@ -20,7 +20,7 @@ order. Closed instead, a batch that was on its way is there once or not at all.
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, NoReturn, Self
 
 from warmlog.arrow_encoding import encode_arrow
 from warmlog.arrow_rows import RowSpan
@@ -68,7 +68,7 @@ class ArrowBatch(OutgoingBatch):
     __slots__ = ("_now_ms", "_spans", "pieces")
 
     def __init__(self, topic: str, partition: int, spans: Sequence[RowSpan], size_bytes: int, now_ms: int) -> None:
-        super().__init__(topic, partition, 0.0, lambda _: None)
+        super().__init__(topic, partition, 0.0, _never_awaited)
         self._spans = spans
         self._now_ms = now_ms
         self.count = sum(span.count for span in spans)
@@ -104,6 +104,10 @@ class ArrowBatch(OutgoingBatch):
         """The broker has them: their memory is let go."""
         self.pieces = []
         super().complete(base_offset, log_append_time_ms)
+
+
+def _never_awaited(batch: OutgoingBatch) -> NoReturn:
+    raise AssertionError(f"a batch for {batch.topic}-{batch.partition} is awaited: there is no event loop")
 
 
 Sending = tuple[PartitionQueue, ArrowBatch]

@@ -24,7 +24,7 @@ class OutgoingBatch:
     """
 
     __slots__ = (
-        "_hurry",
+        "_await_end",
         "_is_all_awaited",
         "_on_told",
         "_run_starts",
@@ -61,10 +61,13 @@ class OutgoingBatch:
         topic: str,
         partition: int,
         created_at: float,
-        hurry: "Callable[[OutgoingBatch], None]",
+        await_end: "Callable[[OutgoingBatch], asyncio.Future[None]]",
         on_told: "Callable[[OutgoingBatch], object]" = lambda _: None,
     ) -> None:
-        """`hurry` is called when a caller waits; `on_told` when every record's error has been received by a caller."""
+        """`await_end` makes a future for a caller that awaits a record, and has the batch sent without delay.
+
+        `on_told` is called when the error of every record has been received by a caller.
+        """
         self.topic = topic
         self.partition = partition
         self.created_at = created_at
@@ -93,7 +96,7 @@ class OutgoingBatch:
         self._told: set[int] | None = None
         self._is_all_awaited = False
         self._waiters: list[asyncio.Future[None]] = []
-        self._hurry = hurry
+        self._await_end = await_end
         self._on_told = on_told
 
     # --- filling ----------------------------------------------------------------------------------------------------
@@ -223,8 +226,9 @@ class OutgoingBatch:
         The caller has received the error once it is raised here, not by waiting: a wait may be cancelled.
         """
         if not self.is_done:
-            self._hurry(self)
-            await self.done()
+            waiter = self._await_end(self)
+            self._waiters.append(waiter)
+            await waiter
         if self.error is not None:
             self._mark_told(index)
             raise self.error.with_traceback(None)

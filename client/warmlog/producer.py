@@ -7,6 +7,7 @@ itself, with each further one in a note on it (PEP 678).
 
 import time
 from collections.abc import Callable, Sequence
+from threading import get_ident
 from types import TracebackType
 from typing import Self
 
@@ -115,11 +116,11 @@ class Producer:
         From the call on, nothing more can be sent. When it is cancelled, what is not settled is given up with
         ClientClosed, and calling it again raises that.
         """
-        if self._running is not None:
-            self._closing, self._running = self._running, None
-        closing = self._closing
+        closing = self._running or self._closing
         if closing is None:
             return
+        closing.check_loop()
+        self._running, self._closing = None, closing
         has_failed = closing.has_failed
         self._plain, self._attention, self._add_keyed = {}, Attention(), _no_short_way
         try:
@@ -182,7 +183,7 @@ class Producer:
             sent = self._add_keyed(topic, value, key, timestamp_ms)
             if sent is not None:
                 return sent
-        return self._open().add(topic, value, key, timestamp_ms, headers, partition)
+        return self._taking().add(topic, value, key, timestamp_ms, headers, partition)
 
     async def send_many(
         self,
@@ -218,11 +219,21 @@ class Producer:
         await self._open().flush()
 
     def _open(self) -> Producing:
-        if self._running is None:
+        """For calls that wait."""
+        running = self._taking()
+        running.check_loop()
+        return running
+
+    def _taking(self) -> Producing:
+        """For `send`. Another loop in the same thread is not noticed: to look for it costs a third of a send."""
+        running = self._running
+        if running is None:
             raise ClientClosed("the producer is closed" if self._is_started else "the producer is not started")
-        if self._running.has_failed:
+        if get_ident() != running.home.thread_id or running.home.loop.is_closed():
+            running.check_loop()
+        if running.sender.has_ended:
             raise ClientClosed(_HAS_FAILED)
-        return self._running
+        return running
 
 
 def _no_short_way(topic: str, value: bytes, key: bytes, timestamp_ms: int | None) -> Sent | None:  # noqa: ARG001

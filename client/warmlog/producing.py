@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from warmlog.accumulator import Accumulator
 from warmlog.bulk import BulkRecords
 from warmlog.cluster import Cluster
-from warmlog.errors import ClientClosed, WarmlogError
+from warmlog.errors import ClientClosed, WarmlogError, WrongEventLoop
 from warmlog.options import DEFAULT_MAX_MESSAGE_BYTES, ConnectionOptions
 from warmlog.outgoing import OutgoingBatch
 from warmlog.partition_queue import PartitionQueue
@@ -28,6 +28,7 @@ class Producing:
         self._options = options
         changed = asyncio.Event()
         self.cluster = Cluster(bootstrap, connection_options, changed.set)
+        self.home = self.cluster.home
         self.sender = Sender(options, self.cluster, changed, self._settled, connection_options.request_timeout_ms)
         self.accumulator: Accumulator = self.sender.accumulator
         self._sending = asyncio.create_task(self.sender.run(), name="warmlog producer")
@@ -35,10 +36,19 @@ class Producing:
         self._waiters: list[asyncio.Future[None]] = []
         self._is_stopped = False
 
+    def check_loop(self) -> None:
+        """Raise WrongEventLoop where HomeLoop does, with the number of records that were lost with a closed loop."""
+        try:
+            self.home.check()
+        except WrongEventLoop as error:
+            if self.home.loop.is_closed() and (lost := self.accumulator.unacknowledged):
+                raise WrongEventLoop(f"{error}; {lost} records were not acknowledged") from None
+            raise
+
     @property
     def has_failed(self) -> bool:
         """Whether its sender has ended before `stop`."""
-        return self._sending.done() and not self._is_stopped
+        return self.sender.has_ended and not self._is_stopped
 
     async def stop(self) -> None:
         """Give up what is not settled and end all tasks. May be called again, after it was cancelled for one."""

@@ -37,14 +37,16 @@ class Refused:
 class Undecided:
     """Stands where a batch would while the topic's partitions are not known; `decided` once they are."""
 
-    __slots__ = ("_waiters",)
+    __slots__ = ("_new_waiter", "_waiters")
 
-    def __init__(self) -> None:
+    def __init__(self, new_waiter: Callable[[], "asyncio.Future[None]"]) -> None:
+        """`new_waiter` as the Accumulator's."""
+        self._new_waiter = new_waiter
         self._waiters: list[asyncio.Future[None]] = []
 
     async def wait_for(self, index: int) -> Placed | None:  # noqa: ARG002 - as Settling
         """None when the record has its batch, which is to be asked then."""
-        waiter = asyncio.get_running_loop().create_future()
+        waiter = self._new_waiter()
         self._waiters.append(waiter)
         await waiter
         return None
