@@ -4,16 +4,39 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from warmlog.errors import WarmlogError
 from warmlog.placed import Placed
 from warmlog.record_input import BATCH_OVERHEAD_BYTES, Header
 from warmlog.sent import Sent
-from warmlog_protocol.batch import NO_PRODUCER_ID, NO_SEQUENCE, encode_batch, restamp_producer
+from warmlog_protocol.batch import (
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    Piece,
+    encode_batch,
+    read_header,
+    restamp_producer,
+)
 from warmlog_protocol.compression import Codec
 
 NS_PER_MS = 1_000_000
 NO_PRODUCER = (NO_PRODUCER_ID, -1)
+
+
+class BatchIdentity(NamedTuple):
+    """What tells a broker that it has a batch already."""
+
+    producer: tuple[int, int]
+    base_sequence: int
+
+
+def identity_of(data: Piece) -> BatchIdentity | None:
+    """Of a batch whose bytes begin with `data`; None without any."""
+    if not data:
+        return None
+    header = read_header(data)
+    return BatchIdentity((header.producer_id, header.producer_epoch), header.base_sequence)
 
 
 class OutgoingBatch:
@@ -190,6 +213,11 @@ class OutgoingBatch:
         self.base_sequence = base_sequence
         self.is_rejected = False
         self.data = restamp_producer(self.data, *producer, base_sequence)
+
+    @property
+    def identity(self) -> "BatchIdentity | None":
+        """Under which producer and sequence its bytes are; None before `encode`."""
+        return identity_of(self.data)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
