@@ -65,6 +65,7 @@ from warmlog.errors import (
     UnreadableBatch,
     UnsupportedVersion,
     WarmlogError,
+    WrongEventLoop,
     error_from_code,
 )
 from warmlog.log_dirs import LogDirDescription, LogDirReplica
@@ -138,6 +139,7 @@ __all__ = [
     "UnreadableBatch",
     "UnsupportedVersion",
     "WarmlogError",
+    "WrongEventLoop",
     "error_from_code",
 ]
 

@@ -106,8 +106,8 @@ class Consumer:
 
     async def close(self) -> None:
         """Disconnect; closing twice is allowed."""
-        subscription, self._subscription = self._subscription, None
-        if subscription is not None:
+        if self._subscription is not None:
+            subscription, self._subscription = self._open(), None
             await subscription.stop()
 
     async def __aenter__(self) -> Self:
@@ -209,4 +209,5 @@ class Consumer:
     def _open(self) -> Subscription:
         if self._subscription is None:
             raise ClientClosed("the consumer is closed" if self._is_started else "the consumer is not started")
+        self._subscription.cluster.home.check()
         return self._subscription

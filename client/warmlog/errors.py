@@ -13,7 +13,8 @@
         ├── BrokerUnavailable           no connection, or it was lost with the request unanswered
         ├── DeliveryTimeout             `delivery_timeout_ms` went by without an acknowledgement
         ├── BufferFull                  `send` without `drain`: `buffer_bytes` are waiting
-        └── ClientClosed                used before `start` or after `close`
+        ├── ClientClosed                used before `start` or after `close`
+        └── WrongEventLoop              used in another event loop than the one it was started in
 
 `may_pass` says which of them are worth asking again.
 """
@@ -82,6 +83,10 @@ class BufferFull(ClientError):
 
 class ClientClosed(ClientError):
     """The client was not started yet, or is closed."""
+
+
+class WrongEventLoop(ClientError):
+    """An asyncio client works only in the event loop that it was started in."""
 
 
 class UnreadableBatch(CorruptBatch):
@@ -198,6 +203,7 @@ __all__ = [
     "UnreadableBatch",
     "UnsupportedVersion",
     "WarmlogError",
+    "WrongEventLoop",
     "error_from_code",
     "may_pass",
 ]

@@ -131,6 +131,7 @@ class Subscription:
 
     async def next_batch(self) -> Batch | None:
         """The next batch of any partition, waiting for one; None when every partition has reached its end."""
+        self.cluster.home.check()
         await asyncio.sleep(0)  # so that the fetcher goes on even if the user never waits for anything else
         assert self._fetcher is not None
         while True:

@@ -10,9 +10,9 @@ Errors are one line, as it reaches the user through Spark: which partition, offs
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from threading import Event
-from typing import Any
+from typing import Any, NamedTuple
 
 from warmlog.aborted import AbortedRanges
 from warmlog.array_column import ArrayColumn
@@ -76,31 +76,90 @@ def read_ranges(
     """The records of `ranges`, in order, as pyarrow record batches with the columns of `projection`.
 
     Another thread may set `is_over`: then it raises ClientClosed before it asks for more. `on_loss` is called with what
-    is gone and skipped, where `settings` allow that; it warns unless given.
+    is gone and skipped, where `settings` allow that; it warns unless given. After an error or an interruption, at
+    whatever point, it goes on with the next record, over a new connection.
     """
-    settings = settings or ReadSettings()
-    batches = _read_all(ranges, projection, settings, is_over or Event(), on_loss)
-    return batches if settings.limit is None else _first_rows(batches, settings.limit)
+    return _RangeBatches(ranges, projection, settings or ReadSettings(), is_over or Event(), on_loss)
 
 
-def _read_all(
-    ranges: Sequence[OffsetRange],
-    projection: Projection,
-    settings: ReadSettings,
-    is_over: Event,
-    on_loss: Callable[[Loss], None],
-) -> Iterator[Any]:
-    with TaskLink(settings.connection, settings.bootstrap) as link:
-        for planned in ranges:
-            yield from _RangeReader(planned, projection, settings, link, is_over=is_over, on_loss=on_loss).read()
+class _Place(NamedTuple):
+    """Where to go on: at `offset` of the range with this number, or at its start, for so many more rows."""
+
+    number: int
+    offset: int | None
+    rows: int | None
 
 
-def _first_rows(batches: Iterator[Any], limit: int) -> Iterator[Any]:
-    for batch in batches:
-        yield batch.slice(0, limit)
-        limit -= batch.num_rows
-        if limit <= 0:
+class _Made(NamedTuple):
+    """An Arrow batch that is to be handed out, and where to go on after it; None once it was."""
+
+    batch: Any
+    place: _Place
+
+
+class _RangeBatches(Iterator[Any]):
+    """Hands out each record once. Of a step that was cut short only `_made` counts, which changes as a whole."""
+
+    def __init__(
+        self,
+        ranges: Sequence[OffsetRange],
+        projection: Projection,
+        settings: ReadSettings,
+        is_over: Event,
+        on_loss: Callable[[Loss], None],
+    ) -> None:
+        self._ranges = ranges
+        self._projection = projection
+        self._settings = settings
+        self._is_over = is_over
+        self._on_loss = on_loss
+        self._made = _Made(None, _Place(0, None, settings.limit))
+        self._reading = self._read(self._made.place)
+        self._is_cut_short = False
+
+    def __next__(self) -> Any:
+        if self._made.batch is None:
+            self._read_on()
+        batch, place = self._made
+        if batch is None:
+            raise StopIteration
+        self._made = _Made(None, place)
+        return batch
+
+    def close(self) -> None:
+        """Close the connection; there are no more batches then."""
+        self._reading.close()
+        self._is_cut_short = False
+
+    def _read_on(self) -> None:
+        if self._is_cut_short:
+            self._reading = self._read(self._made.place)
+        self._is_cut_short = True
+        self._made = next(self._reading, self._made)
+        self._is_cut_short = False
+
+    def _read(self, place: _Place) -> Generator[_Made, None, None]:
+        settings, rows = self._settings, place.rows
+        if rows == 0:
             return
+        with TaskLink(settings.connection, settings.bootstrap) as link:
+            for number in range(place.number, len(self._ranges)):
+                start = place.offset if number == place.number else None
+                reader = _RangeReader(
+                    self._ranges[number],
+                    self._projection,
+                    settings,
+                    link,
+                    start=start,
+                    is_over=self._is_over,
+                    on_loss=self._on_loss,
+                )
+                for batch in reader.read():
+                    wanted = batch if rows is None else batch.slice(0, rows)
+                    rows = None if rows is None else rows - wanted.num_rows
+                    yield _Made(wanted, _Place(number, reader.handed_out, rows))
+                    if rows == 0:
+                        return
 
 
 class _RangeReader:
@@ -111,9 +170,11 @@ class _RangeReader:
         settings: ReadSettings,
         link: TaskLink,
         *,
+        start: int | None,
         is_over: Event,
         on_loss: Callable[[Loss], None],
     ) -> None:
+        """`start` is where to begin within `planned`; None: at its own start."""
         self._is_over = is_over
         self._on_loss = on_loss
         self._range = planned
@@ -122,7 +183,10 @@ class _RangeReader:
         self._settings = settings
         self._link = link
         self._window = FetchWindow(
-            planned.start, planned.end, in_flight=settings.in_flight, fetch_bytes=settings.fetch_bytes
+            planned.start if start is None else start,
+            planned.end,
+            in_flight=settings.in_flight,
+            fetch_bytes=settings.fetch_bytes,
         )
         self._merger = ArrowMerger(
             planned.topic,
@@ -131,6 +195,11 @@ class _RangeReader:
             as_text=projection.as_text,
             times=TimeBounds(planned.from_ms, planned.until_ms),
         )
+
+    @property
+    def handed_out(self) -> int:
+        """One above the last offset that the Arrow batches made so far go up to."""
+        return self._merger.next_offset
 
     def read(self) -> Iterator[Any]:
         failed_at, failing_since, attempts = -1, 0.0, 0
