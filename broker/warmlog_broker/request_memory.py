@@ -16,9 +16,9 @@ and send nothing do not stop everybody else until they are cut (`is_short`):
 from collections import deque
 from collections.abc import Callable
 
-from warmlog_protocol.frames import LARGE_FRAME_BYTES
+from warmlog_protocol.memory import LARGE_BYTES
 
-QUICK_BYTES = LARGE_FRAME_BYTES
+QUICK_BYTES = LARGE_BYTES
 """Up to this a request is claimed as a whole, and may take from the part for small ones."""
 MOST_QUICK_BYTES = 16 * QUICK_BYTES
 QUICK_SHARE = 4

@@ -1,0 +1,27 @@
+"""Memory for large buffers: pages of their own, which take no memory before something is written into them.
+
+Filling a `bytearray` with zeros, or copying one into `bytes`, keeps all other threads of the interpreter waiting: 0.2 and
+0.5 s for 128 MiB, measured on a virtual machine. What writes into these pages from C, a socket or a codec, does not.
+"""
+
+import mmap
+import sys
+from contextlib import suppress
+
+LARGE_BYTES = 2 * 1024 * 1024
+"""A buffer larger than this gets pages of its own.
+
+Measured: receiving 2 MiB takes 0.25 ms, and 0.19 ms into a bytearray; 8 MiB 2.0 and 2.5 ms, 32 MiB 11 and 28 ms."""
+
+
+def zeroed_memory(size_bytes: int) -> memoryview:
+    """`size_bytes` zeros; MemoryError when the system has no more."""
+    if size_bytes <= LARGE_BYTES or sys.platform == "win32":
+        return memoryview(bytearray(size_bytes))
+    try:
+        pages = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"no memory for a buffer of {size_bytes} bytes: {error}") from error
+    with suppress(AttributeError, OSError):  # neither every system nor every kernel has large pages
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return memoryview(pages)
