@@ -1,7 +1,7 @@
 """Memory for large buffers: pages of their own, which take no memory before something is written into them.
 
-Filling a `bytearray` with zeros, or copying one into `bytes`, keeps all other threads of the interpreter waiting: 0.2 and
-0.5 s for 128 MiB, measured on a virtual machine. What writes into these pages from C, a socket or a codec, does not.
+Filling a `bytearray` with zeros, or copying one into `bytes`, keeps all other threads of the interpreter waiting: 0.2
+and 0.5 s for 128 MiB, measured on a virtual machine. A socket or a codec that writes into these pages does not.
 """
 
 import mmap

@@ -51,11 +51,16 @@ class FetchResult:
     size_bytes: int = 0
     has_error: bool = False
 
+    def add(self, fetched: FetchedPartition, slices: list[FileSlice]) -> None:
+        """The next partition of the request, with its bytes."""
+        self.partitions.append(fetched)
+        self.slices.append(slices)
+        self.size_bytes += fetched.size_bytes
+
     def add_error(self, request: FetchPartition, error: ApiError) -> None:
-        """The partition cannot be read."""
+        """The next partition cannot be read."""
         self.has_error = True
-        self.slices.append([])
-        self.partitions.append(_failed(request, error))
+        self.add(_failed(request, error), [])
 
     def all_slices(self) -> list[FileSlice]:
         """The payload."""
@@ -69,7 +74,7 @@ def fetch(services: Services, asker: Asker, request: Request) -> None:
     if len(message.partitions) > MANY_ITEMS:
         services.tasks.start(_fetch_in_turns(services, asker, request.correlation_id, message))
     else:
-        _answer_or_wait(services, asker, request.correlation_id, message, read_partitions(services, message))
+        _answer_or_wait(services, asker, request.correlation_id, message, read_partitions(services, asker, message))
 
 
 def _answer_or_wait(
@@ -101,12 +106,12 @@ def _read_and_answer(services: Services, asker: Asker, correlation_id: int, mess
     if len(message.partitions) > MANY_ITEMS:
         services.tasks.start(_read_and_answer_in_turns(services, asker, correlation_id, message))
     else:
-        _answer(services, asker, correlation_id, read_partitions(services, message))
+        _answer(services, asker, correlation_id, read_partitions(services, asker, message))
 
 
 async def _fetch_in_turns(services: Services, asker: Asker, correlation_id: int, message: FetchRequest) -> None:
     async with services.wide_fetches:
-        _answer_or_wait(services, asker, correlation_id, message, await _read_in_turns(services, message))
+        _answer_or_wait(services, asker, correlation_id, message, await _read_in_turns(services, asker, message))
         services.outbox.send()
         await asyncio.sleep(0)
 
@@ -115,7 +120,7 @@ async def _read_and_answer_in_turns(
     services: Services, asker: Asker, correlation_id: int, message: FetchRequest
 ) -> None:
     async with services.wide_fetches:
-        _answer(services, asker, correlation_id, await _read_in_turns(services, message))
+        _answer(services, asker, correlation_id, await _read_in_turns(services, asker, message))
         services.outbox.send()
         await asyncio.sleep(0)
 
@@ -125,30 +130,34 @@ def is_due(result: FetchResult, min_bytes: int, max_wait_ms: int) -> bool:
     return max_wait_ms <= 0 or result.size_bytes >= min_bytes or result.has_error or not result.wanted
 
 
-def read_partitions(services: Services, message: FetchRequest) -> FetchResult:
+def read_partitions(services: Services, asker: Asker, message: FetchRequest) -> FetchResult:
     """Reads every partition, within the limits of the request, each partition and the broker.
 
     The first batch of the first partition that has any is read whole, however large it is.
     """
     result = FetchResult()
-    _read_some(services, message, message.partitions, result)
+    _read_some(services, asker, message, message.partitions, result)
     return result
 
 
-async def _read_in_turns(services: Services, message: FetchRequest) -> FetchResult:
+async def _read_in_turns(services: Services, asker: Asker, message: FetchRequest) -> FetchResult:
     """As `read_partitions`, while others have their turn."""
     result = FetchResult()
     for first in range(0, len(message.partitions), ITEMS_A_TURN):
-        _read_some(services, message, message.partitions[first : first + ITEMS_A_TURN], result)
+        _read_some(services, asker, message, message.partitions[first : first + ITEMS_A_TURN], result)
         await asyncio.sleep(0)
     return result
 
 
 def _read_some(
-    services: Services, message: FetchRequest, partitions: Sequence[FetchPartition], result: FetchResult
+    services: Services,
+    asker: Asker,
+    message: FetchRequest,
+    partitions: Sequence[FetchPartition],
+    result: FetchResult,
 ) -> None:
     """Adds what can be read of `partitions`, some of those that `message` names, to `result`."""
-    bound = read_bound(message.isolation, message.replica_id)
+    bound = read_bound(message.isolation, is_replica=asker.is_replica)
     left_bytes = min(message.max_bytes, services.config.fetch_max_bytes) - result.size_bytes
     for request in partitions:
         limit_bytes = max(0, min(request.max_bytes, left_bytes))
@@ -173,27 +182,24 @@ def _read(services: Services, request: FetchPartition, bound: ReadBound, limit_b
     data = log.read(request.fetch_offset, limit_bytes, bound=bound, min_one_batch=result.size_bytes == 0)
     slices = [] if data.is_first_batch_incomplete else data.slices
     size_bytes = sum(piece.size_bytes for piece in slices)
-    result.size_bytes += size_bytes
-    result.slices.append(slices)
-    result.wanted[partition] = WantedRead(data.start, request.max_bytes, bound)
-    result.partitions.append(
-        FetchedPartition(
-            topic=request.topic,
-            partition=request.partition,
-            error_code=ErrorCode.NONE,
-            error_message="",
-            high_watermark=log.high_watermark,
-            last_stable_offset=log.last_stable_offset,
-            log_start_offset=log.log_start_offset,
-            leader_epoch=partition.leader_epoch,
-            topic_id=topic.topic_id,
-            size_bytes=size_bytes,
-            aborted_transactions=[
-                AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in data.aborted
-            ],
-            has_dense_offsets=log.are_offsets_dense_from(request.fetch_offset),
-        )
+    fetched = FetchedPartition(
+        topic=request.topic,
+        partition=request.partition,
+        error_code=ErrorCode.NONE,
+        error_message="",
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        leader_epoch=partition.leader_epoch,
+        topic_id=topic.topic_id,
+        size_bytes=size_bytes,
+        aborted_transactions=[
+            AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in data.aborted
+        ],
+        has_dense_offsets=log.are_offsets_dense_from(request.fetch_offset),
     )
+    result.add(fetched, slices)
+    result.wanted[partition] = WantedRead(data.start, request.max_bytes, bound)
     return size_bytes
 
 

@@ -54,11 +54,10 @@ def prepare_batch(
 
 
 def _unpack(batch: RecordBatch, memory_bytes: int, copies: int) -> None:
-    if batch.record_count:
-        try:
-            batch.unpack(memory_bytes // copies)
-        except NeedsMemory as error:
-            raise NeedsMemory(copies * error.size_bytes) from None
+    try:
+        batch.unpack(memory_bytes // copies)
+    except NeedsMemory as error:
+        raise NeedsMemory(copies * error.size_bytes) from None
 
 
 def _without_key(records: int, count: int, first: list[int]) -> InvalidRecord:

@@ -221,13 +221,15 @@ class RecordBatch:
         return self.header.record_count
 
     def unpack(self, memory_bytes: int) -> memoryview:
-        """Decompress the body, and return what the codec left of it; once only, and in place if it is not compressed.
+        """Return the body as it is once decompressed; that is done once only, or not at all if it is not compressed.
 
-        Raises NeedsMemory if that takes more than `memory_bytes`, and CorruptBatch, naming the offsets, if it takes more
-        than the limit, or the body is malformed.
+        Raises NeedsMemory if it takes more than `memory_bytes`, and CorruptBatch, naming the offsets, if it takes more
+        than the limit or the body is malformed.
         """
         if self._unpacked is None:
             header, body, limit = self.header, self.buffer[HEADER_BYTES:], self._max_decompressed_bytes
+            if not header.record_count:
+                return body
             try:
                 if header.magic == MAGIC_COLUMNS:
                     needed_bytes = columns_bytes(header, body, limit)
@@ -256,7 +258,7 @@ class RecordBatch:
         """The records by column. CorruptBatch, naming the offsets, when the body is malformed."""
         if self._columns is None:
             header, body = self.header, self.buffer[HEADER_BYTES:]
-            unpacked = self.unpack(self._max_decompressed_bytes) if header.record_count else body
+            unpacked = self.unpack(self._max_decompressed_bytes)
             try:
                 if header.magic == MAGIC_COLUMNS:
                     self._columns = decode_columns(header, body, unpacked=unpacked, column_type=self._column_type)
@@ -272,8 +274,8 @@ class RecordBatch:
     ) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record from `first_offset` on with `timestamp_ms` or a later one, or None.
 
-        Only timestamps and offsets are read, some at a time, and `rest` is called in between. CorruptBatch when they are
-        malformed.
+        Only timestamps and offsets are read, some at a time, and `rest` is called in between. CorruptBatch when they
+        are malformed.
         """
         header = self.header
         if not header.record_count:

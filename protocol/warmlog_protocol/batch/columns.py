@@ -168,9 +168,7 @@ def decode_columns(
     return columns
 
 
-def read_times(
-    header: BatchHeader, body: memoryview, unpacked: memoryview
-) -> tuple[IntColumn | None, int, IntColumn]:
+def read_times(header: BatchHeader, body: memoryview, unpacked: memoryview) -> tuple[IntColumn | None, int, IntColumn]:
     """Offset deltas (None: 0, 1, 2, …), base timestamp and timestamp deltas. Nothing behind them is looked at."""
     offset_deltas, base_timestamp_ms, timestamp_deltas_ms, _ = _read_times(header, body[0], unpacked, IntColumn)
     return offset_deltas, base_timestamp_ms, timestamp_deltas_ms

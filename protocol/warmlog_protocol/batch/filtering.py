@@ -47,7 +47,11 @@ def filter_batch(batch: RecordBatch, keep: Sequence[object], *, delete_horizon_m
 
 
 def recompress_batch(
-    batch: RecordBatch, codec: Codec, *, memory_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES, max_bytes: int = sys.maxsize
+    batch: RecordBatch,
+    codec: Codec,
+    *,
+    memory_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    max_bytes: int = sys.maxsize,
 ) -> bytes:
     """The batch packed by `codec`: its own bytes when it is already, is empty, or is a control batch.
 

@@ -7,7 +7,7 @@ record. On a little-endian machine they are read in place; on a big-endian one `
 import sys
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, compress, islice, repeat
+from itertools import chain, compress, repeat
 from operator import ge
 
 from warmlog_protocol.errors import CorruptBatch
@@ -15,7 +15,7 @@ from warmlog_protocol.errors import CorruptBatch
 Buffer = bytes | bytearray | memoryview
 
 CONSTANT_BYTES = 8
-PIECE_VALUES = 64 * 1024
+PIECE_VALUES = 16 * 1024
 """A longer column is looked at in pieces. One call over millions of values would keep all other threads waiting for the
 interpreter, and a list of them would take eight times the memory, or more."""
 _SWAP = sys.byteorder == "big"

@@ -102,7 +102,11 @@ def decode_rows(
 
 
 def _pack_row(
-    timestamp_delta_ms: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]
+    timestamp_delta_ms: int,
+    offset_delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[tuple[str, bytes | None]],
 ) -> bytes:
     """One record without the size that goes before it."""
     parts = [_NO_ATTRIBUTES, pack_varint(timestamp_delta_ms), pack_varint(offset_delta)]
