@@ -76,9 +76,9 @@ class Codec(IntEnum):
         raise InvalidConfig(f"compression {name!r} does not exist; there are {known}")
 
 
-def compress(codec: Codec, data: bytes) -> bytes:
+def compress(codec: Codec, data: Buffer) -> bytes:
     """`data` compressed for columns; with NONE, `data` itself."""
-    return data if codec is Codec.NONE else bytes(_COMPRESS[codec](data))
+    return bytes(data if codec is Codec.NONE else _COMPRESS[codec](data))
 
 
 def compress_rows(codec: Codec, data: bytes) -> bytes:

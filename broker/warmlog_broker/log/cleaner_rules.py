@@ -74,7 +74,9 @@ class CompactionRules:
         if not header.record_count:
             return self._emptied(batch)
         columns = batch.columns
-        keep = self._mask(batch, columns)
+        keep: list[bool] = []
+        for part in columns.parts():
+            keep += self._mask(header.base_offset, part)
         kept_records = sum(keep)
         if not kept_records:
             return self._emptied(batch)
@@ -99,9 +101,9 @@ class CompactionRules:
             return self._emptied(batch)
         return Remains(batch.buffer, batch.record_count)
 
-    def _mask(self, batch: RecordBatch, columns: Columns) -> list[bool]:
+    def _mask(self, base_offset: int, columns: Columns) -> list[bool]:
         """Which records stay."""
-        offsets = batch.offsets()
+        offsets = [base_offset + delta for delta in columns.offset_delta_list()]
         if columns.key_lengths is None:
             latest = self._offsets.latest_offset
             return [offset > latest for offset in offsets]

@@ -76,7 +76,7 @@ class SourceSegment:
         """When the .log was last written to; FileNotFoundError when it is gone."""
         return self.path.stat().st_mtime_ns
 
-    def batches(self, pace: CleaningPace) -> Iterator[RecordBatch]:
+    def batches(self, pace: CleaningPace, max_decompressed_bytes: int) -> Iterator[RecordBatch]:
         """Each batch, its CRC checked; DamagedLog at one that is not valid, CleaningAborted when the file is gone."""
         try:
             file = OpenFile(str(self.path), os.O_RDONLY)
@@ -84,7 +84,7 @@ class SourceSegment:
             raise CleaningAborted(f"{self.path} is not there any more") from error
         pace.check()
         for _, _, read in scan_checked(file, self.path, 0, self.size_bytes):
-            yield read_batch(read(), verify_crc=False)
+            yield read_batch(read(), verify_crc=False, max_decompressed_bytes=max_decompressed_bytes)
 
 
 def read_aborted(paths: Iterable[Path], open_files: OpenFiles) -> list[AbortedTxn]:

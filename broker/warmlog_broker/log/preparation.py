@@ -11,6 +11,7 @@ from warmlog_broker.log.config import LogConfig
 from warmlog_broker.log.validation import CheckedBatch, sealed
 from warmlog_protocol.batch import NeedsMemory, RecordBatch, pack_header, recompress_batch
 from warmlog_protocol.batch.header import CRC_START, HEADER_BYTES
+from warmlog_protocol.batch.rows import BYTES_A_ROW
 from warmlog_protocol.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 from warmlog_protocol.errors import CorruptBatch, InvalidRecord, MessageTooLarge
 
@@ -38,8 +39,8 @@ def prepare_batch(
     try:
         _unpack(record_batch, memory_bytes, copies=2 if is_repacked else 1)
         count, first = record_batch.null_keys(MOST_NAMED)
-        if config.is_compacted and count:
-            raise _without_key(batch.header.record_count, count, first)
+        if config.is_compacted:
+            _check_compactable(batch.header.record_count, count, first, max_decompressed_bytes)
         if codec is None or not is_repacked:
             return batch
         packed = recompress_batch(record_batch, codec, max_bytes=config.max_message_bytes)
@@ -60,9 +61,14 @@ def _unpack(batch: RecordBatch, memory_bytes: int, copies: int) -> None:
         raise NeedsMemory(copies * error.size_bytes) from None
 
 
-def _without_key(records: int, count: int, first: list[int]) -> InvalidRecord:
-    named = ", ".join(map(str, first)) + (", …" if count > len(first) else "")
-    return InvalidRecord(
-        f"cleanup.policy=compact keeps the last value of each key, and of {records} records {count} have none: "
-        f"at index {named}"
-    )
+def _check_compactable(records: int, without_key: int, first: list[int], max_decompressed_bytes: int) -> None:
+    if without_key:
+        named = ", ".join(map(str, first)) + (", …" if without_key > len(first) else "")
+        raise InvalidRecord(
+            f"cleanup.policy=compact keeps the last value of each key, and of {records} records {without_key} have "
+            f"none: at index {named}"
+        )
+    if records * BYTES_A_ROW > max_decompressed_bytes:
+        raise InvalidRecord(
+            f"{records} records in one batch: for compaction at most {max_decompressed_bytes // BYTES_A_ROW} are taken"
+        )

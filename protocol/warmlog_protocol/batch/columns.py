@@ -26,7 +26,7 @@ builds. Hence n is limited as well: to as many records as there are pointers in 
 from collections.abc import Sequence
 from struct import Struct
 
-from warmlog_protocol.batch.column_data import Columns, empty_columns
+from warmlog_protocol.batch.column_data import Columns, data_bytes, empty_columns
 from warmlog_protocol.batch.header import BatchHeader
 from warmlog_protocol.batch.int_column import IntColumn, pack_ints, read_column
 from warmlog_protocol.compression import (
@@ -38,6 +38,7 @@ from warmlog_protocol.compression import (
 )
 from warmlog_protocol.crc import Piece
 from warmlog_protocol.errors import CorruptBatch, MessageTooLarge
+from warmlog_protocol.memory import joined
 
 __all__ = [
     "Columns",
@@ -69,7 +70,7 @@ def encode_columns(columns: Columns, *, last_offset_delta: int, codec: Codec = C
     if not columns.count:
         return b""
     prefix, parts = _lay_out(columns, (columns.keys, columns.values, columns.headers), last_offset_delta)
-    return b"".join((prefix, *parts)) if codec is Codec.NONE else prefix + compress(codec, b"".join(parts))
+    return b"".join((prefix, *parts)) if codec is Codec.NONE else prefix + compress(codec, joined(parts))
 
 
 def encode_columns_in_pieces(
@@ -81,7 +82,7 @@ def encode_columns_in_pieces(
     """
     prefix, parts = _lay_out(columns, data, last_offset_delta)
     if codec is not Codec.NONE:
-        return [prefix, compress(codec, b"".join(parts))]
+        return [prefix, compress(codec, joined(parts))]
     integers = len(parts) - len(data)
     return [b"".join((prefix, *parts[:integers])), *data]
 
@@ -242,8 +243,8 @@ def _read_int_columns(
 
 def _take_data(columns: Columns, rest: memoryview, position: int) -> None:
     """Fills in keys, values and headers, which are all that is left of `rest` from `position` on."""
-    keys_bytes = 0 if columns.key_lengths is None else _data_bytes(columns.key_lengths)
-    values_bytes = _data_bytes(columns.value_lengths)
+    keys_bytes = 0 if columns.key_lengths is None else data_bytes(columns.key_lengths)
+    values_bytes = data_bytes(columns.value_lengths)
     headers_bytes = 0 if columns.header_lengths is None else columns.header_lengths.total()
     if position + keys_bytes + values_bytes + headers_bytes != len(rest):
         raise CorruptBatch(
@@ -255,11 +256,6 @@ def _take_data(columns: Columns, rest: memoryview, position: int) -> None:
     columns.keys = rest[position:values_start]
     columns.values = rest[values_start:headers_start]
     columns.headers = rest[headers_start:]
-
-
-def _data_bytes(lengths: IntColumn) -> int:
-    """How many bytes of data a column of lengths + 1 describes, nulls being 0."""
-    return lengths.total() - (lengths.count - lengths.zeros())
 
 
 def _check_offset_deltas(header: BatchHeader, deltas: IntColumn | None) -> None:

@@ -100,11 +100,13 @@ class IntColumn:
             return IntColumn.constant_of(self.constant, sum(map(bool, keep)))
         return pack_ints(list(compress(self.tolist(), keep)))
 
+    def part(self, start: int, stop: int) -> "IntColumn":
+        """The values from index `start` up to `stop`, in place."""
+        data = self.data[start * self.width : stop * self.width] if self.width else self.data
+        return IntColumn(self.width, data, stop - start)
+
     def _piece(self, start: int) -> Sequence[int]:
-        count = min(PIECE_VALUES, self.count - start)
-        if self.width == 0:
-            return [self.constant] * count
-        return _unpack(self.width, self.data[start * self.width : (start + count) * self.width])
+        return self.part(start, min(start + PIECE_VALUES, self.count)).tolist()
 
     def __len__(self) -> int:
         return self.count

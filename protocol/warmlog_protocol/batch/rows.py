@@ -17,17 +17,20 @@ With attributes bit 3, the time of appending, readers ignore the timestamp delta
 
 from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from warmlog_protocol.batch.column_data import Columns, columns_of, empty_columns
 from warmlog_protocol.batch.header import BatchHeader
 from warmlog_protocol.batch.varint import pack_varint, read_more, read_varint
 from warmlog_protocol.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress_rows, decompress_rows
 from warmlog_protocol.errors import CorruptBatch
+from warmlog_protocol.memory import LARGE_BYTES
 
 BYTES_A_ROW = 64
 """What a decoded row takes at the least: a body under its limit may hold at most so many rows, whatever it says."""
 ROWS_A_PIECE = 1024
+LARGE_ROW_BYTES = 4096
+"""Slices of a memoryview copy nothing, but take longer to make than slices of `bytes`, and 200 bytes each."""
 MAX_HEADERS = 1_000_000
 """In one batch: one of two bytes takes a hundred when it is decoded."""
 
@@ -86,7 +89,8 @@ def decode_rows(
     if unpacked is None:
         check_row_count(header, max_decompressed_bytes)
         unpacked = decompress_rows(header.codec, body, limit_bytes=max_decompressed_bytes)
-    rows = read_rows(header, bytes(unpacked))
+    has_large_rows = len(unpacked) > max(LARGE_BYTES, header.record_count * LARGE_ROW_BYTES)
+    rows: Iterator[Row[Any]] = read_rows(header, unpacked) if has_large_rows else read_rows(header, bytes(unpacked))
     timestamp_deltas, offset_deltas, keys, values, headers = zip(*rows, strict=True)
     columns = columns_of(
         values,
