@@ -157,7 +157,11 @@ class Compactor:
         try:
             with self._working_on(partition.key.directory_name):
                 cleaning = Cleaning(
-                    log.compaction.begin(found, pace, now_ms), pace, memory_bytes=memory_bytes, now_ms=now_ms
+                    log.compaction.begin(found, pace, now_ms),
+                    pace,
+                    memory_bytes=memory_bytes,
+                    now_ms=now_ms,
+                    max_decompressed_bytes=config.batch_max_decompressed_bytes,
                 )
                 await self._run_pass(partition, log, cleaning)
             cleaned_below = cleaning.end_offset

@@ -20,6 +20,7 @@ from typing import Self
 
 from warmlog_broker.allocator import MemoryReturn, trim
 from warmlog_broker.answer_memory import AnswerMemory
+from warmlog_broker.bodies import BodyThreads
 from warmlog_broker.closing import close_logs
 from warmlog_broker.compactor import Compactor
 from warmlog_broker.config import BrokerConfig, format_address
@@ -93,6 +94,7 @@ class Broker:
         self._held.callback(self._threads.shut_down)
         self._outbox = Outbox()
         self._tasks = Tasks()
+        self._memory = RequestMemory(config.queued_max_request_bytes, config.socket_request_max_bytes)
         self._answers = AnswerMemory(config.queued_max_response_bytes)
         self._lines = RepeatedLines(_log)
         self._memory_return = MemoryReturn()
@@ -367,7 +369,7 @@ class Broker:
             fetch_waits=FetchWaits(config.fetch_max_waits, config.fetch_max_wait_partitions, self._outbox),
             producer_ids=ProducerIds(self._metadata, config.producer_id_block_size),
             cold_readers=self._threads.cold_readers,
-            preparers=self._threads.preparers,
+            bodies=BodyThreads(self._threads.preparers, self._memory),
             outbox=self._outbox,
             tasks=self._tasks,
             write_refusal=self._guard.write_refusal,
@@ -378,7 +380,7 @@ class Broker:
         context = SessionContext(
             config=self.config,
             connections=self._connections,
-            memory=RequestMemory(self.config.queued_max_request_bytes, self.config.socket_request_max_bytes),
+            memory=self._memory,
             answers=self._answers,
             lines=self._lines,
             outbox=self._outbox,

@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from warmlog_broker.bodies import BodyThreads
 from warmlog_broker.config import BrokerConfig
 from warmlog_broker.data_directories import DataDirectories
 from warmlog_broker.fetch_waits import FetchWaits
@@ -38,6 +39,11 @@ class Asker(Protocol):
     @property
     def name(self) -> str:
         """The peer, for the log."""
+        ...
+
+    @property
+    def is_replica(self) -> bool:
+        """Whether the peer is a broker that follows partitions of this one, which no request can claim by itself."""
         ...
 
     @property
@@ -76,8 +82,7 @@ class Services:
     fetch_waits: FetchWaits
     producer_ids: ProducerIds
     cold_readers: Executor
-    preparers: Executor
-    """For batches whose records the broker looks at."""
+    bodies: BodyThreads
     outbox: Outbox
     tasks: Tasks
     lines: RepeatedLines
@@ -89,6 +94,8 @@ class Services:
     """For FindSplits."""
     wide_fetches: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the fetch that is read in turns: one at a time, so that many of them leave as much time to others."""
+    wide_appends: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held for each turn of a produce request that is appended in turns, for the same reason."""
 
     @staticmethod
     def now_ms() -> int:

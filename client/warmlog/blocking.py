@@ -26,7 +26,8 @@ from warmlog.options import DEFAULT_MAX_MESSAGE_BYTES, ConnectionOptions
 from warmlog.payload import owned
 from warmlog_protocol.batch import Piece
 from warmlog_protocol.connection import Answer, ClientConnection
-from warmlog_protocol.frames import Allocate, frame_memory
+from warmlog_protocol.frames import Allocate
+from warmlog_protocol.memory import zeroed_memory
 from warmlog_protocol.messages import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
@@ -101,7 +102,7 @@ class BlockingConnection:
     """
 
     def __init__(
-        self, host: str, port: int, options: ConnectionOptions | None = None, *, allocate: Allocate = frame_memory
+        self, host: str, port: int, options: ConnectionOptions | None = None, *, allocate: Allocate = zeroed_memory
     ) -> None:
         """Connect and shake hands; BrokerUnavailable when that fails. `allocate` makes the memory of large answers."""
         self.address = Address(host, port)

@@ -68,11 +68,16 @@ class FetchResult:
     rebuilds: list[IndexRebuild] = field(default_factory=list)
     """Of indexes without which partitions could not be read."""
 
+    def add(self, fetched: FetchedPartition, slices: list[FileSlice]) -> None:
+        """The next partition of the request, with its bytes."""
+        self.partitions.append(fetched)
+        self.slices.append(slices)
+        self.size_bytes += fetched.size_bytes
+
     def add_error(self, request: FetchPartition, error: ApiError) -> None:
-        """The partition cannot be read."""
+        """The next partition cannot be read."""
         self.has_error = True
-        self.slices.append([])
-        self.partitions.append(_failed(request, error))
+        self.add(_failed(request, error), [])
         if isinstance(error, LostIndex):
             self.rebuilds.append(error.rebuild)
 
@@ -88,7 +93,7 @@ def fetch(services: Services, asker: Asker, request: Request) -> None:
     if len(message.partitions) > MANY_ITEMS:
         services.tasks.start(_fetch_in_turns(services, asker, request.correlation_id, message))
     else:
-        _answer_or_wait(services, asker, request.correlation_id, message, read_partitions(services, message))
+        _answer_or_wait(services, asker, request.correlation_id, message, read_partitions(services, asker, message))
 
 
 def _answer_or_wait(
@@ -123,12 +128,12 @@ def _read_and_answer(services: Services, asker: Asker, correlation_id: int, mess
     if len(message.partitions) > MANY_ITEMS:
         services.tasks.start(_read_and_answer_in_turns(services, asker, correlation_id, message))
     else:
-        _answer(services, asker, correlation_id, read_partitions(services, message))
+        _answer(services, asker, correlation_id, read_partitions(services, asker, message))
 
 
 async def _fetch_in_turns(services: Services, asker: Asker, correlation_id: int, message: FetchRequest) -> None:
     async with services.wide_fetches:
-        _answer_or_wait(services, asker, correlation_id, message, await _read_in_turns(services, message))
+        _answer_or_wait(services, asker, correlation_id, message, await _read_in_turns(services, asker, message))
         services.outbox.send()
         await asyncio.sleep(0)
 
@@ -137,7 +142,7 @@ async def _read_and_answer_in_turns(
     services: Services, asker: Asker, correlation_id: int, message: FetchRequest
 ) -> None:
     async with services.wide_fetches:
-        _answer(services, asker, correlation_id, await _read_in_turns(services, message))
+        _answer(services, asker, correlation_id, await _read_in_turns(services, asker, message))
         services.outbox.send()
         await asyncio.sleep(0)
 
@@ -154,7 +159,7 @@ async def _rebuild_and_answer(
                 rebuild.finish()
         except (OSError, MemoryError) as error:
             _log.error("an index cannot be rebuilt: %s", error)
-    _answer(services, asker, correlation_id, await _read_in_turns(services, message))
+    _answer(services, asker, correlation_id, await _read_in_turns(services, asker, message))
     services.outbox.send()
 
 
@@ -163,30 +168,34 @@ def is_due(result: FetchResult, min_bytes: int, max_wait_ms: int) -> bool:
     return max_wait_ms <= 0 or result.size_bytes >= min_bytes or result.has_error or not result.wanted
 
 
-def read_partitions(services: Services, message: FetchRequest) -> FetchResult:
+def read_partitions(services: Services, asker: Asker, message: FetchRequest) -> FetchResult:
     """Reads every partition, within the limits of the request, each partition and the broker.
 
     The first batch of the first partition that has any is read whole, however large it is.
     """
     result = FetchResult()
-    _read_some(services, message, message.partitions, result)
+    _read_some(services, asker, message, message.partitions, result)
     return result
 
 
-async def _read_in_turns(services: Services, message: FetchRequest) -> FetchResult:
+async def _read_in_turns(services: Services, asker: Asker, message: FetchRequest) -> FetchResult:
     """As `read_partitions`, while others have their turn."""
     result = FetchResult()
     for first in range(0, len(message.partitions), ITEMS_A_TURN):
-        _read_some(services, message, message.partitions[first : first + ITEMS_A_TURN], result)
+        _read_some(services, asker, message, message.partitions[first : first + ITEMS_A_TURN], result)
         await asyncio.sleep(0)
     return result
 
 
 def _read_some(
-    services: Services, message: FetchRequest, partitions: Sequence[FetchPartition], result: FetchResult
+    services: Services,
+    asker: Asker,
+    message: FetchRequest,
+    partitions: Sequence[FetchPartition],
+    result: FetchResult,
 ) -> None:
     """Adds what can be read of `partitions`, some of those that `message` names, to `result`."""
-    bound = read_bound(message.isolation, message.replica_id)
+    bound = read_bound(message.isolation, is_replica=asker.is_replica)
     left_bytes = min(message.max_bytes, services.config.fetch_max_bytes) - result.size_bytes
     for request in partitions:
         limit_bytes = max(0, min(request.max_bytes, left_bytes))
@@ -216,29 +225,26 @@ def _read(services: Services, request: FetchPartition, bound: ReadBound, limit_b
         result.has_error = True
     slices = [] if data.is_first_batch_incomplete else data.slices
     size_bytes = sum(piece.size_bytes for piece in slices)
-    result.size_bytes += size_bytes
-    result.slices.append(slices)
-    result.wanted[partition] = WantedRead(data.start, request.max_bytes, bound)
-    result.partitions.append(
-        FetchedPartition(
-            topic=request.topic,
-            partition=request.partition,
-            error_code=ErrorCode.NONE,
-            error_message="",
-            high_watermark=log.high_watermark,
-            last_stable_offset=log.last_stable_offset,
-            log_start_offset=log.log_start_offset,
-            leader_epoch=partition.leader_epoch,
-            topic_id=topic.topic_id,
-            size_bytes=size_bytes,
-            aborted_transactions=[
-                AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in data.aborted
-            ],
-            has_dense_offsets=log.are_offsets_dense_from(request.fetch_offset),
-            next_offset=data.next_offset,
-            diverging=None if diverging is None else DivergingEpoch(*diverging),
-        )
+    fetched = FetchedPartition(
+        topic=request.topic,
+        partition=request.partition,
+        error_code=ErrorCode.NONE,
+        error_message="",
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        leader_epoch=partition.leader_epoch,
+        topic_id=topic.topic_id,
+        size_bytes=size_bytes,
+        aborted_transactions=[
+            AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in data.aborted
+        ],
+        has_dense_offsets=log.are_offsets_dense_from(request.fetch_offset),
+        next_offset=data.next_offset,
+        diverging=None if diverging is None else DivergingEpoch(*diverging),
     )
+    result.add(fetched, slices)
+    result.wanted[partition] = WantedRead(data.start, request.max_bytes, bound)
     return size_bytes
 
 

@@ -34,6 +34,7 @@ from warmlog_broker.log.config import LogConfig
 from warmlog_broker.log.offset_map import OffsetMap
 from warmlog_broker.log.open_files import OpenFiles
 from warmlog_broker.log.segment import SegmentConfig
+from warmlog_protocol.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +75,23 @@ class CleaningStats:
 class Cleaning:
     """One pass over one log. Used by one thread at a time; `pace.stop` may be called by any."""
 
-    def __init__(self, task: CleaningTask, pace: CleaningPace, *, memory_bytes: int, now_ms: int) -> None:
-        """`memory_bytes` bounds the map of offsets."""
+    def __init__(
+        self,
+        task: CleaningTask,
+        pace: CleaningPace,
+        *,
+        memory_bytes: int,
+        now_ms: int,
+        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    ) -> None:
+        """`memory_bytes` bounds the map of offsets, `max_decompressed_bytes` what one batch may grow to."""
         self.task = task
         self.pace = pace
         self.stats = CleaningStats()
         self.end_offset = task.range.first_dirty_offset
         """Up to where the log is clean once all groups are rewritten."""
         self._now_ms = now_ms
+        self._max_decompressed_bytes = max_decompressed_bytes
         self._offsets = OffsetMap(memory_bytes)
         self._rules: CompactionRules | None = None
 
@@ -91,7 +101,9 @@ class Cleaning:
         aborted = read_aborted(task.transaction_indexes, task.open_files)
         first_dirty_offset = task.range.first_dirty_offset
         dirty = [source for source in task.sources if source.next_base_offset > first_dirty_offset]
-        self.end_offset = fill_map(dirty, first_dirty_offset, self._offsets, aborted, self.pace)
+        self.end_offset = fill_map(
+            dirty, first_dirty_offset, self._offsets, aborted, self.pace, self._max_decompressed_bytes
+        )
         self._rules = CompactionRules(
             self._offsets,
             aborted=aborted,
@@ -118,6 +130,7 @@ class Cleaning:
             open_files=self.task.open_files,
             now_ms=self._now_ms,
             pace=self.pace,
+            max_decompressed_bytes=self._max_decompressed_bytes,
         )
         self.stats.add(rewritten)
         return rewritten

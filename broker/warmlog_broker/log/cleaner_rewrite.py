@@ -48,6 +48,7 @@ def rewrite_group(
     open_files: OpenFiles,
     now_ms: int,
     pace: CleaningPace,
+    max_decompressed_bytes: int,
 ) -> Rewritten:
     """Applies `rules` to the batches of `sources`, in order. Leaves no file behind when it raises.
 
@@ -67,7 +68,7 @@ def rewrite_group(
     try:
         total_bytes = sum(source.size_bytes for source in sources)
         for source in sources:
-            for batch in source.batches(pace):
+            for batch in source.batches(pace, max_decompressed_bytes):
                 written_bytes = _rewrite(batch, segment, rules, result, total_bytes)
                 pace.after(batch.size_bytes + written_bytes)
         if not result.has_changed:

@@ -76,8 +76,13 @@ class CompactionRules:
         if not header.record_count:
             return self._emptied(batch)
         columns = batch.columns
-        keep = self._mask(batch, columns)
-        kept_records, without_key = sum(keep), _count_dropped_without_key(columns, keep)
+        keep: list[bool] = []
+        without_key = 0
+        for part in columns.parts():
+            mask = self._mask(header.base_offset, part)
+            without_key += _count_dropped_without_key(part, mask)
+            keep += mask
+        kept_records = sum(keep)
         if not kept_records:
             return self._emptied(batch)._replace(dropped_without_key=without_key)
         horizon_ms = None
@@ -102,9 +107,9 @@ class CompactionRules:
             return self._emptied(batch)
         return Remains(batch.buffer, batch.record_count)
 
-    def _mask(self, batch: RecordBatch, columns: Columns) -> list[bool]:
+    def _mask(self, base_offset: int, columns: Columns) -> list[bool]:
         """Which records stay."""
-        offsets = batch.offsets()
+        offsets = [base_offset + delta for delta in columns.offset_delta_list()]
         if columns.key_lengths is None:
             latest = self._offsets.latest_offset
             return [offset > latest for offset in offsets]

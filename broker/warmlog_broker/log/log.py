@@ -37,10 +37,10 @@ from warmlog_broker.log.log_reads import LogReads
 from warmlog_broker.log.offset_index import OffsetIndex
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
 from warmlog_broker.log.open_files import OpenFiles
-from warmlog_broker.log.reading import FetchData, find_by_timestamp, find_max_timestamp, learn_timestamps
+from warmlog_broker.log.reading import FetchData, learn_timestamps, search_max_timestamp, search_time
 from warmlog_broker.log.retention_run import give_up_old_segments, raise_log_start_for_retention
 from warmlog_broker.log.rolling import is_overdue
-from warmlog_broker.log.segment import LogSegment, TimestampAndOffset
+from warmlog_broker.log.segment import LogSegment, TimeSearch, TimestampAndOffset
 from warmlog_broker.log.shortage import storage_error
 from warmlog_broker.log.splitting import Stretch
 from warmlog_broker.log.time_index import TimeIndex
@@ -350,15 +350,22 @@ class Log:
         """Reads each largest timestamp that is not known yet; between two the caller may let others have the log."""
         return learn_timestamps(self._local.segments)
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
-        """The first record with this timestamp or a later one; None when there is none."""
-        self._local.check_online()
-        return find_by_timestamp(self._local.segments, timestamp_ms, self.log_start_offset, self.log_end_offset)
+    def search_time(self, timestamp_ms: int, from_offset: int = 0) -> tuple[TimeSearch, int] | None:
+        """For the first record from `from_offset` on with this timestamp or a later one; None when there is none.
 
-    def max_timestamp(self) -> TimestampAndOffset | None:
-        """The first record with the largest timestamp in the log; None when no record has one."""
+        The search is through one segment, and may be run in any thread. If it finds nothing, the returned offset is
+        where to search next; if its slice was cut meanwhile, nothing that it found counts.
+        """
+        return search_time(self._local.segments, timestamp_ms, *self._searchable(from_offset))
+
+    def search_max_timestamp(self, from_offset: int = 0) -> tuple[TimeSearch, int] | None:
+        """As `search_time`, for the first record with the largest timestamp in the log; None when no record has one."""
+        return search_max_timestamp(self._local.segments, *self._searchable(from_offset))
+
+    def _searchable(self, from_offset: int) -> tuple[int, int]:
         self._local.check_online()
-        return find_max_timestamp(self._local.segments, self.log_start_offset, self.log_end_offset)
+        end_offset = self.log_end_offset
+        return min(max(from_offset, self.log_start_offset), end_offset), end_offset
 
     def earliest(self) -> TimestampAndOffset:
         """The log start offset with its epoch."""

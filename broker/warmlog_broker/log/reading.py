@@ -12,7 +12,7 @@ from warmlog_broker.log.batch_scan import UNKNOWN_OFFSET, DamagedLog
 from warmlog_broker.log.file_records import FileSlice
 from warmlog_broker.log.offset_metadata import LogOffsetMetadata
 from warmlog_broker.log.open_files import ClosedFile
-from warmlog_broker.log.segment import LogSegment, SegmentRead, TimestampAndOffset
+from warmlog_broker.log.segment import LogSegment, SegmentRead, TimeSearch
 from warmlog_broker.log.segments import LogSegments
 from warmlog_broker.log.transaction_index import AbortedTxn, CollectedAborted
 from warmlog_protocol.batch.header import MAGIC_COLUMNS
@@ -183,21 +183,22 @@ def learn_timestamps(segments: LogSegments) -> Iterator[None]:
             yield
 
 
-def find_by_timestamp(
+def search_time(
     segments: LogSegments, timestamp_ms: int, first_offset: int, end_offset: int
-) -> TimestampAndOffset | None:
-    """The first record in `[first_offset, end_offset)` with `timestamp_ms` or a later timestamp."""
+) -> tuple[TimeSearch, int] | None:
+    """For the first record in `[first_offset, end_offset)` with `timestamp_ms` or a later timestamp: see `Log`."""
     for segment in segments.values(first_offset, end_offset):
         if segment.max_timestamp_ms >= timestamp_ms:
-            found = segment.find_offset_by_timestamp(timestamp_ms, first_offset)
-            if found is not None:
-                return found if found.offset < end_offset else None
+            following = segments.higher(segment.base_offset)
+            next_offset = end_offset if following is None else following.base_offset
+            return segment.search_time(timestamp_ms, first_offset), next_offset
     return None
 
 
-def find_max_timestamp(segments: LogSegments, first_offset: int, end_offset: int) -> TimestampAndOffset | None:
-    """The first record with the largest timestamp, in the segments that hold `[first_offset, end_offset)`."""
+def search_max_timestamp(segments: LogSegments, first_offset: int, end_offset: int) -> tuple[TimeSearch, int] | None:
+    """For the first record with the largest timestamp, in the segments that hold `[first_offset, end_offset)`."""
     candidates = segments.values(first_offset, end_offset)
     if not candidates:
         return None
-    return max(candidates, key=lambda segment: segment.max_timestamp_ms).find_max_timestamp()
+    search = max(candidates, key=lambda segment: segment.max_timestamp_ms).search_max_timestamp()
+    return None if search is None else (search, end_offset)

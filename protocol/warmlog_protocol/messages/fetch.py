@@ -33,7 +33,9 @@ class FetchPartition(Message, frozen=True):
 class FetchRequest(Message, frozen=True):
     """Answered when `min_bytes` are there or after `max_wait_ms`; `max_bytes` bounds the whole payload.
 
-    The first batch of the first partition that has any is sent whole even when it is larger than the limits.
+    The first batch of the first partition that has any is sent whole even when it is larger than the limits. A client
+    reads below the high watermark whatever `replica_id` it sends: only a peer that the broker knows for a replica reads
+    up to the log end.
     """
 
     max_wait_ms: Int32

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from unit.broker.log.compaction_room import CompactionRoom
 from unit.broker.log.log_room import QUICK, LogRoom, read_batches, read_values
+from unit.broker.log.time_lookups import record_at
 from warmlog_broker.log.directory import CleanEnd, StoredState
 from warmlog_broker.log.gaps import GAPS_NAME, note_gaps
 from warmlog_broker.log.log import Log
@@ -112,7 +113,7 @@ def test_indexes_come_along_and_nothing_is_made_anew(room: Room, caplog: pytest.
     log = room.switch(copy)
     for offset in range(0, 40, 3):
         assert log.read(offset, 1).slices
-    assert log.offset_for_timestamp(room.now_ms) is not None
+    assert record_at(log, room.now_ms) is not None
     room.fill(1)
     assert "rebuil" not in caplog.text
     new = {path.name: path.read_bytes() for path in room.directory.glob("*.*index")}

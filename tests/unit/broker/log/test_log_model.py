@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from unit.broker.log.log_files import batch_of
 from unit.broker.log.log_room import QUICK, TINY, LogRoom, read_values
+from unit.broker.log.time_lookups import record_at
 from warmlog_broker.log.config import UNLIMITED, LogConfig
 from warmlog_broker.log.directory import StoredState
 from warmlog_broker.log.flush import FlushPlan
@@ -280,7 +281,7 @@ class LogMachine(RuleBasedStateMachine):
         times = [(n, t) for n, t in enumerate(self.times_ms) if n >= self.start and t is not None]
         some_time = data.draw(st.sampled_from([*(time_ms for _, time_ms in times), self.room.now_ms + 1]))
         wanted = some_time - data.draw(st.integers(0, 3))
-        found = self.room.log.offset_for_timestamp(wanted)
+        found = record_at(self.room.log, wanted)
         expected = next((offset for offset, time_ms in times if time_ms >= wanted), None)
         assert (found.offset if found else None) == expected
 
