@@ -115,7 +115,8 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         "file.delete.delay.ms",
         "integer",
         60_000,
-        "How long files that retention removed stay on disk under a name ending in .deleted.",
+        "How long removed files stay on disk under a name ending in .deleted or -delete; counted by elapsed time, and "
+        "over at a restart.",
         unit="ms",
     ),
     Setting(

@@ -26,6 +26,7 @@ from warmlog_protocol.messages import (
     FoundSplit,
     FoundSplits,
     IsolationLevel,
+    ListedOffset,
     TopicMetadata,
 )
 
@@ -91,9 +92,9 @@ class Discovery:
         ]
         earliest = self.offsets(dict.fromkeys(places, EARLIEST_TIMESTAMP))
         ends = dict.fromkeys(places, LATEST_TIMESTAMP)
-        latest = self.offsets(ends)
+        latest = self._list(ends, self._isolation)
         is_committed_only = self._isolation is IsolationLevel.READ_COMMITTED
-        high_watermarks = self._offsets(ends, IsolationLevel.READ_UNCOMMITTED) if is_committed_only else {}
+        high_watermarks = self._list(ends, IsolationLevel.READ_UNCOMMITTED) if is_committed_only else {}
         return [
             PartitionState(
                 topic=topic,
@@ -101,21 +102,25 @@ class Discovery:
                 topic_id=topics[topic].topic_id,
                 leader=str(self._cluster.leader_address(topic, partition)),
                 earliest=earliest[topic, partition],
-                latest=latest[topic, partition],
-                high_watermark=high_watermarks.get((topic, partition)),
+                latest=latest[topic, partition].offset,
+                high_watermark=high_watermarks[topic, partition].offset if is_committed_only else None,
+                leader_epoch=latest[topic, partition].leader_epoch,
             )
             for topic, partition in places
         ]
 
     def offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The first offset at or after a time in milliseconds, for each partition; -1 where no record is so young."""
-        return self._offsets(times, self._isolation)
+        return {place: listed.offset for place, listed in self._list(times, self._isolation).items()}
 
-    def _offsets(self, times: Mapping[TopicPartition, int], isolation: IsolationLevel) -> dict[TopicPartition, int]:
-        if not times:
-            return {}
-        found = self._ask(lambda: self._cluster.list_offsets(dict(times), isolation=isolation))
-        return {place: listed.offset for place, listed in found.items()}
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """For each partition where a leader epoch, or the newest known one below it, ends; -1 if it is unknown."""
+        return self._ask(lambda: self._cluster.epoch_ends(epochs))
+
+    def _list(
+        self, times: Mapping[TopicPartition, int], isolation: IsolationLevel
+    ) -> dict[TopicPartition, ListedOffset]:
+        return self._ask(lambda: self._cluster.list_offsets(dict(times), isolation=isolation)) if times else {}
 
     def splits(
         self, ranges: Sequence[OffsetRange], target_bytes: int, *, max_scan_ms: int = 0

@@ -107,6 +107,8 @@ class StoredState(NamedTuple):
     offsets: LogOffsets
     clean_end: CleanEnd | None
     """None when the log was not closed cleanly: it must be checked above its recovery point."""
+    is_start_known: bool = False
+    """Whether a checkpoint names the log start, so that a first segment above it means that earlier ones are lost."""
 
 
 NEVER_STORED = StoredState(LogOffsets(0, 0, 0), None)
@@ -228,6 +230,10 @@ class DataDirectory:
         """Whether the last stop was a clean one."""
         return self._clean_ends is not None
 
+    def was_closed(self, key: TopicPartition) -> bool:
+        """Whether the last stop was a clean one that closed this log."""
+        return key in (self._clean_ends or {})
+
     def stored_state(self, key: TopicPartition) -> StoredState:
         """What the checkpoints and the marker, as they were when the directory was opened, say of one log."""
         offsets = LogOffsets(
@@ -240,7 +246,7 @@ class DataDirectory:
         if clean_end is not None and clean_end.end_offset != offsets.recovery_point:
             logger.warning("%s: marker and recovery point differ, the log is checked: %s, %s", key, clean_end, offsets)
             clean_end = None
-        return StoredState(offsets, clean_end)
+        return StoredState(offsets, clean_end, is_start_known=key in self._log_starts)
 
     def stored_offsets(self) -> dict[TopicPartition, LogOffsets]:
         """What the checkpoints said of the partitions whose directories are there."""

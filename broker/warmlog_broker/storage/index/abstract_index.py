@@ -155,6 +155,22 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         """The map, if there is one now, for `madvise`. The owner may close it at any time: others must not read it."""
         return self._map if isinstance(self._map, mmap.mmap) else None
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether entries that were written cannot be read any more: the file is gone, or shorter than it was.
+
+        A file that is mapped and has lost no more than its name can be read until it is let go of.
+        """
+        if not self._written:
+            return False
+        mapped = self._map
+        if mapped is None:
+            try:
+                mapped = self._remap()
+            except (FileNotFoundError, CorruptIndex):
+                return True
+        return isinstance(mapped, mmap.mmap) and mapped.size() < self._file_bytes
+
     def can_append_offset(self, offset: int) -> bool:
         """Whether `offset` can be put relative to the base offset."""
         return 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET

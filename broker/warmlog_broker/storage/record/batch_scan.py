@@ -39,14 +39,19 @@ _unpack_placement = Struct(">qiibIhi").unpack_from  # the header up to the last 
 _pread = os.pread
 
 
+UNKNOWN_OFFSET = -1
+
+
 class DamagedLog(CorruptBatch):
     """At `position` of the file `path` there should be a batch, and there is none."""
 
-    def __init__(self, path: str | Path, position: int, reason: str) -> None:
+    def __init__(self, path: str | Path, position: int, reason: str, next_offset: int = UNKNOWN_OFFSET) -> None:
         super().__init__(f"{path}: no valid batch at position {position}: {reason}")
         self.path = str(path)
         self.position = position
         self.reason = reason
+        self.next_offset = next_offset
+        """Of a lookup: where the batch after the damage begins; -1 if none follows, or it is not known."""
 
 
 class BatchPosition(NamedTuple):

@@ -85,8 +85,13 @@ class FileSlice:
             raise
         return True
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the file was cut there since: what lies there now is something else, if anything does."""
+        return self.position + self.size_bytes > self.file.cut_at_bytes
+
     def _check_not_cut(self) -> None:
-        if self.position + self.size_bytes > self.file.cut_at_bytes:
+        if self.is_cut:
             cut_at = self.file.cut_at_bytes
             raise DamagedLog(self.file.path, cut_at, f"truncated there; a reader expected {self.size_bytes} bytes")
 

@@ -39,7 +39,7 @@ _LOSS_REMEDY = "run it with --allow-data-loss"
 _REMEDIES = Remedies(
     when_lost=_LOSS_REMEDY,
     when_made_anew="export to another path",
-    when_damaged="an export does not pass over damage; spark.read can read the other offsets",
+    when_damaged=_LOSS_REMEDY,
 )
 
 _log = logging.getLogger("warmlog.spark")
