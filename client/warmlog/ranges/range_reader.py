@@ -179,7 +179,9 @@ class _RangeReader:
             planned.topic, planned.partition, fetch.start, fetch.max_bytes, topic_id=planned.topic_id or None
         )
         settings = self._settings
-        return FetchRequest(settings.max_wait_ms, 1, fetch.max_bytes, [wanted], isolation=settings.isolation)
+        return FetchRequest(
+            settings.max_wait_ms, 1, fetch.max_bytes, [wanted], isolation=settings.isolation, skips_gaps=True
+        )
 
     def _take(self, connection: BlockingConnection, fetch: Fetch, answer: Answer) -> Iterator[Any]:
         """Arrow batches of what is new in `answer`; moves the window."""

@@ -22,7 +22,8 @@ class FetchPartition(Message, frozen=True):
 class FetchRequest(Message, frozen=True):
     """Answered when `min_bytes` are there or after `max_wait_ms`; `max_bytes` bounds the whole payload.
 
-    The first batch of the first partition that has any is sent whole even when it is larger than the limits.
+    The first batch of the first partition that has any is sent whole even when it is larger than the limits. A reader
+    with `skips_gaps` goes on at `next_offset` of a partition that has nothing before that, and is answered at once.
     """
 
     max_wait_ms: Int32
@@ -31,6 +32,7 @@ class FetchRequest(Message, frozen=True):
     partitions: list[FetchPartition]
     isolation: Int32 = IsolationLevel.READ_UNCOMMITTED
     replica_id: Int32 = CONSUMER_REPLICA_ID
+    skips_gaps: bool = False
 
 
 class AbortedTransaction(Message, frozen=True):
