@@ -258,7 +258,9 @@ class _RangeReader:
             last_fetched_epoch=self._epoch if fetch.start == self._window.position else NO_LEADER_EPOCH,
         )
         settings = self._settings
-        return FetchRequest(settings.max_wait_ms, 1, fetch.max_bytes, [wanted], isolation=settings.isolation)
+        return FetchRequest(
+            settings.max_wait_ms, 1, fetch.max_bytes, [wanted], isolation=settings.isolation, skips_gaps=True
+        )
 
     def _take(self, connection: BlockingConnection, fetch: Fetch, answer: Answer) -> Iterator[Any]:
         """Arrow batches of what is new in `answer`; moves the window."""
