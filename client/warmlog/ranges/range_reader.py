@@ -4,7 +4,7 @@ Several fetches are in flight (see fetch_window). After a lost connection, or wh
 any more, the leader is looked up, and reading goes on at the first offset that was not read; only when nothing has
 moved for `deadline_s` is it given up, for Spark to run the task again.
 What is gone, because retention took it or the topic was deleted or made anew, is an error, or skipped and told.
-So is what was written anew after the log had been cut: its leader epoch is later than that of the plan.
+So is what was written in its place after the log had been cut: its leader epoch is later than that of the plan.
 Errors are one line, as it reaches the user through Spark: which partition, offsets and broker, and what to do.
 """
 
@@ -274,7 +274,7 @@ class _RangeReader:
                 return  # it may concern only what is not read now: the next fetch starts at the position
             raise self._fetch_error(connection, fetched)
         if fetched.diverging is not None:
-            raise LogTruncated.told(*self._range.place, before, fetched.diverging)
+            raise LogTruncated.told(*self._range.place, before, fetched.diverging.end_offset)
         if not window.accepts(fetch, _first_offset(answer.payload)):
             return
         self._pass_gap(fetched)
