@@ -23,14 +23,9 @@ from wire_client import WireClient, batch_of
 pytestmark = pytest.mark.skipif(not can_trace(), reason="strace is missing, or may not trace here")
 
 MIB = 1024 * 1024
-<<<<<<< HEAD
-DELAY_S = 6
-MOVE_DELAY_S = 0.5
-DEADLINE_S = 40.0
-=======
 DELAY_S = 3
+MOVE_DELAY_S = 0.5
 DEADLINE_S = 20.0
->>>>>>> d-tests
 PRODUCERS, IN_FLIGHT, BATCH_BYTES = 6, 8, MIB // 2
 OFFERED_BATCHES = 200
 LOST_IN_BUFFERS_BYTES = 16 * MIB
