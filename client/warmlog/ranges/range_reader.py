@@ -11,6 +11,7 @@ Errors are one line, as it reaches the user through Spark: which partition, offs
 import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
 from threading import Event
 from typing import Any, NamedTuple
 
@@ -79,7 +80,9 @@ def read_ranges(
     is gone and skipped, where `settings` allow that; it warns unless given. After an error or an interruption, at
     whatever point, it goes on with the next record, over a new connection.
     """
-    return _RangeBatches(ranges, projection, settings or ReadSettings(), is_over or Event(), on_loss)
+    settings = settings or ReadSettings()
+    read = partial(_read, ranges, projection, settings, is_over or Event(), on_loss)
+    return _RangeBatches(read, _Place(0, None, settings.limit))
 
 
 class _Place(NamedTuple):
@@ -100,21 +103,11 @@ class _Made(NamedTuple):
 class _RangeBatches(Iterator[Any]):
     """Hands out each record once. Of a step that was cut short only `_made` counts, which changes as a whole."""
 
-    def __init__(
-        self,
-        ranges: Sequence[OffsetRange],
-        projection: Projection,
-        settings: ReadSettings,
-        is_over: Event,
-        on_loss: Callable[[Loss], None],
-    ) -> None:
-        self._ranges = ranges
-        self._projection = projection
-        self._settings = settings
-        self._is_over = is_over
-        self._on_loss = on_loss
-        self._made = _Made(None, _Place(0, None, settings.limit))
-        self._reading = self._read(self._made.place)
+    def __init__(self, read: Callable[[_Place], Generator[_Made, None, None]], place: _Place) -> None:
+        """`read` reads from a place on."""
+        self._read = read
+        self._made = _Made(None, place)
+        self._reading = read(place)
         self._is_cut_short = False
 
     def __next__(self) -> Any:
@@ -138,28 +131,29 @@ class _RangeBatches(Iterator[Any]):
         self._made = next(self._reading, self._made)
         self._is_cut_short = False
 
-    def _read(self, place: _Place) -> Generator[_Made, None, None]:
-        settings, rows = self._settings, place.rows
-        if rows == 0:
-            return
-        with TaskLink(settings.connection, settings.bootstrap) as link:
-            for number in range(place.number, len(self._ranges)):
-                start = place.offset if number == place.number else None
-                reader = _RangeReader(
-                    self._ranges[number],
-                    self._projection,
-                    settings,
-                    link,
-                    start=start,
-                    is_over=self._is_over,
-                    on_loss=self._on_loss,
-                )
-                for batch in reader.read():
-                    wanted = batch if rows is None else batch.slice(0, rows)
-                    rows = None if rows is None else rows - wanted.num_rows
-                    yield _Made(wanted, _Place(number, reader.handed_out, rows))
-                    if rows == 0:
-                        return
+
+def _read(
+    ranges: Sequence[OffsetRange],
+    projection: Projection,
+    settings: ReadSettings,
+    is_over: Event,
+    on_loss: Callable[[Loss], None],
+    place: _Place,
+) -> Generator[_Made, None, None]:
+    """What `ranges` have from `place` on, over a connection of its own."""
+    rows = place.rows
+    if rows == 0:
+        return
+    with TaskLink(settings.connection, settings.bootstrap) as link:
+        for number, planned in enumerate(ranges[place.number :], place.number):
+            start = place.offset if number == place.number else None
+            reader = _RangeReader(planned, projection, settings, link, start=start, is_over=is_over, on_loss=on_loss)
+            for batch in reader.read():
+                wanted = batch if rows is None else batch.slice(0, rows)
+                rows = None if rows is None else rows - wanted.num_rows
+                yield _Made(wanted, _Place(number, reader.handed_out, rows))
+                if rows == 0:
+                    return
 
 
 class _RangeReader:
