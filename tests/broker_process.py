@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from forked import Forked
+from forked import Constants, Forked
 
 PROGRAM = [sys.executable, "-m", "warmlog_broker"]
 READY = re.compile(r"ready, listening on (?P<host>\S+):(?P<port>\d+)")
@@ -50,20 +50,27 @@ class BrokerProcess:
     """`python -m warmlog_broker` on `data_dir`, or several; settings have underscores for dots: `flush_ms=5`.
 
     A context manager: entering starts it and waits until it listens, leaving kills what still runs. As tests kill it
-    often, it starts in safe mode only where a test sets `crash_loop_limit`.
+    often, it starts in safe mode only where a test sets `crash_loop_limit`. With `constants`, times that are not
+    settings are shorter.
     """
 
     may_fork = False
     """Whether a process that has nothing special about it is a fork, which starts in a tenth of the time."""
 
     def __init__(
-        self, data_dir: Path, *more: Path, environment: dict[str, str] | None = None, **settings: object
+        self,
+        data_dir: Path,
+        *more: Path,
+        environment: dict[str, str] | None = None,
+        constants: Constants | None = None,
+        **settings: object,
     ) -> None:
         self.data_dir = data_dir
         self.data_dirs = [data_dir, *more]
         settings.setdefault("crash_loop_limit", 0)
         self.settings = {name.replace("_", "."): _as_text(value) for name, value in settings.items()}
         self.environment = environment or {}
+        self.constants = constants or {}
         self.host = "127.0.0.1"
         self.port = port_to_keep()
         self.process: subprocess.Popen[bytes] | Forked | None = None
@@ -154,10 +161,11 @@ class BrokerProcess:
     def _launch(self, stderr: int) -> "subprocess.Popen[bytes] | Forked":
         arguments = self.arguments
         with open(os.devnull) as nothing:
-            if self.may_fork and not self.environment and arguments[: len(PROGRAM)] == PROGRAM:
-                return Forked(
-                    "warmlog_broker", arguments[len(PROGRAM) :], (nothing.fileno(), 1, stderr), {**os.environ}
-                )
+            is_plain = not self.environment and arguments[: len(PROGRAM)] == PROGRAM
+            if self.constants or (self.may_fork and is_plain):
+                assert is_plain, "constants are set in a fork"
+                streams, given = (nothing.fileno(), 1, stderr), arguments[len(PROGRAM) :]
+                return Forked("warmlog_broker", given, streams, {**os.environ}, constants=self.constants)
             environment = {**os.environ, "PYTHONUNBUFFERED": "1", **self.environment}
             return subprocess.Popen(arguments, stderr=stderr, stdin=nothing, env=environment)
 

@@ -12,10 +12,13 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 
+Constants = Mapping[ModuleType, Mapping[str, object]]
+"""Values for constants of modules."""
 FORK_SERVER = Path(__file__).parent / "integration" / "fork_server.py"
 
 
@@ -30,12 +33,14 @@ class Forked:
         environment: dict[str, str],
         *,
         user: int | None = None,
+        constants: Constants | None = None,
     ) -> None:
         self.args = [sys.executable, "-m", module, *arguments]
         self.returncode: int | None = None
         reading, writing = os.pipe()
         self._status = open(reading)  # noqa: SIM115 - closed when the exit code has come
-        request = {"arguments": [*arguments], "environment": environment, "user": user}
+        others = {module.__name__: values for module, values in (constants or {}).items()}
+        request = {"arguments": [*arguments], "environment": environment, "user": user, "constants": others}
         try:
             _, requests = _server(module)
             socket.send_fds(requests, [json.dumps(request).encode()], [*streams, writing])

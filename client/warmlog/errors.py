@@ -62,7 +62,6 @@ from warmlog_protocol.errors import (
     WarmlogError,
     error_from_code,
 )
-from warmlog_protocol.messages import DivergingEpoch
 
 
 class ClientError(WarmlogError):
@@ -133,9 +132,9 @@ class LogTruncated(OffsetOutOfRange):
         self.diverging_offset = diverging_offset
 
     @classmethod
-    def told(cls, topic: str, partition: int, offset: int, end: DivergingEpoch) -> "LogTruncated":
-        """As a broker told it to a fetch at `offset`."""
-        return cls(topic, partition, offset, end.end_offset if end.end_offset >= 0 else None)
+    def told(cls, topic: str, partition: int, offset: int, end_offset: int) -> "LogTruncated":
+        """As brokers tell it: `end_offset` is -1 where they cannot say."""
+        return cls(topic, partition, offset, end_offset if end_offset >= 0 else None)
 
     def reworded(self, message: str) -> "LogTruncated":
         """The same with another message."""

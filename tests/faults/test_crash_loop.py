@@ -116,7 +116,7 @@ async def test_clients_are_told_of_safe_mode_at_once_and_go_on_when_it_is_over(t
 
 
 def test_safe_mode_ends_by_itself_after_having_served_for_the_window(tmp_path: Path) -> None:
-    broker = BrokerProcess(tmp_path / "data", crash_loop_limit=1, crash_loop_window_ms=6000)
+    broker = BrokerProcess(tmp_path / "data", crash_loop_limit=1, crash_loop_window_ms=3000)
     with broker:
         with WireClient(broker.address) as client:
             client.create_topic("t")
@@ -230,7 +230,7 @@ def test_a_signal_during_a_long_start_ends_it_at_once_and_is_no_crash(tmp_path: 
     unclean_directory(data_dir)
     log = data_dir / "t-1" / f"{0:020d}.log"
     for _ in range(2):
-        delayed = f"fdatasync:delay_enter=2000000:when=1 -P {log}"
+        delayed = f"fdatasync:delay_enter=1000000:when=1 -P {log}"
         slow = InjectedBroker(data_dir, inject=delayed, crash_loop_limit=9, num_recovery_threads=1)
         process = subprocess.Popen(
             slow.arguments, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True

@@ -64,7 +64,7 @@ def test_what_the_disk_refuses_now_is_left_to_the_next_start(data_dir: Path, ref
     with InjectedBroker(data_dir, inject=inject) as broker:
         check_served(broker)
         assert partitions_in(data_dir) == ["other-0", "t-0"]
-        assert f"{data_dir / 't-0'} may be of a deleted topic, and is left to the next start" in broker.output
+        assert f"{data_dir / 't-0'} may belong to a deleted topic, the next start tries again" in broker.output
         broker.terminate()
     with BrokerProcess(data_dir) as broker:
         check_served(broker)

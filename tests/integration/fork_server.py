@@ -1,11 +1,13 @@
 """Runs a program in forks of one process that has imported it: real processes, without their start-up time.
 
 `fork_server.py MODULE`, with a Unix socket as its standard input. A request is one message: a JSON object of the
-arguments, the environment, and the user to become or null, with four descriptors: the three standard streams, and one
-for the status. The status is two lines: the process id, and, once the process has ended, its exit code.
+arguments, the environment, the user to become or null, and constants that have other values there (by module and name),
+with four descriptors: the three standard streams, and one for the status. The status is two lines: the process id, and,
+once the process has ended, its exit code.
 """
 
 import gc
+import importlib
 import json
 import os
 import signal
@@ -86,6 +88,8 @@ def run(program: Callable[[], object], request: dict[str, Any]) -> NoReturn:
     if request["user"] is not None:
         os.setgroups([])
         os.setuid(request["user"])
+    for module, constants in request["constants"].items():
+        vars(importlib.import_module(module)).update(constants)
     sys.argv[1:] = request["arguments"]
     sys.exit(program())
 

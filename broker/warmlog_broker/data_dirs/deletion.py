@@ -55,7 +55,7 @@ class Renamed:
             yield
         except OSError as error:
             self.is_finished = False
-            _log.error("%s may be of a deleted topic, and is left to the next start: %s", path, error)
+            _log.error("%s may belong to a deleted topic, the next start tries again: %s", path, error)
 
 
 def rename_deleted(data_dirs: Iterable[Path], deleted: TopicDeleted, *, is_name_taken: bool = False) -> Renamed:
@@ -104,10 +104,11 @@ def _is_deleted(path: Path, found: PartitionDirectoryName, deleted: TopicDeleted
     is_empty = holds_no_record(path)
     if not is_empty:
         _log.warning(
-            "%s is left alone: its %s is missing or damaged, so that nothing says that it is the deleted topic's; "
-            "remove it if it is",
+            "%s is left alone: its %s is missing or damaged, so it is not certain that it belonged to the deleted "
+            "topic %r; if it did, remove it by hand",
             path,
             METADATA_NAME,
+            deleted.name,
         )
     return is_empty
 

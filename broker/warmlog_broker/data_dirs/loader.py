@@ -125,6 +125,7 @@ class LogOpener:
             open_files=self._open_files,
             now_ms=now_ms(),
             stored=directory.stored_state(key),
+            is_start_known=directory.knows_start(key),
             max_leader_epoch=entry.leader_epoch,
         )
         log.producers.limit = self._max_producers

@@ -24,7 +24,7 @@ from warmlog_broker.runtime.internal_error import own_failure
 from warmlog_broker.storage.io.os_errors import storage_error
 from warmlog_broker.storage.log.bounds import ReadBound
 from warmlog_broker.storage.log.reader import FetchData
-from warmlog_broker.storage.record.batch_scan import DamagedLog
+from warmlog_broker.storage.record.batch_scan import UNKNOWN_OFFSET, DamagedLog
 from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_broker.storage.segment.segment_indexes import IndexRebuild, LostIndex
@@ -65,6 +65,8 @@ class FetchResult:
     size_bytes: int = 0
     has_error: bool = False
     """Or a divergence: something that is not to wait for data."""
+    has_gap: bool = False
+    """Whether a reader has to be told where to go on, as there is nothing where it wants to read."""
     rebuilds: list[IndexRebuild] = field(default_factory=list)
     """Of indexes without which partitions could not be read."""
 
@@ -103,7 +105,7 @@ def _answer_or_wait(
     if result.rebuilds:
         services.tasks.start(_rebuild_and_answer(services, asker, correlation_id, message, result.rebuilds))
         return
-    if is_due(result, message.min_bytes, max_wait_ms):
+    if is_due(result, message.min_bytes, max_wait_ms, skips_gaps=message.skips_gaps):
         _answer(services, asker, correlation_id, result)
         return
     is_waiting = services.fetch_waits.add(
@@ -163,9 +165,11 @@ async def _rebuild_and_answer(
     services.outbox.send()
 
 
-def is_due(result: FetchResult, min_bytes: int, max_wait_ms: int) -> bool:
+def is_due(result: FetchResult, min_bytes: int, max_wait_ms: int, *, skips_gaps: bool = False) -> bool:
     """Whether the fetch is to be answered now."""
-    return max_wait_ms <= 0 or result.size_bytes >= min_bytes or result.has_error or not result.wanted
+    if max_wait_ms <= 0 or result.size_bytes >= min_bytes or result.has_error or not result.wanted:
+        return True
+    return skips_gaps and result.has_gap
 
 
 def read_partitions(services: Services, asker: Asker, message: FetchRequest) -> FetchResult:
@@ -244,6 +248,7 @@ def _read(services: Services, request: FetchPartition, bound: ReadBound, limit_b
         diverging=None if diverging is None else DivergingEpoch(*diverging),
     )
     result.add(fetched, slices)
+    result.has_gap |= data.next_offset != UNKNOWN_OFFSET
     result.wanted[partition] = WantedRead(data.start, request.max_bytes, bound)
     return size_bytes
 

@@ -334,7 +334,7 @@ class LogConfig:
     @property
     def has_dense_offsets(self) -> bool:
         """Whether each new batch begins where the one before it ended. `Log.are_offsets_dense_from` knows the rest."""
-        return not self.is_compacted
+        return "compact" not in self.cleanup_policy
 
     @property
     def roll_ms(self) -> int:

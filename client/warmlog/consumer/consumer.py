@@ -173,8 +173,8 @@ class Consumer:
     def seek(self, topic: str, partition: int, offset: int, leader_epoch: int = NO_LEADER_EPOCH) -> None:
         """Go on from `offset` in one partition.
 
-        With the `leader_epoch` that was kept with `offset` (`position_epoch`, or a batch's), a log that was cut before
-        it since is told as LogTruncated or passed as `on_out_of_range` says; without, the offset is taken as it is.
+        With the `leader_epoch` that was kept with it (`position_epoch`), reading raises LogTruncated, or goes on as
+        `on_out_of_range` says, if the log was cut below `offset` since; without, the offset is taken as it is.
         """
         if offset < 0:
             raise ValueError(f"offset {offset}: a number from 0 on expected")

@@ -222,7 +222,7 @@ class Subscription:
         raise reader.error
 
     async def _handle_truncated(self, reader: PartitionReader, error: LogTruncated) -> None:
-        """The log was cut. Where it says at which offset, that is the place to go on, whatever the policy's is."""
+        """Raise it, or, with a policy, go on where the log was cut; by the policy itself only if that is not known."""
         place, diverging_offset = (reader.topic, reader.partition), error.diverging_offset
         if not self._options.goes_on:
             seek = "Seek" if diverging_offset is None else f"Seek to {diverging_offset}"

@@ -136,6 +136,7 @@ class Fetcher:
                 for reader in readers
             ],
             self._options.isolation,
+            skips_gaps=True,
         )
         reserved_bytes = min(max_bytes, self._options.partition_max_bytes * len(readers))
         timeout_ms = self._cluster.options.request_timeout_ms + self._options.max_wait_ms

@@ -20,6 +20,7 @@ from warmlog.ranges.offset_range import OffsetRange, PartitionState, TopicPartit
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
+    NO_LEADER_EPOCH,
     FindSplitsPartition,
     FindSplitsRequest,
     FindSplitsResponse,
@@ -177,6 +178,23 @@ class Discovery:
         except BrokerUnavailable as error:
             self._cluster.forget_leaders()
             raise BrokerUnavailable(f"{error}; is the broker running at {', '.join(self._bootstrap)}?") from error
+
+
+def find_cuts(
+    discovery: Discovery,
+    states: Sequence[PartitionState],
+    read_to: Mapping[TopicPartition, int],
+    epochs: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """Where logs were cut below `read_to`, which they reached when `epochs` were in force; -1 if the broker cannot say.
+
+    It is asked about partitions that have another leader epoch now.
+    """
+    known = {state.place: epochs.get(state.place, NO_LEADER_EPOCH) for state in states if state.place in read_to}
+    now = {state.place: state.leader_epoch for state in states}
+    changed = {place: epoch for place, epoch in known.items() if epoch not in (NO_LEADER_EPOCH, now[place])}
+    ends = discovery.epoch_ends(changed) if changed else {}
+    return {place: end for place, end in ends.items() if end < read_to[place]}
 
 
 def _to_split(planned: OffsetRange) -> FindSplitsPartition:

@@ -4,13 +4,14 @@ Several fetches are in flight (see fetch_window). After a lost connection, or wh
 any more, the leader is looked up, and reading goes on at the first offset that was not read; only when nothing has
 moved for `deadline_s` is it given up, for Spark to run the task again.
 What is gone, because retention took it or the topic was deleted or made anew, is an error, or skipped and told.
-So is what was written anew after the log had been cut: its leader epoch is later than that of the plan.
+So is what was written in its place after the log had been cut: its leader epoch is later than that of the plan.
 Errors are one line, as it reaches the user through Spark: which partition, offsets and broker, and what to do.
 """
 
 import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
 from threading import Event
 from typing import Any, NamedTuple
 
@@ -78,7 +79,9 @@ def read_ranges(
     is gone and skipped, where `settings` allow that; it warns unless given. After an error or an interruption, at
     whatever point, it goes on with the next record, over a new connection.
     """
-    return _RangeBatches(ranges, projection, settings or ReadSettings(), is_over or Event(), on_loss)
+    settings = settings or ReadSettings()
+    read = partial(_read, ranges, projection, settings, is_over or Event(), on_loss)
+    return _RangeBatches(read, _Place(0, None, settings.limit))
 
 
 class _Place(NamedTuple):
@@ -99,21 +102,11 @@ class _Made(NamedTuple):
 class _RangeBatches(Iterator[Any]):
     """Hands out each record once. Of a step that was cut short only `_made` counts, which changes as a whole."""
 
-    def __init__(
-        self,
-        ranges: Sequence[OffsetRange],
-        projection: Projection,
-        settings: ReadSettings,
-        is_over: Event,
-        on_loss: Callable[[Loss], None],
-    ) -> None:
-        self._ranges = ranges
-        self._projection = projection
-        self._settings = settings
-        self._is_over = is_over
-        self._on_loss = on_loss
-        self._made = _Made(None, _Place(0, None, settings.limit))
-        self._reading = self._read(self._made.place)
+    def __init__(self, read: Callable[[_Place], Generator[_Made, None, None]], place: _Place) -> None:
+        """`read` reads from a place on."""
+        self._read = read
+        self._made = _Made(None, place)
+        self._reading = read(place)
         self._is_cut_short = False
 
     def __next__(self) -> Any:
@@ -137,28 +130,29 @@ class _RangeBatches(Iterator[Any]):
         self._made = next(self._reading, self._made)
         self._is_cut_short = False
 
-    def _read(self, place: _Place) -> Generator[_Made, None, None]:
-        settings, rows = self._settings, place.rows
-        if rows == 0:
-            return
-        with TaskLink(settings.connection, settings.bootstrap) as link:
-            for number in range(place.number, len(self._ranges)):
-                start = place.offset if number == place.number else None
-                reader = _RangeReader(
-                    self._ranges[number],
-                    self._projection,
-                    settings,
-                    link,
-                    start=start,
-                    is_over=self._is_over,
-                    on_loss=self._on_loss,
-                )
-                for batch in reader.read():
-                    wanted = batch if rows is None else batch.slice(0, rows)
-                    rows = None if rows is None else rows - wanted.num_rows
-                    yield _Made(wanted, _Place(number, reader.handed_out, rows))
-                    if rows == 0:
-                        return
+
+def _read(
+    ranges: Sequence[OffsetRange],
+    projection: Projection,
+    settings: ReadSettings,
+    is_over: Event,
+    on_loss: Callable[[Loss], None],
+    place: _Place,
+) -> Generator[_Made, None, None]:
+    """What `ranges` have from `place` on, over a connection of its own."""
+    rows = place.rows
+    if rows == 0:
+        return
+    with TaskLink(settings.connection, settings.bootstrap) as link:
+        for number, planned in enumerate(ranges[place.number :], place.number):
+            start = place.offset if number == place.number else None
+            reader = _RangeReader(planned, projection, settings, link, start=start, is_over=is_over, on_loss=on_loss)
+            for batch in reader.read():
+                wanted = batch if rows is None else batch.slice(0, rows)
+                rows = None if rows is None else rows - wanted.num_rows
+                yield _Made(wanted, _Place(number, reader.handed_out, rows))
+                if rows == 0:
+                    return
 
 
 class _RangeReader:
@@ -257,7 +251,9 @@ class _RangeReader:
             last_fetched_epoch=self._epoch if fetch.start == self._window.position else NO_LEADER_EPOCH,
         )
         settings = self._settings
-        return FetchRequest(settings.max_wait_ms, 1, fetch.max_bytes, [wanted], isolation=settings.isolation)
+        return FetchRequest(
+            settings.max_wait_ms, 1, fetch.max_bytes, [wanted], isolation=settings.isolation, skips_gaps=True
+        )
 
     def _take(self, connection: BlockingConnection, fetch: Fetch, answer: Answer) -> Iterator[Any]:
         """Arrow batches of what is new in `answer`; moves the window."""
@@ -271,7 +267,7 @@ class _RangeReader:
                 return  # it may concern only what is not read now: the next fetch starts at the position
             raise self._fetch_error(connection, fetched)
         if fetched.diverging is not None:
-            raise LogTruncated.told(*self._range.place, before, fetched.diverging)
+            raise LogTruncated.told(*self._range.place, before, fetched.diverging.end_offset)
         if not window.accepts(fetch, _first_offset(answer.payload)):
             return
         self._pass_gap(fetched)

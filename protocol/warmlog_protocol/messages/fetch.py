@@ -36,6 +36,8 @@ class FetchRequest(Message, frozen=True):
     The first batch of the first partition that has any is sent whole even when it is larger than the limits. A client
     reads below the high watermark whatever `replica_id` it sends: only a peer that the broker knows for a replica reads
     up to the log end.
+    A reader with `skips_gaps` goes on at `next_offset` of a partition that has nothing before that, and is answered at
+    once.
     """
 
     max_wait_ms: Int32
@@ -44,6 +46,7 @@ class FetchRequest(Message, frozen=True):
     partitions: list[FetchPartition]
     isolation: Int32 = IsolationLevel.READ_UNCOMMITTED
     replica_id: Int32 = CONSUMER_REPLICA_ID
+    skips_gaps: bool = False
 
 
 class AbortedTransaction(Message, frozen=True):

@@ -107,8 +107,6 @@ class StoredState(NamedTuple):
     offsets: LogOffsets
     clean_end: CleanEnd | None
     """None when the log was not closed cleanly: it must be checked above its recovery point."""
-    is_start_known: bool = False
-    """Whether a checkpoint names the log start, so that a first segment above it means that earlier ones are lost."""
 
 
 NEVER_STORED = StoredState(LogOffsets(0, 0, 0), None)
@@ -246,7 +244,11 @@ class DataDirectory:
         if clean_end is not None and clean_end.end_offset != offsets.recovery_point:
             logger.warning("%s: marker and recovery point differ, the log is checked: %s, %s", key, clean_end, offsets)
             clean_end = None
-        return StoredState(offsets, clean_end, is_start_known=key in self._log_starts)
+        return StoredState(offsets, clean_end)
+
+    def knows_start(self, key: TopicPartition) -> bool:
+        """Whether a checkpoint names the log start: a first segment above it means that earlier ones are lost."""
+        return key in self._log_starts
 
     def stored_offsets(self) -> dict[TopicPartition, LogOffsets]:
         """What the checkpoints said of the partitions whose directories are there."""

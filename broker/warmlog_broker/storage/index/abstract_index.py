@@ -159,17 +159,19 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
     def is_lost(self) -> bool:
         """Whether entries that were written cannot be read any more: the file is gone, or shorter than it was.
 
-        A file that is mapped and has lost no more than its name can be read until it is let go of.
+        A file that is mapped and has lost no more than its name can be read until it is let go of. To be asked before a
+        lookup, which it also counts as a use of the file: touching the map of a file that was cut is SIGBUS.
         """
-        if not self._written:
-            return False
         mapped = self._map
-        if mapped is None:
+        if isinstance(mapped, mmap.mmap):
+            self._open_files.touch(self)
+            return mapped.size() < self._file_bytes
+        if mapped is None and self._written:
             try:
-                mapped = self._remap()
+                self._remap()
             except (FileNotFoundError, CorruptIndex):
                 return True
-        return isinstance(mapped, mmap.mmap) and mapped.size() < self._file_bytes
+        return False
 
     def can_append_offset(self, offset: int) -> bool:
         """Whether `offset` can be put relative to the base offset."""
@@ -324,7 +326,7 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         low = high - self.warm_entries
         if low < 0:
             low = 0
-        buffer = self._mapped()
+        buffer = self._map or self._mapped()
         if unpack(buffer, low * size)[0] < target:
             key, value = unpack(buffer, high * size)
             if key <= target:

@@ -87,20 +87,29 @@ class Log:
         now_ms: int,
         topic_id: UUID | None = None,
         stored: StoredState = NEVER_STORED,
+        is_start_known: bool = False,
         max_leader_epoch: int | None = None,
         random_below: Callable[[int], int] = randbelow,
     ) -> Self:
         """Opens the log in `directory`, or creates it, and recovers it unless `stored` says how it was left.
 
         On return all that the log holds is durable, except a new log's empty files, which its first flush syncs. What
-        was found and done is in `recovery_report`. `max_leader_epoch` is the newest epoch that the partition has had,
-        if known. Raises InconsistentTopicId when the directory belongs to another topic id, and StorageError when the
-        disk does not do its part.
+        was found and done is in `recovery_report`. `is_start_known`: the log start in `stored` is from a checkpoint.
+        `max_leader_epoch` is the newest epoch that the partition has had, if known. Raises InconsistentTopicId when the
+        directory belongs to another topic id, and StorageError when the disk does not do its part.
         """
         factory = SegmentFactory(directory, config, open_files, random_below)
         try:
             stored, truncation = believe(directory, stored)
-            request = LoadRequest(factory, now_ms, topic_id, stored, max_leader_epoch, truncation)
+            request = LoadRequest(
+                factory,
+                now_ms,
+                topic_id,
+                stored,
+                max_leader_epoch,
+                truncation,
+                is_start_known=is_start_known and truncation is None,
+            )
             log = cls(key, factory, load_log(request))
             log._after_load()
         except OSError as error:
@@ -119,8 +128,8 @@ class Log:
         end = CleanEnd(local.log_end_offset, local.active.size_bytes)
         offsets = source.offsets._replace(recovery_point=local.log_end_offset)
         factory = replace(local.factory, directory=directory)
-        stored = StoredState(offsets, end, is_start_known=True)
-        request = LoadRequest(factory, now_ms, source.topic_id, stored, truncation=source._truncation.pending)
+        stored, pending = StoredState(offsets, end), source._truncation.pending
+        request = LoadRequest(factory, now_ms, source.topic_id, stored, truncation=pending, is_start_known=True)
         loaded = load_log(request)
         loaded.producers, loaded.epochs = source.producers, source.epochs
         loaded.epochs.has_unwritten_changes = True

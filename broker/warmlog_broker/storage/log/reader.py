@@ -65,7 +65,6 @@ def read_segments(
         return FetchData(segments.locate(start_offset), [], 0, False)
     while segment is not None and segment.base_offset <= end.segment_base_offset:
         max_position = end.position if segment.base_offset == end.segment_base_offset else segment.size_bytes
-        following = segments.higher(segment.base_offset)
         try:
             found = segment.read(
                 start_offset,
@@ -77,6 +76,7 @@ def read_segments(
             if found is not None and found.first_offset > start_offset:
                 _check_gap(segments, segment, found, start_offset, has_dense_offsets)
         except DamagedLog as error:
+            following = segments.higher(segment.base_offset)
             if error.next_offset == UNKNOWN_OFFSET and following is not None:
                 error.next_offset = following.base_offset
             raise
@@ -86,7 +86,7 @@ def read_segments(
                 is_gap = start_offset < end.offset <= found.first_offset
                 return FetchData(start, [], 0, False, next_offset=end.offset if is_gap else UNKNOWN_OFFSET)
             return FetchData(start, [found.slice], found.slice.size_bytes, found.is_first_batch_incomplete)
-        segment = following
+        segment = segments.higher(segment.base_offset)
     if has_dense_offsets and start_offset < end.offset:
         raise _lost_end(segments, start_offset, end)
     return FetchData(end, [], 0, False, next_offset=end.offset)

@@ -85,6 +85,8 @@ class LoadRequest:
     max_leader_epoch: int | None = None
     truncation: Truncation | None = None
     """One that `stored` was capped for, and that is to be finished if it is not done."""
+    is_start_known: bool = False
+    """Whether the log start in `stored` is what it was: a first segment above it means that earlier ones are lost."""
 
     @property
     def directory(self) -> Path:
@@ -162,7 +164,7 @@ def load_log(request: LoadRequest) -> LoadedLog:
         end_offset = cutting.offset
     loaded = LoadedLog(
         segments=_in_order(segments),
-        log_start_offset=_log_start(stored, segments[0].base_offset, listing, report),
+        log_start_offset=_log_start(request, segments[0].base_offset, listing, report),
         log_end_offset=end_offset,
         producers=ProducerStates(end_offset),
         snapshots=ProducerSnapshots(request.directory, listing.snapshot_offsets),
@@ -199,19 +201,19 @@ def _first_offset(stored: StoredState, is_new_directory: bool, report: RecoveryR
     return recovery_point
 
 
-def _log_start(stored: StoredState, first_base_offset: int, listing: _Listing, report: RecoveryReport) -> int:
+def _log_start(request: LoadRequest, first_base_offset: int, listing: _Listing, report: RecoveryReport) -> int:
     """Where the log may be read from: as stored, or at its first segment if retention has removed those before.
 
     Retention stores the log start before it removes a segment. Only if it could not, and a crash followed, do the
     removed segments say that they are not lost.
     """
-    log_start_offset = stored.offsets.log_start_offset
+    stored, log_start_offset = request.stored, request.stored.offsets.log_start_offset
     if first_base_offset <= log_start_offset:
         return log_start_offset
     was_removed = stored.clean_end is None and any(
         log_start_offset <= base_offset < first_base_offset for base_offset in listing.retired_base_offsets
     )
-    if was_removed or not stored.is_start_known:
+    if was_removed or not request.is_start_known:
         return first_base_offset
     report.rebuilt.append(
         f"the log starts at {log_start_offset} and its first segment at {first_base_offset}: segments are missing"

@@ -21,8 +21,6 @@ from warmlog_broker.storage.record.file_records import FileRecords, FileSlice
 from warmlog_broker.storage.segment.segment_indexes import SegmentIndexes
 from warmlog_protocol.batch import BatchHeader, NeedsMemory, RecordBatch, read_batch
 
-_OFFSET_BYTES = 8
-
 
 class TimestampAndOffset(NamedTuple):
     """A record that was found by time."""
@@ -164,9 +162,9 @@ class SegmentLookup:
         covers base offsets, and readers get batches unverified, so this is asked at each lookup.
         """
         records = self._records
-        behind = found.position + found.size_bytes
-        if behind + _OFFSET_BYTES <= records.size_bytes:
-            return int.from_bytes(records.read(behind, _OFFSET_BYTES), "big") > found.last_offset
+        next_base_offset = records.base_offset_at(found.position + found.size_bytes)
+        if next_base_offset is not None:
+            return next_base_offset > found.last_offset
         if found.base_offset == offset:
             return True
         try:

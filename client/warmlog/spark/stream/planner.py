@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from warmlog.errors import TOPIC_IS_GONE, LogTruncated, OffsetOutOfRange
-from warmlog.ranges.discover import Discovery
+from warmlog.ranges.discover import Discovery, find_cuts
 from warmlog.ranges.offset_range import PartitionState, TopicPartition
 from warmlog.ranges.resolve import Loss, resolve_ranges, starting_times
 from warmlog.ranges.retrying import retrying
@@ -21,7 +21,6 @@ from warmlog.spark.read.plan import Task, plan_tasks
 from warmlog.spark.read.planning import chosen_states, size_ranges
 from warmlog.spark.stream.admission import admit_bytes, admit_offsets, is_enough
 from warmlog.spark.stream.ranges import advance, first_end, first_start, stream_ranges
-from warmlog_protocol.messages import NO_LEADER_EPOCH
 
 T = TypeVar("T")
 Offsets = Mapping[TopicPartition, int]
@@ -94,7 +93,6 @@ class StreamPlanner:
         states = self._discover(start, fails_on_missing=self._options.bounds.fails_on_data_loss)
         made_anew = {state.topic for state in states if self._is_made_anew(state)}
         cuts = self._find_cuts(start, [state for state in states if state.topic not in made_anew])
-        self._report_cuts(start, cuts)
         available, losses = advance(start, states, made_anew, cuts)
         self._report(losses)
         if self._target is not None:
@@ -186,20 +184,19 @@ class StreamPlanner:
             span *= 4
 
     def _find_cuts(self, start: Offsets, states: Sequence[PartitionState]) -> dict[TopicPartition, int]:
-        """Where logs were cut below `start` since its offsets were planned, as far as by this process."""
-        self._cuts = {place: cut for place, cut in self._cuts.items() if cut[0] == start.get(place)}
-        now = {state.place: state.leader_epoch for state in states if state.place in start}
-        epochs = {place: epoch for place in now if (epoch := self._epochs[place]) not in (NO_LEADER_EPOCH, now[place])}
-        ends = self._ask(lambda: self._discovery.epoch_ends(epochs)) if epochs else {}
-        self._cuts.update({place: (start[place], end) for place, end in ends.items() if 0 <= end < start[place]})
-        return {place: self._cuts[place][1] for place in now if place in self._cuts}
+        """Where logs were cut below `start` since its offsets were planned by this process; they are reported.
 
-    def _report_cuts(self, start: Offsets, cuts: Offsets) -> None:
-        for place, end in cuts.items():
-            error = LogTruncated(*place, start[place], end)
+        Where that is not known, the stream goes on at its offset.
+        """
+        found = self._ask(lambda: find_cuts(self._discovery, states, start, self._epochs))
+        for place, end in found.items():
+            error = LogTruncated.told(*place, start[place], end)
             if self._options.bounds.fails_on_data_loss:
                 raise error.reworded(f"{error}; to go on, {self._options.reading.remedies.when_cut}")
-            _log.warning("%s; going on there, as failOnDataLoss is false", error)
+            _log.warning("%s; going on at %d, as failOnDataLoss is false", error, end if end >= 0 else start[place])
+        self._cuts = {place: cut for place, cut in self._cuts.items() if cut[0] == start.get(place)}
+        self._cuts.update({place: (start[place], end) for place, end in found.items() if end >= 0})
+        return {state.place: self._cuts[state.place][1] for state in states if state.place in self._cuts}
 
     def _is_made_anew(self, state: PartitionState) -> bool:
         return self._topic_ids.get(state.topic, state.topic_id) != state.topic_id

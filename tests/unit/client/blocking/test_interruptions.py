@@ -278,7 +278,7 @@ def test_an_exception_of_a_signal_handler_interrupts_as_well(broker: FakeBroker)
     assert broker.topics[TOPIC][0].values() == [b"a", b"b"]
 
 
-def test_a_cluster_that_was_closed_or_interrupted_between_two_calls_of_the_producer_holds_it_up_not(
+def test_a_producer_goes_on_after_its_cluster_was_closed_or_interrupted_between_two_calls(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.topics[TOPIC] = [FakePartition(), FakePartition()]

@@ -197,7 +197,7 @@ STILL_WORKS: dict[type[Client], list[Use]] = {
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("method", ["batches", "records", "arrow"])
-def test_an_iterator_that_is_gone_on_with_in_another_loop_says_so(broker: FakeBroker, method: str) -> None:
+def test_an_iterator_that_is_continued_in_another_loop_says_so(broker: FakeBroker, method: str) -> None:
     async def begin() -> Any:
         client: Any = await started(warmlog.Consumer, broker.address)
         iterator = getattr(client, method)()

@@ -18,7 +18,7 @@ class Log:
 
     def __init__(self) -> None:
         self.batches: list[bytes] = []
-        self.end_offset = 0
+        self.end_offset = self.synced_offset = 0
         self.epoch = 0
         self.epochs = LeaderEpochs([(0, 0)])
         self.number = 0
@@ -30,18 +30,20 @@ class Log:
         self.end_offset += count
 
     def cut(self, lost_batches: int) -> None:
-        """An unclean start."""
-        lost = self.batches[len(self.batches) - lost_batches :]
-        del self.batches[len(self.batches) - lost_batches :]
-        if lost:
+        """An unclean start. What one has found is on the disk, and no later one takes it."""
+        unsynced = [batch for batch in self.batches if read_header(batch).base_offset >= self.synced_offset]
+        if lost := unsynced[max(0, len(unsynced) - lost_batches) :]:
+            del self.batches[-len(lost) :]
             self.end_offset = read_header(lost[0]).base_offset
+        self.synced_offset = self.end_offset
         self.epochs.truncate_from_end(self.end_offset)
         self.epoch += 1
         self.epochs.assign(self.epoch, self.end_offset)
 
     def compact(self, place: int) -> None:
-        """Any batch but the last one goes."""
-        if place < len(self.batches) - 1:
+        """Any batch but the last one that is on the disk goes."""
+        synced = [batch for batch in self.batches if read_header(batch).base_offset < self.synced_offset]
+        if place < len(synced) - 1:
             del self.batches[place]
 
     def answer(self, reader: PartitionReader, most_batches: int) -> None:
@@ -69,7 +71,7 @@ class User:
         self.log.append(count + 1)
 
     def cut(self, lost_batches: int) -> None:
-        self.log.cut(min(lost_batches, len(self.log.batches)))
+        self.log.cut(lost_batches)
 
     def compact(self, place: int) -> None:
         self.log.compact(place)
@@ -99,7 +101,7 @@ class User:
             reader.seek(error.diverging_offset)
 
     def take_and_put_back(self, count: int) -> None:
-        """As somebody who reads records one by one and goes on with batches."""
+        """What reading record by record does when it goes on with batches."""
         batch = self.reader.take()
         if batch is not None and len(batch):
             kept = list(zip(batch.offsets, batch.values, strict=True))[:count]
@@ -153,7 +155,7 @@ def test_what_the_user_has_in_the_end_is_what_the_log_holds(
     assert max(user.had) < user.log.end_offset
 
 
-def test_a_position_in_a_gap_has_the_epoch_of_the_batch_behind_it() -> None:
+def test_a_position_in_a_gap_has_the_epoch_of_the_next_batch() -> None:
     """The last batch before the gap may be of an epoch that ended in it."""
     user = User()
     for _ in range(3):
@@ -190,7 +192,7 @@ def test_records_in_hand_when_the_log_is_cut_are_fetched_again_if_they_are_put_b
     assert user.had == user.records()
 
 
-def test_what_was_only_fetched_ahead_is_forgotten_and_nobody_is_told() -> None:
+def test_what_was_only_fetched_ahead_is_forgotten_without_an_error() -> None:
     user = User()
     user.append(0)
     user.fetch(3)
@@ -222,3 +224,14 @@ def test_the_error_names_partition_offset_and_where_the_log_was_cut(offset: int,
     assert f"t-5: the log was cut {where} after it had been read up to {offset}, " in str(error)
     again = error.reworded("other words")
     assert (str(again), again.offset, again.diverging_offset) == ("other words", offset, error.diverging_offset)
+
+
+def test_an_end_that_is_reached_does_not_make_the_epoch_forgotten() -> None:
+    user = User()
+    user.append(1)
+    user.append(1)
+    user.fetch(3)
+    user.take_up_to(2)
+    user.take_up_to(0)
+    assert not user.reader.has_something
+    assert (user.reader.fetch_offset, user.reader.fetch_epoch) == (2, 0)

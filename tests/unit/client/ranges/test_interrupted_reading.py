@@ -1,5 +1,6 @@
-"""Reading ranges that is interrupted, by Ctrl-C for one, and gone on with: each record comes once, in order."""
+"""Reading ranges that is interrupted, by Ctrl-C for one, and continued: each record comes once, in order."""
 
+import gc
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -121,6 +122,19 @@ def test_what_is_gone_is_skipped_after_an_interruption_too(caplog: pytest.LogCap
 
         interrupt_everywhere(run, MODULES, 25, spares=is_return)
     assert {message[:28] for message in caplog.messages} == {"t-2 offsets 600 to 700: gone"}
+
+
+def test_a_reader_that_is_left_alone_closes_its_connection_without_the_garbage_collector() -> None:
+    with FakeBroker(log_of(300)) as broker:
+        gc.disable()
+        try:
+            reading = read_ranges(ranges_of(broker, (0, 300)), Projection(("value",)), PATIENT)
+            assert next(reading).num_rows
+            del reading
+            broker._threads[1].join(5)
+            assert not broker._threads[1].is_alive()
+        finally:
+            gc.enable()
 
 
 # --- arrow_reader ---------------------------------------------------------------------------------------------------

@@ -459,7 +459,7 @@ def test_a_leader_epoch_that_the_partition_has_not_had_is_damaged_and_says_nothi
         assert read_planned(broker, 0, 30, leader_epoch=3) == list(range(30))
 
 
-def test_batches_behind_a_gap_at_the_end_of_the_range_may_be_of_any_epoch() -> None:
+def test_batches_after_a_gap_at_the_end_of_the_range_may_be_of_any_epoch() -> None:
     first, _, third = log_of_epochs(3, 3, 5)
     with FakeBroker([first, third], [leading(5)] * 20) as broker:
         assert read_planned(broker, 0, 20, leader_epoch=3) == list(range(10))

@@ -18,7 +18,7 @@ EPOCH_POSITION = 12
 
 
 class Reader(NamedTuple):
-    """Somebody who has read up to `offset`: the epoch that it knows there, and what the log held before it then."""
+    """A position, the epoch that is known there, and what the log held before it when it was read."""
 
     offset: int
     epoch: int

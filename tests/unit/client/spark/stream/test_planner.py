@@ -53,10 +53,9 @@ class FakeDiscovery:
         ]
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        assert all(epoch < len(self.epoch_starts) - 1 for epoch in epochs.values()), (
-            "the one in force needs no question"
-        )
-        return {place: self.epoch_starts[epoch + 1] for place, epoch in epochs.items()}
+        assert len(self.epoch_starts) - 1 not in epochs.values(), "the one in force needs no question"
+        ends = [*self.epoch_starts[1:], -1]
+        return {place: ends[min(epoch, len(ends) - 1)] for place, epoch in epochs.items()}
 
     def offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         return dict.fromkeys(times, self.offset_of_time)
@@ -576,3 +575,16 @@ def test_a_topic_made_anew_has_epochs_of_its_own() -> None:
     broker.logs[0], broker.topic_id, broker.epoch_starts = (0, 500), b"second", [0]
     assert planner.next_end(offsets(100), Admission()) == offsets(0)
     assert planner.next_end(offsets(0), Admission()) == offsets(500)
+
+
+def test_a_broker_that_was_put_back_to_an_older_state_is_an_error_or_read_from_the_offset_on() -> None:
+    broker = FakeDiscovery(p0=(0, 20))
+    broker.cut(0, 20, 20)
+    strict, lenient = planner_of(broker), planner_of(broker, failOnDataLoss="false")
+    for planner in (strict, lenient):
+        assert planner.next_end(offsets(5), Admission()) == offsets(20)
+    broker.epoch_starts, broker.logs[0] = [0], (0, 30)
+    with pytest.raises(LogTruncated, match="cut at an offset that is not known after it had been read up to 20"):
+        strict.next_end(offsets(20), Admission())
+    end = lenient.next_end(offsets(20), Admission())
+    assert (end, read_by(lenient, offsets(20), end)) == (offsets(30), ["t-0 offsets 20 to 30"])
