@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -33,7 +33,7 @@ from warmlog_broker.storage.directory.data_dir import NEVER_STORED, DataDirector
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.log.log import Log
-from warmlog_protocol.errors import ApiError
+from warmlog_protocol.errors import ApiError, WarmlogError
 
 PROGRESS_INTERVAL_S = 1.0
 
@@ -63,6 +63,13 @@ class Stored:
     """Partitions that were on their way into a directory."""
 
 
+class StartGivenUp(WarmlogError):
+    """The broker was told to stop before it served."""
+
+    def __init__(self) -> None:
+        super().__init__("the broker was told to stop before it served")
+
+
 class LogOpener:
     """Opens and creates logs."""
 
@@ -72,28 +79,41 @@ class LogOpener:
         opening: Callable[[str], AbstractContextManager[object]] = nullcontext,
         *,
         max_producers: int = sys.maxsize,
+        is_given_up: Callable[[], bool] = lambda: False,
     ) -> None:
         """`opening` is entered, with the partition's name, while a log is opened that may have to be checked. Each log
-        remembers at most `max_producers` from the next new one on."""
+        remembers at most `max_producers` from the next new one on. Once `is_given_up`, `load` opens no more."""
         self._open_files = open_files
         self._opening = opening
         self._max_producers = max_producers
+        self._is_given_up = is_given_up
 
     def create(self, directory: DataDirectory, entry: TopicCreated, index: int, config: LogConfig) -> Log:
         """The log of a new topic's partition, empty, and ready to be appended to."""
-        return self._open(directory, entry, index, config, NEVER_STORED)
+        return self._open(directory, entry, index, config)
 
     def load(self, directory: DataDirectory, entry: TopicCreated, index: int, config: LogConfig) -> Log:
         """The log of a partition that may hold data. On return all that it holds is durable.
 
-        StorageError when it cannot be opened.
+        StorageError when it cannot be opened, StartGivenUp when the broker was told to stop meanwhile.
         """
+        if self._is_given_up():
+            raise StartGivenUp
         key = TopicPartition(entry.name, index)
         with nullcontext() if directory.was_clean else self._opening(key.directory_name):
-            return self._open(directory, entry, index, config, directory.stored_state(key))
+            return self._open(
+                directory, entry, index, config, directory.stored_state(key), is_start_known=directory.knows_start(key)
+            )
 
     def _open(
-        self, directory: DataDirectory, entry: TopicCreated, index: int, config: LogConfig, stored: StoredState
+        self,
+        directory: DataDirectory,
+        entry: TopicCreated,
+        index: int,
+        config: LogConfig,
+        stored: StoredState = NEVER_STORED,
+        *,
+        is_start_known: bool = False,
     ) -> Log:
         key = TopicPartition(entry.name, index)
         log = Log.open(
@@ -104,6 +124,7 @@ class LogOpener:
             open_files=self._open_files,
             now_ms=now_ms(),
             stored=stored,
+            is_start_known=is_start_known,
             max_leader_epoch=entry.leader_epoch,
         )
         log.producers.limit = self._max_producers
@@ -136,9 +157,11 @@ def load_partitions(
     commit(metadata_log, places.changes)
     defaults = config.topic_defaults
     loaded: dict[str, list[LoadedPartition]] = {}
-    pools = {directory.path: _threads_for(directory, config) for directory in directories.live}
     waiting: dict[Future[Log], tuple[TopicPartition, DataDirectory]] = {}
-    with _without_collector():
+    with _without_collector(), ExitStack() as threads:
+        pools = {directory.path: _threads_for(directory, config) for directory in directories.live}
+        for pool in pools.values():
+            threads.callback(pool.shutdown, cancel_futures=True)
         for name, entry in state.topics.items():
             log_config = LogConfig.from_settings(entry.settings, base=defaults)
             loaded[name] = []
@@ -153,8 +176,6 @@ def load_partitions(
             key, directory = waiting[future]
             loaded[key.topic][key.partition] = _outcome(key, directory, future)
             progress.note(done, len(waiting))
-    for pool in pools.values():
-        pool.shutdown()
     _reserve_adopted_producers(metadata_log, loaded.values())
     commit(metadata_log, placed_now(places, loaded, state.topics))
     return Stored(

@@ -4,6 +4,9 @@ A fetch is answered at once if `min_bytes` can be read, if anything is wrong wit
 wait. Otherwise it waits (fetch_waits) and reads anew when it is woken. What is not in the page cache is read by a
 thread before the answer is sent, so that a cold reader never stops the event loop.
 
+A reader that says of which leader epoch the batch before its offset is, is told at once if the log does not hold that
+batch: the log was cut after it was read, as by a power cut on a topic with write.caching.
+
 A fetch of committed data ends at the last stable offset, and says which aborted transactions may have records in it:
 leaving those out is the client's part.
 """
@@ -20,13 +23,24 @@ from warmlog_broker.replica.partition import Partition, read_bound
 from warmlog_broker.runtime.internal_error import own_failure
 from warmlog_broker.storage.io.os_errors import storage_error
 from warmlog_broker.storage.log.bounds import ReadBound
+from warmlog_broker.storage.log.reader import FetchData
+from warmlog_broker.storage.record.batch_scan import UNKNOWN_OFFSET, DamagedLog
 from warmlog_broker.storage.record.file_records import FileSlice
+from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
+from warmlog_broker.storage.segment.segment_indexes import IndexRebuild, LostIndex
 from warmlog_protocol.errors import (
     ApiError,
     ErrorCode,
     StorageError,
 )
-from warmlog_protocol.messages import AbortedTransaction, FetchedPartition, FetchPartition, FetchRequest, FetchResponse
+from warmlog_protocol.messages import (
+    AbortedTransaction,
+    DivergingEpoch,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+)
 from warmlog_protocol.wire.connection import Request
 
 MANY_ITEMS = 128
@@ -50,12 +64,24 @@ class FetchResult:
     """Where to wait for more."""
     size_bytes: int = 0
     has_error: bool = False
+    """Or a divergence: something that is not to wait for data."""
+    has_gap: bool = False
+    """Whether a reader has to be told where to go on, as there is nothing where it wants to read."""
+    rebuilds: list[IndexRebuild] = field(default_factory=list)
+    """Of indexes without which partitions could not be read."""
+
+    def add(self, fetched: FetchedPartition, slices: list[FileSlice]) -> None:
+        """The next partition of the request, with its bytes."""
+        self.partitions.append(fetched)
+        self.slices.append(slices)
+        self.size_bytes += fetched.size_bytes
 
     def add_error(self, request: FetchPartition, error: ApiError) -> None:
-        """The partition cannot be read."""
+        """The next partition cannot be read."""
         self.has_error = True
-        self.slices.append([])
-        self.partitions.append(_failed(request, error))
+        self.add(_failed(request, error), [])
+        if isinstance(error, LostIndex):
+            self.rebuilds.append(error.rebuild)
 
     def all_slices(self) -> list[FileSlice]:
         """The payload."""
@@ -69,14 +95,17 @@ def fetch(services: Services, asker: Asker, request: Request) -> None:
     if len(message.partitions) > MANY_ITEMS:
         services.tasks.start(_fetch_in_turns(services, asker, request.correlation_id, message))
     else:
-        _answer_or_wait(services, asker, request.correlation_id, message, read_partitions(services, message))
+        _answer_or_wait(services, asker, request.correlation_id, message, read_partitions(services, asker, message))
 
 
 def _answer_or_wait(
     services: Services, asker: Asker, correlation_id: int, message: FetchRequest, result: FetchResult
 ) -> None:
     max_wait_ms = min(message.max_wait_ms, services.config.fetch_max_wait_ms)
-    if is_due(result, message.min_bytes, max_wait_ms):
+    if result.rebuilds:
+        services.tasks.start(_rebuild_and_answer(services, asker, correlation_id, message, result.rebuilds))
+        return
+    if is_due(result, message.min_bytes, max_wait_ms, skips_gaps=message.skips_gaps):
         _answer(services, asker, correlation_id, result)
         return
     is_waiting = services.fetch_waits.add(
@@ -101,12 +130,12 @@ def _read_and_answer(services: Services, asker: Asker, correlation_id: int, mess
     if len(message.partitions) > MANY_ITEMS:
         services.tasks.start(_read_and_answer_in_turns(services, asker, correlation_id, message))
     else:
-        _answer(services, asker, correlation_id, read_partitions(services, message))
+        _answer(services, asker, correlation_id, read_partitions(services, asker, message))
 
 
 async def _fetch_in_turns(services: Services, asker: Asker, correlation_id: int, message: FetchRequest) -> None:
     async with services.wide_fetches:
-        _answer_or_wait(services, asker, correlation_id, message, await _read_in_turns(services, message))
+        _answer_or_wait(services, asker, correlation_id, message, await _read_in_turns(services, asker, message))
         services.outbox.send()
         await asyncio.sleep(0)
 
@@ -115,40 +144,62 @@ async def _read_and_answer_in_turns(
     services: Services, asker: Asker, correlation_id: int, message: FetchRequest
 ) -> None:
     async with services.wide_fetches:
-        _answer(services, asker, correlation_id, await _read_in_turns(services, message))
+        _answer(services, asker, correlation_id, await _read_in_turns(services, asker, message))
         services.outbox.send()
         await asyncio.sleep(0)
 
 
-def is_due(result: FetchResult, min_bytes: int, max_wait_ms: int) -> bool:
+async def _rebuild_and_answer(
+    services: Services, asker: Asker, correlation_id: int, message: FetchRequest, rebuilds: Sequence[IndexRebuild]
+) -> None:
+    """Has lost indexes rebuilt by a thread, and reads again. What is lost then is an error, which can be retried."""
+    for rebuild in rebuilds:
+        try:
+            try:
+                await asyncio.shield(asyncio.wrap_future(rebuild.begin(services.cold_readers)))
+            finally:
+                rebuild.finish()
+        except (OSError, MemoryError) as error:
+            _log.error("an index cannot be rebuilt: %s", error)
+    _answer(services, asker, correlation_id, await _read_in_turns(services, asker, message))
+    services.outbox.send()
+
+
+def is_due(result: FetchResult, min_bytes: int, max_wait_ms: int, *, skips_gaps: bool = False) -> bool:
     """Whether the fetch is to be answered now."""
-    return max_wait_ms <= 0 or result.size_bytes >= min_bytes or result.has_error or not result.wanted
+    if max_wait_ms <= 0 or result.size_bytes >= min_bytes or result.has_error or not result.wanted:
+        return True
+    return skips_gaps and result.has_gap
 
 
-def read_partitions(services: Services, message: FetchRequest) -> FetchResult:
+def read_partitions(services: Services, asker: Asker, message: FetchRequest) -> FetchResult:
     """Reads every partition, within the limits of the request, each partition and the broker.
 
     The first batch of the first partition that has any is read whole, however large it is.
     """
     result = FetchResult()
-    _read_some(services, message, message.partitions, result)
+    _read_some(services, asker, message, message.partitions, result)
     return result
 
 
-async def _read_in_turns(services: Services, message: FetchRequest) -> FetchResult:
+async def _read_in_turns(services: Services, asker: Asker, message: FetchRequest) -> FetchResult:
     """As `read_partitions`, while others have their turn."""
     result = FetchResult()
     for first in range(0, len(message.partitions), ITEMS_A_TURN):
-        _read_some(services, message, message.partitions[first : first + ITEMS_A_TURN], result)
+        _read_some(services, asker, message, message.partitions[first : first + ITEMS_A_TURN], result)
         await asyncio.sleep(0)
     return result
 
 
 def _read_some(
-    services: Services, message: FetchRequest, partitions: Sequence[FetchPartition], result: FetchResult
+    services: Services,
+    asker: Asker,
+    message: FetchRequest,
+    partitions: Sequence[FetchPartition],
+    result: FetchResult,
 ) -> None:
     """Adds what can be read of `partitions`, some of those that `message` names, to `result`."""
-    bound = read_bound(message.isolation, message.replica_id)
+    bound = read_bound(message.isolation, is_replica=asker.is_replica)
     left_bytes = min(message.max_bytes, services.config.fetch_max_bytes) - result.size_bytes
     for request in partitions:
         limit_bytes = max(0, min(request.max_bytes, left_bytes))
@@ -170,30 +221,35 @@ def _read(services: Services, request: FetchPartition, bound: ReadBound, limit_b
     partition = services.topics.partition(request.topic, request.partition)
     partition.check_leader_epoch(request.current_leader_epoch)
     log = partition.log
-    data = log.read(request.fetch_offset, limit_bytes, bound=bound, min_one_batch=result.size_bytes == 0)
+    diverging = log.divergence(request.fetch_offset, request.last_fetched_epoch)
+    if diverging is None:
+        data = log.read(request.fetch_offset, limit_bytes, bound=bound, min_one_batch=result.size_bytes == 0)
+    else:
+        data = FetchData(LogOffsetMetadata(request.fetch_offset), [], 0, False)
+        result.has_error = True
     slices = [] if data.is_first_batch_incomplete else data.slices
     size_bytes = sum(piece.size_bytes for piece in slices)
-    result.size_bytes += size_bytes
-    result.slices.append(slices)
-    result.wanted[partition] = WantedRead(data.start, request.max_bytes, bound)
-    result.partitions.append(
-        FetchedPartition(
-            topic=request.topic,
-            partition=request.partition,
-            error_code=ErrorCode.NONE,
-            error_message="",
-            high_watermark=log.high_watermark,
-            last_stable_offset=log.last_stable_offset,
-            log_start_offset=log.log_start_offset,
-            leader_epoch=partition.leader_epoch,
-            topic_id=topic.topic_id,
-            size_bytes=size_bytes,
-            aborted_transactions=[
-                AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in data.aborted
-            ],
-            has_dense_offsets=log.are_offsets_dense_from(request.fetch_offset),
-        )
+    fetched = FetchedPartition(
+        topic=request.topic,
+        partition=request.partition,
+        error_code=ErrorCode.NONE,
+        error_message="",
+        high_watermark=log.high_watermark,
+        last_stable_offset=log.last_stable_offset,
+        log_start_offset=log.log_start_offset,
+        leader_epoch=partition.leader_epoch,
+        topic_id=topic.topic_id,
+        size_bytes=size_bytes,
+        aborted_transactions=[
+            AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in data.aborted
+        ],
+        has_dense_offsets=log.are_offsets_dense_from(request.fetch_offset),
+        next_offset=data.next_offset,
+        diverging=None if diverging is None else DivergingEpoch(*diverging),
     )
+    result.add(fetched, slices)
+    result.has_gap |= data.next_offset != UNKNOWN_OFFSET
+    result.wanted[partition] = WantedRead(data.start, request.max_bytes, bound)
     return size_bytes
 
 
@@ -247,4 +303,5 @@ def _failed(request: FetchPartition | FetchedPartition, error: ApiError) -> Fetc
         leader_epoch=NO_OFFSET,
         topic_id=NO_TOPIC_ID,
         size_bytes=0,
+        next_offset=error.next_offset if isinstance(error, DamagedLog) else NO_OFFSET,
     )

@@ -5,10 +5,12 @@ the answer waits until every batch is below its partition's high watermark, also
 (then until the original is). With acks=1 it is given at once. With acks=0 there is none, and since nobody would hear of
 an error, an error closes the connection, as in Kafka.
 
-Where the broker looks at the records (`log/preparation`), it does so in a thread, with a copy of the payload. The
-connection's next request waits until the batches are appended, so that their order stays.
+Two kinds of requests are appended in turns, between which others are served: those for many partitions, and those whose
+records the broker looks at (`log/preparation`), which it does in a thread. Their connection's next request waits until
+all batches are appended, so that their order stays.
 """
 
+import asyncio
 from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any
@@ -19,6 +21,7 @@ from warmlog_broker.runtime.internal_error import own_failure
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.record.recompression import prepare_batch
 from warmlog_broker.storage.record.validation import CheckedBatch, check_batch
+from warmlog_protocol.batch import NeedsMemory
 from warmlog_protocol.errors import ApiError, InvalidRequest, InvalidRequiredAcks, RequestTimedOut
 from warmlog_protocol.messages import (
     ACKS_ALL,
@@ -32,12 +35,14 @@ from warmlog_protocol.messages import (
 from warmlog_protocol.wire.connection import Request
 
 NO_ERROR = 0
+PARTITIONS_A_TURN = 16
+"""So many partitions are appended to before others have their turn: 1 ms, and some more where files are created."""
 
 
 class PendingProduce:
     """A Produce request, from its first append to its answer."""
 
-    __slots__ = ("_asker", "_correlation_id", "_timeout_ms", "_waiting", "deadline_s", "results")
+    __slots__ = ("_asker", "_correlation_id", "_is_begun", "_timeout_ms", "_waiting", "deadline_s", "results")
 
     def __init__(self, asker: Asker, correlation_id: int, timeout_ms: int) -> None:
         self.results: list[ProducedPartition] = []
@@ -45,15 +50,17 @@ class PendingProduce:
         self._asker = asker
         self._correlation_id = correlation_id
         self._timeout_ms = timeout_ms
-        self._waiting: list[int] = []
+        self._waiting: set[int] = set()
         """The places of the results that hold only once a flush is over."""
+        self._is_begun = False
 
     def wait(self) -> None:
         """The result that is added next holds only once `complete` is called with its place."""
-        self._waiting.append(len(self.results))
+        self._waiting.add(len(self.results))
 
     def begin(self, now_s: float) -> None:
         """All is appended: answers if nothing is to be waited for; otherwise the time runs."""
+        self._is_begun = True
         if self._waiting:
             self.deadline_s = now_s + self._timeout_ms / 1000
             self._asker.expiring[self._correlation_id] = self
@@ -67,7 +74,7 @@ class PendingProduce:
         if error is not None:
             self.results[index] = _failed(self.results[index], error)
         self._waiting.remove(index)
-        if not self._waiting:
+        if self._is_begun and not self._waiting:
             self._end()
 
     def expire(self) -> None:
@@ -88,19 +95,46 @@ Batch = memoryview | CheckedBatch | ApiError
 
 
 def produce(services: Services, asker: Asker, request: Request) -> Coroutine[Any, Any, None] | None:
-    """Appends every batch of the request, and sees to the answer; in a coroutine if records have to be looked at."""
+    """Appends every batch of the request, and sees to the answer; in a coroutine where that is done in turns."""
     message = request.message
     assert isinstance(message, ProduceRequest)
-    payload = request.payload
+    payload, wanted = request.payload, message.partitions
     _check(message, len(payload))
     pending = PendingProduce(asker, request.correlation_id, message.timeout_ms)
-    configs = [_config_to_decode_by(services, wanted) for wanted in message.partitions]
-    if any(configs):
-        return _prepare_and_append(
-            services, asker, message, _cut(message, memoryview(bytes(payload))), configs, pending
-        )
-    _append_all(services, asker, message, _cut(message, payload), pending)
+    if len(wanted) > PARTITIONS_A_TURN or any(_config_to_decode_by(services, each) for each in wanted):
+        kept = payload if request.is_payload_owned else memoryview(bytes(payload))
+        return _append_in_turns(services, asker, message, kept, pending)
+    _append_some(services, message.acks, wanted, _cut(wanted, payload), pending)
+    _end_or_wait(services, asker, message.acks, pending)
     return None
+
+
+async def _append_in_turns(
+    services: Services, asker: Asker, message: ProduceRequest, payload: memoryview, pending: PendingProduce
+) -> None:
+    wanted, done = message.partitions, 0
+    while done < len(wanted):
+        some = wanted[done : done + PARTITIONS_A_TURN]
+        batches = _cut(some, payload)
+        configs = [_config_to_decode_by(services, each) for each in some]
+        if any(configs):
+            batches = await _prepared(services, batches, configs)
+            some = some[: len(batches)]
+        async with services.wide_appends:
+            _append_some(services, message.acks, some, batches, pending)
+            done += len(some)
+            payload = payload[sum([each.size_bytes for each in some]) :]
+            if done < len(wanted):
+                await asyncio.sleep(0)
+    _end_or_wait(services, asker, message.acks, pending)
+
+
+def _end_or_wait(services: Services, asker: Asker, acks: int, pending: PendingProduce) -> None:
+    """All is appended."""
+    if acks != ACKS_NONE:
+        pending.begin(services.loop.time())
+    else:
+        _end_without_answer(asker, pending.results)
 
 
 def _config_to_decode_by(services: Services, wanted: ProducePartition) -> LogConfig | None:
@@ -109,67 +143,70 @@ def _config_to_decode_by(services: Services, wanted: ProducePartition) -> LogCon
     return topic.config if topic is not None and topic.config.must_decode else None
 
 
-def _cut(message: ProduceRequest, payload: memoryview) -> list[Batch]:
-    """The payload's batches, one for each partition."""
+def _cut(partitions: Sequence[ProducePartition], payload: memoryview) -> list[Batch]:
+    """The batches at the beginning of `payload`, one for each partition."""
     batches: list[Batch] = []
     position = 0
-    for wanted in message.partitions:
+    for wanted in partitions:
         batches.append(payload[position : position + wanted.size_bytes])
         position += wanted.size_bytes
     return batches
 
 
-async def _prepare_and_append(
-    services: Services,
-    asker: Asker,
-    message: ProduceRequest,
-    batches: list[Batch],
-    configs: Sequence[LogConfig | None],
-    pending: PendingProduce,
-) -> None:
-    prepared = await services.loop.run_in_executor(
-        services.preparers, _prepare_all, batches, configs, services.config.batch_max_decompressed_bytes
+async def _prepared(services: Services, batches: list[Batch], configs: Sequence[LogConfig | None]) -> list[Batch]:
+    """The first of `batches`, one at least, as they go into their logs."""
+    return await services.bodies.run(
+        partial(_prepare_some, batches, configs, services.config.batch_max_decompressed_bytes)
     )
-    _append_all(services, asker, message, prepared, pending)
 
 
-def _prepare_all(
-    batches: Sequence[Batch], configs: Sequence[LogConfig | None], max_decompressed_bytes: int
+def _prepare_some(
+    batches: Sequence[Batch], configs: Sequence[LogConfig | None], max_decompressed_bytes: int, memory_bytes: int
 ) -> list[Batch]:
-    """In a thread: looks at those for which there is a config; the others stay as they came."""
+    """In a thread: looks at those for which there is a config; the others stay as they came.
+
+    Ends before one that takes more than `memory_bytes`, and once so much was made; NeedsMemory for the first.
+    """
     prepared: list[Batch] = []
+    made_bytes = 0
     for batch, config in zip(batches, configs, strict=True):
         if config is None or not isinstance(batch, memoryview):
             prepared.append(batch)
             continue
         try:
-            prepared.append(prepare_batch(check_batch(batch, config.max_message_bytes), config, max_decompressed_bytes))
+            checked = check_batch(batch, config.max_message_bytes)
+            made = prepare_batch(checked, config, max_decompressed_bytes, memory_bytes=memory_bytes)
+        except NeedsMemory:
+            if not prepared:
+                raise
+            break
         except ApiError as error:
             prepared.append(error)
+            continue
+        prepared.append(made)
+        made_bytes += made.size_bytes
+        if made_bytes >= memory_bytes:
+            break
     return prepared
 
 
-def _append_all(
-    services: Services, asker: Asker, message: ProduceRequest, batches: Sequence[Batch], pending: PendingProduce
+def _append_some(
+    services: Services, acks: int, partitions: Sequence[ProducePartition], batches: list[Batch], pending: PendingProduce
 ) -> None:
-    """Appends the batches here and now, and sees to the answer."""
+    """Appends `batches`, one to each of `partitions`, here and now."""
     results = pending.results
     now_ms = services.now_ms()
     refusal = services.write_refusal()
-    for wanted, batch in zip(message.partitions, batches, strict=True):
+    for wanted, batch in zip(partitions, batches, strict=True):
         if refusal is not None:
             results.append(_failed(wanted, refusal))
             continue
         try:
-            results.append(_append(services, wanted, batch, message.acks, now_ms, pending))
+            results.append(_append(services, wanted, batch, acks, now_ms, pending))
         except ApiError as error:
             results.append(_failed(wanted, error))
         except Exception:
             results.append(_failed(wanted, own_failure(f"Produce to {wanted.topic!r} {wanted.partition}")))
-    if message.acks != ACKS_NONE:
-        pending.begin(services.loop.time())
-    else:
-        _end_without_answer(asker, results)
 
 
 def _check(message: ProduceRequest, payload_bytes: int) -> None:

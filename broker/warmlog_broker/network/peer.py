@@ -27,6 +27,11 @@ class Asker(Protocol):
         ...
 
     @property
+    def is_replica(self) -> bool:
+        """Whether the peer is a broker that follows partitions of this one, which no request can claim by itself."""
+        ...
+
+    @property
     def expiring(self) -> dict[int, Expiring]:
         """Requests under way that have a deadline, by correlation id; whoever ends one takes it out."""
         ...

@@ -72,6 +72,8 @@ class Session(asyncio.BufferedProtocol):
         self.host = ""
         self.name = "?"
         self.is_lost = False
+        self.is_replica = False
+        """Nothing yet tells the broker that a peer is another broker."""
         self.expiring: dict[int, Expiring] = {}
         """Requests with a deadline, by correlation id."""
         self._context = context

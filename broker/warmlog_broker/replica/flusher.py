@@ -25,6 +25,8 @@ from warmlog_broker.storage.log.flush_plan import FlushPlan
 POSTPONED_MS = 100
 """When a sync that could not begin is tried again."""
 COMPLAINT_INTERVAL_S = 10.0
+PARTITIONS_A_TURN = 256
+"""About 5 ms, for so many partitions of one flush."""
 
 _log = logging.getLogger(__name__)
 
@@ -110,8 +112,12 @@ class Flusher:
         self._here = here
         self._on_flushed = on_flushed
         self._loop = asyncio.get_running_loop()
-        self._thread = FlushThread()
         self._helpers = start_threads(max(1, threads - 1), "flush-more")
+        try:
+            self._thread = FlushThread()
+        except BaseException:
+            self._helpers.shutdown()
+            raise
         self._run_plans = partial(
             run_plans, data_dir=data_dir, syncfs_files=syncfs_files, threads=self._helpers, thread_count=threads
         )
@@ -122,14 +128,19 @@ class Flusher:
         """When the timer rings; uvloop's handle does not know it when that is now."""
         self._postponed_s = -COMPLAINT_INTERVAL_S
         """When it was last said that a flush has to wait."""
+        self._is_busy = False
+        """Whether a flush is about to begin, or under way until its outcome is noted."""
+        self._waking = 0
+        """How many flushes are noted whose appends have not all completed yet."""
         self._idle = asyncio.Event()
-        """Set while no flush is under way, or about to begin."""
+        """Set while there is none of both."""
         self._idle.set()
 
     def flush_soon(self, partition: Partition) -> None:
         """Flush `partition` at the end of the event loop's turn, or once the flush that is under way is over."""
         self._urgent[partition] = None
-        if self._idle.is_set():
+        if not self._is_busy:
+            self._is_busy = True
             self._idle.clear()
             self._loop.call_soon(self._start)
 
@@ -142,7 +153,7 @@ class Flusher:
         """Returns when everything appended until now was flushed, or its partition is offline, or its sync could not
         begin and was put off."""
         self._urgent.update(dict.fromkeys(self._due.take_all()))
-        if self._idle.is_set():
+        if not self._is_busy:
             self._start()
         await self._idle.wait()
 
@@ -155,10 +166,15 @@ class Flusher:
 
     def _start(self) -> None:
         """Begins a flush of all partitions that need one now, after the one before."""
+        self._is_busy = True
         self._idle.clear()
-        partitions: list[Partition] = []
-        plans: list[FlushPlan] = []
-        for partition in self._take_due():
+        self._prepare(list(self._take_due()), [], [])
+
+    # Many partitions are prepared, noted and woken over several turns of the event loop, with others served in between.
+
+    def _prepare(self, due: list[Partition], partitions: list[Partition], plans: list[FlushPlan]) -> None:
+        """Finds out what is to be synced for those that are `due`, and has it synced."""
+        for partition in due[:PARTITIONS_A_TURN]:
             if partition not in self._here:
                 continue  # it has moved away since: a syncfs of this disk says nothing of where it is now
             try:
@@ -169,12 +185,15 @@ class Flusher:
             if plan is not None:
                 partitions.append(partition)
                 plans.append(plan)
-        if plans:
+        if len(due) > PARTITIONS_A_TURN:
+            self._loop.call_soon(self._prepare, due[PARTITIONS_A_TURN:], partitions, plans)
+        elif plans:
             self._thread.submit(partial(self._run, partitions, plans))
-        elif self._urgent:
+        elif self._urgent:  # they came meanwhile
             self._loop.call_soon(self._start)
         else:
-            self._idle.set()
+            self._is_busy = False
+            self._rest()
 
     def _postpone(self, partition: Partition, error: Exception | None) -> None:
         """Has `partition` flushed a little later: who waits for it waits on."""
@@ -207,7 +226,7 @@ class Flusher:
 
     def _timer_rang(self) -> None:
         self._timer = None
-        if self._idle.is_set():
+        if not self._is_busy:
             self._start()
 
     def _run(self, partitions: list[Partition], plans: list[FlushPlan]) -> None:
@@ -218,21 +237,44 @@ class Flusher:
         except Exception as error:
             _log.exception("a flush failed in a way of its own: a bug")
             outcomes = [error] * len(plans)
-        self._loop.call_soon_threadsafe(self._finish, partitions, plans, outcomes)
+        done = list(zip(partitions, plans, outcomes, strict=True))
+        self._loop.call_soon_threadsafe(self._note, done, partitions)
 
-    def _finish(
-        self, partitions: list[Partition], plans: list[FlushPlan], outcomes: Sequence[Exception | None]
-    ) -> None:
-        """Notes what is durable, begins the next flush, and only then answers: the disk is not kept waiting."""
-        self.flush_count += 1
-        for partition, plan, error in zip(partitions, plans, outcomes, strict=True):
+    def _note(self, done: list[tuple[Partition, FlushPlan, Exception | None]], partitions: list[Partition]) -> None:
+        """Notes what is durable, begins the next flush, and only then completes appends: the disk is not kept waiting.
+
+        `done` are those of the flush's `partitions` that are not noted yet.
+        """
+        for partition, plan, error in done[:PARTITIONS_A_TURN]:
             try:
                 if partition.flushed(plan, error):
                     self._postpone(partition, error)
             except Exception as problem:  # out of memory, say: it concerns this partition alone
                 _log.exception("%s: the outcome of a flush could not be noted", partition.key.directory_name)
                 partition.take_offline(f"the outcome of a flush could not be noted: {problem!r}")
+        if len(done) > PARTITIONS_A_TURN:
+            self._loop.call_soon(self._note, done[PARTITIONS_A_TURN:], partitions)
+            return
+        self.flush_count += 1
+        self._waking += 1
         self._start()
         self._on_flushed(partitions)
-        for partition in partitions:
-            partition.wake()
+        self._wake(partitions)
+
+    def _wake(self, partitions: list[Partition]) -> None:
+        """Completes appends, and lets readers go on."""
+        for partition in partitions[:PARTITIONS_A_TURN]:
+            try:
+                partition.wake()
+            except Exception:
+                _log.exception("%s: those who wait for a flush could not be told", partition.key.directory_name)
+        if len(partitions) > PARTITIONS_A_TURN:
+            self._loop.call_soon(self._wake, partitions[PARTITIONS_A_TURN:])
+        else:
+            self._waking -= 1
+            self._rest()
+
+    def _rest(self) -> None:
+        """Lets those go on who wait until nothing is under way, if that is so."""
+        if not (self._is_busy or self._waking):
+            self._idle.set()

@@ -37,18 +37,21 @@ from warmlog_protocol.errors import (
     UnknownProducerId,
     UnknownTopicOrPartition,
 )
-from warmlog_protocol.messages import ACKS_ALL, ACKS_LEADER, CONSUMER_REPLICA_ID, IsolationLevel
+from warmlog_protocol.messages import ACKS_ALL, ACKS_LEADER, NO_LEADER_EPOCH, IsolationLevel
 
-NO_LEADER_EPOCH = -1
 COMPLAINT_INTERVAL_S = 10.0
 """How often a partition says in the log why requests for it fail."""
 
 _log = logging.getLogger(__name__)
 
 
-def read_bound(isolation: int, replica_id: int) -> ReadBound:
-    """Up to where somebody reads: a consumer by its isolation level, a replica or a tool up to the log end."""
-    if replica_id != CONSUMER_REPLICA_ID:
+def read_bound(isolation: int, *, is_replica: bool) -> ReadBound:
+    """Up to where a peer reads: a consumer by its isolation level, a replica up to the log end.
+
+    `is_replica` is what the broker knows of the peer (`Asker.is_replica`). The `replica_id` in a request is a claim,
+    and counts for nothing: with any id, a client reads what a consumer may.
+    """
+    if is_replica:
         return "log_end"
     return "committed" if isolation == IsolationLevel.READ_COMMITTED else "high_watermark"
 
@@ -278,10 +281,11 @@ class Partition:
             return None
         try:
             return self._log.prepare_flush()
-        except (OSError, StorageError) as error:
+        except Exception as error:
             if isinstance(error, OSError) and is_shortage(error):
                 raise
-            self.take_offline(f"a flush could not be prepared: {error}")
+            _log.exception("%s: a flush could not be prepared", self.key.directory_name)
+            self.take_offline(f"a flush could not be prepared: {error!r}")
         return None
 
     def flushed(self, plan: FlushPlan, error: Exception | None = None) -> bool:

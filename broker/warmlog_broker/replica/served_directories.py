@@ -16,7 +16,8 @@ flushed, and nothing of them is changed until a restart.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
@@ -187,8 +188,8 @@ class DataDirectories:
     def get(self, path: Path) -> ServedDirectory | None:
         """The directory at `path`, however it is written."""
         try:
-            wanted = path.resolve()
-        except (ValueError, OSError):  # a zero byte, or links in a circle
+            wanted = Path(os.path.realpath(path))
+        except ValueError:  # a zero byte
             return None
         return next((directory for directory in self.served if directory.path.resolve() == wanted), None)
 
@@ -216,22 +217,25 @@ class DataDirectories:
         """Returns when everything appended until now was flushed, or its partition is offline."""
         await asyncio.gather(*(directory.flusher.flush_all() for directory in self.served))
 
+    def note(self, partitions: Collection[Partition]) -> None:
+        """The offsets of `partitions` are to be written down."""
+        for directory in self.served:
+            directory.checkpoints.note(partition for partition in partitions if partition in directory.partitions)
+
     async def write_checkpoints(self) -> None:
         """Writes down what has moved. A disk that refuses is tried, and may have failed then."""
         await asyncio.gather(*(directory.write_checkpoints() for directory in self.live))
 
     async def write_down(self, partitions: Sequence[Partition]) -> None:
         """On return the offsets of `partitions` are on disk. OSError when one of their disks refuses."""
-        holders = {partition: self.holder_of(partition) for partition in partitions}
-        for partition, holder in holders.items():
-            if holder is not None:
-                holder.checkpoints.note([partition])
-        for holder in {holder for holder in holders.values() if holder is not None}:
-            try:
-                await holder.checkpoints.write()
-            except OSError:
-                holder.suspect()
-                raise
+        self.note(partitions)
+        for directory in self.served:
+            if any(partition in directory.partitions for partition in partitions):
+                try:
+                    await directory.checkpoints.write()
+                except OSError:
+                    directory.suspect()
+                    raise
 
     async def forget(self, keys: Sequence[TopicPartition]) -> None:
         """On return no checkpoint says anything of `keys`, of which no partition may exist. OSError from the disk."""

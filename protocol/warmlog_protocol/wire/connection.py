@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from warmlog_protocol.codec.memory import zeroed_memory
 from warmlog_protocol.errors import (
     ApiError,
     ErrorCode,
@@ -37,7 +38,6 @@ from warmlog_protocol.wire.frames import (
     Allocate,
     Frame,
     FrameBuffer,
-    frame_memory,
     pack_frame,
     split_header,
 )
@@ -68,6 +68,7 @@ class Request(NamedTuple):
     correlation_id: int
     message: Message
     payload: memoryview
+    is_payload_owned: bool
 
 
 class Answer(NamedTuple):
@@ -178,7 +179,7 @@ class ServerConnection:
         if len(body) > self._max_items:  # an item takes a byte at least
             self._check_items(correlation_id, message)
         self.is_open = True
-        return Request(api, api_version, correlation_id, message, frame.payload)
+        return Request(api, api_version, correlation_id, message, frame.payload, frame.is_payload_owned)
 
     def _check_items(self, correlation_id: int, message: Message) -> None:
         for name in message.__struct_fields__:
@@ -200,7 +201,7 @@ class ClientConnection:
         *,
         max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
         buffer_bytes: int = CLIENT_BUFFER_BYTES,
-        allocate: Allocate = frame_memory,
+        allocate: Allocate = zeroed_memory,
     ) -> None:
         """`allocate` makes the memory of answers that are larger than `buffer_bytes`."""
         self._frames = FrameBuffer(max_frame_bytes=max_frame_bytes, buffer_bytes=buffer_bytes, allocate=allocate)

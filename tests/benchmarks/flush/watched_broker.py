@@ -57,7 +57,7 @@ class Watch:
             return outcomes
 
         flusher.run_plans = watched_run  # type: ignore[attr-defined]
-        start, finish = flusher.Flusher._start, flusher.Flusher._finish
+        start, note = flusher.Flusher._start, flusher.Flusher._note
 
         def watched_start(own: flusher.Flusher) -> None:
             if self._is_inside:
@@ -67,25 +67,27 @@ class Watch:
             start(own)
             self._loop_cpu_s += time.thread_time() - before_s
 
-        def watched_finish(own: flusher.Flusher, *arguments: Any) -> None:
+        def watched_note(own: flusher.Flusher, done: list[Any], partitions: list[Any]) -> None:
             synced = self._synced
             self._is_inside = True
             before_s = time.thread_time()
-            finish(own, *arguments)
-            loop_cpu_s = self._loop_cpu_s + time.thread_time() - before_s
-            self._loop_cpu_s, self._is_inside = 0.0, False
-            began_s, sync_s, plans, files = synced
-            os.write(self._file, _NOTE.pack(began_s, sync_s, loop_cpu_s, time.process_time(), plans, files))
+            note(own, done, partitions)
+            self._loop_cpu_s += time.thread_time() - before_s
+            self._is_inside = False
+            if len(done) <= flusher.PARTITIONS_A_TURN:
+                began_s, sync_s, plans, files = synced
+                os.write(self._file, _NOTE.pack(began_s, sync_s, self._loop_cpu_s, time.process_time(), plans, files))
+                self._loop_cpu_s = 0.0
 
         flusher.Flusher._start = watched_start  # type: ignore[method-assign, assignment]
-        flusher.Flusher._finish = watched_finish  # type: ignore[method-assign, assignment]
+        flusher.Flusher._note = watched_note  # type: ignore[method-assign, assignment]
 
 
 class WatchedBroker(BrokerProcess):
     """Such a process; `flushes_since` says what it did."""
 
     def __init__(self, data_dir: Path, **settings: int) -> None:
-        super().__init__(data_dir, environment={}, **settings)
+        super().__init__(data_dir, environment={}, constants=None, **settings)
         self._notes = os.memfd_create("flushes")
         self.environment[NOTES] = f"/proc/{os.getpid()}/fd/{self._notes}"
 

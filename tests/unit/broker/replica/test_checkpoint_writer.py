@@ -11,7 +11,7 @@ from warmlog_broker.replica.checkpoint_writer import CheckpointWriter
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.storage.directory.data_dir import LOG_STARTS_NAME, RECOVERY_POINTS_NAME, DataDirectory
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
-from warmlog_broker.storage.log.log_copy import LogCopy
+from warmlog_broker.storage.log.log_copy import LogCopy, make_directory
 from warmlog_protocol.messages import ACKS_LEADER
 from wire_client import batch_of
 
@@ -59,7 +59,7 @@ async def switched(partition: Partition, writer: CheckpointWriter, path: Path) -
     await writer.write()
     partition.append(batch_of([b"not flushed here"], timestamp_ms=NOW_MS), ACKS_LEADER, None, now_ms=NOW_MS)
     (path / "other").mkdir()
-    copy = LogCopy.begin(partition.log, path / "other")
+    copy = LogCopy.begin(partition.log, make_directory(partition.log, path / "other"))
     log = copy.finish(NOW_MS)
     partition.begin_move()
     partition.switch_to(log)
