@@ -165,10 +165,18 @@ class Flusher:
         self._helpers.shutdown()
 
     def _start(self) -> None:
-        """Begins a flush of all partitions that need one now, after the one before."""
+        """Begins a flush of all that is wanted soon, or whose time has come; after the flush before."""
         self._is_busy = True
         self._idle.clear()
-        self._prepare(list(self._take_due()), [], [])
+        partitions, self._urgent = self._urgent, {}
+        if self._due:
+            for partition in partitions:
+                self._due.discard(partition)
+            partitions.update(dict.fromkeys(self._due.take(self._loop.time())))
+            next_s = self._due.next_s
+            if next_s is not None:
+                self._set_timer(next_s)
+        self._prepare(list(partitions), [], [])
 
     # Many partitions are prepared, noted and woken over several turns of the event loop, with others served in between.
 
@@ -193,7 +201,8 @@ class Flusher:
             self._loop.call_soon(self._start)
         else:
             self._is_busy = False
-            self._rest()
+            if not self._waking:
+                self._idle.set()
 
     def _postpone(self, partition: Partition, error: Exception | None) -> None:
         """Has `partition` flushed a little later: who waits for it waits on."""
@@ -202,18 +211,6 @@ class Flusher:
             _log.error("%s is flushed later: %s", partition.key.directory_name, error)
         self._due.discard(partition)
         self._set_timer(self._due.add(partition, POSTPONED_MS, self._loop.time()))
-
-    def _take_due(self) -> dict[Partition, None]:
-        """The partitions to flush now: those that somebody waits for, and those whose time has come."""
-        partitions, self._urgent = self._urgent, {}
-        if self._due:
-            for partition in partitions:
-                self._due.discard(partition)
-            partitions.update(dict.fromkeys(self._due.take(self._loop.time())))
-            next_s = self._due.next_s
-            if next_s is not None:
-                self._set_timer(next_s)
-        return partitions
 
     def _set_timer(self, due_s: float) -> None:
         """Sees to it that the timer rings at `due_s`, or before."""
@@ -272,9 +269,5 @@ class Flusher:
             self._loop.call_soon(self._wake, partitions[PARTITIONS_A_TURN:])
         else:
             self._waking -= 1
-            self._rest()
-
-    def _rest(self) -> None:
-        """Lets those go on who wait until nothing is under way, if that is so."""
-        if not (self._is_busy or self._waking):
-            self._idle.set()
+            if not (self._is_busy or self._waking):
+                self._idle.set()

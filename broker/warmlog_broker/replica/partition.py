@@ -363,7 +363,9 @@ class Partition:
     # --- moving -----------------------------------------------------------------------------------------------------
 
     def begin_move(self) -> None:
-        """It is being copied to another data directory."""
+        """It is being copied to another data directory. Raises `refusal` when it cannot be moved."""
+        if not self.allows.move:
+            raise self.refusal()
         self._enter(PartitionState.MOVING)
 
     def end_move(self) -> None:

@@ -112,15 +112,13 @@ class Moves:
             move = self._under_way.get(partition)
             if move is not None and move.target is target and not move.is_called_off:
                 return
-            log = partition.log
             if not target.is_live:
                 raise StorageError(f"{target.path} is offline: {target.failure}")
             if move is not None:
-                await self._call_off(move)
+                move.is_called_off = True
+                await asyncio.wait([move.task])
             if partition not in target.partitions:
-                if not partition.allows.move:
-                    raise partition.refusal()
-                await self._begin(partition, log, target)
+                await self._begin(partition, target)
 
     def resume(self, found: Sequence[tuple[TopicPartition, DataDirectory, Path]]) -> None:
         """Drops the copies that a stop or a crash has left, and begins their moves again."""
@@ -146,8 +144,8 @@ class Moves:
             except (ApiError, OSError) as error:
                 _log.error("%s: the move to %s cannot go on: %s", key.directory_name, target.path, error)
 
-    async def _begin(self, partition: Partition, log: Log, target: ServedDirectory) -> None:
-        name, home = partition.key.directory_name, self._directories.holder_of(partition)
+    async def _begin(self, partition: Partition, target: ServedDirectory) -> None:
+        name, log, home = partition.key.directory_name, partition.log, self._directories.holder_of(partition)
         assert home is not None
         partition.begin_move()  # it is not compacted from here on
         try:
@@ -173,10 +171,6 @@ class Moves:
             await self._in_thread(replacement.sync)
             log.compaction.advance(replacement)
 
-    async def _call_off(self, move: Move) -> None:
-        move.is_called_off = True
-        await asyncio.wait([move.task])
-
     async def _run(self, move: Move) -> None:
         partition, name = move.partition, move.partition.key.directory_name
         try:
@@ -196,7 +190,7 @@ class Moves:
             await self._drop(move)
         except Exception:
             _log.exception("%s: the move to %s failed in a way of its own: a bug", name, move.target.path)
-            if move.has_switched:
+            if partition.state is PartitionState.SETTLING:
                 partition.take_offline(f"its move to {move.target.path} has failed")
         finally:
             partition.end_move()

@@ -11,21 +11,26 @@ _CANNOT = frozenset({errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, 
 
 
 def copy_bytes(
-    source: int, target: int, size_bytes: int, on_copied: Callable[[int], None] = lambda _count: None
+    source: int,
+    target: int,
+    size_bytes: int,
+    on_copied: Callable[[int], None] = lambda _count: None,
+    *,
+    position: int = 0,
 ) -> None:
-    """Copies the first `size_bytes` bytes of one descriptor's file to the start of another's. Nothing is synced.
+    """Copies `size_bytes` bytes of one descriptor's file, from `position` on, to there in another's; syncs nothing.
 
     `on_copied` is told how many bytes each step has copied. OSError from either disk, and when the source is shorter.
     """
     copied, by_range = 0, True
-    os.lseek(target, 0, os.SEEK_SET)
+    os.lseek(target, position, os.SEEK_SET)
     while copied < size_bytes:
         wanted = min(PIECE_BYTES, size_bytes - copied)
         try:
             count = (
-                os.copy_file_range(source, target, wanted, offset_src=copied)
+                os.copy_file_range(source, target, wanted, offset_src=position + copied)
                 if by_range
-                else os.sendfile(target, source, copied, wanted)
+                else os.sendfile(target, source, position + copied, wanted)
             )
         except OSError as error:
             if not by_range or error.errno not in _CANNOT:

@@ -27,6 +27,7 @@ from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, p
 from warmlog_broker.storage.directory.topic_partition import future_directory_name
 from warmlog_broker.storage.directory.truncation_marker import TRUNCATION_NAME
 from warmlog_broker.storage.index.time_index import TimeIndex
+from warmlog_broker.storage.io.copy_bytes import copy_bytes
 from warmlog_broker.storage.io.durable_files import replace_file, sync_directory, write_file
 from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
 from warmlog_broker.storage.log.log import Log
@@ -34,7 +35,6 @@ from warmlog_broker.storage.producer.snapshots import ProducerSnapshots
 from warmlog_broker.storage.recovery.recovery import CUT_SUFFIX
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, TIME_INDEX_KIND, segment_file_name
-from warmlog_protocol.errors import StorageError
 
 _EVERYTHING = 1 << 62
 
@@ -54,15 +54,7 @@ class CopyStep:
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if self.position else os.O_TRUNC)
         descriptor = os.open(self.target, flags, 0o644)
         try:
-            os.lseek(descriptor, self.position, os.SEEK_SET)
-            copied = 0
-            while copied < self.size_bytes:
-                count = os.sendfile(
-                    descriptor, self.source.fd, self.position + copied, min(self.size_bytes - copied, 1 << 30)
-                )
-                if not count:
-                    raise StorageError(f"{self.source.path} has become shorter while it was copied")
-                copied += count
+            copy_bytes(self.source.fd, descriptor, self.size_bytes, position=self.position)
             if sync:
                 os.fdatasync(descriptor)
         finally:
@@ -76,10 +68,9 @@ class _CopiedSegment:
     """How far one segment has been copied."""
 
     segment: LogSegment
-    size_bytes: int = 0
-    is_there: bool = False
-    is_complete: bool = False
-    """With all that lies beside the log file, which will not grow any more."""
+    size_bytes: int
+    is_complete: bool
+    """With all that is beside the log file, which will not grow any more."""
 
 
 def make_directory(source: Log, data_directory: Path) -> Path:
@@ -121,8 +112,7 @@ class LogCopy:
         for path in sorted(self.source.directory.iterdir()):
             if CUT_SUFFIX in path.name:
                 with path.open("rb") as original, (self.directory / path.name).open("wb") as copy:
-                    shutil.copyfileobj(original, copy, 1 << 20)
-                    copy.flush()
+                    copy_bytes(original.fileno(), copy.fileno(), os.fstat(original.fileno()).st_size)
                     os.fsync(copy.fileno())
 
     @property
@@ -157,18 +147,16 @@ class LogCopy:
         local = self.source._local
         steps = []
         for segment in local.segments:
-            known = self._copied.setdefault(segment.base_offset, _CopiedSegment(segment))
-            size_bytes = min(segment.size_bytes - known.size_bytes, max_bytes)
-            is_last_step = known.size_bytes + size_bytes == segment.size_bytes and segment is not local.active
-            if size_bytes or not known.is_there or (is_last_step and not known.is_complete):
-                side_files = self._side_files(segment) if is_last_step else ()
+            known = self._copied.get(segment.base_offset)
+            position = known.size_bytes if known is not None else 0
+            end = min(segment.size_bytes, position + max_bytes)
+            is_complete = end == segment.size_bytes and segment is not local.active
+            if known is None or end > position or is_complete > known.is_complete:
+                side_files = self._side_files(segment) if is_complete else ()
                 path = self._path(segment.base_offset, LOG_KIND)
-                steps.append(
-                    CopyStep(segment.records.open_file(), path, known.size_bytes, size_bytes, tuple(side_files))
-                )
-                known.size_bytes += size_bytes
-                known.is_there, known.is_complete = True, is_last_step
-                max_bytes -= size_bytes
+                steps.append(CopyStep(segment.records.open_file(), path, position, end - position, tuple(side_files)))
+                self._copied[segment.base_offset] = _CopiedSegment(segment, end, is_complete)
+                max_bytes -= end - position
             if max_bytes <= 0:
                 break
         return steps
