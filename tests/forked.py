@@ -15,11 +15,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import ModuleType
 
 Constants = Mapping[ModuleType, Mapping[str, object]]
 """Values for constants of modules."""
 FORK_SERVER = Path(__file__).parent / "integration" / "fork_server.py"
+TIMEOUT_S = 60.0
 
 
 class Forked:
@@ -74,6 +76,24 @@ class Forked:
     def kill(self) -> None:
         """SIGKILL."""
         self.send_signal(signal.SIGKILL)
+
+
+def run_forked(
+    module: str, arguments: Sequence[object], environment: dict[str, str] | None = None, given: bytes = b""
+) -> "subprocess.CompletedProcess[bytes]":
+    """A process run to its end, and what it wrote; `given` is its standard input."""
+    with TemporaryFile() as stdin, TemporaryFile() as stdout, TemporaryFile() as stderr:
+        stdin.write(given)
+        stdin.seek(0)
+        streams = (stdin.fileno(), stdout.fileno(), stderr.fileno())
+        process = Forked(module, [*map(str, arguments)], streams, environment or {**os.environ})
+        try:
+            exit_code = process.wait(TIMEOUT_S)
+        finally:
+            process.kill()
+        stdout.seek(0)
+        stderr.seek(0)
+        return subprocess.CompletedProcess(process.args, exit_code, stdout.read(), stderr.read())
 
 
 @functools.cache

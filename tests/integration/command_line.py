@@ -8,11 +8,9 @@ at signals and at pipes.
 import os
 import subprocess
 import sys
-from tempfile import TemporaryFile
 
-from forked import Forked
+from forked import run_forked
 
-TIMEOUT_S = 60
 WARMLOG = [sys.executable, "-m", "warmlog"]
 
 Done = subprocess.CompletedProcess[bytes]
@@ -26,29 +24,13 @@ class CommandLine:
 
     def __call__(self, *arguments: object, given: bytes = b"") -> Done:
         """One command, run to its end; `given` is its standard input."""
-        return run_forked(*arguments, variables=self.environment, given=given)
+        return run_forked("warmlog", arguments, self.environment, given)
 
     def start(self, *arguments: object) -> "subprocess.Popen[bytes]":
         """One command, still running, with pipes for all three streams."""
         command = [*WARMLOG, *map(str, arguments)]
         pipe = subprocess.PIPE
         return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=self.environment)
-
-
-def run_forked(*arguments: object, variables: dict[str, str], given: bytes = b"") -> Done:
-    """A command run to its end, forked."""
-    with TemporaryFile() as stdin, TemporaryFile() as stdout, TemporaryFile() as stderr:
-        stdin.write(given)
-        stdin.seek(0)
-        streams = (stdin.fileno(), stdout.fileno(), stderr.fileno())
-        process = Forked("warmlog", [*map(str, arguments)], streams, variables)
-        try:
-            exit_code = process.wait(TIMEOUT_S)
-        finally:
-            process.kill()
-        stdout.seek(0)
-        stderr.seek(0)
-        return Done(process.args, exit_code, stdout.read(), stderr.read())
 
 
 def environment(**variables: str) -> dict[str, str]:

@@ -21,9 +21,17 @@ MAX_REQUEST_BYTES = 128 * 1024
 DESCRIPTORS = 4
 
 
+def broker() -> Callable[[], object]:
+    """The broker's program, with what it imports late: the user that it becomes may not be able to read it."""
+    import encodings.idna  # noqa: F401
+
+    from warmlog_broker.__main__ import main
+
+    return main
+
+
 def command_line() -> Callable[[], object]:
     """The command line's program, with what commands import. A misused command imports what the others need, too."""
-    import uvloop  # noqa: F401
     from typer.testing import CliRunner
 
     import warmlog.cli.terminal.formats
@@ -31,16 +39,8 @@ def command_line() -> Callable[[], object]:
     from warmlog.cli import main
     from warmlog.cli.app import build_app
 
+    broker()
     CliRunner().invoke(build_app(is_terminal=False), ["consume", "topic", "--from", "nowhere"])
-    return main
-
-
-def broker() -> Callable[[], object]:
-    """The broker's program, with what it imports late: the user that it becomes may not be able to read it."""
-    import encodings.idna  # noqa: F401
-
-    from warmlog_broker.__main__ import main
-
     return main
 
 

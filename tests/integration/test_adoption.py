@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +9,8 @@ import pytest
 
 import warmlog
 from broker_process import BrokerProcess
+from forked import run_forked
+from integration.command_line import Done, environment
 from kafka_sample import PARTITIONS, SAMPLE, Dumped, copy_sample, dumped_records
 from warmlog_protocol.batch import iter_batches
 
@@ -19,9 +19,8 @@ FLIGHTS_TAIL = SAMPLE / "flights-0" / "print-data-log-head.dump"
 FIRST_FLIGHT = 5468
 
 
-def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "warmlog", "log", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True)
+def run(*arguments: object) -> Done:
+    return run_forked("warmlog", ["log", *arguments], environment())
 
 
 def checksums(directory: Path) -> dict[str, str]:
@@ -38,8 +37,8 @@ def adopted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     options = [request.param] if request.param else []
     done = run("adopt", kafka, "--data-dir", root / "data", *options)
     assert done.returncode == 0, done.stderr
-    assert "flights-0: offsets 5468 to 14000" in done.stdout
-    assert ("1 file linked" in done.stdout) == bool(options)
+    assert b"flights-0: offsets 5468 to 14000" in done.stdout
+    assert (b"1 file linked" in done.stdout) == bool(options)
     assert run("verify", root / "data").returncode == 0
     with BrokerProcess(root / "data") as broker:
         yield broker

@@ -22,6 +22,7 @@ from warmlog_protocol.errors import (
     error_from_code,
 )
 from warmlog_protocol.messages import (
+    CONSUMER_REPLICA_ID,
     DEBUGGING_REPLICA_ID,
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -248,20 +249,22 @@ def test_an_error_in_one_partition_answers_at_once_with_the_others(client: WireC
     assert [result.error_code for result in results] == [0, UnknownTopicOrPartition.code]
 
 
-def test_a_tool_reads_up_to_the_log_end(broker: BrokerProcess, client: WireClient) -> None:
+@pytest.mark.parametrize("replica_id", [CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID, 0, 1, 4, -99, 2**31 - 1])
+def test_no_client_reads_what_is_not_flushed_whatever_it_says_it_is(
+    broker: BrokerProcess, client: WireClient, replica_id: int
+) -> None:
     name = f"t{uuid4().hex}"
     client.create_topic(name, flush_ms="86400000")
-    waiting = client.send(
-        FetchRequest(20_000, 1, MAX_BYTES, [FetchPartition(name, 0, 0, MAX_BYTES)], replica_id=DEBUGGING_REPLICA_ID)
-    )
+    wanted = FetchPartition(name, 0, 0, MAX_BYTES)
+    waiting = client.send(FetchRequest(300, 1, MAX_BYTES, [wanted], replica_id=replica_id))
     with WireClient(broker.address) as producer:
-        producer.produce(name, batch_of([b"a"]), acks=1)
-    result, payload = client.fetched(waiting)
-    assert read_batch(payload).values() == [b"a"]
-    assert result.high_watermark == 0
-    assert client.fetch(name, 0)[1] == b""
-    assert client.offset_at(name, LATEST_TIMESTAMP) == 0
-    assert client.offset_at(name, LATEST_TIMESTAMP, replica_id=DEBUGGING_REPLICA_ID) == 1
+        producer.produce(name, batch_of([b"a"], timestamp_ms=1_700_000_000_000), acks=1)
+    for result, payload in (client.fetched(waiting), client.fetch(name, 0, replica_id=replica_id)):
+        assert (payload, result.high_watermark) == (b"", 0)
+    for timestamp_ms in (1_700_000_000_000, MAX_TIMESTAMP):
+        assert client.offset_at(name, timestamp_ms, replica_id=replica_id) == -1
+    is_tool = replica_id == DEBUGGING_REPLICA_ID
+    assert client.offset_at(name, LATEST_TIMESTAMP, replica_id=replica_id) == (1 if is_tool else 0)
 
 
 def test_offsets_are_listed_by_name_and_by_time(client: WireClient, topic: str) -> None:

@@ -4,8 +4,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -13,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from broker_process import BrokerFailed, BrokerProcess
+from forked import run_forked
 from warmlog_protocol.errors import ApiError
 from warmlog_protocol.messages import FetchPartition, FetchRequest
 from wire_client import ConnectionEnded, WireClient, batch_of
@@ -109,10 +108,10 @@ def test_another_node_id_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arguments", [["--set", "no.such=1"], ["--set", "novalue"], ["--set", "flush.threads=x"], []])
 def test_misuse_ends_with_exit_code_2(arguments: list[str]) -> None:
-    result = subprocess.run([sys.executable, "-m", "warmlog_broker", *arguments], capture_output=True, text=True)
-    assert result.returncode == 2
-    assert result.stderr.startswith("warmlog: ")
-    assert len(result.stderr.splitlines()) == 1
+    done = run_forked("warmlog_broker", arguments)
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"warmlog: ")
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_after_a_clean_stop_nothing_is_checked(tmp_path: Path) -> None:

@@ -121,16 +121,16 @@ class HeldLoad:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun, self.may_go_on = threading.Event(), threading.Event()
         self.opened = 0
-        self._load = LogOpener._load
+        self._open = LogOpener._open
         held = self
 
-        def load(opener: LogOpener, *arguments: Any) -> Any:
+        def load(opener: LogOpener, *arguments: Any, **known: Any) -> Any:
             held.opened += 1
             held.begun.set()
             assert held.may_go_on.wait(DEADLINE_S)
-            return held._load(opener, *arguments)
+            return held._open(opener, *arguments, **known)
 
-        monkeypatch.setattr(LogOpener, "_load", load)
+        monkeypatch.setattr(LogOpener, "_open", load)
 
     async def wait(self) -> None:
         assert await asyncio.to_thread(self.begun.wait, DEADLINE_S)
@@ -371,7 +371,7 @@ async def test_a_partition_whose_opening_fails_in_a_way_of_its_own_ends_the_star
 ) -> None:
     error = ZeroDivisionError("a bug")
     with monkeypatch.context() as patch:
-        patch.setattr(LogOpener, "_load", failing(error))
+        patch.setattr(LogOpener, "_open", failing(error))
         with pytest.raises(ZeroDivisionError):
             await room.broker().start()
     await room.check_released()

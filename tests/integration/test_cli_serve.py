@@ -4,44 +4,45 @@ import os
 import re
 import signal
 import socket
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from integration.command_line import WARMLOG, CommandLine, environment, succeeded
+from forked import Forked, run_forked
+from integration.command_line import CommandLine, environment, succeeded
 
 READY = re.compile(r"warmlog: ready, listening on (127\.0\.0\.1:\d+)")
 
 
 @contextmanager
-def served(data_dir: Path, *arguments: str, **variables: str) -> Iterator[tuple["subprocess.Popen[str]", CommandLine]]:
+def served(data_dir: Path, *arguments: str, **variables: str) -> Iterator[tuple[Forked, CommandLine]]:
     """A broker started by the command line, and commands against it."""
-    command = [*WARMLOG, "serve", "--data-dir", str(data_dir), "--listen", "127.0.0.1:0", *arguments]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment(**variables))
-    assert process.stderr is not None
-    try:
-        said = []
-        for line in process.stderr:
-            said.append(line)
-            ready = READY.search(line)
-            if ready:
-                break
-        else:
-            pytest.fail("".join(said))
-        yield process, CommandLine(ready[1])
-    finally:
-        process.kill()
-        process.wait()
-        process.stderr.close()
+    given = ["serve", "--data-dir", str(data_dir), "--listen", "127.0.0.1:0", *arguments]
+    reading, writing = os.pipe()
+    with open(reading) as stderr:
+        process = Forked("warmlog", given, (0, 1, writing), environment(**variables))
+        os.close(writing)
+        try:
+            said = []
+            for line in stderr:
+                said.append(line)
+                ready = READY.search(line)
+                if ready:
+                    break
+            else:
+                pytest.fail("".join(said))
+            yield process, CommandLine(ready[1])
+        finally:
+            process.kill()
+            process.wait()
 
 
-def serve(*arguments: object, **variables: str) -> "subprocess.CompletedProcess[str]":
-    """A broker that is expected not to start."""
-    command = [*WARMLOG, "serve", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment(**variables), timeout=60)
+def serve(*arguments: object) -> tuple[int, str]:
+    """The exit code of a broker that is expected not to start, and what it says."""
+    done = run_forked("warmlog", ["serve", *arguments], environment())
+    return done.returncode, done.stderr.decode()
 
 
 def test_a_broker_serves_until_sigterm_and_keeps_what_it_has(tmp_path: Path) -> None:
@@ -89,17 +90,17 @@ def test_settings_come_from_the_file_the_environment_and_the_command_line(tmp_pa
     ],
 )
 def test_settings_that_cannot_be_are_misuse(tmp_path: Path, arguments: list[str], named: str) -> None:
-    done = serve("--data-dir", tmp_path, *arguments)
-    assert done.returncode == 2
-    assert named in done.stderr
+    exit_code, said = serve("--data-dir", tmp_path, *arguments)
+    assert exit_code == 2
+    assert named in said
 
 
 def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
     with served(tmp_path):
-        done = serve("--data-dir", tmp_path, "--listen", "127.0.0.1:0")
-    assert done.returncode == 1
-    assert "lock" in done.stderr
-    assert "Traceback" not in done.stderr
+        exit_code, said = serve("--data-dir", tmp_path, "--listen", "127.0.0.1:0")
+    assert exit_code == 1
+    assert "lock" in said
+    assert "Traceback" not in said
 
 
 def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
@@ -107,15 +108,15 @@ def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        done = serve("--data-dir", tmp_path, "--listen", address)
-    assert done.returncode == 1
-    assert address in done.stderr
-    assert "Traceback" not in done.stderr
+        exit_code, said = serve("--data-dir", tmp_path, "--listen", address)
+    assert exit_code == 1
+    assert address in said
+    assert "Traceback" not in said
 
 
 def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    done = serve("--data-dir", tmp_path / "file" / "data", "--listen", "127.0.0.1:0")
-    assert done.returncode == 1
-    assert os.fspath(tmp_path / "file") in done.stderr
-    assert "Traceback" not in done.stderr
+    exit_code, said = serve("--data-dir", tmp_path / "file" / "data", "--listen", "127.0.0.1:0")
+    assert exit_code == 1
+    assert os.fspath(tmp_path / "file") in said
+    assert "Traceback" not in said

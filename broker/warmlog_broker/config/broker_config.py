@@ -79,7 +79,8 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         256 * MIB,
         "bytes",
         "Memory for requests that are being received or looked at, over all connections; who finds none left waits. "
-        "socket.request.max.bytes of it are for whoever has waited longest.",
+        "socket.request.max.bytes of it are for whoever has waited longest. A large batch that is opened for a request "
+        "takes its share too, one at a time, if need be beyond this limit.",
         minimum=64 * KIB,
         maximum=2**40,
     ),
@@ -108,7 +109,8 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         "batch.max.decompressed.bytes",
         DEFAULT_MAX_DECOMPRESSED_BYTES,
         "bytes",
-        "The most that one batch may grow to where its records are looked at (compacted topics, compression.type).",
+        "The most that one batch may grow to where the broker opens it: on compacted topics and for their compaction, for "
+        "compression.type, and for lookups by time.",
         minimum=MIB,
         maximum=DEFAULT_MAX_DECOMPRESSED_BYTES,
     ),

@@ -181,13 +181,19 @@ def _prepare_some(
                 raise
             break
         except ApiError as error:
-            prepared.append(error)
+            prepared.append(_without_traceback(error))
             continue
         prepared.append(made)
         made_bytes += made.size_bytes
         if made_bytes >= memory_bytes:
             break
     return prepared
+
+
+def _without_traceback(error: ApiError) -> ApiError:
+    """`error` without the frames that raised it, which would keep decompressed bodies until it is answered."""
+    error.__context__ = error.__cause__ = None
+    return error.with_traceback(None)
 
 
 def _append_some(

@@ -1,9 +1,9 @@
 """Opening the bodies of batches: in threads, never in the event loop's, and within the memory for requests.
 
-What a body grows to when it is decompressed is limited by `batch.max.decompressed.bytes`. Those that grow large are
-opened one at a time, and what they take is borrowed from the memory for requests. So they have one of the threads at
-most, others never wait for them but for that memory, and a client that has a hundred of them opened costs no more than
-one.
+What a body grows to when it is decompressed is limited by `batch.max.decompressed.bytes`. Those that grow large, or
+have very many records, are opened one at a time, and what they take is borrowed from the memory for requests. So they
+occupy one of the threads at most, other requests wait for them only if they need that memory, and a client that has a
+hundred of them opened costs no more than one.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ from typing import TypeVar
 from warmlog_broker.network.memory_budget import RequestMemory
 from warmlog_protocol.batch import NeedsMemory
 
-SMALL_BODY_BYTES = 16 * 1024 * 1024
-"""What each of the threads may use beside the memory for requests: nearly every batch takes less."""
+SMALL_BODY_BYTES = 4 * 1024 * 1024
+"""What each of the threads may use beside the memory for requests: most batches take less."""
 
 Result = TypeVar("Result")
 

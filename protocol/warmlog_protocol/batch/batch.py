@@ -52,6 +52,9 @@ from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, C
 from warmlog_protocol.codec.crc import Piece
 from warmlog_protocol.errors import CorruptBatch, WarmlogError
 
+RECORD_BYTES = 64
+"""What a record counts for at the least where a body is to be unpacked within some memory: time is bounded with it."""
+
 _LENGTH = Struct(">8xi")
 
 
@@ -223,8 +226,8 @@ class RecordBatch:
     def unpack(self, memory_bytes: int) -> memoryview:
         """Return the body as it is once decompressed; that is done once only, or not at all if it is not compressed.
 
-        Raises NeedsMemory if it takes more than `memory_bytes`, and CorruptBatch, naming the offsets, if it takes more
-        than the limit or the body is malformed.
+        Raises NeedsMemory if that, or RECORD_BYTES for each record, is more than `memory_bytes`; and CorruptBatch,
+        naming the offsets, if it is more than the limit or the body is malformed.
         """
         if self._unpacked is None:
             header, body, limit = self.header, self.buffer[HEADER_BYTES:], self._max_decompressed_bytes
@@ -232,9 +235,14 @@ class RecordBatch:
                 return body
             try:
                 if header.magic == MAGIC_COLUMNS:
-                    needed_bytes = columns_bytes(header, body, limit)
-                    if needed_bytes > memory_bytes:
-                        raise NeedsMemory(needed_bytes)
+                    unpacked_bytes = columns_bytes(header, body, limit)
+                else:
+                    check_row_count(header, limit)
+                    unpacked_bytes = 0
+                needed_bytes = max(unpacked_bytes, min(RECORD_BYTES * header.record_count, limit))
+                if needed_bytes > memory_bytes:
+                    raise NeedsMemory(needed_bytes)
+                if header.magic == MAGIC_COLUMNS:
                     self._unpacked = unpack_columns(header, body)
                 else:
                     self._unpacked = self._unpack_rows(body, memory_bytes)
@@ -243,9 +251,8 @@ class RecordBatch:
         return self._unpacked
 
     def _unpack_rows(self, body: memoryview, memory_bytes: int) -> memoryview:
-        """How large they are is not known before."""
+        """Decompress rows. They do not say how large they will be, so it is tried."""
         codec, limit = self.header.codec, self._max_decompressed_bytes
-        check_row_count(self.header, limit)
         if codec is not Codec.NONE and memory_bytes < limit:
             try:
                 return decompress_rows(codec, body, limit_bytes=memory_bytes)

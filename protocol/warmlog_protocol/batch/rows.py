@@ -16,7 +16,7 @@ With attributes bit 3, the time of appending, readers ignore the timestamp delta
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import Any, TypeVar
 
 from warmlog_protocol.batch.column_data import Columns, columns_of, empty_columns
@@ -151,7 +151,7 @@ def check_rows(header: BatchHeader, data: memoryview) -> Iterator[Row[memoryview
     for row in read_rows(header, data):
         offset_delta = row[1]
         if not before < offset_delta <= header.last_offset_delta:
-            raise CorruptBatch(f"offset delta {offset_delta} after {before}, the last is {header.last_offset_delta}")
+            raise _wrong_offset_delta(header, before, offset_delta)
         before = offset_delta
         yield row
     if header.has_delete_horizon:
@@ -159,12 +159,34 @@ def check_rows(header: BatchHeader, data: memoryview) -> Iterator[Row[memoryview
 
 
 def row_times(header: BatchHeader, data: memoryview) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
-    """Offset deltas and timestamps, of some rows at a time."""
-    rows = check_rows(header, data)
-    while some := list(islice(rows, ROWS_A_PIECE)):
-        timestamp_deltas, offset_deltas, _, _, _ = zip(*some, strict=True)
+    """Offset deltas and timestamps, of some rows at a time; what follows them in a row is skipped unseen."""
+    position, before = 0, -1
+    for start in range(0, header.record_count, ROWS_A_PIECE):
+        timestamp_deltas: list[int] = []
+        offset_deltas: list[int] = []
+        for _ in range(min(ROWS_A_PIECE, header.record_count - start)):
+            timestamp_delta, offset_delta, position = _read_deltas(data, position)
+            if not before < offset_delta <= header.last_offset_delta:
+                raise _wrong_offset_delta(header, before, offset_delta)
+            before = offset_delta
+            timestamp_deltas.append(timestamp_delta)
+            offset_deltas.append(offset_delta)
         timestamps_ms = _timestamps_ms(header, timestamp_deltas)
-        yield offset_deltas, [timestamps_ms] * len(some) if isinstance(timestamps_ms, int) else timestamps_ms
+        yield offset_deltas, [timestamps_ms] * len(offset_deltas) if isinstance(timestamps_ms, int) else timestamps_ms
+
+
+def _read_deltas(data: memoryview, position: int) -> tuple[int, int, int]:
+    """Timestamp delta and offset delta of the row at `position`, and the position after the row."""
+    try:
+        size, start = read_varint(data, position)
+        timestamp_delta, at = read_varint(data, start + 1)  # one byte of unused attributes is skipped
+        offset_delta, at = read_varint(data, at)
+    except IndexError:
+        raise CorruptBatch(f"body of {len(data)} bytes ends within a record at byte {position}") from None
+    end = start + size
+    if not at <= end <= len(data):
+        raise CorruptBatch(f"record of {size} bytes at byte {start}, {len(data) - start} left")
+    return timestamp_delta, offset_delta, end
 
 
 def _read_row(data: Data, position: int) -> tuple[Row[Data], int]:
@@ -251,6 +273,10 @@ def _checked_offset_deltas(header: BatchHeader, deltas: Sequence[int]) -> Sequen
         if delta <= before:
             raise CorruptBatch(f"offset delta {delta} after {before}")
     return deltas
+
+
+def _wrong_offset_delta(header: BatchHeader, before: int, delta: int) -> CorruptBatch:
+    return CorruptBatch(f"offset delta {delta} after {before}, the last is {header.last_offset_delta}")
 
 
 def _check_delete_horizon(header: BatchHeader) -> None:

@@ -25,6 +25,9 @@ logger = logging.getLogger(__name__)
 
 SNAPSHOTS_KEPT_AT_BASES = 2
 """Snapshots that are missing at the bases of this many last segments are taken again when the log is replayed."""
+MARKER_BYTES = 64 * 1024
+"""A control batch that takes more, as it is or decompressed, is not opened: markers take 80, and the replay may run in
+the thread that serves everybody."""
 
 
 class WalkedBatch(NamedTuple):
@@ -150,7 +153,10 @@ def _read_marker(batch: WalkedBatch) -> EndTxnMarker | None:
     """The marker in a control batch; None for other control batches, which concern no producer."""
     segment, header, position = batch
     try:
-        control_batch = read_batch(segment.records.read(position, header.size_bytes))
+        if header.size_bytes > MARKER_BYTES:
+            raise CorruptBatch(f"{header.size_bytes} bytes, no marker takes more than {MARKER_BYTES}")
+        data = segment.records.read(position, header.size_bytes)
+        control_batch = read_batch(data, max_decompressed_bytes=MARKER_BYTES)
         control_type = control_batch.control_type
         if control_type is not None and control_type.is_end_txn:
             return control_batch.end_txn_marker()

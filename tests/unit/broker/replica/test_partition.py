@@ -272,5 +272,5 @@ def test_the_epoch_of_the_asker_must_be_the_one_in_force(make_partition: MakePar
 def test_who_reads_up_to_where() -> None:
     assert read_bound(isolation=0, is_replica=False) == "high_watermark"
     assert read_bound(isolation=1, is_replica=False) == "committed"
-    assert read_bound(isolation=1, is_replica=True) == "log_end"
     assert read_bound(isolation=0, is_replica=True) == "log_end"
+    assert read_bound(isolation=1, is_replica=True) == "log_end"

@@ -1,0 +1,293 @@
+"""What happens in the broker's own threads while requests are carried out: seen from inside."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, cast
+
+import pytest
+
+from broker_thread import BrokerThread
+from warmlog_broker import Broker
+from warmlog_broker.handlers.fetch import fetch
+from warmlog_broker.handlers.produce import PARTITIONS_A_TURN, PendingProduce
+from warmlog_broker.network.peer import Expiring
+from warmlog_broker.storage.log.log import Log
+from warmlog_broker.storage.record.file_records import FileSlice
+from warmlog_protocol.batch import columns, encode_batch, iter_batches
+from warmlog_protocol.codec import compression
+from warmlog_protocol.codec.compression import Codec
+from warmlog_protocol.errors import ApiError, ErrorCode, OutOfOrderSequence
+from warmlog_protocol.messages import (
+    ACKS_LEADER,
+    APIS,
+    CONSUMER_REPLICA_ID,
+    MAX_TIMESTAMP,
+    ApiKey,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FindSplitsPartition,
+    FindSplitsRequest,
+    IsolationLevel,
+    Message,
+    ProducedPartition,
+    ProducePartition,
+    ProduceRequest,
+    ProduceResponse,
+)
+from warmlog_protocol.wire.connection import Request
+from wire_client import WireClient, batch_of
+
+TIME_MS = 1_700_000_000_000
+MAX_BYTES = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
+    with BrokerThread(tmp_path_factory.mktemp("broker") / "data", flush_ms=86_400_000) as broker_thread:
+        yield broker_thread
+
+
+@pytest.fixture
+def client(broker: BrokerThread) -> Iterator[WireClient]:
+    with WireClient(broker.address) as wire_client:
+        yield wire_client
+
+
+class Peer:
+    """An Asker without a connection, which keeps what it is answered."""
+
+    name = "peer"
+
+    def __init__(self, *, is_replica: bool = False) -> None:
+        self.is_replica = is_replica
+        self.expiring: dict[int, Expiring] = {}
+        self.answered = threading.Event()
+        self.message: Message | None = None
+        self.slices: Sequence[FileSlice] = ()
+
+    def answer(self, _correlation_id: int, message: Message, slices: Sequence[FileSlice] = ()) -> None:
+        self.message, self.slices = message, slices
+        self.answered.set()
+
+    def refuse(self, _correlation_id: int, error: ApiError) -> None:
+        raise error
+
+    def end_without_answer(self) -> None:
+        self.answered.set()
+
+    def close(self, reason: str) -> None:
+        raise AssertionError(reason)
+
+    @property
+    def fetched(self) -> list[tuple[FetchedPartition, bytes]]:
+        """What a fetch was answered, each partition with its bytes, as a client cuts them out of the payload."""
+        assert self.answered.wait(20)
+        payload = b"".join(piece.pread() for piece in self.slices)
+        found = []
+        for each in cast("FetchResponse", self.message).partitions:
+            found.append((each, payload[: each.size_bytes]))
+            payload = payload[each.size_bytes :]
+        assert not payload
+        return found
+
+
+def fetch_as(broker: BrokerThread, peer: Peer, *wanted: FetchPartition, max_wait_ms: int = 0) -> Peer:
+    message = FetchRequest(max_wait_ms, 1, MAX_BYTES, list(wanted), replica_id=CONSUMER_REPLICA_ID)
+    request = Request(APIS[ApiKey.FETCH], 0, 1, message, memoryview(b""), False)
+    broker.in_loop(lambda inside: fetch(inside.services, peer, request))
+    return peer
+
+
+def values_of(payload: bytes) -> list[bytes | None]:
+    return [value for batch in iter_batches(payload) for value in batch.values()]
+
+
+# --- bodies ----------------------------------------------------------------------------------------------------------
+
+
+def test_no_body_is_opened_on_the_event_loop(
+    broker: BrokerThread, client: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened_in: set[str] = set()
+
+    def noting(function: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*arguments: Any) -> Any:
+            opened_in.add(threading.current_thread().name)
+            return function(*arguments)
+
+        return noted
+
+    def in_threads() -> set[str]:
+        found = {name.rstrip("0123456789_") for name in opened_in}
+        opened_in.clear()
+        return found
+
+    packed = encode_batch([b"v"] * 100, keys=[b"k"] * 100, timestamps_ms=TIME_MS, codec=Codec.ZSTD)
+    plain = encode_batch([b"v"] * 100, keys=[b"k"] * 100, timestamps_ms=TIME_MS)
+    monkeypatch.setattr(compression, "_decompress_into", noting(compression._decompress_into))
+    monkeypatch.setattr(columns, "read_column", noting(columns.read_column))
+    for topic, settings in {
+        "kept": {},
+        "stamped": {"message_timestamp_type": "LogAppendTime"},
+        "packed": {"compression_type": "lz4"},
+        "compacted": {"cleanup_policy": "compact"},
+    }.items():
+        client.create_topic(topic, **settings)
+        for batch in (packed, plain):
+            assert client.produce(topic, batch).error_code == 0
+        looks_at_records = topic in ("packed", "compacted")
+        assert in_threads() == ({"prepare"} if looks_at_records else set())
+        for timestamp_ms in (TIME_MS, MAX_TIMESTAMP):
+            assert client.offset_at(topic, timestamp_ms) >= 0
+            assert in_threads() == {"prepare"}
+        wanted = [FetchPartition(topic, 0, 0, MAX_BYTES)]
+        client.call(FetchRequest(0, 1, MAX_BYTES, wanted, isolation=IsolationLevel.READ_COMMITTED))
+        client.call(FindSplitsRequest([FindSplitsPartition(topic, 0, 0, 200)], 4096, 1000))
+        assert in_threads() == set()
+
+
+# --- produce, for many partitions ------------------------------------------------------------------------------------
+
+
+def test_a_request_for_many_partitions_is_appended_in_turns_and_in_order(
+    broker: BrokerThread, client: WireClient
+) -> None:
+    """Those that follow on the same connection come after it; those on others are served in between."""
+    count = 20 * PARTITIONS_A_TURN + 3
+    client.create_topic("wide", count)
+    producer = client.producer_id()
+
+    def request(sequence: int) -> tuple[ProduceRequest, bytes]:
+        batch = batch_of([b"%d" % sequence], producer=producer, base_sequence=sequence)
+        wanted = [ProducePartition("wide", number, len(batch)) for number in range(count)]
+        return ProduceRequest(-1, 60_000, wanted), batch * count
+
+    turns: list[int] = []
+
+    def count_appended(inside: Broker) -> None:
+        ends = [partition.log.log_end_offset for partition in inside.topics.find("wide").partitions]  # type: ignore[union-attr]
+        turns.append(sum(ends))
+        if sum(ends) < 3 * count:
+            asyncio.get_running_loop().call_soon(count_appended, inside)
+
+    broker.in_loop(count_appended)
+    sent = [client.send(*request(sequence)) for sequence in range(3)]
+    for sequence, correlation_id in enumerate(sent):
+        results = cast("ProduceResponse", client.receive(correlation_id)[0]).partitions
+        assert [each.partition for each in results] == list(range(count))
+        assert {(each.error_code, each.base_offset) for each in results} == {(0, sequence)}
+    assert len(set(turns)) > 3 * 20 / 2
+    assert max(after - before for before, after in pairwise(turns)) <= 2 * PARTITIONS_A_TURN
+    for number in (0, PARTITIONS_A_TURN, count - 1):
+        assert values_of(client.fetch("wide", 0, partition=number)[1]) == [b"0", b"1", b"2"]
+
+
+def test_each_of_many_partitions_has_its_own_outcome(broker: BrokerThread, client: WireClient) -> None:
+    count = 5 * PARTITIONS_A_TURN
+    client.create_topic("mixed", count)
+    client.create_topic("mixed-packed", count, compression_type="zstd")
+    good, bad = batch_of([b"x"]), bytearray(batch_of([b"y"]))
+    bad[-1] ^= 1
+    wanted, payload = [], b""
+    for number in range(count):
+        for topic in ("mixed", "mixed-packed"):
+            batch = bytes(bad) if number % 7 == 3 else good
+            wanted.append(ProducePartition(topic, number, len(batch)))
+            payload += batch
+        wanted.append(ProducePartition("no-such-topic", number, len(good)))
+        payload += good
+    for acks, offset in ((-1, 0), (1, 1)):
+        results = cast("ProduceResponse", client.call(ProduceRequest(acks, 60_000, wanted), payload)).partitions
+        assert [(each.topic, each.partition) for each in results] == [(each.topic, each.partition) for each in wanted]
+        for each in results:
+            if each.topic == "no-such-topic":
+                assert each.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif each.partition % 7 == 3:
+                assert each.error_code == ErrorCode.CORRUPT_MESSAGE
+            else:
+                assert (each.error_code, each.base_offset) == (ErrorCode.NONE, offset)
+
+
+def test_an_answer_waits_for_what_is_still_to_be_appended() -> None:
+    """A flush of the first partitions may be over before the last ones are reached."""
+    peer = Peer()
+    pending = PendingProduce(peer, 1, 1000)
+    places = []
+    for number in range(3):
+        places.append(pending.wait())
+        pending.results.append(ProducedPartition("t", number, 0))
+        pending.complete(places[-1], None)
+    assert not peer.answered.is_set()
+    places.append(pending.wait())
+    pending.results.append(ProducedPartition("t", 3, 0))
+    pending.begin(0.0)
+    assert not peer.answered.is_set()
+    pending.complete(places[-1], OutOfOrderSequence("no"))
+    assert peer.answered.is_set()
+    assert peer.expiring == {}
+    codes = [each.error_code for each in cast("ProduceResponse", peer.message).partitions]
+    assert codes == [0, 0, 0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
+
+
+def test_many_who_wait_are_told_in_any_order_without_looking_through_a_list() -> None:
+    """A comparison for each of those before it would be 50 million of them."""
+    compared = 0
+
+    class Place(int):
+        __hash__ = int.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return int(self) == other
+
+    peer = Peer()
+    pending = PendingProduce(peer, 1, 1000)
+    for number in range(10_000):
+        pending.wait()
+        pending.results.append(ProducedPartition("t", number, 0))
+    pending.begin(0.0)
+    for number in reversed(range(10_000)):
+        pending.complete(Place(number), None)
+    assert peer.answered.is_set()
+    assert compared <= 4 * 10_000
+
+
+# --- fetch -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_replica_that_the_broker_knows_reads_what_is_not_flushed(broker: BrokerThread, client: WireClient) -> None:
+    client.create_topic("followed")
+    wanted = FetchPartition("followed", 0, 0, MAX_BYTES)
+    replica = fetch_as(broker, Peer(is_replica=True), wanted, max_wait_ms=20_000)
+    consumer = fetch_as(broker, Peer(), wanted, max_wait_ms=300)
+    client.produce("followed", batch_of([b"a"]), acks=ACKS_LEADER)
+    ((result, payload),) = replica.fetched
+    assert (values_of(payload), result.high_watermark) == ([b"a"], 0)
+    assert [payload for _, payload in consumer.fetched] == [b""]
+
+
+def test_a_partition_that_fails_late_takes_nothing_from_the_others(
+    broker: BrokerThread, client: WireClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.create_topic("shifted", 4)
+    for number in range(4):
+        client.produce("shifted", batch_of([b"%d" % number] * (number + 1)), partition=number)
+    dense = Log.are_offsets_dense_from
+
+    def failing_once(log: Log, offset: int) -> bool:
+        if log.key.partition == 1:
+            raise RuntimeError("of the test")
+        return dense(log, offset)
+
+    monkeypatch.setattr(Log, "are_offsets_dense_from", failing_once)
+    caplog.set_level(logging.CRITICAL)
+    wanted = [FetchPartition("shifted", number, 0, MAX_BYTES) for number in range(4)]
+    found = fetch_as(broker, Peer(), *wanted).fetched
+    assert [result.error_code for result, _ in found] == [0, ErrorCode.UNKNOWN_SERVER_ERROR, 0, 0]
+    assert [values_of(payload) for _, payload in found] == [[b"0"], [], [b"2"] * 3, [b"3"] * 4]
