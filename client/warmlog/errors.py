@@ -89,6 +89,7 @@ class UnreadableBatch(CorruptBatch):
 
     def __init__(self, message: str, *, topic: str, partition: int, base_offset: int, next_offset: int) -> None:
         super().__init__(f"{topic}-{partition}, offsets {base_offset} to {next_offset - 1}: {message}")
+        self.reason = message
         self.topic = topic
         self.partition = partition
         self.base_offset = base_offset
@@ -97,7 +98,11 @@ class UnreadableBatch(CorruptBatch):
     def in_words(self, message: str) -> "UnreadableBatch":
         """The same error with another message."""
         told = UnreadableBatch(
-            "", topic=self.topic, partition=self.partition, base_offset=self.base_offset, next_offset=self.next_offset
+            self.reason,
+            topic=self.topic,
+            partition=self.partition,
+            base_offset=self.base_offset,
+            next_offset=self.next_offset,
         )
         told.args = (message,)
         return told

@@ -269,7 +269,9 @@ class _RangeReader:
         elif isinstance(error, _OutOfLog):
             lost = self._lost_in_log(error)
         elif isinstance(error, UnreadableBatch):
-            lost = Loss(*planned.place, window.position, min(error.next_offset, planned.end), f"unreadable: {error}")
+            lost = Loss(
+                *planned.place, window.position, min(error.next_offset, planned.end), f"unreadable: {error.reason}"
+            )
         if lost is None:
             return False
         if self._settings.fails_on_data_loss:
