@@ -141,6 +141,8 @@ class FakeBroker:
         self.produced: list[ProduceRequest] = []
         self.handshakes: list[HandshakeRequest] = []
         self.fetch_error: Callable[[FetchPartition], ApiError | None] = lambda _: None
+        self.next_offset: Callable[[FetchPartition], int] = lambda _: -1
+        """Where a reader is told to go on."""
         self.refusal: Callable[[Message], ApiError | None] = lambda _: None
         """With what a request other than Produce and Fetch is refused."""
         self.is_silent = False
@@ -397,6 +399,7 @@ class FakeBroker:
                     0,
                     topic_id,
                     len(data),
+                    next_offset=self.next_offset(asked),
                 )
             )
             payload += data
