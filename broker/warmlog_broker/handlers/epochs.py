@@ -1,8 +1,8 @@
 """OffsetForLeaderEpoch: where a leader epoch ends in a partition."""
 
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.network.peer import Asker
-from warmlog_broker.runtime.internal_error import own_failure
+from warmlog_broker.handlers.items import Items
+from warmlog_broker.network.request_context import RequestContext
 from warmlog_broker.storage.directory.leader_epochs import NO_EPOCH, NO_OFFSET
 from warmlog_protocol.errors import ApiError, ErrorCode
 from warmlog_protocol.messages import (
@@ -11,32 +11,23 @@ from warmlog_protocol.messages import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
-from warmlog_protocol.wire.connection import Request
 
 
-def offset_for_leader_epoch(
-    services: Services,
-    asker: Asker,  # noqa: ARG001
-    request: Request,
+async def offset_for_leader_epoch(
+    services: Services, context: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse:
     """One result for each partition, in the order of the request."""
-    message = request.message
-    assert isinstance(message, OffsetForLeaderEpochRequest)
-    return OffsetForLeaderEpochResponse([_answer(services, wanted) for wanted in message.partitions])
 
-
-def _answer(services: Services, wanted: OffsetForLeaderEpochPartition) -> EpochEndOffset:
-    try:
+    async def find(wanted: OffsetForLeaderEpochPartition) -> EpochEndOffset:
         partition = services.topics.partition(wanted.topic, wanted.partition)
         partition.check_leader_epoch(wanted.current_leader_epoch)
         log = partition.log
         epoch, end_offset = log.end_offset_for_epoch(wanted.leader_epoch)
-    except ApiError as error:
-        return _failed(wanted, error)
-    except Exception:
-        return _failed(wanted, own_failure(f"OffsetForLeaderEpoch of {wanted.topic!r} {wanted.partition}"))
-    return EpochEndOffset(wanted.topic, wanted.partition, ErrorCode.NONE, "", epoch, end_offset, log.log_end_offset)
+        return EpochEndOffset(wanted.topic, wanted.partition, ErrorCode.NONE, "", epoch, end_offset, log.log_end_offset)
+
+    items = Items(services, context, "OffsetForLeaderEpoch")
+    return OffsetForLeaderEpochResponse(await items.handle_all(request.partitions, find, _epoch_not_found))
 
 
-def _failed(wanted: OffsetForLeaderEpochPartition, error: ApiError) -> EpochEndOffset:
+def _epoch_not_found(wanted: OffsetForLeaderEpochPartition, error: ApiError) -> EpochEndOffset:
     return EpochEndOffset(wanted.topic, wanted.partition, error.code, str(error), NO_EPOCH, NO_OFFSET, NO_OFFSET)

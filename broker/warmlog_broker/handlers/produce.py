@@ -1,21 +1,23 @@
-"""Produce: batches from the receive buffer into the log, and the answer at the time that `acks` asks for.
+"""Produce: batches from the receive buffer into the log, and the response at the time that `acks` asks for.
 
-Appending happens here and now, in the order in which requests come; the payload is used up on return. With acks=all
-the answer waits until every batch is below its partition's high watermark, also for a batch that was appended before
-(then until the original is). With acks=1 it is given at once. With acks=0 there is none, and since nobody would hear of
-an error, an error closes the connection, as in Kafka.
+Appending happens here and now, in the order in which requests come. With acks=all the response waits until every batch
+is below its partition's high watermark, also for a batch that was appended before (then until the original is). With
+acks=1 it is given at once. With acks=0 there is none, and since the producer would not hear of an error, an error
+closes the connection, as in Kafka.
 
-Where the broker looks at the records (`log/preparation`), it does so in a thread, with a copy of the payload. The
-connection's next request waits until the batches are appended, so that their order stays.
+Where the broker looks at the records (`storage/record/recompression`), it does so in a thread, with a copy of the
+batches. The connection's next request waits until the batches are appended, so that their order stays.
 """
 
 from collections.abc import Coroutine, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.network.peer import Asker
-from warmlog_broker.runtime.internal_error import own_failure
+from warmlog_broker.handlers.items import Items
+from warmlog_broker.network.received_batch import ReceivedBatch
+from warmlog_broker.network.request_context import RequestContext
+from warmlog_broker.network.response import ConnectionEnds, Deferred
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.record.recompression import prepare_batch
 from warmlog_broker.storage.record.validation import CheckedBatch, check_batch
@@ -25,199 +27,170 @@ from warmlog_protocol.messages import (
     ACKS_LEADER,
     ACKS_NONE,
     ProducedPartition,
-    ProducePartition,
     ProduceRequest,
     ProduceResponse,
 )
-from warmlog_protocol.wire.connection import Request
 
 NO_ERROR = 0
 
 
-class PendingProduce:
-    """A Produce request, from its first append to its answer."""
+class PendingProduce(Deferred):
+    """A Produce request, from its first append to its response."""
 
-    __slots__ = ("_asker", "_correlation_id", "_timeout_ms", "_waiting", "deadline_s", "results")
+    __slots__ = ("_is_appended", "_timeout_ms", "_waiting", "results")
 
-    def __init__(self, asker: Asker, correlation_id: int, timeout_ms: int) -> None:
+    def __init__(self, timeout_ms: int) -> None:
+        super().__init__()
         self.results: list[ProducedPartition] = []
-        self.deadline_s = 0.0
-        self._asker = asker
-        self._correlation_id = correlation_id
         self._timeout_ms = timeout_ms
-        self._waiting: list[int] = []
-        """The places of the results that hold only once a flush is over."""
+        self._waiting: set[int] = set()
+        """The indexes of the results that hold only once a flush is over."""
+        self._is_appended = False
 
     def wait(self) -> None:
-        """The result that is added next holds only once `complete` is called with its place."""
-        self._waiting.append(len(self.results))
+        """The result that is added next holds only once `batch_done` is called with its index."""
+        self._waiting.add(len(self.results))
 
-    def begin(self, now_s: float) -> None:
-        """All is appended: answers if nothing is to be waited for; otherwise the time runs."""
-        if self._waiting:
-            self.deadline_s = now_s + self._timeout_ms / 1000
-            self._asker.expiring[self._correlation_id] = self
-        else:
-            self._asker.answer(self._correlation_id, ProduceResponse(self.results))
+    def appended(self, now_s: float) -> "ProduceResponse | PendingProduce":
+        """All is appended: return the response if nothing is to be waited for; otherwise the time runs."""
+        self._is_appended = True
+        if not self._waiting:
+            return ProduceResponse(self.results)
+        self.deadline_s = now_s + self._timeout_ms / 1000
+        return self
 
-    def complete(self, index: int, error: ApiError | None) -> None:
+    def batch_done(self, index: int, error: ApiError | None) -> None:
         """The batch at `index` is durable, or will never be. Comes to nothing after the request has expired."""
         if index not in self._waiting:
             return
         if error is not None:
             self.results[index] = _failed(self.results[index], error)
         self._waiting.remove(index)
-        if not self._waiting:
-            self._end()
+        if self._is_appended and not self._waiting:
+            self.complete(ProduceResponse(self.results))
 
     def expire(self) -> None:
-        """The time is over: what is not durable yet may still become so, but this answer cannot say it."""
+        """Respond: what is not durable yet may still become so, but this response cannot say it."""
         for index in self._waiting:
             error = RequestTimedOut(f"not on disk after {self._timeout_ms} ms; it may still get there")
             self.results[index] = _failed(self.results[index], error)
         self._waiting.clear()
-        self._end()
-
-    def _end(self) -> None:
-        self._asker.expiring.pop(self._correlation_id, None)
-        self._asker.answer(self._correlation_id, ProduceResponse(self.results))
+        self.complete(ProduceResponse(self.results))
 
 
-Batch = memoryview | CheckedBatch | ApiError
-"""As it came; or, where the records had to be looked at, as it goes into the log, or why it does not."""
+class PreparedBatch(NamedTuple):
+    """A batch whose records had to be looked at: as it goes into the log, or why it does not."""
+
+    topic: str
+    partition: int
+    batch: CheckedBatch | ApiError
 
 
-def produce(services: Services, asker: Asker, request: Request) -> Coroutine[Any, Any, None] | None:
-    """Appends every batch of the request, and sees to the answer; in a coroutine if records have to be looked at."""
-    message = request.message
-    assert isinstance(message, ProduceRequest)
-    payload = request.payload
-    _check(message, len(payload))
-    pending = PendingProduce(asker, request.correlation_id, message.timeout_ms)
-    configs = [_config_to_decode_by(services, wanted) for wanted in message.partitions]
+Batch = ReceivedBatch | PreparedBatch
+Outcome = ProduceResponse | PendingProduce | None
+
+
+def produce(
+    services: Services, context: RequestContext, request: ProduceRequest, batches: list[ReceivedBatch]
+) -> Outcome | Coroutine[Any, Any, Outcome]:
+    """Append `batches`, one for each partition of the request; in a coroutine if records have to be looked at."""
+    _check(request)
+    configs = [_config_to_decode_by(services, batch) for batch in batches]
     if any(configs):
-        return _prepare_and_append(
-            services, asker, message, _cut(message, memoryview(bytes(payload))), configs, pending
-        )
-    _append_all(services, asker, message, _cut(message, payload), pending)
-    return None
+        return _prepare_and_append(services, context, request, [batch.owned() for batch in batches], configs)
+    return _append_all(services, context, request, batches)
 
 
-def _config_to_decode_by(services: Services, wanted: ProducePartition) -> LogConfig | None:
+def _check(request: ProduceRequest) -> None:
+    """InvalidRequest when the request does not make sense as a whole: then nothing is appended."""
+    partitions = request.partitions
+    if request.transactional_id is not None:
+        raise InvalidRequest("this broker offers no transactions: transactional_id must not be set")
+    if len(partitions) > 1 and len({(wanted.topic, wanted.partition) for wanted in partitions}) != len(partitions):
+        raise InvalidRequest("a partition is in the request more than once; one batch each is allowed")
+
+
+def _config_to_decode_by(services: Services, batch: ReceivedBatch) -> LogConfig | None:
     """The topic's settings, if they ask for its batches to be decoded."""
-    topic = services.topics.find(wanted.topic)
+    topic = services.topics.find(batch.topic)
     return topic.config if topic is not None and topic.config.must_decode else None
-
-
-def _cut(message: ProduceRequest, payload: memoryview) -> list[Batch]:
-    """The payload's batches, one for each partition."""
-    batches: list[Batch] = []
-    position = 0
-    for wanted in message.partitions:
-        batches.append(payload[position : position + wanted.size_bytes])
-        position += wanted.size_bytes
-    return batches
 
 
 async def _prepare_and_append(
     services: Services,
-    asker: Asker,
-    message: ProduceRequest,
-    batches: list[Batch],
+    context: RequestContext,
+    request: ProduceRequest,
+    batches: list[ReceivedBatch],
     configs: Sequence[LogConfig | None],
-    pending: PendingProduce,
-) -> None:
+) -> Outcome:
     prepared = await services.loop.run_in_executor(
         services.preparers, _prepare_all, batches, configs, services.config.batch_max_decompressed_bytes
     )
-    _append_all(services, asker, message, prepared, pending)
+    return _append_all(services, context, request, prepared)
 
 
 def _prepare_all(
-    batches: Sequence[Batch], configs: Sequence[LogConfig | None], max_decompressed_bytes: int
+    batches: Sequence[ReceivedBatch], configs: Sequence[LogConfig | None], max_decompressed_bytes: int
 ) -> list[Batch]:
     """In a thread: looks at those for which there is a config; the others stay as they came."""
-    prepared: list[Batch] = []
-    for batch, config in zip(batches, configs, strict=True):
-        if config is None or not isinstance(batch, memoryview):
-            prepared.append(batch)
-            continue
-        try:
-            prepared.append(prepare_batch(check_batch(batch, config.max_message_bytes), config, max_decompressed_bytes))
-        except ApiError as error:
-            prepared.append(error)
-    return prepared
+    return [
+        batch if config is None else _prepare(batch, config, max_decompressed_bytes)
+        for batch, config in zip(batches, configs, strict=True)
+    ]
+
+
+def _prepare(received: ReceivedBatch, config: LogConfig, max_decompressed_bytes: int) -> PreparedBatch:
+    batch: CheckedBatch | ApiError
+    try:
+        batch = prepare_batch(check_batch(received.batch, config.max_message_bytes), config, max_decompressed_bytes)
+    except ApiError as error:
+        batch = error
+    return PreparedBatch(received.topic, received.partition, batch)
 
 
 def _append_all(
-    services: Services, asker: Asker, message: ProduceRequest, batches: Sequence[Batch], pending: PendingProduce
-) -> None:
-    """Appends the batches here and now, and sees to the answer."""
+    services: Services, context: RequestContext, request: ProduceRequest, batches: Sequence[Batch]
+) -> Outcome:
+    """Append the batches here and now. Raises ConnectionEnds if an error is the response and acks=0."""
+    items = Items(services, context, "Produce")
+    pending = PendingProduce(request.timeout_ms)
     results = pending.results
-    now_ms = services.now_ms()
-    refusal = services.write_refusal()
-    for wanted, batch in zip(message.partitions, batches, strict=True):
-        if refusal is not None:
-            results.append(_failed(wanted, refusal))
-            continue
-        try:
-            results.append(_append(services, wanted, batch, message.acks, now_ms, pending))
-        except ApiError as error:
-            results.append(_failed(wanted, error))
-        except Exception:
-            results.append(_failed(wanted, own_failure(f"Produce to {wanted.topic!r} {wanted.partition}")))
-    if message.acks != ACKS_NONE:
-        pending.begin(services.loop.time())
-    else:
-        _end_without_answer(asker, results)
-
-
-def _check(message: ProduceRequest, payload_bytes: int) -> None:
-    """InvalidRequest when the request does not make sense as a whole: then nothing is appended."""
-    partitions = message.partitions
-    if message.transactional_id is not None:
-        raise InvalidRequest("this broker offers no transactions: transactional_id must not be set")
-    if len(partitions) == 1:
-        promised_bytes = partitions[0].size_bytes
-    else:
-        promised_bytes = sum(wanted.size_bytes for wanted in partitions)
-        if len({(wanted.topic, wanted.partition) for wanted in partitions}) != len(partitions):
-            raise InvalidRequest("a partition is in the request more than once; one batch each is allowed")
-        if any(wanted.size_bytes < 0 for wanted in partitions):
-            raise InvalidRequest("a batch of a negative size")
-    if promised_bytes != payload_bytes:
-        raise InvalidRequest(f"the batches have {promised_bytes} bytes by the header, {payload_bytes} came")
+    append = partial(_append, services, request.acks, services.now_ms(), services.write_refusal(), pending)
+    for batch in batches:
+        results.append(items.handle(batch, append, _failed))
+    if request.acks != ACKS_NONE:
+        return pending.appended(services.loop.time())
+    failed = next((result for result in results if result.error_code != NO_ERROR), None)
+    if failed is not None:
+        raise ConnectionEnds(
+            f"acks=0 and {failed.topic!r} {failed.partition} refused the batch: {failed.error_message!r}"
+        )
+    return None
 
 
 def _append(
-    services: Services, wanted: ProducePartition, batch: Batch, acks: int, now_ms: int, pending: PendingProduce
+    services: Services, acks: int, now_ms: int, refusal: ApiError | None, pending: PendingProduce, item: Batch
 ) -> ProducedPartition:
-    """Appends one batch, and with acks=all lets `pending` wait for its flush."""
+    """Append one batch, and with acks=all let `pending` wait for its flush."""
+    if refusal is not None:
+        raise refusal
     if not ACKS_ALL <= acks <= ACKS_LEADER:
         raise InvalidRequiredAcks(f"acks {acks}, it must be -1 (all), 1 or 0")
-    topic, index = wanted.topic, wanted.partition
-    partition = services.topics.partition(topic, index)
-    if isinstance(batch, ApiError):
-        raise batch
+    partition = services.topics.partition(item.topic, item.partition)
+    if isinstance(item.batch, ApiError):
+        raise item.batch
     must_wait = partition.must_wait(acks)
     first_offset, _, append_time_ms, log_start_offset, _ = partition.append(
-        batch,
+        item.batch,
         acks,
-        partial(pending.complete, len(pending.results)) if must_wait else None,
+        partial(pending.batch_done, len(pending.results)) if must_wait else None,
         now_ms=now_ms,
         next_producer_id=services.producer_ids.next_id,
     )
     if must_wait:
         pending.wait()
-    return ProducedPartition(topic, index, NO_ERROR, "", first_offset, append_time_ms, log_start_offset)
+    return ProducedPartition(item.topic, item.partition, NO_ERROR, "", first_offset, append_time_ms, log_start_offset)
 
 
-def _failed(wanted: ProducePartition | ProducedPartition, error: ApiError) -> ProducedPartition:
-    return ProducedPartition(wanted.topic, wanted.partition, error.code, str(error))
-
-
-def _end_without_answer(asker: Asker, results: list[ProducedPartition]) -> None:
-    asker.end_without_answer()
-    failed = next((result for result in results if result.error_code != NO_ERROR), None)
-    if failed is not None:
-        asker.close(f"acks=0 and {failed.topic!r} {failed.partition} refused the batch: {failed.error_message!r}")
+def _failed(item: Batch | ProducedPartition, error: ApiError) -> ProducedPartition:
+    return ProducedPartition(item.topic, item.partition, error.code, str(error))

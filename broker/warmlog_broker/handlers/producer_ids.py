@@ -1,11 +1,10 @@
 """InitProducerId: an id for an idempotent producer, or a higher epoch for the one that it has."""
 
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.network.peer import Asker
+from warmlog_broker.network.request_context import RequestContext
 from warmlog_broker.replica.partition import Partition
 from warmlog_protocol.errors import InvalidProducerEpoch, InvalidRequest, UnknownProducerId
 from warmlog_protocol.messages import InitProducerIdRequest, InitProducerIdResponse
-from warmlog_protocol.wire.connection import Request
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
@@ -14,20 +13,20 @@ LAST_EPOCH = 2**15 - 2
 """One below the largest i16, as Kafka has it; a producer that has used it up gets a new id."""
 
 
-async def init_producer_id(services: Services, asker: Asker, request: Request) -> InitProducerIdResponse:  # noqa: ARG001
+async def init_producer_id(
+    services: Services, _context: RequestContext, request: InitProducerIdRequest
+) -> InitProducerIdResponse:
     """A new id with epoch 0; or, for an id that the broker gave out, the next epoch.
 
     Raises UnknownProducerId for an id that nobody was given, and InvalidProducerEpoch when a partition has seen a newer
     epoch of that id. Asked twice with the same epoch, it answers the same: the first answer may have been lost.
     """
-    message = request.message
-    assert isinstance(message, InitProducerIdRequest)
-    if message.transactional_id is not None:
+    if request.transactional_id is not None:
         raise InvalidRequest("this broker offers no transactions: transactional_id must not be set")
-    if message.producer_id != NO_PRODUCER_ID:
-        epoch = next_epoch(services, message.producer_id, message.producer_epoch)
+    if request.producer_id != NO_PRODUCER_ID:
+        epoch = next_epoch(services, request.producer_id, request.producer_epoch)
         if epoch <= LAST_EPOCH:
-            return InitProducerIdResponse(message.producer_id, epoch)
+            return InitProducerIdResponse(request.producer_id, epoch)
     return InitProducerIdResponse(await services.producer_ids.give_out(), FIRST_EPOCH)
 
 

@@ -11,9 +11,9 @@ The files of segments that lie below the log start as a whole go at the next loo
 import logging
 
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.network.peer import Asker
+from warmlog_broker.handlers.items import Items
+from warmlog_broker.network.request_context import RequestContext
 from warmlog_broker.replica.partition import Partition
-from warmlog_broker.runtime.internal_error import own_failure
 from warmlog_broker.storage.io.os_errors import storage_error
 from warmlog_protocol.errors import ApiError, ErrorCode, StorageError
 from warmlog_protocol.messages import (
@@ -22,48 +22,42 @@ from warmlog_protocol.messages import (
     DeleteRecordsRequest,
     DeleteRecordsResponse,
 )
-from warmlog_protocol.wire.connection import Request
 
 NO_OFFSET = -1
 
 _log = logging.getLogger(__name__)
 
 
-async def delete_records(services: Services, asker: Asker, request: Request) -> DeleteRecordsResponse:  # noqa: ARG001
+async def delete_records(
+    services: Services, context: RequestContext, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse:
     """One result for each partition, in the order of the request; one that is refused does not keep the others."""
-    message = request.message
-    assert isinstance(message, DeleteRecordsRequest)
-    results: list[DeletedRecords] = []
     raised: list[Partition] = []
-    for wanted in message.partitions:
-        try:
-            partition = services.topics.partition(wanted.topic, wanted.partition)
-            log = partition.log
-            if partition.is_settling:
-                raise StorageError(
-                    f"{partition.key.directory_name} has just moved to another data directory: try again"
-                )
-            if partition.is_frozen:
-                raise StorageError(f"{partition.key.directory_name} lies on a read-only disk")
-            low_watermark = log.delete_records(wanted.offset)
-        except ApiError as error:
-            results.append(_failed(wanted, error))
-        except Exception:
-            results.append(_failed(wanted, own_failure(f"DeleteRecords of {wanted.topic!r} {wanted.partition}")))
-        else:
-            raised.append(partition)
-            results.append(DeletedRecords(wanted.topic, wanted.partition, ErrorCode.NONE, "", low_watermark))
+
+    async def raise_log_start(wanted: DeleteRecordsPartition) -> DeletedRecords:
+        partition = services.topics.partition(wanted.topic, wanted.partition)
+        log = partition.log
+        if partition.is_settling:
+            raise StorageError(f"{partition.key.directory_name} has just moved to another data directory: try again")
+        if partition.is_frozen:
+            raise StorageError(f"{partition.key.directory_name} lies on a read-only disk")
+        low_watermark = log.delete_records(wanted.offset)
+        raised.append(partition)
+        return DeletedRecords(wanted.topic, wanted.partition, ErrorCode.NONE, "", low_watermark)
+
+    items = Items(services, context, "DeleteRecords")
+    results = await items.handle_all(request.partitions, raise_log_start, _not_deleted)
     try:
         await services.directories.write_down(raised)
     except OSError as error:
         _log.error("log starts could not be written down: %s", error)
         failure = storage_error(f"the log start could not be made durable: {error}", error)
         results = [
-            result if result.error_code else _failed(wanted, failure)
-            for result, wanted in zip(results, message.partitions, strict=True)
+            result if result.error_code else _not_deleted(wanted, failure)
+            for result, wanted in zip(results, request.partitions, strict=True)
         ]
     return DeleteRecordsResponse(results)
 
 
-def _failed(wanted: DeleteRecordsPartition, error: ApiError) -> DeletedRecords:
+def _not_deleted(wanted: DeleteRecordsPartition, error: ApiError) -> DeletedRecords:
     return DeletedRecords(wanted.topic, wanted.partition, error.code, str(error), NO_OFFSET)

@@ -68,6 +68,7 @@ class Request(NamedTuple):
     correlation_id: int
     message: Message
     payload: memoryview
+    is_payload_owned: bool
 
 
 class Answer(NamedTuple):
@@ -178,7 +179,7 @@ class ServerConnection:
         if len(body) > self._max_items:  # an item takes a byte at least
             self._check_items(correlation_id, message)
         self.is_open = True
-        return Request(api, api_version, correlation_id, message, frame.payload)
+        return Request(api, api_version, correlation_id, message, frame.payload, frame.is_payload_owned)
 
     def _check_items(self, correlation_id: int, message: Message) -> None:
         for name in message.__struct_fields__:
