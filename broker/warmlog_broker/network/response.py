@@ -68,5 +68,5 @@ class Deferred:
         return False
 
 
-Response: TypeAlias = "Message | MessageWithSlices | Deferred | Coroutine[Any, Any, Response] | None"
+Response: TypeAlias = Message | MessageWithSlices | Deferred | Coroutine[Any, Any, "Response"] | None
 """None: the request gets no response, as Produce with acks=0."""
