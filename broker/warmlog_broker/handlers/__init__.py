@@ -1,26 +1,22 @@
 """Where requests go: one file an API family, and the table that joins API and handler."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
-from warmlog_broker.handlers.configs import describe_configs
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.handlers.epochs import offset_for_leader_epoch
 from warmlog_broker.handlers.fetch import fetch
 from warmlog_broker.handlers.handshake import handshake
 from warmlog_broker.handlers.log_dirs import alter_replica_log_dirs, describe_log_dirs
 from warmlog_broker.handlers.metadata import metadata
-from warmlog_broker.handlers.offsets import list_offsets
-from warmlog_broker.handlers.produce import produce
-from warmlog_broker.handlers.producer_ids import init_producer_id
-from warmlog_broker.handlers.records import delete_records
+from warmlog_broker.handlers.offsets import delete_records, list_offsets, offset_for_leader_epoch
+from warmlog_broker.handlers.produce import init_producer_id, produce
 from warmlog_broker.handlers.splits import find_splits
-from warmlog_broker.handlers.topics import create_topics, delete_topics
+from warmlog_broker.handlers.topics import create_topics, delete_topics, describe_configs
 from warmlog_broker.network.received_batch import cut_batches
 from warmlog_broker.network.request_context import RequestContext
 from warmlog_broker.network.request_runner import Handler
 from warmlog_broker.network.response import Response
-from warmlog_protocol.messages import APIS, ApiKey
+from warmlog_protocol.messages import APIS, ApiKey, ProduceRequest
 from warmlog_protocol.wire.connection import Request
 
 HANDLERS: dict[int, Callable[..., Response]] = {
@@ -53,7 +49,7 @@ def bind_handlers(services: Services) -> dict[int, Handler]:
         return lambda context, request: handler(services, context, request.message)
 
     def bound_produce(context: RequestContext, request: Request) -> Response:
-        message: Any = request.message
+        message = cast("ProduceRequest", request.message)
         batches = cut_batches(message, request.payload, is_owned=request.is_payload_owned)
         return produce(services, context, message, batches)
 

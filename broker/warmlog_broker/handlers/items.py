@@ -77,7 +77,7 @@ class Items:
         if isinstance(error, OSError):
             text = f"{self._name} of {subject}: the disk cannot be read or written: {error}"
             self._services.lines.write(
-                logging.ERROR, "requests that failed for the disk", text, self._services.loop.time()
+                logging.ERROR, "requests that failed because of the disk", text, self._services.loop.time()
             )
             return storage_error(text, error)
         return own_failure(f"{self._name} of {subject} for {self._context.peer}")
