@@ -1,7 +1,7 @@
 """Where requests go: one file an API family, and the table that joins API and handler."""
 
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.fetch import fetch
@@ -16,7 +16,7 @@ from warmlog_broker.network.received_batch import cut_batches
 from warmlog_broker.network.request_context import RequestContext
 from warmlog_broker.network.request_runner import Handler
 from warmlog_broker.network.response import Response
-from warmlog_protocol.messages import APIS, ApiKey, ProduceRequest
+from warmlog_protocol.messages import APIS, ApiKey
 from warmlog_protocol.wire.connection import Request
 
 HANDLERS: dict[int, Callable[..., Response]] = {
@@ -49,7 +49,7 @@ def bind_handlers(services: Services) -> dict[int, Handler]:
         return lambda context, request: handler(services, context, request.message)
 
     def bound_produce(context: RequestContext, request: Request) -> Response:
-        message = cast("ProduceRequest", request.message)
+        message: Any = request.message
         batches = cut_batches(message, request.payload, is_owned=request.is_payload_owned)
         return produce(services, context, message, batches)
 

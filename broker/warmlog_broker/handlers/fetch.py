@@ -13,7 +13,8 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import Items
@@ -37,7 +38,7 @@ NO_TOPIC_ID = bytes(16)
 _log = logging.getLogger(__name__)
 
 
-class ReadPartition(NamedTuple):
+class ReadPartition(Struct, frozen=True, gc=False):
     """What was found in one partition."""
 
     fetched: FetchedPartition
@@ -203,10 +204,13 @@ def _read(
 def _respond(services: Services, result: FetchResult) -> Response:
     """The response, once all of it is in the page cache."""
     try:
-        is_cached = all(piece.is_cached() for each in result.partitions for piece in each.slices)
+        for each in result.partitions:
+            for piece in each.slices:
+                if not piece.is_cached():
+                    return _warm(services, result)
     except OSError:
-        is_cached = False
-    return result.response() if is_cached else _warm(services, result)
+        return _warm(services, result)
+    return result.response()
 
 
 async def _warm(services: Services, result: FetchResult) -> MessageWithSlices:

@@ -1,12 +1,12 @@
 """The batches of a Produce request, cut out of what was received."""
 
-from typing import NamedTuple
+from msgspec import Struct
 
 from warmlog_protocol.errors import InvalidRequest
 from warmlog_protocol.messages import ProduceRequest
 
 
-class ReceivedBatch(NamedTuple):
+class ReceivedBatch(Struct, frozen=True, gc=False):
     """One batch, and the partition that it is for. Borrowed memory holds only until the handler has returned."""
 
     topic: str
@@ -17,7 +17,9 @@ class ReceivedBatch(NamedTuple):
 
     def owned(self) -> "ReceivedBatch":
         """The same in memory that can be kept: copied if it is borrowed."""
-        return self if self.is_owned else self._replace(batch=memoryview(bytes(self.batch)), is_owned=True)
+        if self.is_owned:
+            return self
+        return ReceivedBatch(self.topic, self.partition, memoryview(bytes(self.batch)), is_owned=True)
 
 
 def cut_batches(request: ProduceRequest, payload: memoryview, *, is_owned: bool) -> list[ReceivedBatch]:

@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
+
+from msgspec import Struct
 
 from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_protocol.messages import Message
@@ -10,7 +12,7 @@ from warmlog_protocol.messages import Message
 NO_DEADLINE_S = math.inf
 
 
-class MessageWithSlices(NamedTuple):
+class MessageWithSlices(Struct, frozen=True, gc=False):
     """A message, and the bytes of files that belong to it: a list for each partition in the message, in its order."""
 
     message: Message

@@ -31,10 +31,11 @@ async def test_a_partition_that_fails_late_takes_nothing_of_the_next(
     monkeypatch.setattr(Log, "are_offsets_dense_from", fail)
     request = FetchRequest(0, 1, 1 << 20, [FetchPartition("t", number, 0, 1 << 20) for number in range(2)])
     result = read_partitions(services, context, request)
-    message, slices = result.response()
+    response = result.response()
+    message = response.message
     assert isinstance(message, FetchResponse)
     assert [each.error_code for each in message.partitions] == [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE]
     size_bytes = second.log.size_bytes
     assert [each.size_bytes for each in message.partitions] == [0, size_bytes]
-    assert [[piece.size_bytes for piece in pieces] for pieces in slices] == [[], [size_bytes]]
+    assert [[piece.size_bytes for piece in pieces] for pieces in response.slices] == [[], [size_bytes]]
     assert (result.size_bytes, result.has_error, list(result.wanted)) == (size_bytes, True, [second])
