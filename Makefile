@@ -13,6 +13,8 @@ MINUTES ?= 30
 SHARE ?= 0.7
 FRAMES ?= 1000000
 BIN := .venv/bin
+# What the tests' many processes import is compiled once and not in each of them.
+unexport PYTHONDONTWRITEBYTECODE
 # Only what runs Spark asks for Java, and only when it runs.
 WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
 

@@ -76,6 +76,8 @@ class Fault(Enum):
     """Refused with a retriable error."""
     TOO_LARGE = auto()
     """Refused for good."""
+    UNKNOWN_PRODUCER = auto()
+    """Refused, but for batches that are there already: as if nothing more was known of the producer."""
 
 
 @dataclass
@@ -96,6 +98,13 @@ class FakePartition:
         self.batches.append((base_offset, placement_prefix(header, base_offset, 0) + data[21:]))
         self.next_offset += header.last_offset_delta + 1
         return base_offset
+
+    def has(self, data: bytes) -> bool:
+        """Whether the batch is among the last five of its producer."""
+        header = read_header(data)
+        epoch, last = self.producers.get(header.producer_id, (-1, deque()))
+        known = [(first, end) for first, end, _ in last if epoch == header.producer_epoch]
+        return (header.base_sequence, header.last_sequence) in known
 
     def _check_sequence(self, header: BatchHeader) -> int | None:
         epoch, last = self.producers.get(header.producer_id, (header.producer_epoch, deque(maxlen=5)))
@@ -305,12 +314,18 @@ class FakeBroker:
 
     def _append(self, message: ProduceRequest, payload: bytes, fault: Fault) -> list[ProducedPartition]:
         results = []
-        refusals = {Fault.STORAGE_ERROR: ErrorCode.KAFKA_STORAGE_ERROR, Fault.TOO_LARGE: ErrorCode.MESSAGE_TOO_LARGE}
+        refusals = {
+            Fault.STORAGE_ERROR: ErrorCode.KAFKA_STORAGE_ERROR,
+            Fault.TOO_LARGE: ErrorCode.MESSAGE_TOO_LARGE,
+            Fault.UNKNOWN_PRODUCER: ErrorCode.UNKNOWN_PRODUCER_ID,
+        }
         position = 0
         for part in message.partitions:
             data = payload[position : position + part.size_bytes]
             position += part.size_bytes
             code: int = refusals.get(fault, ErrorCode.NONE)
+            if fault is Fault.UNKNOWN_PRODUCER and self._partition(part.topic, part.partition).has(data):
+                code = ErrorCode.NONE
             base_offset = -1
             try:
                 if not code:

@@ -44,6 +44,7 @@ from warmlog.errors import (
     InvalidTxnState,
     LocalProtocolError,
     LogDirNotFound,
+    LogTruncated,
     MessageTooLarge,
     NotLeaderOrFollower,
     OffsetOutOfRange,
@@ -66,6 +67,7 @@ from warmlog.errors import (
     UnreadableBatch,
     UnsupportedVersion,
     WarmlogError,
+    WrongEventLoop,
     error_from_code,
 )
 from warmlog.producer.delivery import Placed, PlacedMany, Sent
@@ -105,6 +107,7 @@ __all__ = [
     "LogDirDescription",
     "LogDirNotFound",
     "LogDirReplica",
+    "LogTruncated",
     "MessageTooLarge",
     "NotLeaderOrFollower",
     "OffsetAt",
@@ -135,6 +138,7 @@ __all__ = [
     "UnreadableBatch",
     "UnsupportedVersion",
     "WarmlogError",
+    "WrongEventLoop",
     "error_from_code",
 ]
 

@@ -4,14 +4,17 @@
 
     WarmlogError                        (warmlog_protocol.errors)
     ├── ApiError                        the broker refused; one class for each error code, `retriable` on each
-    │   └── CorruptBatch
-    │       └── UnreadableBatch         a consumer met one: where it lies; the next call goes on behind it
+    │   ├── CorruptBatch
+    │   │   └── UnreadableBatch         damaged or lost offsets: which; the next call reads on after them
+    │   └── OffsetOutOfRange
+    │       └── LogTruncated            records that were read are not in the log any more: from where on
     ├── ProtocolError                   LocalProtocolError, RemoteProtocolError
     └── ClientError
         ├── BrokerUnavailable           no connection, or it was lost with the request unanswered
         ├── DeliveryTimeout             `delivery_timeout_ms` went by without an acknowledgement
         ├── BufferFull                  `send` without `drain`: `buffer_bytes` are waiting
-        └── ClientClosed                used before `start` or after `close`
+        ├── ClientClosed                used before `start` or after `close`
+        └── WrongEventLoop              used in another event loop than the one it was started in
 
 `may_pass` says which of them are worth asking again.
 """
@@ -81,8 +84,15 @@ class ClientClosed(ClientError):
     """The client was not started yet, or is closed."""
 
 
+class WrongEventLoop(ClientError):
+    """An asyncio client works only in the event loop that it was started in."""
+
+
 class UnreadableBatch(CorruptBatch):
-    """A batch that a consumer cannot read. `base_offset` is where it starts, `next_offset` where reading goes on."""
+    """Offsets that cannot be read, since a batch is damaged or batches are lost.
+
+    They begin at `base_offset`, and reading goes on at `next_offset`.
+    """
 
     def __init__(self, message: str, *, topic: str, partition: int, base_offset: int, next_offset: int) -> None:
         super().__init__(f"{topic}-{partition}, offsets {base_offset} to {next_offset - 1}: {message}")
@@ -90,6 +100,45 @@ class UnreadableBatch(CorruptBatch):
         self.partition = partition
         self.base_offset = base_offset
         self.next_offset = next_offset
+
+    def reworded(self, message: str) -> "UnreadableBatch":
+        """The same with another message."""
+        told = UnreadableBatch(
+            "", topic=self.topic, partition=self.partition, base_offset=self.base_offset, next_offset=self.next_offset
+        )
+        told.args = (message,)
+        return told
+
+
+class LogTruncated(OffsetOutOfRange):
+    """The log was cut at `diverging_offset` after it had been read up to `offset`: what it holds from there on is new.
+
+    For ranges that were planned and not read yet, `offset` is where they end. `diverging_offset` is None if the broker
+    cannot tell where. It is Kafka's LogTruncationException (KIP-320).
+    """
+
+    def __init__(
+        self, topic: str, partition: int, offset: int, diverging_offset: int | None, message: str | None = None
+    ) -> None:
+        where = "an offset that is not known" if diverging_offset is None else diverging_offset
+        super().__init__(
+            message
+            or f"{topic}-{partition}: the log was cut at {where} after it had been read up to {offset}, and what it "
+            "holds from there on is new"
+        )
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.diverging_offset = diverging_offset
+
+    @classmethod
+    def told(cls, topic: str, partition: int, offset: int, end_offset: int) -> "LogTruncated":
+        """As brokers tell it: `end_offset` is -1 where they cannot say."""
+        return cls(topic, partition, offset, end_offset if end_offset >= 0 else None)
+
+    def reworded(self, message: str) -> "LogTruncated":
+        """The same with another message."""
+        return LogTruncated(self.topic, self.partition, self.offset, self.diverging_offset, message)
 
 
 TOPIC_IS_GONE = (UnknownTopicId, InconsistentTopicId, UnknownTopicOrPartition)
@@ -130,6 +179,7 @@ __all__ = [
     "InvalidTxnState",
     "LocalProtocolError",
     "LogDirNotFound",
+    "LogTruncated",
     "MessageTooLarge",
     "NotLeaderOrFollower",
     "OffsetOutOfRange",
@@ -152,6 +202,7 @@ __all__ = [
     "UnreadableBatch",
     "UnsupportedVersion",
     "WarmlogError",
+    "WrongEventLoop",
     "error_from_code",
     "may_pass",
 ]

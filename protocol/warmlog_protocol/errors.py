@@ -253,9 +253,11 @@ class OutOfResources(StorageError):
 
 
 class SafeMode(StorageError):
-    """The broker has crashed again and again, and takes no records until somebody has looked. It can be read."""
+    """The broker's starts have crashed again and again: it can be read, and takes no records until an operator restarts
+    it. Not retriable, as that takes longer than a client should wait."""
 
     code = ErrorCode.SAFE_MODE
+    retriable = False
 
 
 class TooManyConnections(ApiError):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from unit.broker.storage.log_room import QUICK, START_MS, LogRoom
+from unit.broker.storage.time_lookups import record_at
 from warmlog.consumer.partition_reader import PartitionReader
 from warmlog.errors import UnreadableBatch
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
@@ -157,7 +158,7 @@ def judge_side_file_flip(library: Library, file_name: str, position: int, bit: i
     assert not refused, what
     for number in range(-1, BATCHES + 1, 7):
         timestamp_ms = START_MS + 100 * number
-        found = log.offset_for_timestamp(timestamp_ms)
+        found = record_at(log, timestamp_ms)
         assert (found and found.offset) == library.first_at(timestamp_ms), f"{what}: time {timestamp_ms}"
     assert library.room.append(b"more").first_offset == library.records[-1][0] + 1
     return "harmless"

@@ -1,13 +1,18 @@
 """A broker whose clock jumps while it runs: by a day, to 1970, and far into the future."""
 
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from broker_thread import BrokerThread
+from warmlog_broker import Broker
+from warmlog_broker.maintenance.housekeeping import UNLINK_INTERVAL_MS
+from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.errors import InvalidTimestamp
-from warmlog_protocol.messages import LATEST_TIMESTAMP
+from warmlog_protocol.messages import LATEST_TIMESTAMP, DeleteRecordsPartition, DeleteRecordsRequest
 from wire_client import WireClient, batch_of
 
 DAY_MS = 86_400_000
@@ -73,6 +78,45 @@ def test_nothing_is_given_up_and_the_time_of_appending_never_goes_back(tmp_path:
         batch = batch_of([b"x"], timestamp_ms=clock.now_ms, producer=producer, base_sequence=sequence)
         assert client.produce("sent", batch).base_offset == sequence
         assert client.fetch("sent", 0)[0].log_start_offset == 0
+
+
+def test_removed_files_stay_for_their_delay_whatever_the_clock_says(tmp_path: Path, clock: Clock) -> None:
+    ways = {
+        "deleted": {},
+        "retained": {"retention_bytes": "1000"},
+        "compacted": {"cleanup_policy": "compact"},
+    }
+    directories = [tmp_path / f"{topic}-0" for topic in ways]
+
+    def removed() -> list[set[Path]]:
+        return [set(directory.glob("*.deleted")) for directory in directories]
+
+    def stop_waiting(broker: Broker) -> None:
+        for partition in broker.topics.partitions:
+            partition.log.update_config(replace(partition.log.config, file_delete_delay_ms=0))
+
+    settings = {"segment_bytes": 1024, "log_retention_check_interval_ms": 20, "log_cleaner_backoff_ms": 20}
+    with BrokerThread(tmp_path, **settings) as broker, WireClient(broker.address) as client:
+        clock.ahead_ms = 50 * YEAR_MS  # and is not believed from here on
+        for topic, configs in ways.items():
+            client.create_topic(topic, **configs)
+            for _ in range(8):
+                client.produce(topic, encode_batch([b"x" * 400], keys=[b"key"], timestamps_ms=clock.now_ms))
+        client.call(DeleteRecordsRequest([DeleteRecordsPartition("deleted", 0, 6)]))
+        _until(lambda: all(removed()))
+        before = removed()
+        clock.ahead_ms = 100 * YEAR_MS
+        time.sleep(2.5 * UNLINK_INTERVAL_MS / 1000)
+        assert all(now >= then for now, then in zip(removed(), before, strict=True))
+        broker.in_loop(stop_waiting)
+        _until(lambda: not any(removed()))
+
+
+def _until(is_true: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 20
+    while not is_true():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
 
 
 def test_requests_that_wait_are_timed_by_a_clock_that_nobody_can_set(tmp_path: Path, clock: Clock) -> None:

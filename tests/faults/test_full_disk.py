@@ -37,7 +37,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 async def fill(address: str, wanted: int) -> int:
     """Produces until the disk is full; how many records were acknowledged after the first `wanted` of them."""
-    async with Producer(address, delivery_timeout_ms=1500, linger_ms=0) as producer:
+    async with Producer(address, delivery_timeout_ms=800, linger_ms=0) as producer:
         for count in range(10_000):
             try:
                 await producer.send("t", b"%d:" % (wanted + count) + BIG)

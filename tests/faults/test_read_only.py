@@ -1,22 +1,22 @@
 """A data directory on a file system that becomes, or is, read-only; and one that belongs to somebody else."""
 
 import os
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import pytest
 
-from broker_process import BrokerFailed, BrokerProcess
+from broker_process import PROGRAM, BrokerFailed, BrokerProcess
+from forked import Forked
+from other_user import NOBODY, directory_open_to_all
 from warmlog_protocol.errors import StorageError
 from warmlog_protocol.messages import ACKS_LEADER, DescribeLogDirsRequest, DescribeLogDirsResponse
 from wire_client import WireClient, batch_of
 
 RECORD = batch_of([b"x" * 300], timestamp_ms=time.time_ns() // 1_000_000)
-NOBODY = 65534
 PATIENCE_S = 20.0
 
 
@@ -109,25 +109,24 @@ def test_the_only_directory_becomes_read_only_and_is_read_on_until_the_broker_is
     assert "that the user running the broker" in last
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may start a broker as somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may start a broker as another user")
 @pytest.mark.parametrize("mode", [0o555, 0o000])
-def test_a_start_on_a_directory_of_another_owner_is_refused_with_what_to_do(tmp_path: Path, mode: int) -> None:
-    data_dir = tmp_path / "data"
-    with BrokerProcess(data_dir) as broker, WireClient(broker.address) as client:
-        client.create_topic("t")
-        broker.terminate()
-    before = sorted(path.name for path in data_dir.iterdir())
-    for parent in (tmp_path, *tmp_path.parents):
-        with suppress(PermissionError):
-            parent.chmod(parent.stat().st_mode | 0o011)
-    data_dir.chmod(mode)
-    command = [shutil.which("setpriv") or pytest.skip("setpriv is missing"), f"--reuid={NOBODY}", "--clear-groups"]
-    tried = subprocess.run([*command, *broker.arguments], capture_output=True, text=True, timeout=60)
-    if "ModuleNotFoundError" in tried.stderr or "Permission denied: '/root" in tried.stderr:
-        pytest.skip("another user may not read the interpreter here")
-    assert tried.returncode == 1, tried.stderr
-    (line,) = tried.stderr.splitlines()
-    assert str(data_dir) in line
-    assert f"uid {NOBODY}" in line
-    data_dir.chmod(0o755)
-    assert sorted(path.name for path in data_dir.iterdir()) == before
+def test_a_start_on_a_directory_of_another_owner_is_refused_with_what_to_do(mode: int) -> None:
+    with directory_open_to_all() as above, TemporaryFile("w+") as stderr, open(os.devnull) as nothing:
+        data_dir = above / "data"
+        with BrokerProcess(data_dir) as broker, WireClient(broker.address) as client:
+            client.create_topic("t")
+            broker.terminate()
+        before = sorted(path.name for path in data_dir.iterdir())
+        data_dir.chmod(mode)
+        # Forked: another user may be unable to read the interpreter and this clone.
+        streams = (nothing.fileno(), stderr.fileno(), stderr.fileno())
+        tried = Forked("warmlog_broker", broker.arguments[len(PROGRAM) :], streams, {**os.environ}, user=NOBODY)
+        exit_code = tried.wait(60)
+        stderr.seek(0)
+        (line,) = stderr.read().splitlines()
+        assert exit_code == 1, line
+        assert str(data_dir) in line
+        assert f"uid {NOBODY}" in line
+        data_dir.chmod(0o755)
+        assert sorted(path.name for path in data_dir.iterdir()) == before

@@ -7,6 +7,7 @@ keeps writes to a file waiting while its server handles a sync of it; disks and 
 import re
 import select
 import subprocess
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,13 +17,14 @@ import pytest
 
 from broker_process import BrokerProcess
 from faults.flush_order import can_trace
-from warmlog_protocol.messages import LATEST_TIMESTAMP, MetadataRequest
+from warmlog_protocol.messages import LATEST_TIMESTAMP, AlterReplicaLogDirsRequest, MetadataRequest, ReplicaLogDir
 from wire_client import WireClient, batch_of
 
 pytestmark = pytest.mark.skipif(not can_trace(), reason="strace is missing, or may not trace here")
 
 MIB = 1024 * 1024
-DELAY_S = 6
+DELAY_S = 3
+MOVE_DELAY_S = 0.5
 DEADLINE_S = 20.0
 PRODUCERS, IN_FLIGHT, BATCH_BYTES = 6, 8, MIB // 2
 OFFERED_BATCHES = 200
@@ -31,11 +33,11 @@ LOST_IN_BUFFERS_BYTES = 16 * MIB
 
 
 @contextmanager
-def slow_syncs(pid: int) -> Iterator[None]:
-    """Each sync of the process takes DELAY_S longer, in whatever thread."""
+def slow_syncs(pid: int, delay_s: float = DELAY_S) -> Iterator[None]:
+    """Each sync of the process takes `delay_s` longer, in whatever thread."""
     syncs = "fsync,fdatasync,syncfs"
     command = ["strace", "-f", "-q", "-o", "/dev/null", "-e", f"trace={syncs}"]
-    command += ["-e", f"inject={syncs}:delay_enter={DELAY_S * 1_000_000}", "-p", str(pid)]
+    command += ["-e", f"inject={syncs}:delay_enter={int(delay_s * 1_000_000)}", "-p", str(pid)]
     strace = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
         deadline_s = time.monotonic() + DEADLINE_S
@@ -55,6 +57,30 @@ def _status(process: Path, field: str) -> int:
     return int(found[1])
 
 
+@contextmanager
+def longest_wait(address: str) -> Iterator[list[float]]:
+    """Within, another client asks for metadata again and again; afterwards, the longest time that it waited, in s."""
+    waits_s: list[float] = []
+    must_stop = threading.Event()
+
+    def ask() -> None:
+        with WireClient(address) as client:
+            while not must_stop.wait(0.01):
+                began_s = time.monotonic()
+                client.call(MetadataRequest(["t"]))
+                waits_s.append(time.monotonic() - began_s)
+
+    longest_s: list[float] = []
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield longest_s
+    finally:
+        must_stop.set()
+        thread.join()
+    longest_s.append(max(waits_s))
+
+
 def memory_bytes(broker: BrokerProcess) -> int:
     """Memory of its own; what it maps of files does not count."""
     return _status(Path(f"/proc/{broker.pid}"), "RssAnon") * 1024
@@ -65,8 +91,8 @@ def is_answered(client: WireClient) -> bool:
 
 
 def send_until_held_back(client: WireClient, batch: bytes, partition: int) -> int:
-    """Sends batches until none is taken for a second; returns how many bytes were."""
-    client.socket.settimeout(1)
+    """Sends batches until none is taken for half a second; returns how many bytes were."""
+    client.socket.settimeout(0.5)
     sent_bytes = 0
     try:
         for _ in range(OFFERED_BATCHES):
@@ -79,7 +105,7 @@ def send_until_held_back(client: WireClient, batch: bytes, partition: int) -> in
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path / "data", environment=None, max_in_flight_requests=IN_FLIGHT) as broker:
+    with BrokerProcess(tmp_path / "data", max_in_flight_requests=IN_FLIGHT) as broker:
         with WireClient(broker.address) as client:
             client.create_topic("t", partitions=PRODUCERS)
             for partition in range(PRODUCERS):
@@ -114,3 +140,29 @@ def test_producers_are_held_back_and_memory_stays_bounded(broker: BrokerProcess)
             assert memory_bytes(broker) - before_bytes < PRODUCERS * 4 * MIB
         with WireClient(broker.address) as other:
             assert other.produce("t", batch_of([b"after"])).base_offset > 1
+
+
+@pytest.mark.parametrize("is_called_off", [False, True])
+def test_others_are_served_while_a_partition_moves_and_while_its_move_is_called_off(
+    tmp_path: Path, is_called_off: bool
+) -> None:
+    paths = [tmp_path / "one", tmp_path / "two"]
+    rate = 100_000 if is_called_off else 1 << 30
+    with (
+        BrokerProcess(*paths, environment=None, log_dir_move_bytes_per_second=rate) as broker,
+        WireClient(broker.address) as client,
+    ):
+        client.create_topic("t", file_delete_delay_ms="0")
+        for _ in range(4):
+            client.produce("t", batch_of([b"x" * 100_000]))
+        home, target = paths if (paths[0] / "t-0").is_dir() else paths[::-1]
+        with longest_wait(broker.address) as longest_s, slow_syncs(broker.pid, MOVE_DELAY_S):
+            client.call(AlterReplicaLogDirsRequest([ReplicaLogDir("t", 0, str(target))]))
+            if is_called_off:
+                client.call(AlterReplicaLogDirsRequest([ReplicaLogDir("t", 0, str(home))]))
+            left = target if is_called_off else home
+            deadline_s = time.monotonic() + DEADLINE_S
+            while list(left.glob("t-0*")):
+                assert time.monotonic() < deadline_s
+                time.sleep(0.01)
+        assert longest_s[0] < MOVE_DELAY_S

@@ -42,10 +42,10 @@ class InjectedBroker(BrokerProcess):
 
 
 @contextmanager
-def tampering(pid: int, inject: str, *paths: Path) -> Iterator[None]:
+def tampering(pid: int, inject: str, *paths: Path) -> Iterator["subprocess.Popen[str]"]:
     """Within, system calls of the running process fail as `inject` (`CALLS:error=ERRNO:when=N`) says.
 
-    With `paths` only those that concern one of these files. Counting for `when` begins here.
+    With `paths` only those that concern one of these files. Counting for `when` begins here. Yields strace.
     """
     command = ["strace", "-f", "-p", str(pid), "-o", "/dev/null"]
     command += ["-e", f"trace={inject.split(':', 1)[0]}", "-e", f"inject={inject}"]
@@ -58,7 +58,7 @@ def tampering(pid: int, inject: str, *paths: Path) -> Iterator[None]:
             while "attached" not in line:
                 line = strace.stderr.readline()
                 assert line, f"{command} ended with {strace.wait()}"
-            yield
+            yield strace
         finally:
             strace.send_signal(signal.SIGINT)
             strace.stderr.read()

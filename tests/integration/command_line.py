@@ -1,18 +1,18 @@
 """The command line, run as users run it: each command a process of its own.
 
 Calling a CommandLine runs a command to its end; it is forked from a process that has imported everything (see
-`fork_server`), which saves the interpreter's start. `start` begins a process from scratch, for tests that look at that,
+`forked`), which saves the interpreter's start. `start` begins a process from scratch, for tests that look at that,
 at signals and at pipes.
 """
 
-import functools
-import json
 import os
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
+from tempfile import TemporaryFile
 
+from forked import Forked
+
+TIMEOUT_S = 60
 WARMLOG = [sys.executable, "-m", "warmlog"]
 
 Done = subprocess.CompletedProcess[bytes]
@@ -26,11 +26,7 @@ class CommandLine:
 
     def __call__(self, *arguments: object, given: bytes = b"") -> Done:
         """One command, run to its end; `given` is its standard input."""
-        with tempfile.TemporaryDirectory() as directory:
-            streams = [Path(directory, name) for name in ("stdin", "stdout", "stderr")]
-            streams[0].write_bytes(given)
-            exit_code = _run_forked([*map(str, arguments)], self.environment, streams)
-            return Done([*map(str, arguments)], exit_code, streams[1].read_bytes(), streams[2].read_bytes())
+        return run_forked(*arguments, variables=self.environment, given=given)
 
     def start(self, *arguments: object) -> "subprocess.Popen[bytes]":
         """One command, still running, with pipes for all three streams."""
@@ -39,23 +35,20 @@ class CommandLine:
         return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=self.environment)
 
 
-def _run_forked(arguments: list[str], variables: dict[str, str], streams: list[Path]) -> int:
-    """The exit code of a command that reads and writes these files."""
-    server = _fork_server()
-    assert server.stdin is not None
-    assert server.stdout is not None
-    request = {"arguments": arguments, "environment": variables, "streams": [str(path) for path in streams]}
-    server.stdin.write(json.dumps(request) + "\n")
-    server.stdin.flush()
-    return int(server.stdout.readline())
-
-
-@functools.cache
-def _fork_server() -> "subprocess.Popen[str]":
-    """Started when first needed; it ends by itself when this process does, as its stdin is closed then."""
-    script = Path(__file__).with_name("fork_server.py")
-    pipe = subprocess.PIPE
-    return subprocess.Popen([sys.executable, script], stdin=pipe, stdout=pipe, text=True, env=environment())
+def run_forked(*arguments: object, variables: dict[str, str], given: bytes = b"") -> Done:
+    """A command run to its end, forked."""
+    with TemporaryFile() as stdin, TemporaryFile() as stdout, TemporaryFile() as stderr:
+        stdin.write(given)
+        stdin.seek(0)
+        streams = (stdin.fileno(), stdout.fileno(), stderr.fileno())
+        process = Forked("warmlog", [*map(str, arguments)], streams, variables)
+        try:
+            exit_code = process.wait(TIMEOUT_S)
+        finally:
+            process.kill()
+        stdout.seek(0)
+        stderr.seek(0)
+        return Done(process.args, exit_code, stdout.read(), stderr.read())
 
 
 def environment(**variables: str) -> dict[str, str]:

@@ -1,58 +1,109 @@
-"""Runs command lines in forks of one process that has imported them: real processes, without their start-up time.
+"""Runs a program in forks of one process that has imported it: real processes, without their start-up time.
 
-Reads requests as lines of JSON: the arguments, the environment, and files for the three standard streams. Answers each
-with a line, the exit code.
+`fork_server.py MODULE`, with a Unix socket as its standard input. A request is one message: a JSON object of the
+arguments, the environment, the user to become or null, and constants that have other values there (by module and name),
+with four descriptors: the three standard streams, and one for the status. The status is two lines: the process id, and,
+once the process has ended, its exit code.
 """
 
+import gc
+import importlib
 import json
 import os
 import signal
+import socket
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, NoReturn
 
-from typer.testing import CliRunner
+MAX_REQUEST_BYTES = 128 * 1024
+DESCRIPTORS = 4
 
-TIMEOUT_S = 60
 
-
-def serve() -> None:
-    """Answers requests until there are no more. A command that is misused imports what the others need, too."""
+def command_line() -> Callable[[], object]:
+    """The command line's program, with what commands import. A misused command imports what the others need, too."""
     import uvloop  # noqa: F401
+    from typer.testing import CliRunner
 
     import warmlog.cli.terminal.formats
     import warmlog.cli.terminal.lines  # noqa: F401
+    from warmlog.cli import main
     from warmlog.cli.app import build_app
 
     CliRunner().invoke(build_app(is_terminal=False), ["consume", "topic", "--from", "nowhere"])
-    for request in sys.stdin:
-        child = os.fork()
-        if child == 0:
-            _become(json.loads(request))
-        _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
+    return main
 
 
-def _become(request: dict[str, Any]) -> NoReturn:
-    """Turns this process into the one that was asked for."""
-    signal.alarm(TIMEOUT_S)
-    flags = (os.O_RDONLY, os.O_WRONLY | os.O_CREAT, os.O_WRONLY | os.O_CREAT)
-    for number, (path, flag) in enumerate(zip(request["streams"], flags, strict=True)):
-        os.dup2(os.open(path, flag), number)
+def broker() -> Callable[[], object]:
+    """The broker's program, with what it imports late: the user that it becomes may not be able to read it."""
+    import encodings.idna  # noqa: F401
+
+    from warmlog_broker.__main__ import main
+
+    return main
+
+
+PROGRAMS = {"warmlog": command_line, "warmlog_broker": broker}
+
+
+def serve(requests: socket.socket) -> dict[str, Any] | None:
+    """Serve requests until there are no more. In the process that a request asks for, return the request."""
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(requests, MAX_REQUEST_BYTES, DESCRIPTORS)
+        if not message:
+            return None
+        if os.fork() == 0:
+            requests.detach()
+            return _fork_and_tell(json.loads(message), *descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _fork_and_tell(request: dict[str, Any], *descriptors: int) -> dict[str, Any]:
+    """Return in a child of this process; this process tells its id, waits for it, tells its exit code, and ends."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    *streams, status = descriptors
+    pid = os.fork()
+    if pid:
+        for stream in streams:
+            os.close(stream)
+        os.write(status, b"%d\n" % pid)
+        _, wait_status = os.waitpid(pid, 0)
+        with suppress(BrokenPipeError):
+            os.write(status, b"%d\n" % os.waitstatus_to_exitcode(wait_status))
+        os._exit(0)
+    for number, descriptor in enumerate(streams):
+        os.dup2(descriptor, number)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    return request
+
+
+def run(program: Callable[[], object], request: dict[str, Any]) -> NoReturn:
+    """Run the program as a process of its own does."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(request["environment"])
-    sys.argv = ["warmlog", *request["arguments"]]
+    if request["user"] is not None:
+        os.setgroups([])
+        os.setuid(request["user"])
+    for module, constants in request["constants"].items():
+        vars(importlib.import_module(module)).update(constants)
+    sys.argv[1:] = request["arguments"]
+    sys.exit(program())
 
-    from warmlog.cli import main
 
-    exit_code = 0
-    try:
-        main()
-    except SystemExit as end:
-        exit_code = end.code if isinstance(end.code, int) else 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(exit_code)
+def main(module: str) -> None:
+    """Serve until the socket's other end is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the programs
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the processes that wait for them are not waited for
+    program = PROGRAMS[module]()
+    gc.freeze()  # collections in the forks then leave what they share with this process alone
+    request = serve(socket.socket(fileno=0))
+    if request is not None:
+        run(program, request)
 
 
 if __name__ == "__main__":
-    serve()
+    main(sys.argv[1])

@@ -26,7 +26,8 @@ from warmlog_protocol.wire.frames import pack_frame
 from wire_client import WireClient, batch_of
 
 MIB = 2**20
-PRODUCE_TIMEOUT_S = 5.0
+RECEIVE_TIMEOUT_MS = 3500
+PRODUCE_TIMEOUT_S = 3.0
 """Less than a request may take to come: who waits longer has waited for the stalled ones."""
 
 
@@ -58,7 +59,7 @@ def test_stalled_requests_that_fill_the_memory_do_not_stop_honest_ones_and_are_c
     limits = {
         "socket_request_max_bytes": 20 * MIB,
         "queued_max_request_bytes": 50 * MIB,
-        "request_receive_timeout_ms": 6000,
+        "request_receive_timeout_ms": RECEIVE_TIMEOUT_MS,
     }
     with ExitStack() as held, BrokerProcess(tmp_path / "data", **limits) as broker:
         honest = held.enter_context(WireClient(broker.address))

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +10,13 @@ from pathlib import Path
 import pytest
 
 from broker_process import BrokerProcess
+from broker_thread import BrokerThread
 from warmlog import Consumer, Producer
+from warmlog_broker.storage.segment.segment_swap import Replacement
 from warmlog_protocol.batch import encode_batch, iter_batches
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.errors import InvalidRecord
+from warmlog_protocol.messages import AlterReplicaLogDirsRequest, ReplicaLogDir
 from wire_client import WireClient
 
 KEYS = 50
@@ -93,6 +97,44 @@ def test_a_topic_is_compacted_while_it_is_served_and_says_the_same_after_every_k
             assert state_of(records_of(client, "state")) == expected
 
 
+@pytest.mark.parametrize("meets", ["retention", "a move"])
+def test_what_meets_new_segments_on_their_way_in_does_not_sync_in_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meets: str
+) -> None:
+    sync, threads = Replacement.sync, set[str]()
+    has_begun, may_end = threading.Event(), threading.Event()
+
+    def slow_sync(self: Replacement) -> None:
+        pool = threading.current_thread().name.rpartition("_")[0]
+        threads.add(pool)
+        if pool == "compact":
+            has_begun.set()
+            assert may_end.wait(20)
+        sync(self)
+
+    monkeypatch.setattr(Replacement, "sync", slow_sync)
+    disks = [tmp_path / "one", tmp_path / "two"]
+    with (
+        BrokerThread(*disks, log_cleaner_backoff_ms=20, log_retention_check_interval_ms=5) as broker,
+        WireClient(broker.address) as client,
+    ):
+        client.create_topic("t", cleanup_policy="compact,delete", segment_bytes="4096", min_cleanable_dirty_ratio="0")
+        expected = fill(client, "t")
+        assert has_begun.wait(20)
+        log = broker.broker.topics.partition("t", 0).log
+        timer = threading.Timer(0.1, may_end.set)
+        timer.start()
+        if meets == "a move":
+            target = next(disk for disk in disks if not (disk / "t-0").exists())
+            client.call(AlterReplicaLogDirsRequest([ReplicaLogDir("t", 0, str(target))]))
+            wait_until((target / "t-0").exists)
+        else:
+            wait_until(lambda: log.compaction.first_dirty_offset > 0)
+        timer.join()
+        assert state_of(records_of(client, "t")) == expected
+    assert threads <= {"compact", "disk"}
+
+
 async def test_a_consumer_steps_over_the_gaps(tmp_path: Path) -> None:
     with start(tmp_path) as broker:
         async with Producer(broker.address) as producer:
@@ -129,6 +171,25 @@ def test_a_record_without_a_key_is_refused_by_name_and_the_rest_goes_on(tmp_path
         with pytest.raises(InvalidRecord, match=r"at index 1$"):
             client.produce("state", encode_batch([b"a", b"b"], keys=[b"k", None], timestamps_ms=1_700_000_000_000))
         assert client.produce("state", keyed(0)).base_offset == 0
+
+
+def test_records_without_a_key_from_before_the_topic_was_compacted_are_dropped_and_counted(tmp_path: Path) -> None:
+    with start(tmp_path, segment_bytes=1024) as broker, WireClient(broker.address) as client:
+        client.create_topic("state")
+        for number in range(8):
+            keys = [b"k", None, None] if number % 2 else None
+            client.produce("state", encode_batch([b"x" * 100] * 3, keys=keys, timestamps_ms=1_700_000_000_000))
+    settings = {"segment_bytes": 1024, "cleanup_policy": "compact", "min_cleanable_dirty_ratio": 0}
+    with start(tmp_path, **settings) as broker, WireClient(broker.address) as client:
+        wait_until(lambda: "compacted up to" in broker.output)
+        (line,) = (line for line in broker.output.splitlines() if "compacted up to" in line)
+        counts = re.search(r"(\d+) of (\d+) records kept, (\d+) without a key dropped", line)
+        assert counts is not None
+        kept, read, dropped = map(int, counts.groups())
+        keyless = sum(key is None for _, key, _ in records_of(client, "state"))
+        assert "WARNING" in line
+        assert dropped == 20 - keyless > 0
+        assert read - kept >= dropped
 
 
 def keyed(number: int, producer: tuple[int, int] = (-1, -1), sequence: int = -1) -> bytes:

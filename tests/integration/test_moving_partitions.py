@@ -1,9 +1,11 @@
 """Partitions that move from one data directory to another while they are written, read, and killed."""
 
+import gc
 import json
 import random
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +16,8 @@ import pytest
 from broker_process import BrokerProcess
 from broker_thread import BrokerThread
 from integration.command_line import CommandLine, error_line, succeeded
+from warmlog_broker.data_dirs.leftovers import take_away
+from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_protocol.batch import iter_batches
 from warmlog_protocol.errors import ApiError, LogDirNotFound, StorageError, error_from_code
 from warmlog_protocol.messages import (
@@ -304,6 +308,51 @@ def test_epochs_producers_and_the_log_start_come_along(disks: list[Path]) -> Non
             assert client.offset_at("t", LATEST_TIMESTAMP) == 16
 
 
+def test_a_move_that_is_asked_for_while_its_failed_copy_is_removed_begins_again(
+    disks: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from warmlog_broker.replica import replica_mover as moves
+    from warmlog_broker.storage.log.log_copy import CopyStep
+
+    is_removing, may_go_on = threading.Event(), threading.Event()
+
+    def broken(*arguments: object, **options: object) -> None:
+        raise OSError(5, "the disk is broken")
+
+    def take_away_later(path: Path, key: TopicPartition) -> Path:
+        is_removing.set()
+        assert may_go_on.wait(TIMEOUT_S)
+        return take_away(path, key)
+
+    monkeypatch.setattr(moves, "take_away", take_away_later)
+    with BrokerThread(*disks) as broker, WireClient(broker.address) as client:
+        client.create_topic("t", file_delete_delay_ms="0")
+        client.produce("t", batch_of([b"x"]))
+        target = other_than(home_of(disks), disks)
+        with monkeypatch.context() as patch:
+            patch.setattr(CopyStep, "run", broken)
+            move(client, target)
+            assert is_removing.wait(TIMEOUT_S)
+        timer = threading.Timer(0.1, may_go_on.set)
+        timer.start()
+        move(client, target)
+        timer.join()
+        wait_until_at(client, target)
+        until(lambda: len([path for disk in disks for path in disk.glob("t-0*")]) == 1)
+        assert values_of(client) == [b"x"]
+
+
+def test_the_log_that_a_partition_has_moved_away_from_is_freed(disks: list[Path]) -> None:
+    with BrokerThread(*disks) as broker, WireClient(broker.address) as client:
+        client.create_topic("t", file_delete_delay_ms="0")
+        client.produce("t", batch_of([b"x"]))
+        log = broker.broker.topics.partition("t", 0).log
+        originals = [weakref.ref(log), weakref.ref(log._local.segments)]
+        del log
+        move_and_wait(client, disks)
+        until(lambda: gc.collect() >= 0 and not any(original() for original in originals))
+
+
 @pytest.mark.parametrize("step", ["copy.sync", "checkpoints", "commit", "rename", "leave"])
 def test_a_disk_that_fails_at_any_step_loses_nothing(
     disks: list[Path], step: str, monkeypatch: pytest.MonkeyPatch
@@ -324,7 +373,8 @@ def test_a_disk_that_fails_at_any_step_loses_nothing(
         client.create_topic("t")
         for value in values:
             client.produce("t", batch_of([value]))
-        target = other_than(home_of(disks), disks)
+        home = home_of(disks)
+        target = other_than(home, disks)
         with monkeypatch.context() as patch:
             match step:
                 case "copy.sync":
@@ -345,7 +395,8 @@ def test_a_disk_that_fails_at_any_step_loses_nothing(
             values.append(b"more")
             client.produce("t", batch_of([b"more"]))
     with BrokerThread(*disks) as broker, WireClient(broker.address) as client:
-        until(lambda: len(places(client)) == 1 and not places(client)[0][1])
+        wait_until_at(client, target)  # it was begun again, or finished
+        until(lambda: not (home / "t-0").exists())
         assert values_of(client) == values
         client.produce("t", batch_of([b"more"]))
-        home_of(disks)
+        assert home_of(disks) == target

@@ -19,11 +19,12 @@ from pyspark.sql import SparkSession
 
 from broker_process import BrokerProcess, port_to_keep
 from broker_thread import BrokerThread
+from lost_end import create, lose_end, produce
 from spark.reading import read_back
 from spark.topics import Record, Stored, Topics
 from transactions import TransactionalProducer
 from warmlog.cli import export_job
-from warmlog.errors import BrokerUnavailable, OffsetOutOfRange, UnknownTopicOrPartition
+from warmlog.errors import BrokerUnavailable, LogTruncated, OffsetOutOfRange, UnknownTopicOrPartition
 from warmlog.spark.export.export import Copied, ExportOptions, export_available, export_following
 from warmlog.spark.export.manifest import ExportRefused, Manifest
 from warmlog.spark.options.read_options import PlanLimits, Retries
@@ -124,6 +125,31 @@ def test_a_crash_before_or_after_the_commit_costs_nothing_and_repeats_nothing(
     assert export(spark, options) == [], "the second crash came after the commit"
     assert exported(tmp_path) == without_headers(read_back(broker, "crashed"))
     assert not list((tmp_path / "_warmlog").rglob("*.parquet"))
+
+
+def test_a_log_that_was_cut_below_what_is_copied_and_written_again_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with BrokerProcess(tmp_path / "broker") as broker:
+        create(broker, "cut", [b"kept"] * 10)
+        produce(broker, "cut", [b"lost"] * 10)
+        options = options_of(broker, "cut", tmp_path / "out", fails_on_data_loss=False)
+        export(spark, options)
+        broker.kill()
+        broker.start()
+        assert export(spark, options) == [], "another leader epoch alone is no loss"
+        produce(broker, "cut", [b"new"])
+        assert [copied.records for copied in export(spark, options)] == [1]
+        broker.restart()
+        produce(broker, "cut", [b"lost"] * 10)
+        export(spark, options)
+        lose_end(broker, "cut", 25)
+        produce(broker, "cut", [b"new"] * 15)
+        with pytest.raises(
+            LogTruncated, match=r"cut-0: the log was cut at 25 .* read up to 31, .*; export to another path"
+        ):
+            export(spark, options)
+    assert len(exported(options.path)) == 31
 
 
 def test_what_cannot_be_exported_is_refused_in_words(

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from broker_process import BrokerProcess
+from lost_end import create, lose_end, produce
 from spark.drivers import kill_while_streaming
 from spark.topics import Record, Topics
 
@@ -235,6 +236,28 @@ def test_a_topic_made_anew_is_an_error_or_read_from_its_first_record(
         query.awaitTermination(WAIT_S)
     run(spark, broker, tmp_path, subscribe="phoenix", failOnDataLoss="false")
     assert found(spark, tmp_path) == once(range(300))
+
+
+def test_a_log_that_is_cut_under_a_stream_ends_it_or_is_read_from_there_on(spark: SparkSession, tmp_path: Path) -> None:
+    numbers = [b"%d" % number for number in range(35)]
+    with BrokerProcess(tmp_path / "broker") as broker:
+        create(broker, "cut", numbers[:10])
+        produce(broker, "cut", numbers[10:20])
+        options: dict[str, Any] = {"available_now": False, "subscribe": "cut"}
+        strict = start(spark, broker, tmp_path / "strict", **options)
+        lenient = start(spark, broker, tmp_path / "lenient", **options, failOnDataLoss="false")
+        try:
+            for query, name in ((strict, "strict"), (lenient, "lenient")):
+                wait_until((tmp_path / name / "checkpoint" / "commits" / "0").exists, query)
+            lose_end(broker, "cut", 10)
+            produce(broker, "cut", numbers[20:])
+            wait_until(lambda: found(spark, tmp_path / "lenient").total() >= 35, lenient)
+            assert found(spark, tmp_path / "lenient") == once(range(35)), "those that were lost had been read"
+            with pytest.raises(PySparkException, match="cut-0: the log was cut at 10 after it had been read up to 20"):
+                strict.awaitTermination(WAIT_S)
+        finally:
+            strict.stop()
+            lenient.stop()
 
 
 def test_what_a_stream_cannot_do_is_refused_in_words(

@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,17 @@ import pytest
 
 from broker_process import BrokerProcess
 from broker_thread import BrokerThread
+from lost_end import create, lose_end, produce
 from spark.topics import Record, Topics
 from transactions import TransactionalProducer
-from warmlog.errors import OffsetOutOfRange, UnknownTopicOrPartition
+from warmlog.errors import LogTruncated, OffsetOutOfRange, UnknownTopicOrPartition
 from warmlog.ranges.discover import Discovery
+from warmlog.ranges.range_reader import read_ranges
+from warmlog.ranges.read_settings import Projection, ReadSettings
 from warmlog.spark.options.read_options import parse_read_options
 from warmlog.spark.options.schema import default_projection
 from warmlog.spark.options.stream_options import Admission, parse_stream_options
+from warmlog.spark.read.plan import Task
 from warmlog.spark.read.planning import plan_batch
 from warmlog.spark.stream.planner import StreamPlanner
 from warmlog.spark.stream.reader import WarmlogStreamReader
@@ -273,3 +277,57 @@ def test_a_stream_of_committed_records_ends_where_a_transaction_is_open(tmp_path
             found[isolation] = reader.latestOffset()
             reader.stop()
         assert found == {"read_committed": {"t": {"0": 3}}, "read_uncommitted": {"t": {"0": 4}}}
+
+
+# --- a log that is cut ----------------------------------------------------------------------------------------------
+
+
+def values_of(tasks: Sequence[Task], settings: ReadSettings) -> list[bytes]:
+    batches = [batch for task in tasks for batch in read_ranges(task, Projection(("value",)), settings)]
+    return [value for batch in batches for value in batch.column("value").to_pylist()]
+
+
+@pytest.mark.parametrize("may_lose", [False, True])
+def test_what_is_written_in_place_of_what_a_load_had_planned_is_not_read(broker: BrokerProcess, may_lose: bool) -> None:
+    kept, lost, new = [b"kept"] * 10, [b"lost"] * 10, [b"new"] * 15
+    create(broker, "cut", kept)
+    produce(broker, "cut", lost)
+    given = {"bootstrap.servers": broker.address, "subscribe": "cut", "failOnDataLoss": str(not may_lose)}
+    options = parse_read_options(given, 0)
+    tasks = plan_batch(options)
+    lose_end(broker, "cut", 12)
+    produce(broker, "cut", new)
+    if may_lose:
+        assert values_of(tasks, options.reading) == kept + lost[:2]
+    else:
+        with pytest.raises(
+            LogTruncated, match=r"cut at 12 after these ranges were planned, .*; load\(\) again, or set f"
+        ):
+            values_of(tasks, options.reading)
+    assert values_of(plan_batch(options), options.reading) == kept + lost[:2] + new
+
+
+def test_a_stream_whose_log_is_cut_while_its_tasks_are_to_run_reads_what_is_new_once(
+    broker: BrokerProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept, lost, new = [b"kept"] * 10, [b"lost"] * 10, [b"new"] * 15
+    create(broker, "cut", kept)
+    produce(broker, "cut", lost)
+    place = ("cut", 0)
+    options = parse_stream_options(
+        {"bootstrap.servers": broker.address, "subscribe": "cut", "failOnDataLoss": "false"}, 0
+    )
+    with planner_of(broker, subscribe="cut", failOnDataLoss="false") as planner:
+        end = planner.next_end({place: 0}, Admission())
+        assert end == {place: 20}
+        lose_end(broker, "cut", 12)
+        produce(broker, "cut", new)
+        assert values_of(planner.tasks({place: 0}, end), options.reading) == kept + lost[:2]
+        back = planner.next_end(end, Admission())
+        assert back == {place: 12}
+        assert planner.tasks(end, back) == []
+        last = planner.next_end(back, Admission())
+        assert last == {place: 27}
+        assert values_of(planner.tasks(back, last), options.reading) == new
+    assert "cut-0 offsets 12 to 20: gone: the log was cut at 12 after these ranges were planned" in caplog.text
+    assert "cut-0: the log was cut at 12 after it had been read up to 20" in caplog.text

@@ -6,6 +6,7 @@ A setting is given, from weakest to strongest, by a TOML file, by an environment
 not set it itself. What is not known is refused.
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
@@ -259,8 +260,8 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         "crash.loop.limit",
         5,
         "starts",
-        "After so many starts within crash.loop.window.ms that have ended in a crash the broker starts in safe mode: "
-        "it can be read, and takes no records; 0: never.",
+        "After so many starts within crash.loop.window.ms that crashed before they served, or in their first seconds, "
+        "the broker starts in safe mode: it can be read, and takes no records; 0: never.",
         minimum=0,
         maximum=20,
     ),
@@ -413,7 +414,7 @@ def _check_data_paths(config: BrokerConfig) -> None:
         )
     if not config.data_paths:
         raise InvalidConfig("data.dir is not set: the broker needs a directory to keep its data in")
-    resolved = [path.resolve() for path in config.data_paths]
+    resolved = [Path(os.path.realpath(path)) for path in config.data_paths]  # resolve() may raise for links in a circle
     for number, path in enumerate(resolved):
         for other in resolved[:number]:
             if path == other:
@@ -423,8 +424,15 @@ def _check_data_paths(config: BrokerConfig) -> None:
 
 
 def _parse(setting: Setting, text: str) -> SettingValue:
-    is_free_text = setting.kind == "text" and not setting.choices
-    return text if is_free_text else setting.parse(text)
+    if setting.kind != "text" or setting.choices:
+        return setting.parse(text)
+    try:
+        is_allowed = b"\0" not in text.encode()
+    except UnicodeEncodeError:
+        is_allowed = False
+    if not is_allowed:
+        raise InvalidConfig(f"{setting.name}: {text!r} is not allowed, it must be UTF-8 text without zero bytes")
+    return text
 
 
 def setting_named(name: str) -> Setting:

@@ -33,7 +33,7 @@ def _from_file(path: Path) -> dict[str, str]:
     try:
         with open(path, "rb") as file:
             tables = tomllib.load(file)
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # no TOML, no UTF-8, or a zero byte in the path
         raise InvalidConfig(f"cannot read the configuration {path}: {error}") from None
     settings: dict[str, str] = {}
     _flatten("", tables, settings)

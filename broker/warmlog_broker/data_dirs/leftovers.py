@@ -9,10 +9,9 @@ import logging
 from pathlib import Path
 from uuid import UUID
 
-from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, read_partition_metadata
+from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, stored_topic_id
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, deleted_directory_name
 from warmlog_broker.storage.io.durable_files import sync_directory
-from warmlog_protocol.errors import StorageError
 
 FIRST_LOG_NAME = f"{0:020d}.log"
 BATCH_HEADER_BYTES = 61
@@ -21,15 +20,22 @@ _log = logging.getLogger(__name__)
 
 
 def is_leftover(path: Path, topic_id: UUID) -> bool:
-    """Whether `path` is that topic's, as far as it says whose it is, and is as far as a creation comes.
+    """Whether `path` is that topic's, as far as it says whose it is, and holds no record.
 
-    That is: no log file but the first, and no record in it. False when the disk does not let it be told.
+    False when the disk does not let it be told.
     """
     try:
-        return _may_belong_to(path, topic_id) and all(_is_first_and_empty(file) for file in path.glob("*.log*"))
+        may_belong = stored_topic_id(path / METADATA_NAME) in (None, topic_id)
+        return may_belong and holds_no_record(path)
     except OSError as error:
         _log.warning("%s: it cannot be told what it holds: %s", path, error)
         return False
+
+
+def holds_no_record(path: Path) -> bool:
+    """Whether there is no log file in a partition's directory but the first, and no record in it. OSError from the
+    disk: unlike `Path.glob`, which takes a directory that cannot be listed for an empty one."""
+    return all(_is_first_and_empty(file) for file in path.iterdir() if ".log" in file.name)
 
 
 def take_away(path: Path, key: TopicPartition) -> Path:
@@ -41,13 +47,6 @@ def take_away(path: Path, key: TopicPartition) -> Path:
     path.rename(target)
     sync_directory(path.parent)
     return target
-
-
-def _may_belong_to(path: Path, topic_id: UUID) -> bool:
-    try:
-        return read_partition_metadata(path / METADATA_NAME) == topic_id
-    except (FileNotFoundError, StorageError):
-        return True
 
 
 def _is_first_and_empty(file: Path) -> bool:

@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
@@ -33,7 +33,7 @@ from warmlog_broker.storage.directory.data_dir import DataDirectory
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.log.log import Log
-from warmlog_protocol.errors import ApiError
+from warmlog_protocol.errors import ApiError, WarmlogError
 
 PROGRESS_INTERVAL_S = 1.0
 
@@ -63,6 +63,13 @@ class Stored:
     """Partitions that were on their way into a directory."""
 
 
+class StartGivenUp(WarmlogError):
+    """The broker was told to stop before it served."""
+
+    def __init__(self) -> None:
+        super().__init__("the broker was told to stop before it served")
+
+
 class LogOpener:
     """Opens and creates logs."""
 
@@ -72,12 +79,14 @@ class LogOpener:
         opening: Callable[[str], AbstractContextManager[object]] = nullcontext,
         *,
         max_producers: int = sys.maxsize,
+        is_given_up: Callable[[], bool] = lambda: False,
     ) -> None:
         """`opening` is entered, with the partition's name, while a log is opened that may have to be checked. Each log
-        remembers at most `max_producers` from the next new one on."""
+        remembers at most `max_producers` from the next new one on. Once `is_given_up`, `load` opens no more."""
         self._open_files = open_files
         self._opening = opening
         self._max_producers = max_producers
+        self._is_given_up = is_given_up
 
     def create(self, directory: DataDirectory, entry: TopicCreated, index: int, config: LogConfig) -> Log:
         """The log of a new topic's partition, empty, and ready to be appended to."""
@@ -97,8 +106,10 @@ class LogOpener:
     def load(self, directory: DataDirectory, entry: TopicCreated, index: int, config: LogConfig) -> Log:
         """The log of a partition that may hold data. On return all that it holds is durable, and may be read.
 
-        StorageError when it cannot be opened.
+        StorageError when it cannot be opened, StartGivenUp when the broker was told to stop meanwhile.
         """
+        if self._is_given_up():
+            raise StartGivenUp
         key = TopicPartition(entry.name, index)
         if directory.was_clean:
             return self._load(directory, key, entry, config)
@@ -114,6 +125,7 @@ class LogOpener:
             open_files=self._open_files,
             now_ms=now_ms(),
             stored=directory.stored_state(key),
+            is_start_known=directory.knows_start(key),
             max_leader_epoch=entry.leader_epoch,
         )
         log.producers.limit = self._max_producers
@@ -147,9 +159,11 @@ def load_partitions(
     commit(metadata_log, places.changes)
     defaults = config.topic_defaults
     loaded: dict[str, list[LoadedPartition]] = {}
-    pools = {directory.path: _threads_for(directory, config) for directory in directories.live}
     waiting: dict[Future[Log], tuple[TopicPartition, DataDirectory]] = {}
-    with _without_collector():
+    with _without_collector(), ExitStack() as threads:
+        pools = {directory.path: _threads_for(directory, config) for directory in directories.live}
+        for pool in pools.values():
+            threads.callback(pool.shutdown, cancel_futures=True)
         for name, entry in state.topics.items():
             log_config = LogConfig.from_settings(entry.settings, base=defaults)
             loaded[name] = []
@@ -164,8 +178,6 @@ def load_partitions(
             key, directory = waiting[future]
             loaded[key.topic][key.partition] = _outcome(key, directory, future)
             progress.note(done, len(waiting))
-    for pool in pools.values():
-        pool.shutdown()
     _reserve_adopted_producers(metadata_log, loaded.values())
     commit(metadata_log, placed_now(places, loaded, state.topics))
     return Stored(

@@ -33,10 +33,9 @@ from warmlog_broker.data_dirs.directory_set import DirectorySet
 from warmlog_broker.data_dirs.leftovers import is_leftover, take_away
 from warmlog_broker.metadata.metadata_log import AnyEntry, MetadataState, PartitionsPlaced, TopicCreated
 from warmlog_broker.storage.directory.data_dir import NEVER_STORED, DataDirectory
-from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, read_partition_metadata
+from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, stored_topic_id
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.durable_files import sync_directory
-from warmlog_protocol.errors import StorageError
 
 _log = logging.getLogger(__name__)
 
@@ -208,18 +207,20 @@ def _finish_move(
 
 
 def _copies(directory: DataDirectory, state: MetadataState) -> Iterator[tuple[TopicPartition, Path]]:
-    """The copies of partitions of our topics. They go by the topic's id: their names may be cut."""
+    """The copies of partitions of our topics.
+
+    They go by the topic's id, since their names may be cut; a copy without an id goes by its name.
+    """
     names = {topic.topic_id: name for name, topic in state.topics.items()}
     for key, path in directory.future_partitions():
         try:
-            topic_id = read_partition_metadata(path / METADATA_NAME).bytes
-        except FileNotFoundError:
-            topic_id = state.topics[key.topic].topic_id if key.topic in state.topics else b""
-        except (OSError, StorageError) as error:
+            topic_id = stored_topic_id(path / METADATA_NAME)
+        except OSError as error:
             _log.warning("%s is left alone: %s", path, error)
             continue
-        if topic_id in names and key.partition < state.topics[names[topic_id]].partitions:
-            yield TopicPartition(names[topic_id], key.partition), path
+        name = key.topic if topic_id is None else names.get(topic_id.bytes, "")
+        if name in state.topics and key.partition < state.topics[name].partitions:
+            yield TopicPartition(name, key.partition), path
         else:
             _log.warning("%s is the copy of no partition of this broker and is left alone", path)
 

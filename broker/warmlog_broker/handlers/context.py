@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.metadata.producer_ids import ProducerIds
+from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.replica.delayed_fetch import FetchWaits
 from warmlog_broker.replica.replica_mover import Moves
 from warmlog_broker.replica.served_directories import DataDirectories
@@ -31,8 +32,7 @@ class Services:
     fetch_waits: FetchWaits
     producer_ids: ProducerIds
     cold_readers: Executor
-    preparers: Executor
-    """For batches whose records the broker looks at."""
+    bodies: BodyThreads
     lines: RepeatedLines
     """For what peers bring about as often as they like."""
     version: str
@@ -42,6 +42,8 @@ class Services:
     """For FindSplits."""
     wide_fetches: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the fetch that is read in turns: one at a time, so that many of them leave as much time to others."""
+    wide_appends: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held for each turn of a produce request that is appended in turns, for the same reason."""
 
     @staticmethod
     def now_ms() -> int:

@@ -4,6 +4,9 @@ A fetch is answered at once if `min_bytes` can be read, if anything is wrong wit
 wait. Otherwise it waits (`replica/delayed_fetch`) and reads again when it is woken. What is not in the page cache is
 read by a thread before the response is sent, so that a cold reader never stops the event loop.
 
+A reader that says of which leader epoch the batch before its offset is, is told at once if the log does not hold that
+batch: the log was cut after it was read, as by a power cut on a topic with write.caching.
+
 A fetch of committed data ends at the last stable offset, and says which aborted transactions may have records in it:
 leaving those out is the client's part.
 """
@@ -24,9 +27,20 @@ from warmlog_broker.replica.delayed_fetch import FetchWaits, WantedRead
 from warmlog_broker.replica.partition import Partition, read_bound
 from warmlog_broker.storage.io.os_errors import storage_error
 from warmlog_broker.storage.log.bounds import ReadBound
+from warmlog_broker.storage.log.reader import FetchData
+from warmlog_broker.storage.record.batch_scan import UNKNOWN_OFFSET, DamagedLog
 from warmlog_broker.storage.record.file_records import FileSlice
+from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
+from warmlog_broker.storage.segment.segment_indexes import IndexRebuild, LostIndex
 from warmlog_protocol.errors import ApiError, ErrorCode, StorageError
-from warmlog_protocol.messages import AbortedTransaction, FetchedPartition, FetchPartition, FetchRequest, FetchResponse
+from warmlog_protocol.messages import (
+    AbortedTransaction,
+    DivergingEpoch,
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+)
 
 MANY_ITEMS = 128
 """A fetch that names more partitions is read in turns."""
@@ -54,10 +68,17 @@ class FetchResult:
     """Where to wait for more."""
     size_bytes: int = 0
     has_error: bool = False
+    """Or a divergence: something that is not to wait for data."""
+    has_gap: bool = False
+    """Whether a reader has to be told where to go on, as there is nothing where it wants to read."""
+    rebuilds: list[IndexRebuild] = field(default_factory=list)
+    """Of indexes without which partitions could not be read."""
 
     def failed(self, request: FetchPartition, error: ApiError) -> ReadPartition:
         """The partition cannot be read."""
         self.has_error = True
+        if isinstance(error, LostIndex):
+            self.rebuilds.append(error.rebuild)
         return ReadPartition(_failed(request, error), [])
 
     def response(self) -> MessageWithSlices:
@@ -95,7 +116,9 @@ def _respond_or_wait(
     services: Services, context: RequestContext, request: FetchRequest, result: FetchResult
 ) -> Response:
     max_wait_ms = min(request.max_wait_ms, services.config.fetch_max_wait_ms)
-    if is_due(result, request.min_bytes, max_wait_ms):
+    if result.rebuilds:
+        return _rebuild_and_respond(services, context, request, result.rebuilds)
+    if is_due(result, request.min_bytes, max_wait_ms, skips_gaps=request.skips_gaps):
         return _respond(services, result)
     delayed = DelayedFetch(services.fetch_waits)
     is_waiting = services.fetch_waits.add(
@@ -127,9 +150,26 @@ async def _read_in_turns_and_respond(services: Services, context: RequestContext
     return _respond(services, await _read_in_turns(services, context, request))
 
 
-def is_due(result: FetchResult, min_bytes: int, max_wait_ms: int) -> bool:
+async def _rebuild_and_respond(
+    services: Services, context: RequestContext, request: FetchRequest, rebuilds: Sequence[IndexRebuild]
+) -> Response:
+    """Have lost indexes rebuilt by a thread, and read again. What is lost then is an error, which can be retried."""
+    for rebuild in rebuilds:
+        try:
+            try:
+                await asyncio.shield(asyncio.wrap_future(rebuild.begin(services.cold_readers)))
+            finally:
+                rebuild.finish()
+        except (OSError, MemoryError) as error:
+            _log.error("an index cannot be rebuilt: %s", error)
+    return _respond(services, await _read_in_turns(services, context, request))
+
+
+def is_due(result: FetchResult, min_bytes: int, max_wait_ms: int, *, skips_gaps: bool = False) -> bool:
     """Whether the fetch is to be answered now."""
-    return max_wait_ms <= 0 or result.size_bytes >= min_bytes or result.has_error or not result.wanted
+    if max_wait_ms <= 0 or result.size_bytes >= min_bytes or result.has_error or not result.wanted:
+        return True
+    return skips_gaps and result.has_gap
 
 
 def read_partitions(services: Services, context: RequestContext, request: FetchRequest) -> FetchResult:
@@ -161,7 +201,7 @@ def _read_some(
 ) -> None:
     """Add what can be read of `partitions`, some of those that `request` names, to `result`."""
     items = Items(services, context, "Fetch")
-    bound = read_bound(request.isolation, request.replica_id)
+    bound = read_bound(request.isolation, is_replica=context.is_replica)
     limit_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
     read = partial(_read, services, bound, limit_bytes, result)
     for wanted in partitions:
@@ -176,8 +216,12 @@ def _read(
     partition = services.topics.partition(wanted.topic, wanted.partition)
     partition.check_leader_epoch(wanted.current_leader_epoch)
     log = partition.log
-    left_bytes = max(0, min(wanted.max_bytes, limit_bytes - result.size_bytes))
-    data = log.read(wanted.fetch_offset, left_bytes, bound=bound, min_one_batch=result.size_bytes == 0)
+    diverging = log.divergence(wanted.fetch_offset, wanted.last_fetched_epoch)
+    if diverging is None:
+        left_bytes = max(0, min(wanted.max_bytes, limit_bytes - result.size_bytes))
+        data = log.read(wanted.fetch_offset, left_bytes, bound=bound, min_one_batch=result.size_bytes == 0)
+    else:
+        data = FetchData(LogOffsetMetadata(wanted.fetch_offset), [], 0, False)
     slices = [] if data.is_first_batch_incomplete else data.slices
     size_bytes = sum(piece.size_bytes for piece in slices)
     fetched = FetchedPartition(
@@ -195,8 +239,12 @@ def _read(
             AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in data.aborted
         ],
         has_dense_offsets=log.are_offsets_dense_from(wanted.fetch_offset),
+        next_offset=data.next_offset,
+        diverging=None if diverging is None else DivergingEpoch(*diverging),
     )
     result.size_bytes += size_bytes
+    result.has_error |= diverging is not None
+    result.has_gap |= data.next_offset != UNKNOWN_OFFSET
     result.wanted[partition] = WantedRead(data.start, wanted.max_bytes, bound)
     return ReadPartition(fetched, slices)
 
@@ -250,4 +298,5 @@ def _failed(request: FetchPartition | FetchedPartition, error: ApiError) -> Fetc
         leader_epoch=NO_OFFSET,
         topic_id=NO_TOPIC_ID,
         size_bytes=0,
+        next_offset=error.next_offset if isinstance(error, DamagedLog) else NO_OFFSET,
     )

@@ -1,7 +1,11 @@
 """Offsets of partitions: ListOffsets, OffsetForLeaderEpoch and DeleteRecords, which moves the first one.
 
-ListOffsets tells the beginning, the end, or the first record from a time on; OffsetForLeaderEpoch where a leader epoch
-ends.
+ListOffsets tells the beginning, the end, or the first record from a time on. A lookup by time finds its place in the
+indexes here, and opens batches in a thread (`bodies`). No client finds records that it may not read, whatever
+`replica_id` its request claims. The log end offset by itself is no secret: tools that tell how much is not committed
+yet ask for it (LATEST_TIMESTAMP with DEBUGGING_REPLICA_ID).
+
+OffsetForLeaderEpoch tells where a leader epoch ends.
 
 DeleteRecords gives up the oldest records of partitions by raising their log start offsets. The response is sent once
 the checkpoint of log starts has been written, which a start trusts whatever has happened after. The checkpoint and not
@@ -13,16 +17,20 @@ log start are removed by the next run of retention.
 
 import asyncio
 import logging
+from functools import partial
 
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import Items
 from warmlog_broker.network.request_context import RequestContext
 from warmlog_broker.replica.partition import Partition, read_bound
+from warmlog_broker.storage.cleaner.throttle import Turns
 from warmlog_broker.storage.directory.leader_epochs import NO_EPOCH, NO_OFFSET
 from warmlog_broker.storage.io.os_errors import storage_error
-from warmlog_broker.storage.segment.segment import TimestampAndOffset
-from warmlog_protocol.errors import ApiError, ErrorCode, InvalidRequest, StorageError
+from warmlog_broker.storage.log.log import Log
+from warmlog_broker.storage.segment.segment import TimeSearch, TimestampAndOffset
+from warmlog_protocol.errors import ApiError, CorruptBatch, ErrorCode, InvalidRequest, StorageError
 from warmlog_protocol.messages import (
+    DEBUGGING_REPLICA_ID,
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
@@ -49,44 +57,74 @@ async def list_offsets(services: Services, context: RequestContext, request: Lis
     """One result for each partition, in the order of the request."""
 
     async def find(wanted: ListOffsetsPartition) -> ListedOffset:
-        if wanted.timestamp_ms not in (LATEST_TIMESTAMP, EARLIEST_TIMESTAMP):
-            # The first lookup by time since the start opens every index.
-            for _ in _partition_of(services, wanted).log.learn_timestamps():
-                await asyncio.sleep(0)
-        found = find_offset(_partition_of(services, wanted), request, wanted.timestamp_ms)
+        found = await find_offset(services, context, request, wanted)
         return ListedOffset(wanted.topic, wanted.partition, ErrorCode.NONE, "", *found)
 
     items = Items(services, context, "ListOffsets")
     return ListOffsetsResponse(await items.handle_all(request.partitions, find, _offset_not_found))
 
 
-def _partition_of(services: Services, wanted: ListOffsetsPartition | OffsetForLeaderEpochPartition) -> Partition:
-    """The partition, if the asker knows its leader epoch, or does not care."""
-    partition = services.topics.partition(wanted.topic, wanted.partition)
-    partition.check_leader_epoch(wanted.current_leader_epoch)
-    return partition
-
-
-def find_offset(partition: Partition, request: ListOffsetsRequest, timestamp_ms: int) -> TimestampAndOffset:
-    """What lies at `timestamp_ms`, or at one of the names that stand for one, as far as the asker may read.
+async def find_offset(
+    services: Services, context: RequestContext, request: ListOffsetsRequest, wanted: ListOffsetsPartition
+) -> TimestampAndOffset:
+    """The record at the time that is `wanted`, or at one of the names that stand for one, as far as the asker may read.
 
     NOT_FOUND where no record is at or after the time. InvalidRequest for other negative numbers.
     """
-    log = partition.log
-    bound = read_bound(request.isolation, request.replica_id)
+    timestamp_ms = wanted.timestamp_ms
+    bound = read_bound(request.isolation, is_replica=context.is_replica)
+    log = _log_of(services, wanted)
     if timestamp_ms == LATEST_TIMESTAMP:
-        return log.latest(bound)
+        return log.latest("log_end" if request.replica_id == DEBUGGING_REPLICA_ID else bound)
     if timestamp_ms == EARLIEST_TIMESTAMP:
         return log.earliest()
-    if timestamp_ms == MAX_TIMESTAMP:
-        found = log.max_timestamp()
-    elif timestamp_ms >= 0:
-        found = log.offset_for_timestamp(timestamp_ms)
-    else:
+    if timestamp_ms < 0 and timestamp_ms != MAX_TIMESTAMP:
         raise InvalidRequest(f"timestamp {timestamp_ms}: a time in milliseconds, or -1, -2 or -3")
-    if found is None or found.offset >= log.latest(bound).offset:
+    for _ in log.learn_timestamps():  # the first lookup by time since the start opens every index
+        await asyncio.sleep(0)
+    found = await _search(services, wanted)
+    if found is None or found.offset >= _log_of(services, wanted).latest(bound).offset:
         return NOT_FOUND
     return found
+
+
+async def _search(services: Services, wanted: ListOffsetsPartition) -> TimestampAndOffset | None:
+    """Look through the segments that may have the record, one after another, in a thread: batches are opened for it.
+
+    Meanwhile the log may have changed in any way, so it is asked anew each time what is left to search.
+    """
+    from_offset = 0
+    while (step := _next_search(_log_of(services, wanted), wanted.timestamp_ms, from_offset)) is not None:
+        search, next_offset = step
+        found = await _run(services, search)
+        if not search.slice.is_cut:
+            if found is not None:
+                return found
+            from_offset = next_offset
+    return None
+
+
+def _next_search(log: Log, timestamp_ms: int, from_offset: int) -> tuple[TimeSearch, int] | None:
+    if timestamp_ms == MAX_TIMESTAMP:
+        return log.search_max_timestamp(from_offset)
+    return log.search_time(timestamp_ms, from_offset)
+
+
+async def _run(services: Services, search: TimeSearch) -> TimestampAndOffset | None:
+    max_decompressed_bytes = services.config.batch_max_decompressed_bytes
+    try:
+        return await services.bodies.run(partial(search.run, max_decompressed_bytes, Turns().rest))
+    except CorruptBatch:
+        if search.slice.is_cut:
+            return None
+        raise
+
+
+def _log_of(services: Services, wanted: ListOffsetsPartition | OffsetForLeaderEpochPartition) -> Log:
+    """The log, if the asker knows the partition's leader epoch, or does not care."""
+    partition = services.topics.partition(wanted.topic, wanted.partition)
+    partition.check_leader_epoch(wanted.current_leader_epoch)
+    return partition.log
 
 
 def _offset_not_found(wanted: ListOffsetsPartition, error: ApiError) -> ListedOffset:
@@ -99,7 +137,7 @@ async def offset_for_leader_epoch(
     """One result for each partition, in the order of the request."""
 
     async def find(wanted: OffsetForLeaderEpochPartition) -> EpochEndOffset:
-        log = _partition_of(services, wanted).log
+        log = _log_of(services, wanted)
         epoch, end_offset = log.end_offset_for_epoch(wanted.leader_epoch)
         return EpochEndOffset(wanted.topic, wanted.partition, ErrorCode.NONE, "", epoch, end_offset, log.log_end_offset)
 

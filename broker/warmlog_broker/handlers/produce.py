@@ -5,12 +5,14 @@ is below its partition's high watermark, also for a batch that was appended befo
 acks=1 it is given at once. With acks=0 there is none, and since the producer would not hear of an error, an error
 closes the connection, as in Kafka.
 
-Where the broker looks at the records (`storage/record/recompression`), it does so in a thread, with a copy of the
-batches. The connection's next request waits until the batches are appended, so that their order stays.
+Two kinds of requests are appended in turns, between which others are served: those for many partitions, and those whose
+records the broker looks at (`storage/record/recompression`), which it does in a thread. Their connection's next request
+waits until all batches are appended, so that their order stays.
 
 InitProducerId: an id for an idempotent producer, or a higher epoch for the one that it has.
 """
 
+import asyncio
 from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -24,6 +26,7 @@ from warmlog_broker.replica.partition import Partition
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.record.recompression import prepare_batch
 from warmlog_broker.storage.record.validation import CheckedBatch, check_batch
+from warmlog_protocol.batch import NeedsMemory
 from warmlog_protocol.errors import (
     ApiError,
     InvalidProducerEpoch,
@@ -44,6 +47,8 @@ from warmlog_protocol.messages import (
 )
 
 NO_ERROR = 0
+PARTITIONS_A_TURN = 16
+"""So many partitions are appended to before others have their turn: 1 ms, and some more where files are created."""
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
 FIRST_EPOCH = 0
@@ -110,12 +115,42 @@ Outcome = ProduceResponse | PendingProduce | None
 def produce(
     services: Services, context: RequestContext, request: ProduceRequest, batches: list[ReceivedBatch]
 ) -> Outcome | Coroutine[Any, Any, Outcome]:
-    """Append `batches`, one for each partition of the request; in a coroutine if records have to be looked at."""
+    """Append `batches`, one for each partition of the request; in a coroutine where that is done in turns."""
     _check(request)
-    configs = [_config_to_decode_by(services, batch) for batch in batches]
-    if any(configs):
-        return _prepare_and_append(services, context, request, [batch.owned() for batch in batches], configs)
-    return _append_all(services, context, request, batches)
+    if len(batches) > PARTITIONS_A_TURN or any(_config_to_decode_by(services, batch) for batch in batches):
+        return _append_in_turns(services, context, request, [batch.owned() for batch in batches])
+    pending = PendingProduce(request.timeout_ms)
+    _append_some(services, context, request.acks, batches, pending)
+    return _outcome(services, request.acks, pending)
+
+
+async def _append_in_turns(
+    services: Services, context: RequestContext, request: ProduceRequest, batches: Sequence[ReceivedBatch]
+) -> Outcome:
+    pending = PendingProduce(request.timeout_ms)
+    done = 0
+    while done < len(batches):
+        received = batches[done : done + PARTITIONS_A_TURN]
+        configs = [_config_to_decode_by(services, batch) for batch in received]
+        some = await _prepared(services, received, configs) if any(configs) else received
+        async with services.wide_appends:
+            _append_some(services, context, request.acks, some, pending)
+            done += len(some)
+            if done < len(batches):
+                await asyncio.sleep(0)
+    return _outcome(services, request.acks, pending)
+
+
+def _outcome(services: Services, acks: int, pending: PendingProduce) -> Outcome:
+    """All is appended. Raises ConnectionEnds if there is an error and acks=0."""
+    if acks != ACKS_NONE:
+        return pending.appended(services.loop.time())
+    failed = next((result for result in pending.results if result.error_code != NO_ERROR), None)
+    if failed is not None:
+        raise ConnectionEnds(
+            f"acks=0 and {failed.topic!r} {failed.partition} refused the batch: {failed.error_message!r}"
+        )
+    return None
 
 
 def _check(request: ProduceRequest) -> None:
@@ -133,56 +168,62 @@ def _config_to_decode_by(services: Services, batch: ReceivedBatch) -> LogConfig 
     return topic.config if topic is not None and topic.config.must_decode else None
 
 
-async def _prepare_and_append(
-    services: Services,
-    context: RequestContext,
-    request: ProduceRequest,
-    batches: list[ReceivedBatch],
-    configs: Sequence[LogConfig | None],
-) -> Outcome:
-    prepared = await services.loop.run_in_executor(
-        services.preparers, _prepare_all, batches, configs, services.config.batch_max_decompressed_bytes
+async def _prepared(
+    services: Services, batches: Sequence[ReceivedBatch], configs: Sequence[LogConfig | None]
+) -> Sequence[Batch]:
+    """The first of `batches`, one at least, as they go into their logs."""
+    return await services.bodies.run(
+        partial(_prepare_some, batches, configs, services.config.batch_max_decompressed_bytes)
     )
-    return _append_all(services, context, request, prepared)
 
 
-def _prepare_all(
-    batches: Sequence[ReceivedBatch], configs: Sequence[LogConfig | None], max_decompressed_bytes: int
-) -> list[Batch]:
-    """In a thread: looks at those for which there is a config; the others stay as they came."""
-    return [
-        batch if config is None else _prepare(batch, config, max_decompressed_bytes)
-        for batch, config in zip(batches, configs, strict=True)
-    ]
+def _prepare_some(
+    batches: Sequence[ReceivedBatch],
+    configs: Sequence[LogConfig | None],
+    max_decompressed_bytes: int,
+    memory_bytes: int,
+) -> Sequence[Batch]:
+    """In a thread: look at those for which there is a config; the others stay as they came.
+
+    Ends before one that takes more than `memory_bytes`, and once so much was made; NeedsMemory for the first.
+    """
+    prepared: list[Batch] = []
+    made_bytes = 0
+    for received, config in zip(batches, configs, strict=True):
+        if config is None:
+            prepared.append(received)
+            continue
+        try:
+            checked = check_batch(received.batch, config.max_message_bytes)
+            made = prepare_batch(checked, config, max_decompressed_bytes, memory_bytes=memory_bytes)
+        except NeedsMemory:
+            if not prepared:
+                raise
+            break
+        except ApiError as error:
+            prepared.append(PreparedBatch(received.topic, received.partition, _without_traceback(error)))
+            continue
+        prepared.append(PreparedBatch(received.topic, received.partition, made))
+        made_bytes += made.size_bytes
+        if made_bytes >= memory_bytes:
+            break
+    return prepared
 
 
-def _prepare(received: ReceivedBatch, config: LogConfig, max_decompressed_bytes: int) -> PreparedBatch:
-    batch: CheckedBatch | ApiError
-    try:
-        batch = prepare_batch(check_batch(received.batch, config.max_message_bytes), config, max_decompressed_bytes)
-    except ApiError as error:
-        batch = error
-    return PreparedBatch(received.topic, received.partition, batch)
+def _without_traceback(error: ApiError) -> ApiError:
+    """`error` without the frames that raised it, which would keep decompressed bodies until the response is sent."""
+    error.__context__ = error.__cause__ = None
+    return error.with_traceback(None)
 
 
-def _append_all(
-    services: Services, context: RequestContext, request: ProduceRequest, batches: Sequence[Batch]
-) -> Outcome:
-    """Append the batches here and now. Raises ConnectionEnds if an error is the response and acks=0."""
+def _append_some(
+    services: Services, context: RequestContext, acks: int, batches: Sequence[Batch], pending: PendingProduce
+) -> None:
+    """Append `batches` here and now."""
     items = Items(services, context, "Produce")
-    pending = PendingProduce(request.timeout_ms)
-    results = pending.results
-    append = partial(_append, services, request.acks, services.now_ms(), services.write_refusal(), pending)
+    append = partial(_append, services, acks, services.now_ms(), services.write_refusal(), pending)
     for batch in batches:
-        results.append(items.handle(batch, append, _failed))
-    if request.acks != ACKS_NONE:
-        return pending.appended(services.loop.time())
-    failed = next((result for result in results if result.error_code != NO_ERROR), None)
-    if failed is not None:
-        raise ConnectionEnds(
-            f"acks=0 and {failed.topic!r} {failed.partition} refused the batch: {failed.error_message!r}"
-        )
-    return None
+        pending.results.append(items.handle(batch, append, _failed))
 
 
 def _append(

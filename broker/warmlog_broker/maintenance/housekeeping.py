@@ -6,9 +6,9 @@ for the disk, are done in a thread.
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from typing import Any
 
 from warmlog_broker.config.broker_config import BrokerConfig
@@ -81,10 +81,23 @@ class Housekeeping:
         self._tasks.clear()
 
     async def keep_retention(self) -> None:
-        """Gives up old segments, and rolls those that segment.ms has closed although nobody appends."""
+        """Gives up old segments, and rolls those that segment.ms has closed although nobody appends.
+
+        Where the logs start is written down first: a segment that goes before that would seem to be lost after a crash.
+        A disk that refuses to write it down keeps no segment from going, since it may be full.
+        """
         now_ms = self._now_ms()
+        starts: dict[Partition, int] = {}
         for number, partition in enumerate(self._topics.partitions, 1):
-            self._keep_retention_of(partition, now_ms)
+            start = self._raise_log_start_of(partition, now_ms)
+            if start is not None:
+                starts[partition] = start
+            if number % PARTITIONS_A_TURN == 0:
+                await asyncio.sleep(0)
+        self._directories.note(starts)
+        await self._directories.write_checkpoints()
+        for number, (partition, start) in enumerate(starts.items(), 1):
+            self._give_up_segments_of(partition, now_ms, start)
             if number % PARTITIONS_A_TURN == 0:
                 await asyncio.sleep(0)
         self._outbox.send()
@@ -97,15 +110,15 @@ class Housekeeping:
 
     async def unlink_due(self) -> None:
         """Unlinks files of removed segments and directories of deleted partitions whose time has come."""
-        now_ms = time.time_ns() // 1_000_000
+        elapsed_ms = int(self._loop.time() * 1000)
         await self._doomed.remove_due()
         for partition in list(self._unlinking):
             is_over = partition.is_offline or partition.is_deleted or partition.is_frozen
-            if is_over or partition.log.next_deletion_ms is None:
+            if is_over or not partition.log.has_deletions:
                 del self._unlinking[partition]
                 continue
             try:
-                due = partition.log.take_due_deletions(now_ms)
+                due = partition.log.take_due_deletions(elapsed_ms)
                 await self._loop.run_in_executor(self._threads, run_deletions, due)
             except OSError as error:
                 _log.warning("%s: a removed file could not be unlinked: %s", partition.key.directory_name, error)
@@ -127,19 +140,23 @@ class Housekeeping:
         """Finds out whether the data directories are still there."""
         await self._directories.look()
 
-    def _keep_retention_of(self, partition: Partition, now_ms: int) -> None:
-        if partition.is_offline or partition.is_deleted or partition.is_settling or partition.is_frozen:
-            return
-        log = partition.log
-        try:
-            has_rolled = log.maybe_roll_by_time(now_ms)
-            removed = log.delete_old_segments(now_ms)
-        except StorageError as error:
-            _log.error("%s: retention failed: %s", partition.key.directory_name, error)
-            partition.check_failure()
-            return
-        if removed or has_rolled:
-            self.segments_changed(partition)
+    def _raise_log_start_of(self, partition: Partition, now_ms: int) -> int | None:
+        """The end of what retention no longer keeps, from which on the log is read now; None if it keeps all."""
+        with _told_to(partition):
+            if _is_kept(partition):
+                if partition.log.maybe_roll_by_time(now_ms):
+                    self.segments_changed(partition)
+                return partition.log.raise_log_start_for_retention(now_ms)
+        return None
+
+    def _give_up_segments_of(self, partition: Partition, now_ms: int, below: int) -> None:
+        with _told_to(partition):
+            if not _is_kept(partition):
+                return
+            log = partition.log
+            # What compaction takes in would have to be completed first, with syncs here: the next look is soon enough.
+            if not log.compaction.is_taking_in and log.delete_old_segments(now_ms, below=below):
+                self.segments_changed(partition)
 
     def _begin(self, duty: Duty, interval_ms: int, *, first_ms: int | None = None) -> None:
         repeated = self._repeat(duty, first_ms or interval_ms, interval_ms)
@@ -159,3 +176,18 @@ class Housekeeping:
                 raise
             except Exception:
                 _log.exception("housekeeping failed: a bug")
+
+
+def _is_kept(partition: Partition) -> bool:
+    """Whether retention may change it."""
+    return not (partition.is_offline or partition.is_deleted or partition.is_settling or partition.is_frozen)
+
+
+@contextmanager
+def _told_to(partition: Partition) -> Iterator[None]:
+    """Has a disk that refuses told to `partition`, which may be offline then."""
+    try:
+        yield
+    except StorageError as error:
+        _log.error("%s: retention failed: %s", partition.key.directory_name, error)
+        partition.check_failure()

@@ -15,6 +15,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -56,12 +57,15 @@ class Compactor:
         topics: Topics,
         on_replaced: Callable[[Partition], None],
         now_ms: Callable[[], int],
+        working_on: Callable[[str], AbstractContextManager[object]] = nullcontext,
     ) -> None:
-        """`now_ms` is the time by which deletions are forgotten (`trusted_clock`)."""
+        """`now_ms` is the time by which deletions are forgotten (`trusted_clock`). `working_on` is entered, with the
+        partition's name, while one is compacted."""
         self._now_ms = now_ms
         self._config = config
         self._topics = topics
         self._on_replaced = on_replaced
+        self._working_on = working_on
         self._loop = asyncio.get_running_loop()
         self._threads = start_threads(max(1, config.log_cleaner_threads), "compact")
         self._workers: list[asyncio.Task[None]] = []
@@ -86,6 +90,10 @@ class Compactor:
             pace.stop()
         if self._workers:
             await asyncio.wait(self._workers)
+        self.close()
+
+    def close(self) -> None:
+        """Ends the threads. Nothing may be under way."""
         self._threads.shutdown()
 
     async def compact_due(self) -> bool:
@@ -147,10 +155,15 @@ class Compactor:
         self._under_way[partition] = pace
         cleaned_below = None
         try:
-            cleaning = Cleaning(
-                log.compaction.begin(found, pace, now_ms), pace, memory_bytes=memory_bytes, now_ms=now_ms
-            )
-            await self._run_pass(partition, log, cleaning)
+            with self._working_on(partition.key.directory_name):
+                cleaning = Cleaning(
+                    log.compaction.begin(found, pace, now_ms),
+                    pace,
+                    memory_bytes=memory_bytes,
+                    now_ms=now_ms,
+                    max_decompressed_bytes=config.batch_max_decompressed_bytes,
+                )
+                await self._run_pass(partition, log, cleaning)
             cleaned_below = cleaning.end_offset
         except CleaningAborted as error:
             _log.info("%s: %s", partition.key.directory_name, error)
@@ -174,13 +187,16 @@ class Compactor:
             if rewritten.segment is not None:
                 await self._take_in(partition, log, rewritten)
         stats = cleaning.stats
-        _log.info(
-            "%s: compacted up to offset %d in %.1f s: %d of %d records kept, %d of %d bytes, %d segments replaced",
+        _log.log(
+            logging.WARNING if stats.dropped_without_key else logging.INFO,
+            "%s: compacted up to offset %d in %.1f s: %d of %d records kept, %d without a key dropped, %d of %d bytes, "
+            "%d segments replaced",
             partition.key.directory_name,
             cleaning.end_offset,
             time.monotonic() - began_s,
             stats.kept_records,
             stats.read_records,
+            stats.dropped_without_key,
             stats.written_bytes,
             stats.read_bytes,
             stats.replaced_segments,
@@ -192,7 +208,7 @@ class Compactor:
         if self._is_taken_away(partition):
             await self._in_thread(rewritten.segment.delete)
             raise CleaningAborted("the partition was deleted, or is offline")
-        replacement = log.compaction.take(rewritten, time.time_ns() // 1_000_000)
+        replacement = log.compaction.take(rewritten)
         is_done = False
         while not is_done:
             await self._in_thread(replacement.sync)

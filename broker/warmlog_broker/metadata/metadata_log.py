@@ -19,7 +19,7 @@ kind   entry                 fields
 3      TopicDeleted          topic id, name, number of partitions: its directories may still be there
 4      TopicRemoved          topic id: the directories of a deleted topic are gone
 5      ProducerIdsReserved   the next producer id that was not reserved yet
-6      UncleanStart          the leader epoch of every topic rises by one
+6      UncleanStart          the leader epoch of every topic rises by one: some log was not closed cleanly
 10     DirectoryKnown        directory id (16 bytes), path: a data directory that belongs to the cluster
 11     PartitionsPlaced      topic id, directory id, partitions: they lie there, and nowhere else
 12     PartitionMoved        topic id, partition, directory ids it comes from and lies in: where it comes from, what is

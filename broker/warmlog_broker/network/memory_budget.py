@@ -12,6 +12,8 @@ and send nothing do not stop everybody else until they are cut (`is_short`):
 - one frame of the largest size, for whoever has waited longest. So there is always one request that can become whole,
   and gives back what it holds: claims that grow bit by bit never wait for each other for good.
 
+A body that is decompressed borrows what it takes (`bodies`), one at a time, even where that goes beyond the limit.
+
 Memory for answers that wait for their readers: one count over all connections.
 
 File ranges that wait cost none; frames do, and what the transports hold of both. When there is too much of it, a
@@ -19,11 +21,12 @@ connection that has not been sent everything starts nothing more, and those whos
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from warmlog_protocol.wire.frames import LARGE_FRAME_BYTES
+from warmlog_protocol.codec.memory import LARGE_BYTES
 
-QUICK_BYTES = LARGE_FRAME_BYTES
+QUICK_BYTES = LARGE_BYTES
 """Up to this a request is claimed as a whole, and may take from the part for small ones."""
 MOST_QUICK_BYTES = 16 * QUICK_BYTES
 QUICK_SHARE = 4
@@ -105,6 +108,19 @@ class RequestMemory:
         claim.is_waiting = True
         (self._quick_line if is_quick else self._line).append(waiting)
         return False
+
+    @contextmanager
+    def borrowed(self, size_bytes: int) -> Iterator[None]:
+        """Claims `size_bytes` for a while, at once and even beyond the limit: for work that ends by itself.
+
+        Others wait for it then. It does not wait for them, because they may hold memory until it is done.
+        """
+        claim = Claim()
+        self._take_shared(claim, size_bytes)
+        try:
+            yield
+        finally:
+            self.give_back(claim, size_bytes)
 
     def give_back(self, claim: Claim, size_bytes: int) -> None:
         """Returns some of `claim`, and serves those who wait, in order."""

@@ -17,8 +17,9 @@ of the queues are ever compared: with thousands of partitions a flush takes no l
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from warmlog_broker.replica.partition import Partition
@@ -32,6 +33,8 @@ from warmlog_protocol.errors import StorageError
 POSTPONED_MS = 100
 """When a sync that could not begin is tried again."""
 COMPLAINT_INTERVAL_S = 10.0
+PARTITIONS_A_TURN = 256
+"""About 5 ms, for so many partitions of one flush."""
 
 _log = logging.getLogger(__name__)
 
@@ -112,8 +115,12 @@ class Flusher:
         self._outbox = outbox
         self._on_flushed = on_flushed
         self._loop = asyncio.get_running_loop()
-        self._thread = FlushThread()
         self._helpers = start_threads(max(1, threads - 1), "flush-more")
+        try:
+            self._thread = FlushThread()
+        except BaseException:
+            self._helpers.shutdown()
+            raise
         self._run_plans = partial(
             run_plans, data_dir=data_dir, syncfs_files=syncfs_files, threads=self._helpers, thread_count=threads
         )
@@ -125,6 +132,8 @@ class Flusher:
         self._postponed_s = -COMPLAINT_INTERVAL_S
         """When it was last said that a flush has to wait."""
         self._is_scheduled = self._is_flushing = False
+        self._waking = 0
+        """How many flushes are over of which not everybody was told yet."""
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -156,19 +165,44 @@ class Flusher:
 
     def _start(self) -> None:
         """Begins a flush of all partitions that need one now."""
-        self._is_scheduled = self._is_flushing = False
+        self._is_scheduled, self._is_flushing = False, True
+        self._idle.clear()
         partitions: list[Partition] = []
         plans: list[FlushPlan] = []
+        self._in_turns(self._preparing(partitions, plans), partial(self._prepared, partitions, plans))
+
+    def _preparing(self, partitions: list[Partition], plans: list[FlushPlan]) -> Iterator[None]:
         for partition in self._take_due():
             plan = self._prepare(partition)
             if plan is not None:
                 partitions.append(partition)
                 plans.append(plan)
+            yield
+
+    def _prepared(self, partitions: list[Partition], plans: list[FlushPlan]) -> None:
         if plans:
-            self._is_flushing = True
-            self._idle.clear()
             self._thread.submit(partial(self._run, partitions, plans))
         else:
+            self._is_flushing = False
+            if self._urgent:  # they came between the turns
+                self._start()
+            else:
+                self._rest()
+
+    def _in_turns(self, steps: Iterator[None], then: Callable[[], None]) -> None:
+        """Takes `steps`, one for each partition, and calls `then`; here and now, unless there are many.
+
+        Those are taken over several turns of the event loop, so that others are served in between.
+        """
+        if len(list(islice(steps, PARTITIONS_A_TURN))) < PARTITIONS_A_TURN:
+            then()
+        else:
+            self._loop.call_soon(self._in_turns, steps, then)
+        self._outbox.send()
+
+    def _rest(self) -> None:
+        """Lets those go on who wait until nothing is under way, if that is so."""
+        if not (self._is_flushing or self._is_scheduled or self._waking):
             self._idle.set()
 
     def _prepare(self, partition: Partition) -> FlushPlan | None:
@@ -184,6 +218,9 @@ class Flusher:
                 self._postpone(partition, error)
             else:
                 partition.take_offline(f"a flush could not be prepared: {error}")
+        except Exception as problem:  # want of memory, say: it concerns this partition alone
+            _log.exception("%s: a flush could not be prepared", partition.key.directory_name)
+            partition.take_offline(f"a flush could not be prepared: {problem!r}")
         return None
 
     def _postpone(self, partition: Partition, error: OSError) -> None:
@@ -235,17 +272,37 @@ class Flusher:
     ) -> None:
         """Notes what is durable, begins the next flush, and only then answers: the disk is not kept waiting."""
         self.flush_count += 1
+        self._in_turns(self._noting(partitions, plans, outcomes), partial(self._noted, partitions))
+
+    def _noting(
+        self, partitions: list[Partition], plans: list[FlushPlan], outcomes: Sequence[Exception | None]
+    ) -> Iterator[None]:
         for partition, plan, error in zip(partitions, plans, outcomes, strict=True):
             try:
                 self._take_note(partition, plan, error)
-            except Exception as problem:  # want of memory, say: it concerns this partition alone
+            except Exception as problem:
                 _log.exception("%s: the outcome of a flush could not be noted", partition.key.directory_name)
                 partition.take_offline(f"the outcome of a flush could not be noted: {problem!r}")
+            yield
+
+    def _noted(self, partitions: list[Partition]) -> None:
+        self._waking += 1
         self._start()
         self._on_flushed(partitions)
+        self._in_turns(self._wake(partitions), self._woken)
+
+    @staticmethod
+    def _wake(partitions: list[Partition]) -> Iterator[None]:
         for partition in partitions:
-            partition.wake()
-        self._outbox.send()
+            try:
+                partition.wake()
+            except Exception:
+                _log.exception("%s: those who wait for a flush could not be told", partition.key.directory_name)
+            yield
+
+    def _woken(self) -> None:
+        self._waking -= 1
+        self._rest()
 
     def _take_note(self, partition: Partition, plan: FlushPlan, error: Exception | None) -> None:
         """What the outcome of `plan` means for its partition."""

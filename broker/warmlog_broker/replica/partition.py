@@ -33,12 +33,11 @@ from warmlog_protocol.errors import (
     UnknownLeaderEpoch,
     UnknownProducerId,
 )
-from warmlog_protocol.messages import ACKS_ALL, ACKS_LEADER, CONSUMER_REPLICA_ID, IsolationLevel
+from warmlog_protocol.messages import ACKS_ALL, ACKS_LEADER, NO_LEADER_EPOCH, IsolationLevel
 
 if TYPE_CHECKING:
     from warmlog_broker.replica.served_directories import ServedDirectory
 
-NO_LEADER_EPOCH = -1
 COMPLAINT_INTERVAL_S = 10.0
 """How often a partition says in the log why requests for it fail."""
 
@@ -48,9 +47,13 @@ OnDurable = Callable[[ApiError | None], None]
 _log = logging.getLogger(__name__)
 
 
-def read_bound(isolation: int, replica_id: int) -> ReadBound:
-    """Up to where somebody reads: a consumer by its isolation level, a replica or a tool up to the log end."""
-    if replica_id != CONSUMER_REPLICA_ID:
+def read_bound(isolation: int, *, is_replica: bool) -> ReadBound:
+    """Up to where a peer reads: a consumer by its isolation level, a replica up to the log end.
+
+    `is_replica` is what the broker knows of the peer (`RequestContext.is_replica`). The `replica_id` in a request is a
+    claim, and counts for nothing: with any id, a client reads what a consumer may.
+    """
+    if is_replica:
         return "log_end"
     return "committed" if isolation == IsolationLevel.READ_COMMITTED else "high_watermark"
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.data_dirs.leftovers import take_away
 from warmlog_broker.metadata.metadata_log import PartitionMoved, PartitionsPlaced
 from warmlog_broker.metadata.store import Metadata
 from warmlog_broker.replica.partition import Partition
@@ -34,11 +35,11 @@ from warmlog_broker.replica.topics import Topics
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.runtime.outbox import Outbox
 from warmlog_broker.storage.directory.data_dir import DataDirectory
-from warmlog_broker.storage.directory.topic_partition import TopicPartition, deleted_directory_name
+from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.durable_files import sync_directory
 from warmlog_broker.storage.io.os_errors import is_shortage, storage_error
 from warmlog_broker.storage.log.log import Log
-from warmlog_broker.storage.log.log_copy import CopyStep, LogCopy
+from warmlog_broker.storage.log.log_copy import CopyStep, LogCopy, make_directory
 from warmlog_protocol.errors import ApiError, DiskFull, LogDirNotFound, OutOfResources, StorageError
 
 T = TypeVar("T")
@@ -112,7 +113,7 @@ class Moves:
                 names = ", ".join(str(directory.path) for directory in self._directories)
                 raise LogDirNotFound(f"{path} is no data directory of this broker; these are: {names}")
             move = self._under_way.get(partition)
-            if move is not None and move.target is target:
+            if move is not None and move.target is target and not move.is_called_off:
                 return
             log = partition.log
             if partition.is_frozen:
@@ -140,7 +141,7 @@ class Moves:
     async def _resume(self, found: Sequence[tuple[TopicPartition, DataDirectory, Path]]) -> None:
         for key, target, path in found:
             try:
-                self._on_deleted([await self._in_thread(_doom, key, path)], 0)
+                self._on_deleted([await self._in_thread(take_away, path, key)], 0)
                 if self._is_stopping:
                     continue
                 _log.info("%s: the move to %s begins again", key.directory_name, target.path)
@@ -149,19 +150,30 @@ class Moves:
                 _log.error("%s: the move to %s cannot go on: %s", key.directory_name, target.path, error)
 
     async def _begin(self, partition: Partition, log: Log, target: ServedDirectory) -> None:
+        name, home = partition.key.directory_name, partition.home
+        assert home is not None
+        partition.is_moving = True  # it is not compacted from here on
         try:
             await self._in_thread(target.data.require_room, log.size_bytes)
-            copy = LogCopy.begin(log, target.path)
+            await self._end_compaction(log)
+            directory = await self._in_thread(make_directory, log, target.path)
+            move = self._under_way[partition] = Move(partition, target, LogCopy.begin(log, directory))
         except OSError as error:
             target.suspect()
-            raise storage_error(
-                f"{partition.key.directory_name} cannot be moved to {target.path}: {error}", error
-            ) from error
-        move = self._under_way[partition] = Move(partition, target, copy)
-        partition.is_moving = True
+            home.suspect()
+            raise storage_error(f"{name} cannot be moved to {target.path}: {error}", error) from error
+        finally:
+            partition.is_moving = partition in self._under_way
         target.incoming += 1
-        _log.info("%s: the move to %s begins, %d bytes", partition.key.directory_name, target.path, log.size_bytes)
-        move.task = self._loop.create_task(self._run(move), name=f"move {partition.key.directory_name}")
+        _log.info("%s: the move to %s begins, %d bytes", name, target.path, log.size_bytes)
+        move.task = self._loop.create_task(self._run(move), name=f"move {name}")
+
+    async def _end_compaction(self, log: Log) -> None:
+        """Call off the compaction of `log`, and complete the replacement of segments that it has begun."""
+        log.compaction.stop()
+        while (replacement := log.compaction.replacement) is not None:
+            await self._in_thread(replacement.sync)
+            log.compaction.advance(replacement)
 
     async def _call_off(self, move: Move) -> None:
         move.is_called_off = True
@@ -170,7 +182,8 @@ class Moves:
     async def _run(self, move: Move) -> None:
         partition, name = move.partition, move.partition.key.directory_name
         try:
-            await self._in_thread(move.copy.copy_kept_aside)
+            if not self._is_over(move):
+                await self._in_thread(move.copy.copy_kept_aside)
             while await self._catch_up(move):
                 async with self._topics.changing:
                     if await self._switch(move):
@@ -178,12 +191,12 @@ class Moves:
                         return
             if not self._is_stopping:
                 _log.info("%s: the move to %s was called off", name, move.target.path)
-                self._drop(move)
+                await self._drop(move)
         except (OSError, ApiError) as error:
             _log.error("%s: the move to %s has failed: %s", name, move.target.path, error)
             move.target.suspect()
             partition.check_failure()
-            self._drop(move)
+            await self._drop(move)
         except Exception:
             _log.exception("%s: the move to %s failed in a way of its own: a bug", name, move.target.path)
             if partition.is_settling:
@@ -275,13 +288,16 @@ class Moves:
         self._metadata.note(placed)
         self._on_deleted([path], source.config.file_delete_delay_ms)
 
-    def _drop(self, move: Move) -> None:
+    async def _drop(self, move: Move) -> None:
         """Has the copy of a move that was not made removed. What cannot be renamed is found by the next start."""
-        path = move.copy.directory
-        if move.partition.is_settling or not path.is_dir():
+        move.is_called_off = True  # a request for the same target waits for the end of this, and begins again
+        if move.partition.is_settling:
             return
+        path = move.copy.directory
         try:
-            self._on_deleted([_doom(move.partition.key, path)], 0)
+            self._on_deleted([await self._in_thread(take_away, path, move.partition.key)], 0)
+        except FileNotFoundError:
+            return  # it went with its topic
         except OSError as error:
             _log.error("%s could not be dropped: %s", path, error)
 
@@ -292,11 +308,3 @@ class Moves:
 def _run_steps(steps: Sequence[CopyStep]) -> None:
     for step in steps:
         step.run()
-
-
-def _doom(key: TopicPartition, path: Path) -> Path:
-    """Renames a copy, so that no start takes it for one that is wanted; returns the new path."""
-    target = path.with_name(deleted_directory_name(key))
-    path.rename(target)
-    sync_directory(path.parent)
-    return target

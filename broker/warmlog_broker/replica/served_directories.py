@@ -16,6 +16,7 @@ flushed, and nothing of them is changed until a restart.
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
@@ -185,8 +186,8 @@ class DataDirectories:
     def get(self, path: Path) -> ServedDirectory | None:
         """The directory at `path`, however it is written."""
         try:
-            wanted = path.resolve()
-        except (ValueError, OSError):  # a zero byte, or links in a circle
+            wanted = Path(os.path.realpath(path))
+        except ValueError:  # a zero byte
             return None
         return next((directory for directory in self.served if directory.path.resolve() == wanted), None)
 

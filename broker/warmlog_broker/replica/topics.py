@@ -20,7 +20,7 @@ from typing import NamedTuple
 from uuid import UUID, uuid4
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.data_dirs.deletion import rename_deleted
+from warmlog_broker.data_dirs.deletion import Renamed, rename_deleted
 from warmlog_broker.data_dirs.leftovers import is_leftover, take_away
 from warmlog_broker.metadata.metadata_log import TopicCreated, TopicDeleted, placed
 from warmlog_broker.metadata.store import Metadata
@@ -363,7 +363,7 @@ class Topics:
                 _log.error("%s-%d could not be made in %s: %s", entry.name, index, directory.path, error)
                 failure = error
                 self._clear_leftover(directory, entry, index)
-                asyncio.run_coroutine_threadsafe(_suspect(directory), self._loop)
+                self._loop.call_soon_threadsafe(directory.suspect)
         raise failure
 
     def _clear_leftover(self, directory: ServedDirectory, entry: TopicCreated, index: int) -> None:
@@ -385,8 +385,8 @@ class Topics:
         except (OSError, StorageError) as error:
             _log.error("topic %r is deleted, but directories of it are still there: %s", deleted.name, error)
             return
-        self._on_deleted(renamed, delay_ms)
-        if self._directories.are_all_live:
+        self._on_deleted(renamed.paths, delay_ms)
+        if renamed.is_finished and self._directories.are_all_live:
             self._metadata.note_removed(deleted.topic_id)
         _log.info("topic %r deleted", deleted.name)
 
@@ -396,13 +396,8 @@ def _epoch_in_force(entry: TopicCreated, log: Log | None) -> int:
     return entry.leader_epoch if log is None else max(entry.leader_epoch, log.latest_epoch)
 
 
-def _rename_all(paths: Sequence[Path], deleted: TopicDeleted, partitions: Sequence[Partition]) -> list[Path]:
+def _rename_all(paths: Sequence[Path], deleted: TopicDeleted, partitions: Sequence[Partition]) -> Renamed:
     """In a thread: nobody else uses these logs any more. Closes those that are open; the rest goes by its topic id."""
-    renamed = [partition.log.delete() for partition in partitions if not partition.is_offline]
-    for path in paths:
-        renamed += rename_deleted(path, deleted)
-    return renamed
-
-
-async def _suspect(directory: ServedDirectory) -> None:
-    directory.suspect()
+    closed = [partition.log.delete() for partition in partitions if not partition.is_offline]
+    renamed = rename_deleted(paths, deleted)
+    return Renamed(closed + renamed.paths, renamed.is_finished)

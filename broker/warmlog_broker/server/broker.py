@@ -8,9 +8,11 @@ and, for every log that was closed well, a note is left that spares the next sta
 import asyncio
 import logging
 import socket
+import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
+from enum import Enum
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from types import TracebackType
@@ -19,13 +21,14 @@ from typing import Self
 from warmlog_broker.config.broker_config import BrokerConfig, format_address
 from warmlog_broker.data_dirs.deletion import DoomedDirectories
 from warmlog_broker.data_dirs.directory_set import lock_and_read, refuse_if_locked
-from warmlog_broker.data_dirs.loader import LogOpener, Progress, Stored, load_partitions
+from warmlog_broker.data_dirs.loader import LogOpener, Progress, StartGivenUp, Stored, load_partitions
 from warmlog_broker.handlers import bind_handlers
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.maintenance.housekeeping import Housekeeping
 from warmlog_broker.maintenance.log_cleaner import Compactor
 from warmlog_broker.metadata.producer_ids import ProducerIds
 from warmlog_broker.metadata.store import Metadata
+from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.listener import CannotListen, bind
 from warmlog_broker.network.memory_budget import AnswerMemory, RequestMemory
@@ -67,6 +70,15 @@ def broker_version() -> str:
         return "unknown"
 
 
+class Stage(Enum):
+    """How far a broker has come, and what `stop` does then. Only a new one can be started."""
+
+    NEW = "ends the threads that wait for the start"
+    STARTING = "has the start give up before it opens the next partition; after the last one, lets it end, and as below"
+    SERVING = "stops in order"
+    STOPPED = "returns what the first call did, once that is done; after a start that failed there is nothing to do"
+
+
 class Broker:
     """One broker in the running event loop. Use `start_broker`."""
 
@@ -76,16 +88,23 @@ class Broker:
         self._service_manager = service_manager
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPools.start(config)
+        self._held = ExitStack()
+        """Gives back whatever is held now; each part of it may have been given back before."""
+        self._held.callback(self._threads.shut_down)
         self._outbox = Outbox()
         self._tasks = Tasks()
+        self._memory = RequestMemory(config.queued_max_request_bytes, config.socket_request_max_bytes)
         self._answers = AnswerMemory(config.queued_max_response_bytes)
         self._lines = RepeatedLines(_log)
         self._memory_return = MemoryReturn()
         self._connections = Connections(config.max_connections, config.max_connections_per_ip)
         self._listeners: list[asyncio.Server] = []
         self._ticking: asyncio.Task[None] | None = None
-        self._leaving_safe_mode: asyncio.TimerHandle | None = None
-        self._is_stopped = False
+        self._recovering: asyncio.TimerHandle | None = None
+        self._stage = Stage.NEW
+        self._start_is_over = asyncio.Event()
+        self._start_is_given_up = threading.Event()
+        self._stopping: asyncio.Task[bool] | None = None
         self._guard = CrashGuard(config)
         self._directories: DataDirectories
         self._metadata: Metadata
@@ -109,63 +128,84 @@ class Broker:
         return format_address(self.config.address[0], self.port)
 
     async def start(self, *, while_loading: AbstractContextManager[object] | None = None) -> None:
-        """Returns when connections are accepted. Raises CannotListen, DataDirectoryError, StorageError or
-        CannotStartThreads.
+        """Returns when connections are accepted. Raises CannotListen, DataDirectoryError, StorageError,
+        CannotStartThreads, or StartGivenUp after a `stop`; then, as after any other error, nothing is held any more.
 
         `while_loading` is entered before this start is noted, and left when all partitions are opened and checked: that
-        may take minutes.
+        may take minutes. A broker starts once: RuntimeError when it is called again.
         """
-        shares = share_files(
-            raise_file_limit(self.config.max_connections + self.config.max_open_files + RESERVED),
-            connections=self.config.max_connections,
-            open_files=self.config.max_open_files,
-        )
-        self.config = replace(self.config, max_connections=shares.connections, max_open_files=shares.open_files)
-        self._connections.limit = shares.connections
-        with ExitStack() as undo:
-            undo.callback(self._threads.shut_down)
+        if self._stage is not Stage.NEW:
+            raise RuntimeError("a broker starts once: make another one to start again")
+        self._stage = Stage.STARTING
+        try:
+            await self._start(while_loading or nullcontext())
+            self._stage = Stage.SERVING
+        except BaseException:
+            self._stage = Stage.STOPPED
+            raise
+        finally:
+            self._start_is_over.set()
+
+    async def _start(self, while_loading: AbstractContextManager[object]) -> None:
+        with self._held.pop_all() as undo:
+            self._share_files()
             sockets = self._bind()
             for listener in sockets:
                 undo.callback(listener.close)
             locked, metadata_log = lock_and_read(self.config)
             undo.callback(locked.close)
             undo.callback(metadata_log.close)
-            undo.push(self._start_failed)
-            with while_loading or nullcontext():
-                self._guard.begin(locked.first.path)
+            undo.callback(self._threads.shut_down)  # earlier than the locks: no thread writes without them
+            undo.push(self._note_failed_start)
+            with while_loading:
+                self._guard.begin()
+                open_files = OpenFiles(self.config.max_open_files)
+                undo.callback(open_files.close_all)
                 opener = LogOpener(
-                    OpenFiles(self.config.max_open_files),
-                    self._guard.opening,
+                    open_files,
+                    self._guard.working_on,
                     max_producers=self.config.max_producer_ids_per_partition,
+                    is_given_up=self._start_is_given_up.is_set,
                 )
                 progress = Progress(self._report_progress)
                 load = partial(load_partitions, locked, metadata_log, opener, self._start_config, progress)
                 stored = await self._asking_for_time(self._loop.run_in_executor(self._threads.disk, load))
-            self._assemble(stored, opener)
+            self._assemble(stored, opener, undo)
+            undo.callback(self._stop_listening)
             await self._listen(sockets)
-            undo.pop_all()
-        self._guard.serving()
+            self._held = undo.pop_all()
+        self._recovering = self._loop.call_later(self._guard.serving(), self._has_recovered)
         self._moves.resume(stored.futures)
         self._housekeeping.start()
         if self._guard.loop is None:
             self._compactor.start()
-        else:
-            self._leaving_safe_mode = self._loop.call_later(
-                self.config.crash_loop_window_ms / 1000, self._leave_safe_mode
-            )
         self._ticking = self._loop.create_task(self._tick(), name="tick")
 
     async def stop(self) -> bool:
-        """Stops in order, as described above; returns whether all logs were closed well. Once only."""
-        if self._is_stopped:
-            return True
-        self._is_stopped = True
+        """Stops in order, as described above; returns whether all logs were closed well.
+
+        May be called at any stage (`Stage`), and again. Cancelling the call does not call off the stop.
+        """
+        if self._stopping is None:
+            self._stopping = self._loop.create_task(self._stop(), name="stop")
+        return await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> bool:
+        if self._stage is Stage.STARTING:
+            self._start_is_given_up.set()
+            await self._start_is_over.wait()
+        is_serving = self._stage is Stage.SERVING
+        self._stage = Stage.STOPPED
+        with self._held:
+            return not is_serving or await self._stop_in_order()
+
+    async def _stop_in_order(self) -> bool:
         self._service_manager.tell(STOPPING, status("finishing requests"), extend_timeout(int(self.stop_limit_s * 1e6)))
         for listener in self._listeners:
             listener.close()
+        if self._recovering is not None:
+            self._recovering.cancel()
         await self._drain()
-        if self._leaving_safe_mode is not None:
-            self._leaving_safe_mode.cancel()
         if self._ticking is not None:
             self._ticking.cancel()
             await asyncio.wait([self._ticking])
@@ -177,9 +217,9 @@ class Broker:
         self._service_manager.tell(status("flushing"))
         await self._directories.flush_all()
         is_clean = await self._close_logs()
-        await self._loop.run_in_executor(self._threads.disk, self._guard.stopped, self._directories.served[0].is_live)
+        if self._directories.served[0].is_live:
+            await self._loop.run_in_executor(self._threads.disk, self._guard.stopped)
         self._directories.close()
-        self._threads.shut_down()
         return is_clean
 
     @property
@@ -202,14 +242,19 @@ class Broker:
         """Before the process ends in the middle of `start`, because it was told to: that is no crash."""
         self._guard.start_has_ended()
 
-    def _start_failed(self, kind: type[BaseException] | None, *_: object) -> None:
-        """What was refused in words, or interrupted, is no crash; anything else is one."""
-        if kind is not None and (issubclass(kind, WarmlogError) or not issubclass(kind, Exception)):
+    def _note_failed_start(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Of a start, what was refused in words, or interrupted, is no crash; anything else is one."""
+        is_crash = kind is not None and issubclass(kind, Exception) and not issubclass(kind, WarmlogError)
+        if self._stage is Stage.STARTING and not is_crash:
             self._guard.start_has_ended()
+        else:
+            self._guard.close()
 
-    def _leave_safe_mode(self) -> None:
-        self._guard.end_safe_mode()
-        self._compactor.start()
+    def _has_recovered(self) -> None:
+        was_safe = self._guard.loop is not None
+        self._guard.recovered()
+        if was_safe:
+            self._compactor.start()
 
     async def wait_for_failure(self) -> None:
         """Returns when no data directory is left to serve from."""
@@ -219,6 +264,16 @@ class Broker:
         """Lets the service manager know that the broker serves."""
         mode = ", in safe mode: no records are taken" if self._guard.loop is not None else ""
         self._service_manager.tell(READY, status(f"listening on {self.address}{mode}"))
+
+    def _share_files(self) -> None:
+        """Bounds connections and open files by the descriptors that this process may have."""
+        shares = share_files(
+            raise_file_limit(self.config.max_connections + self.config.max_open_files + RESERVED),
+            connections=self.config.max_connections,
+            open_files=self.config.max_open_files,
+        )
+        self.config = replace(self.config, max_connections=shares.connections, max_open_files=shares.open_files)
+        self._connections.limit = shares.connections
 
     def _bind(self) -> list[socket.socket]:
         """A second broker on the same directory and port is told about the directory: that says more."""
@@ -231,18 +286,19 @@ class Broker:
                 raise error from None
             raise
 
-    def _assemble(self, stored: Stored, opener: LogOpener) -> None:
+    def _assemble(self, stored: Stored, opener: LogOpener, undo: ExitStack) -> None:
+        """Makes the parts; `undo` ends the threads that they start."""
         config = self.config
         self._metadata = Metadata(stored.metadata_log, self._threads.disk)
-        self._directories = DataDirectories(
-            [
+        served = []
+        for data in stored.directories.live:
+            served.append(
                 ServedDirectory(
                     data, config, outbox=self._outbox, threads=self._threads.disk, trying=self._threads.trying
                 )
-                for data in stored.directories.live
-            ],
-            stored.directories.offline,
-        )
+            )
+            undo.callback(served[-1].flusher.close)
+        self._directories = DataDirectories(served, stored.directories.offline)
         doomed = DoomedDirectories(self._threads.disk)
         doomed.add(stored.deleted_paths, 0)
         self.topics = self._make_topics(stored, opener, doomed)
@@ -270,8 +326,13 @@ class Broker:
             now_ms=now_ms,
         )
         self._compactor = Compactor(
-            config=config, topics=self.topics, on_replaced=self._housekeeping.segments_changed, now_ms=now_ms
+            config=config,
+            topics=self.topics,
+            on_replaced=self._housekeeping.segments_changed,
+            now_ms=now_ms,
+            working_on=self._guard.working_on,
         )
+        undo.callback(self._compactor.close)
         self.services = self._make_services(stored)
 
     def _make_topics(self, stored: Stored, opener: LogOpener, doomed: DoomedDirectories) -> Topics:
@@ -307,7 +368,7 @@ class Broker:
             fetch_waits=FetchWaits(config.fetch_max_waits, config.fetch_max_wait_partitions, self._outbox),
             producer_ids=ProducerIds(self._metadata, config.producer_id_block_size),
             cold_readers=self._threads.cold_readers,
-            preparers=self._threads.preparers,
+            bodies=BodyThreads(self._threads.preparers, self._memory),
             write_refusal=self._guard.write_refusal,
             lines=self._lines,
         )
@@ -316,7 +377,7 @@ class Broker:
         context = SessionContext(
             config=self.config,
             connections=self._connections,
-            memory=RequestMemory(self.config.queued_max_request_bytes, self.config.socket_request_max_bytes),
+            memory=self._memory,
             answers=self._answers,
             lines=self._lines,
             outbox=self._outbox,
@@ -340,6 +401,13 @@ class Broker:
             on_sent=on_sent,
         )
 
+    def _stop_listening(self) -> None:
+        """Closes what `_listen` has opened, and cuts the connections that came in."""
+        for listener in self._listeners:
+            listener.close()
+        for session in self._connections:
+            session.close("the broker stops")
+
     async def _drain(self) -> None:
         """Nobody is served any more; what is under way gets its answer, if there is time."""
         self.services.fetch_waits.finish_all()
@@ -347,8 +415,7 @@ class Broker:
             session.stop()
         flushing = self._loop.create_task(self._directories.flush_all())
         await self._connections.wait_until_gone(self.config.shutdown_drain_ms / 1000)
-        for session in self._connections:
-            session.close("the broker stops")
+        self._stop_listening()
         await self._connections.wait_until_gone(CLOSE_TIMEOUT_S)
         await flushing
 
@@ -394,12 +461,27 @@ class Broker:
             self._service_manager.keep_alive(now_s)
 
     async def _asking_for_time(self, loading: "asyncio.Future[Stored]") -> Stored:
-        """Waits for `loading`, and tells the service manager that it goes on: one partition may take long."""
-        while True:
-            done, _ = await asyncio.wait([loading], timeout=EXTENSION_INTERVAL_S)
-            if done:
-                return loading.result()
-            self._service_manager.tell(extend_timeout())
+        """Waits for `loading`, and tells the service manager that it goes on: one partition may take long.
+
+        StartGivenUp after a stop. Cancelled, it has the start give up, and returns only when no thread opens logs.
+        """
+        cancelled: asyncio.CancelledError | None = None
+        while not loading.done():
+            try:
+                done, _ = await asyncio.wait([loading], timeout=EXTENSION_INTERVAL_S)
+            except asyncio.CancelledError as error:
+                self._start_is_given_up.set()
+                cancelled = error
+            else:
+                if not done:
+                    self._service_manager.tell(extend_timeout())
+        if cancelled is not None:
+            loading.exception()
+            raise cancelled
+        stored = loading.result()
+        if self._start_is_given_up.is_set():
+            raise StartGivenUp
+        return stored
 
     def _report_progress(self, done: int, total: int) -> None:
         text = f"checked {done} of {total} partitions"

@@ -115,7 +115,8 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         "file.delete.delay.ms",
         "integer",
         60_000,
-        "How long files that retention removed stay on disk under a name ending in .deleted.",
+        "How long removed files stay on disk under a name ending in .deleted or -delete; counted by elapsed time, and "
+        "over at a restart.",
         unit="ms",
     ),
     Setting(
@@ -333,7 +334,7 @@ class LogConfig:
     @property
     def has_dense_offsets(self) -> bool:
         """Whether each new batch begins where the one before it ended. `Log.are_offsets_dense_from` knows the rest."""
-        return not self.is_compacted
+        return "compact" not in self.cleanup_policy
 
     @property
     def roll_ms(self) -> int:

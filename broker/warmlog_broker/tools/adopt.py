@@ -47,7 +47,7 @@ from warmlog_broker.storage.directory.data_dir import (
 )
 from warmlog_broker.storage.directory.dir_lock import shared_lock
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets, write_offsets
-from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, read_partition_metadata
+from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, stored_topic_id
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, parse_directory_name
 from warmlog_broker.storage.io.durable_files import replace_file, sync_directory
 from warmlog_broker.storage.kafka.adoption import (
@@ -62,7 +62,6 @@ from warmlog_broker.storage.kafka.adoption import (
 )
 from warmlog_broker.storage.kafka.kafka_directory import CLEAN_MARKER_NAME as KAFKAS_MARKER_NAME
 from warmlog_broker.storage.kafka.kafka_directory import INTERNAL_TOPICS, KafkaDirectory, KafkaPartition
-from warmlog_protocol.errors import StorageError
 
 STAGING_NAME = ".adopting"
 JOURNAL_NAME = "journal"
@@ -389,17 +388,11 @@ def _clear_up(data_dir: Path, state: MetadataState) -> None:
     owned = {entry.topic_id for entry in state.topics.values()}
     for name, topic_id in _read_journal(data_dir).directories.items():
         path = data_dir / name
-        if path.is_dir() and UUID(topic_id).bytes not in owned and _belongs_to(path, UUID(topic_id)):
+        is_owned = UUID(topic_id).bytes in owned
+        if path.is_dir() and not is_owned and stored_topic_id(path / METADATA_NAME) == UUID(topic_id):
             path.rename(staging / f"{name}.left")
     sync_directory(data_dir)
     shutil.rmtree(staging)
-
-
-def _belongs_to(path: Path, topic_id: UUID) -> bool:
-    try:
-        return read_partition_metadata(path / METADATA_NAME) == topic_id
-    except (FileNotFoundError, StorageError):
-        return False
 
 
 def _read_journal(data_dir: Path) -> Journal:

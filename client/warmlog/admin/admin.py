@@ -93,8 +93,8 @@ class Admin:
 
     async def close(self) -> None:
         """Disconnect; closing twice is allowed."""
-        cluster, self._cluster = self._cluster, None
-        if cluster is not None:
+        if self._cluster is not None:
+            cluster, self._cluster = self._open(), None
             await cluster.close()
 
     async def __aenter__(self) -> Self:
@@ -234,6 +234,7 @@ class Admin:
     def _open(self) -> Cluster:
         if self._cluster is None:
             raise ClientClosed("the admin client is closed" if self._is_started else "the admin client is not started")
+        self._cluster.home.check()
         return self._cluster
 
     async def _describe(self, topics: list[Topic]) -> list[TopicDescription]:

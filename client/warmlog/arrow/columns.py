@@ -48,6 +48,12 @@ class Stretch:
             self.values = self.values[_data_slice(columns.value_lengths, start, stop, overhead=1)]
             self.headers = self.headers[_data_slice(columns.header_lengths, start, stop, overhead=0)]
 
+    @property
+    def next_offset(self) -> int:
+        """One above the last record's."""
+        deltas = self.columns.offset_deltas
+        return self.base_offset + (self.stop if deltas is None else int(integers_of(deltas)[self.stop - 1]) + 1)
+
     def part(self, start: int, stop: int) -> "Stretch":
         """Other records of the same batch."""
         return Stretch(self.columns, self.base_offset, self.timestamp_type, start, stop)

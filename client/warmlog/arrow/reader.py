@@ -116,6 +116,8 @@ class ArrowMerger:
     ) -> None:
         self._builder = _Builder(topic, partition, columns, as_text)
         self._times = None if times.are_open else times
+        self.next_offset = -1
+        """One above the last offset that what was yielded goes up to; -1 before."""
         self._pending: list[Stretch] = []
         self._rows = 0
         self._bytes = 0
@@ -148,6 +150,7 @@ class ArrowMerger:
         if is_on_border:
             assert self._times is not None
             built = built.filter(pa.array(self._times.mask(times_ms(pending))))
+        self.next_offset = pending[-1].next_offset
         if built.num_rows:
             yield built
 

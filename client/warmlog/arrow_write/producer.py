@@ -15,17 +15,20 @@ call fails then.
 A DeliveryTimeout gives nothing up: which batches the broker has is not known, and they keep their sequences. `flush`
 may be called again, and goes on where it was, with the whole time before it; each batch is then in the log once and in
 order. Closed instead, a batch that was on its way is there once or not at all.
+
+The same goes for a call that is interrupted, by Ctrl-C say, at whatever point. What the producer relies on then are the
+batches that are not acknowledged, their order and their bytes: all that may have been sent is sent again.
 """
 
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, NoReturn, Self
 
 from warmlog.arrow_write.encoding import encode_arrow
 from warmlog.arrow_write.rows import RowSpan
 from warmlog.blocking.cluster import BlockingCluster
-from warmlog.blocking.connection import BlockingConnection
+from warmlog.blocking.connection import BlockingConnection, WholeCall
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.errors import (
     ApiError,
@@ -41,7 +44,7 @@ from warmlog.errors import (
 )
 from warmlog.producer.options import MAX_IN_FLIGHT_WITH_SEQUENCES
 from warmlog.producer.partition_queue import PartitionQueue, Verdict
-from warmlog.producer.producer_batch import NO_PRODUCER, OutgoingBatch
+from warmlog.producer.producer_batch import NO_PRODUCER, BatchIdentity, OutgoingBatch, identity_of
 from warmlog_protocol.batch import Piece, restamp_producer
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import (
@@ -69,7 +72,7 @@ class ArrowBatch(OutgoingBatch):
     __slots__ = ("_now_ms", "_spans", "pieces")
 
     def __init__(self, topic: str, partition: int, spans: Sequence[RowSpan], size_bytes: int, now_ms: int) -> None:
-        super().__init__(topic, partition, 0.0, lambda _: None)
+        super().__init__(topic, partition, 0.0, _never_awaited)
         self._spans = spans
         self._now_ms = now_ms
         self.count = sum(span.count for span in spans)
@@ -97,14 +100,23 @@ class ArrowBatch(OutgoingBatch):
         self.pieces = [restamp_producer(b"".join(self.pieces), *producer, base_sequence)]
 
     @property
+    def identity(self) -> BatchIdentity | None:
+        """Under which producer and sequence its bytes are; None before `encode`."""
+        return identity_of(self.pieces[0] if self.pieces else b"")
+
+    @property
     def wire_bytes(self) -> int:
         """How many bytes `pieces` have."""
         return sum(map(len, self.pieces))
 
     def complete(self, base_offset: int, log_append_time_ms: int) -> None:
         """The broker has them: their memory is let go."""
-        self.pieces = []
         super().complete(base_offset, log_append_time_ms)
+        self.pieces, self._spans = [], ()
+
+
+def _never_awaited(batch: OutgoingBatch) -> NoReturn:
+    raise AssertionError(f"a batch for {batch.topic}-{batch.partition} is awaited: there is no event loop")
 
 
 Sending = tuple[PartitionQueue, ArrowBatch]
@@ -116,6 +128,20 @@ class Unanswered(NamedTuple):
     connection: BlockingConnection
     correlation_id: int
     batches: list[Sending]
+
+
+class Acknowledged(NamedTuple):
+    """All that is acknowledged, and the last batch of it. One value: it changes as a whole or not at all."""
+
+    records: int = 0
+    value_bytes: int = 0
+    last: ArrowBatch | None = None
+
+    def with_batch(self, batch: ArrowBatch) -> "Acknowledged":
+        """This and `batch`, unless that is the last one already."""
+        if batch is self.last:
+            return self
+        return Acknowledged(self.records + batch.count, self.value_bytes + batch.size_bytes, batch)
 
 
 class BlockingProducer:
@@ -130,10 +156,7 @@ class BlockingProducer:
         options: ConnectionOptions | None = None,
     ) -> None:
         """`delivery_timeout_ms` bounds the time in which everything fails. Nothing is connected before `send`."""
-        self.records = 0
-        """How many records are acknowledged."""
-        self.value_bytes = 0
-        """About how many bytes they have."""
+        self.is_cut_short = False
         self.producer = NO_PRODUCER
         """Producer id and epoch; the broker gives them before the first batch is sent."""
         self._cluster = cluster
@@ -143,38 +166,65 @@ class BlockingProducer:
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
         self._busy: dict[PartitionQueue, None] = {}
         self._in_flight: list[Unanswered] = []
+        self._unacknowledged: dict[ArrowBatch, PartitionQueue] = {}
+        self._acknowledged = Acknowledged()
         self._waiting_bytes = 0
         self._failing_since: float | None = None
         self._attempts = 0
         self._fatal: WarmlogError | None = None
+        self._is_closed = False
+
+    @property
+    def records(self) -> int:
+        """How many records are acknowledged."""
+        return self._acknowledged.records
+
+    @property
+    def value_bytes(self) -> int:
+        """About how many bytes they have."""
+        return self._acknowledged.value_bytes
 
     def send(self, batch: ArrowBatch) -> None:
         """Line up one batch and send what can go. Waits while too much is under way; raises what went wrong.
 
-        The batch is lined up all the same when that is a DeliveryTimeout: `flush` sends it.
+        The batch is lined up all the same when that is a DeliveryTimeout: `flush` sends it. After an interruption it is
+        lined up or not; to send it again is safe, and makes certain of it.
         """
-        self._refuse_after_end()
-        queue = self._queues.get((batch.topic, batch.partition))
-        if queue is None:
-            queue = PartitionQueue(batch.topic, batch.partition, is_idempotent=True)
-            self._queues[batch.topic, batch.partition] = queue
-        queue.closed.append(batch)
-        self._busy[queue] = None
-        self._waiting_bytes += batch.size_bytes
-        self._send_ready()
-        while self._waiting_bytes > MAX_UNACKNOWLEDGED_BYTES:
-            self._move()
+        with WholeCall(self):
+            self._refuse_after_end()
+            self._line_up(batch)
+            self._send_ready()
+            while self._waiting_bytes > MAX_UNACKNOWLEDGED_BYTES:
+                self._move()
 
     def flush(self) -> None:
         """Wait until everything is acknowledged; raises what went wrong."""
-        self._refuse_after_end()
-        while self._busy:
-            self._move()
+        with WholeCall(self):
+            self._refuse_after_end()
+            while self._busy:
+                self._move()
 
     def close(self) -> None:
-        """Let go of what is not acknowledged."""
+        """Let go of what is not acknowledged. Nothing can be sent any more."""
+        self._is_closed = True
+        self._unacknowledged.clear()
         self._busy.clear()
         self._in_flight.clear()
+
+    def recover(self) -> None:
+        """As Interruptible: have all that is not acknowledged sent again, over new connections."""
+        self._cluster.close()
+        self._in_flight.clear()
+        for batch in [batch for batch in self._unacknowledged if batch.is_done]:
+            self._settle(batch)
+        by_queue: dict[PartitionQueue, list[ArrowBatch]] = {queue: [] for queue in self._queues.values()}
+        for batch, queue in self._unacknowledged.items():
+            by_queue[queue].append(batch)
+        for queue, batches in by_queue.items():
+            queue.restore(batches)
+        self._busy = {queue: None for queue, batches in by_queue.items() if batches}
+        self._waiting_bytes = sum(batch.size_bytes for batch in self._unacknowledged)
+        self._failing_since, self._attempts = None, 0
 
     def __enter__(self) -> Self:
         return self
@@ -185,10 +235,25 @@ class BlockingProducer:
         self.close()
 
     def _refuse_after_end(self) -> None:
+        if self._is_closed:
+            raise ClientClosed("the producer is closed")
         if self._fatal is not None:
             raise ClientError(f"this producer has ended, as a batch was refused for good: {self._fatal}")
 
     # --- sending ----------------------------------------------------------------------------------------------------
+
+    def _line_up(self, batch: ArrowBatch) -> None:
+        """Put `batch` at the end of its partition, unless a `send` of it that was cut short has done so."""
+        if batch.is_done or batch in self._unacknowledged:
+            return
+        place = (batch.topic, batch.partition)
+        if place not in self._queues:
+            self._queues[place] = PartitionQueue(*place, is_idempotent=True)
+        queue = self._queues[place]
+        self._unacknowledged[batch] = queue
+        queue.closed.append(batch)
+        self._busy[queue] = None
+        self._waiting_bytes += batch.size_bytes
 
     def _move(self) -> None:
         """Send what can go, and take the oldest answer."""
@@ -262,6 +327,8 @@ class BlockingProducer:
             outcomes = _outcomes(sent.connection.wait(sent.correlation_id), len(sent.batches))
         except (BrokerUnavailable, ApiError) as error:
             outcomes = [error] * len(sent.batches)
+        except ClientClosed as error:
+            outcomes = [BrokerUnavailable(str(error))] * len(sent.batches)
         self._judge(sent.batches, outcomes)
         errors = [outcome for outcome in outcomes if isinstance(outcome, WarmlogError)]
         if errors and self._busy:
@@ -279,13 +346,17 @@ class BlockingProducer:
                     raise self._fatal from outcome
                 if judged is not Verdict.DELIVERED:
                     continue
-            batch.complete(-1, -1)
+            self._settle(batch)
             self._failing_since, self._attempts = None, 0
             self._waiting_bytes -= batch.size_bytes
-            self.records += batch.count
-            self.value_bytes += batch.size_bytes
             if queue.is_empty:
                 del self._busy[queue]
+
+    def _settle(self, batch: ArrowBatch) -> None:
+        """The broker has `batch`: count it once, also when this was cut short and is done again."""
+        batch.complete(-1, -1)
+        self._acknowledged = self._acknowledged.with_batch(batch)
+        self._unacknowledged.pop(batch, None)
 
     def _try_again_later(self, error: WarmlogError) -> None:
         """Something is to be sent again: give up lost connections, look for the leaders anew, and wait a while."""

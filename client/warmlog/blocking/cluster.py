@@ -1,10 +1,10 @@
 """Finds leaders and asks for offsets over blocking connections."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar
 
-from warmlog.blocking.connection import BlockingConnection, R
+from warmlog.blocking.connection import BlockingConnection, Place, R, Result
 from warmlog.cluster.address import Address, parse_addresses
 from warmlog.cluster.options import DEFAULT_MAX_MESSAGE_BYTES, ConnectionOptions
 from warmlog.errors import (
@@ -15,6 +15,7 @@ from warmlog.errors import (
 from warmlog_protocol.messages import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
+    EpochEndOffset,
     IsolationLevel,
     ListedOffset,
     ListOffsetsPartition,
@@ -23,6 +24,9 @@ from warmlog_protocol.messages import (
     Message,
     MetadataRequest,
     MetadataResponse,
+    OffsetForLeaderEpochPartition,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
     TopicMetadata,
 )
 
@@ -44,7 +48,7 @@ class BlockingCluster:
         self._bootstrap = parse_addresses(bootstrap)
         self._options = options or ConnectionOptions()
         self._connections: dict[Address, BlockingConnection] = {}
-        self._leaders: dict[tuple[str, int], Address] = {}
+        self._leaders: dict[Place, Address] = {}
 
     def topics(self, names: Sequence[str] | None = None) -> dict[str, TopicMetadata]:
         """Metadata of the named topics, or of all; raises the error of the first topic that has one."""
@@ -93,32 +97,36 @@ class BlockingCluster:
 
     def list_offsets(
         self,
-        times: dict[tuple[str, int], int],
+        times: Mapping[Place, int],
         *,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-    ) -> dict[tuple[str, int], ListedOffset]:
+    ) -> dict[Place, ListedOffset]:
         """For each (topic, partition) the first record at or after a time in milliseconds, or at LATEST_TIMESTAMP …
 
         Asked in several requests where there are more than `PARTITIONS_A_REQUEST`.
         `offset` is -1 where no record is that young. Raises the error of the first partition that has one.
         """
-        by_leader: dict[Address, list[ListOffsetsPartition]] = {}
-        for (topic, partition), timestamp_ms in times.items():
-            address = self.leader_address(topic, partition)
-            by_leader.setdefault(address, []).append(ListOffsetsPartition(topic, partition, timestamp_ms))
-        found: dict[tuple[str, int], ListedOffset] = {}
-        for address, asked in by_leader.items():
-            for partitions in in_requests(asked):
-                request = ListOffsetsRequest(partitions, isolation)
-                for listed in self._connection(address).call(request, ListOffsetsResponse).partitions:
-                    if listed.error_code:
-                        place = f"{listed.topic}-{listed.partition}"
-                        raise error_from_code(listed.error_code, f"{place}: {listed.error_message}")
-                    found[listed.topic, listed.partition] = listed
-        return found
+
+        def ask(places: list[Place], leader: BlockingConnection) -> list[ListedOffset]:
+            wanted = [ListOffsetsPartition(*place, times[place]) for place in places]
+            return leader.call(ListOffsetsRequest(wanted, isolation), ListOffsetsResponse).partitions
+
+        return self._ask_leaders(times, ask)
+
+    def epoch_ends(self, epochs: Mapping[Place, int]) -> dict[Place, int]:
+        """For each (topic, partition) where a leader epoch, or the newest known one below it, ends.
+
+        -1 if it is newer than all. Raises the error of the first partition that has one.
+        """
+
+        def ask(places: list[Place], leader: BlockingConnection) -> list[EpochEndOffset]:
+            wanted = [OffsetForLeaderEpochPartition(*place, epochs[place]) for place in places]
+            return leader.call(OffsetForLeaderEpochRequest(wanted), OffsetForLeaderEpochResponse).partitions
+
+        return {place: end.end_offset for place, end in self._ask_leaders(epochs, ask).items()}
 
     def close(self) -> None:
-        """Close every connection."""
+        """Close every connection; a later call opens new ones."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
@@ -131,10 +139,30 @@ class BlockingCluster:
     ) -> None:
         self.close()
 
+    def _ask_leaders(
+        self, places: Iterable[Place], ask: Callable[[list[Place], BlockingConnection], list[Result]]
+    ) -> dict[Place, Result]:
+        """What `ask` gives for each of `places`, a bounded number of one leader's at a time; raises the first error."""
+        by_leader: dict[Address, list[Place]] = {}
+        for place in places:
+            by_leader.setdefault(self.leader_address(*place), []).append(place)
+        found: dict[Place, Result] = {}
+        for address, own in by_leader.items():
+            for some in in_requests(own):
+                for result in ask(some, self._connection(address)):
+                    if result.error_code:
+                        name = f"{result.topic}-{result.partition}"
+                        raise error_from_code(result.error_code, f"{name}: {result.error_message}")
+                    found[result.topic, result.partition] = result
+        return found
+
     def _connection(self, address: Address) -> BlockingConnection:
         connection = self._connections.get(address)
-        if connection is None or not connection.is_open:
-            connection = self._connections[address] = BlockingConnection(*address, self._options)
+        if connection is not None and connection.is_open:
+            return connection
+        if connection is not None:
+            connection.close()
+        connection = self._connections[address] = BlockingConnection(*address, self._options)
         return connection
 
     def _any_connection(self) -> BlockingConnection:

@@ -1,14 +1,16 @@
 """The client without an event loop: for worker processes that read one range and do nothing else, as Spark's do.
 
 A `BlockingConnection` is the same sans-I/O core as the asyncio client's, around a plain socket. It does not reconnect:
-whoever holds it opens a new one. `BlockingCluster` finds leaders and asks for offsets over such connections.
+its holder opens a new one. `BlockingCluster` finds leaders and asks for offsets over such connections.
+
+A call that is interrupted, by Ctrl-C say, can be made again (see WholeCall).
 """
 
 import socket
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 from warmlog.cluster.address import Address
 from warmlog.cluster.options import ConnectionOptions
@@ -17,30 +19,72 @@ from warmlog.errors import (
     BrokerUnavailable,
     ClientClosed,
     RemoteProtocolError,
+    WarmlogError,
 )
 from warmlog_protocol.batch import Piece
+from warmlog_protocol.codec.memory import zeroed_memory
 from warmlog_protocol.messages import (
+    EpochEndOffset,
     HandshakeResponse,
+    ListedOffset,
     Message,
 )
 from warmlog_protocol.wire.connection import Answer, ClientConnection
-from warmlog_protocol.wire.frames import Allocate, frame_memory
+from warmlog_protocol.wire.frames import Allocate
 
 R = TypeVar("R", bound=Message)
+Result = TypeVar("Result", ListedOffset, EpochEndOffset)
+Place = tuple[str, int]
+"""Topic and partition."""
 
 MOST_PARTS = 1024
 """Of one sendmsg: IOV_MAX, https://man7.org/linux/man-pages/man2/writev.2.html."""
 _SHORTEST_WAIT_S = 0.001  # a socket's timeout of 0 would mean not to wait at all
 
 
+class Interruptible(Protocol):
+    """What WholeCall asks of a client."""
+
+    is_cut_short: bool
+
+    def recover(self) -> None:
+        """Clear up, whatever the last call has left half done. May itself be cut short, and is called again then."""
+
+
+class WholeCall:
+    """A context manager for one call of a client, which `recover`s before it if the last one was cut short.
+
+    KeyboardInterrupt, or what else a signal handler raises, may come between any two steps of a call, and again while
+    the first one is handled. So nothing is done when it comes: `is_cut_short` is true from before the first step until
+    after the last one. Only a return, or an error of our own, ends a call.
+    """
+
+    __slots__ = ("_client",)
+
+    def __init__(self, client: Interruptible) -> None:
+        self._client = client
+
+    def __enter__(self) -> None:
+        if self._client.is_cut_short:
+            self._client.recover()
+        self._client.is_cut_short = True
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None or issubclass(kind, WarmlogError):
+            self._client.is_cut_short = False
+
+
 class BlockingConnection:
     """One connection on a plain socket. Requests may be sent ahead: `request` now, `wait` for the answer later.
 
-    Not for several threads at once. Every failure of the socket closes it and raises BrokerUnavailable.
+    Not for several threads at once. Every failure of the socket closes it and raises BrokerUnavailable. A call that is
+    interrupted closes it, too: it may have sent or received half a frame.
     """
 
     def __init__(
-        self, host: str, port: int, options: ConnectionOptions | None = None, *, allocate: Allocate = frame_memory
+        self, host: str, port: int, options: ConnectionOptions | None = None, *, allocate: Allocate = zeroed_memory
     ) -> None:
         """Connect and shake hands; BrokerUnavailable when that fails. `allocate` makes the memory of large answers."""
         self.address = Address(host, port)
@@ -51,8 +95,10 @@ class BlockingConnection:
             allocate=allocate,
         )
         self._answers: dict[int, Answer] = {}
-        self._socket: socket.socket | None = self._connect()
+        self._socket: socket.socket | None = None
+        self.is_cut_short = False
         try:
+            self._socket = self._connect()
             self.broker = self.call(self._options.handshake(), HandshakeResponse)
         except BaseException:
             self.close()
@@ -60,25 +106,16 @@ class BlockingConnection:
 
     def request(self, message: Message, payload: Sequence[Piece] = ()) -> int:
         """Send a request; return the correlation id to `wait` for."""
-        correlation_id, frame = self._core.request(message, sum(map(len, payload)))
-        sock = self._open_socket()
-        try:
-            _send_all(sock, [frame, *payload])
-        except OSError as error:
-            raise self._lost(error) from error
-        return correlation_id
+        with WholeCall(self):
+            return self._request(message, payload)
 
     def wait(self, correlation_id: int, timeout_ms: int | None = None) -> Answer:
         """The answer to one request; its payload is never overwritten. An ApiError for the whole request is raised.
 
         Answers to other requests that come in between are kept for their own `wait`.
         """
-        deadline = time.monotonic() + (self._options.request_timeout_ms if timeout_ms is None else timeout_ms) / 1000
-        while (answer := self._answers.pop(correlation_id, None)) is None:
-            self._receive(deadline)
-        if isinstance(answer.result, ApiError):
-            raise answer.result
-        return answer
+        with WholeCall(self):
+            return self._wait(correlation_id, timeout_ms)
 
     def call(
         self,
@@ -89,20 +126,25 @@ class BlockingConnection:
         timeout_ms: int | None = None,
     ) -> R:
         """Send a request and wait for its response, which has no payload."""
-        answer = self.wait(self.request(message, payload), timeout_ms)
+        with WholeCall(self):
+            answer = self._wait(self._request(message, payload), timeout_ms)
         assert isinstance(answer.result, expected)
         return answer.result
 
     @property
     def is_open(self) -> bool:
-        """False after `close` and after every failure."""
-        return self._socket is not None
+        """False after `close`, and after a call that failed or was interrupted."""
+        return self._socket is not None and not self.is_cut_short
 
     def close(self) -> None:
         """Close the socket; closing twice is allowed."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        sock, self._socket = self._socket, None
+        if sock is not None:
+            sock.close()
+
+    def recover(self) -> None:
+        """As Interruptible: the stream of bytes may have been left within a frame."""
+        self.close()
 
     def __enter__(self) -> Self:
         return self
@@ -119,6 +161,23 @@ class BlockingConnection:
             raise BrokerUnavailable(f"no connection to broker {self.address}: {error}") from error
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock
+
+    def _request(self, message: Message, payload: Sequence[Piece]) -> int:
+        correlation_id, frame = self._core.request(message, sum(map(len, payload)))
+        sock = self._open_socket()
+        try:
+            _send_all(sock, [frame, *payload])
+        except OSError as error:
+            raise self._lost(error) from error
+        return correlation_id
+
+    def _wait(self, correlation_id: int, timeout_ms: int | None) -> Answer:
+        deadline = time.monotonic() + (self._options.request_timeout_ms if timeout_ms is None else timeout_ms) / 1000
+        while (answer := self._answers.pop(correlation_id, None)) is None:
+            self._receive(deadline)
+        if isinstance(answer.result, ApiError):
+            raise answer.result
+        return answer
 
     def _open_socket(self) -> socket.socket:
         if self._socket is None:

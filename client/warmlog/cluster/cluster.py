@@ -7,6 +7,7 @@ Metadata is asked for when something is unknown or was answered with NOT_LEADERâ
 import asyncio
 import logging
 import random
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -26,6 +27,7 @@ from warmlog.errors import (
     StorageError,
     UnknownTopicOrPartition,
     WarmlogError,
+    WrongEventLoop,
     error_from_code,
 )
 from warmlog_protocol.messages import (
@@ -58,6 +60,38 @@ class Topic:
         return cls(metadata.name, UUID(bytes=metadata.topic_id), tuple(metadata.partitions))
 
 
+class HomeLoop:
+    """The event loop that a client was started in, and the only one that it works in."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.thread_id = threading.get_ident()
+
+    def check(self) -> None:
+        """Raise WrongEventLoop unless it is called in that loop, or in its thread while no loop runs there."""
+        is_closed = self.loop.is_closed()
+        try:
+            is_here = asyncio.get_running_loop() is self.loop
+        except RuntimeError:
+            is_here = threading.get_ident() == self.thread_id and not is_closed
+        if is_here:
+            return
+        if is_closed:
+            raise WrongEventLoop(
+                "the event loop that this client was started in is closed, and its connections with it: start, use and "
+                "close a client within one asyncio.run(), and make a new client for the next"
+            )
+        raise WrongEventLoop(
+            "this client was started in another event loop: call it there, from another thread with "
+            "asyncio.run_coroutine_threadsafe(â€¦, loop)"
+        )
+
+    def new_waiter(self) -> asyncio.Future[None]:
+        """A future for the caller to await. WrongEventLoop where `check` raises it."""
+        self.check()
+        return self.loop.create_future()
+
+
 class Cluster:
     """Metadata and links. `on_change` is called when either changes, so that who waits can look again."""
 
@@ -68,6 +102,7 @@ class Cluster:
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self.options = options
+        self.home = HomeLoop()
         self._bootstrap = parse_addresses(bootstrap)
         self._on_change = on_change
         self._links: dict[Address, BrokerLink] = {}

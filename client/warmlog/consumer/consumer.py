@@ -18,6 +18,7 @@ from warmlog.errors import ClientClosed
 from warmlog.records.batch import Batch, Record
 from warmlog.times import datetime_of
 from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
+from warmlog_protocol.messages import NO_LEADER_EPOCH
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +28,8 @@ class Consumer:
     """Reads topics or single partitions. For one thread, and for one reader at a time.
 
     Where it speaks of a time, a datetime without a zone is UTC, and a time past the end of a partition is its end.
-    Reading raises UnreadableBatch for a batch that is damaged, and goes on behind it when read from again.
+    Reading raises UnreadableBatch for offsets that are damaged or lost, once, and goes on after them when read from
+    again.
     """
 
     def __init__(
@@ -54,9 +56,11 @@ class Consumer:
         `start` is "earliest", "latest", a datetime, an offset, or a mapping from (topic, partition) to offsets, which
         leaves the others at "earliest". With `isolation` "read_committed", records of aborted transactions are left out
         and "latest" is where the oldest open one begins. `on_out_of_range` says where to go on when the log has lost
-        the position: "error", "earliest" or "latest". The same goes for a topic that was deleted and made anew. With
-        "error" reading raises InconsistentTopicId, which names both ids, and a seek goes over to the new topic; else
-        the consumer waits for the new topic and warns when it goes on there. Reading up to some point always raises.
+        the position: "error", "earliest" or "latest". Where the log was cut before the position, as a power cut does
+        with write.caching, "error" raises LogTruncated; the others go on where it was cut, with a warning. The same
+        goes for a topic that was deleted and made anew. With "error" reading raises InconsistentTopicId, which names
+        both ids, and a seek goes over to the new topic; else the consumer waits for the new topic and warns when it
+        goes on there. Reading up to some point always raises.
         Reading raises when a partition could not be fetched for `unavailable_timeout_ms`. At most `prefetch_bytes` are
         fetched ahead. `connection` may set any of the fields of ConnectionOptions.
         """
@@ -102,8 +106,8 @@ class Consumer:
 
     async def close(self) -> None:
         """Disconnect; closing twice is allowed."""
-        subscription, self._subscription = self._subscription, None
-        if subscription is not None:
+        if self._subscription is not None:
+            subscription, self._subscription = self._open(), None
             await subscription.stop()
 
     async def __aenter__(self) -> Self:
@@ -146,7 +150,8 @@ class Consumer:
 
         Partition after partition, read by a thread over a connection of its own: the fastest way there is. The
         positions are behind it then. Partitions that a mapping does not name are left alone. A range that the log has
-        lost, or a damaged batch, is an error and leaves the positions where they were.
+        lost, a log that was cut, and damaged or lost offsets (UnreadableBatch says which) are errors that leave the
+        positions where they were.
         """
         return await read_table(self._open(), until, columns, self._options, self._connection_options)
 
@@ -161,11 +166,19 @@ class Consumer:
         """The offset that is read next."""
         return self._open().position(self._place(topic, partition))
 
-    def seek(self, topic: str, partition: int, offset: int) -> None:
-        """Go on from `offset` in one partition."""
+    def position_epoch(self, topic: str, partition: int) -> int:
+        """The leader epoch of what was read before `position`, to be kept with it; -1 while it is not known."""
+        return self._open().epoch(self._place(topic, partition))
+
+    def seek(self, topic: str, partition: int, offset: int, leader_epoch: int = NO_LEADER_EPOCH) -> None:
+        """Go on from `offset` in one partition.
+
+        With the `leader_epoch` that was kept with it (`position_epoch`), reading raises LogTruncated, or goes on as
+        `on_out_of_range` says, if the log was cut below `offset` since; without, the offset is taken as it is.
+        """
         if offset < 0:
             raise ValueError(f"offset {offset}: a number from 0 on expected")
-        self._open().seek_now(self._place(topic, partition), offset)
+        self._open().seek_now(self._place(topic, partition), offset, leader_epoch)
 
     async def seek_to_beginning(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """Go on from the first record there is, in these partitions or in all."""
@@ -196,4 +209,5 @@ class Consumer:
     def _open(self) -> Subscription:
         if self._subscription is None:
             raise ClientClosed("the consumer is closed" if self._is_started else "the consumer is not started")
+        self._subscription.cluster.home.check()
         return self._subscription

@@ -9,7 +9,6 @@ from uuid import UUID
 from warmlog.cluster.cluster import Cluster, Topic
 from warmlog.cluster.list_offsets import TopicPartition, list_offsets
 from warmlog.cluster.options import ConnectionOptions
-from warmlog.consumer.damage_search import next_readable
 from warmlog.consumer.fetcher import Fetcher
 from warmlog.consumer.options import ConsumerOptions
 from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader
@@ -18,17 +17,19 @@ from warmlog.errors import (
     ClientClosed,
     CorruptBatch,
     InconsistentTopicId,
+    LogTruncated,
     NotLeaderOrFollower,
     OffsetOutOfRange,
     UnknownTopicOrPartition,
     UnreadableBatch,
 )
 from warmlog.records.batch import Batch, Record
-from warmlog.records.fetched_batches import whole_headers
-from warmlog_protocol.batch import check_crc
+from warmlog.records.damage_search import error_in, first_header, is_intact, next_readable
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
+    NO_LEADER_EPOCH,
+    FetchedPartition,
     FetchPartition,
     FetchRequest,
     FetchResponse,
@@ -90,17 +91,21 @@ class Subscription:
 
     async def seek(self, to: Points, places: Iterable[TopicPartition]) -> None:
         """Go on from there in these partitions."""
-        for place, offset in (await resolve(self.cluster, to, places, self._options.isolation)).items():
-            self.seek_now(place, offset)
+        for place, at in (await resolve(self.cluster, to, places, self._options.isolation)).items():
+            self.seek_now(place, at.offset, at.leader_epoch)
         self._changed.set()
 
-    def seek_now(self, place: TopicPartition, offset: int) -> None:
-        """Go on from `offset` in one partition."""
+    def seek_now(self, place: TopicPartition, offset: int, epoch: int = NO_LEADER_EPOCH) -> None:
+        """Go on from `offset` in one partition; see `PartitionReader.seek`."""
         reader = self.readers[place]
         if reader is self._hand_reader:
             self._drop_hand()
-        reader.seek(offset)
+        reader.seek(offset, epoch)
         self._changed.set()
+
+    def epoch(self, place: TopicPartition) -> int:
+        """The leader epoch that goes with `position`; -1 while it is not known."""
+        return self.readers[place].epoch
 
     def position(self, place: TopicPartition) -> int:
         """The offset that comes next: of the first record in hand, or what the reader says."""
@@ -113,7 +118,8 @@ class Subscription:
         """The offset that `until` means in each partition. ValueError where it names one that is not read here."""
         if isinstance(until, Mapping) and (strangers := sorted(until.keys() - self.readers.keys())):
             raise ValueError(f"until names {strangers}, which this consumer does not read: it would never end")
-        return await resolve(self.cluster, until, self.readers, self._options.isolation)
+        found = await resolve(self.cluster, until, self.readers, self._options.isolation)
+        return {place: at.offset for place, at in found.items()}
 
     async def limit(self, until: Points | None) -> None:
         """Let every partition end there, from now on; None: never."""
@@ -125,6 +131,7 @@ class Subscription:
 
     async def next_batch(self) -> Batch | None:
         """The next batch of any partition, waiting for one; None when every partition has reached its end."""
+        self.cluster.home.check()
         await asyncio.sleep(0)  # so that the fetcher goes on even if the user never waits for anything else
         assert self._fetcher is not None
         while True:
@@ -187,12 +194,16 @@ class Subscription:
         error, reader.error = reader.error, None
         self._changed.set()
         assert error is not None
-        if isinstance(error, OffsetOutOfRange):
+        if isinstance(error, LogTruncated):
+            await self._handle_truncated(reader, error)
+        elif isinstance(error, OffsetOutOfRange):
             await self._handle_out_of_range(reader)
         elif isinstance(error, InconsistentTopicId):
             await self._handle_made_anew(reader)
         elif isinstance(error, CorruptBatch):
-            raise await self._skip_damage(reader, error)
+            unreadable = await self._extent(reader, error)
+            self.seek_now((reader.topic, reader.partition), unreadable.next_offset)
+            raise unreadable
         else:
             raise error
 
@@ -209,6 +220,19 @@ class Subscription:
             f"{first.offset} to {end.offset} (the next to be written). Seek to one of these, or set on_out_of_range"
         )
         raise reader.error
+
+    async def _handle_truncated(self, reader: PartitionReader, error: LogTruncated) -> None:
+        """Raise it, or, with a policy, go on where the log was cut; by the policy itself only if that is not known."""
+        place, diverging_offset = (reader.topic, reader.partition), error.diverging_offset
+        if not self._options.goes_on:
+            seek = "Seek" if diverging_offset is None else f"Seek to {diverging_offset}"
+            reader.error = error.reworded(f"{error}. {seek}, or set on_out_of_range")
+            raise reader.error
+        if diverging_offset is None:
+            await self.seek(self._options.on_out_of_range, [place])
+        else:
+            self.seek_now(place, diverging_offset)
+        _log.warning("%s; going on at %d", error, reader.position)
 
     async def _handle_made_anew(self, reader: PartitionReader) -> None:
         """The topic was deleted, and another has its name. Offsets of the old one mean nothing in it."""
@@ -235,21 +259,36 @@ class Subscription:
         reader.error = InconsistentTopicId(f"{text}. Seek to go on in the new one, or set on_out_of_range")
         raise reader.error
 
-    async def _skip_damage(self, reader: PartitionReader, error: CorruptBatch) -> UnreadableBatch:
-        """Move behind damage that the broker told of, or that hides where its batch ends; the error that says so."""
+    async def _extent(self, reader: PartitionReader, error: CorruptBatch) -> UnreadableBatch:
+        """`error`, which begins where the reader fetches, with the offset at which reading goes on.
+
+        The broker says it where it knows of the damage; otherwise the offsets after it are tried.
+        """
+        if isinstance(error, UnreadableBatch):
+            return error
         damaged = reader.fetch_offset
+        part, _ = await self._fetch_one(reader, damaged)
+        if part.error_code and isinstance(told := error_in(part, damaged), UnreadableBatch):
+            return told
 
         async def is_readable(offset: int) -> bool:
-            return await self._is_readable(reader, offset)
+            part, payload = await self._fetch_one(reader, offset)
+            first = first_header(part, payload, offset)
+            if first is None or (self._options.verify_crc and not is_intact(first, payload)):
+                return False
+            return first.next_offset > offset
 
-        end = max(reader.high_watermark, damaged + 1)
-        behind = await next_readable(is_readable, damaged, end)
-        self.seek_now((reader.topic, reader.partition), behind)
+        end = max(reader.high_watermark, part.high_watermark, damaged + 1)
         return UnreadableBatch(
-            str(error), topic=reader.topic, partition=reader.partition, base_offset=damaged, next_offset=behind
+            str(error),
+            topic=reader.topic,
+            partition=reader.partition,
+            base_offset=damaged,
+            next_offset=await next_readable(is_readable, damaged, end),
         )
 
-    async def _is_readable(self, reader: PartitionReader, offset: int) -> bool:
+    async def _fetch_one(self, reader: PartitionReader, offset: int) -> tuple[FetchedPartition, memoryview]:
+        """What the broker has at `offset`: one batch, or an error."""
         asked = FetchPartition(reader.topic, reader.partition, offset, 1, reader.topic_id)
         request = FetchRequest(0, 1, 1, [asked], self._options.isolation)
         link = self.cluster.leader(reader.topic, reader.partition)
@@ -258,16 +297,7 @@ class Subscription:
         answer = await self.cluster.ask(request, link)
         assert isinstance(answer.result, FetchResponse)
         (part,) = answer.result.partitions
-        if part.error_code:
-            return False
-        try:
-            headers = whole_headers(answer.payload, part.high_watermark, offset, is_dense=part.has_dense_offsets)
-            first = next(headers, None)
-            if first is not None and self._options.verify_crc:  # its header alone may look right
-                check_crc(first, answer.payload[: first.size_bytes])
-        except CorruptBatch:
-            return False
-        return first is not None and first.next_offset > offset
+        return part, answer.payload
 
 
 def _every_partition(topics: Iterable[Topic]) -> list[TopicPartition]:

@@ -26,8 +26,8 @@ from warmlog.errors import (
     UnknownTopicId,
     UnknownTopicOrPartition,
     WarmlogError,
-    error_from_code,
 )
+from warmlog.records.damage_search import error_in
 from warmlog_protocol.messages import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from warmlog_protocol.wire.connection import Answer
 
@@ -131,10 +131,12 @@ class Fetcher:
                     reader.fetch_offset,
                     min(self._options.partition_max_bytes, max_bytes),
                     reader.topic_id,
+                    last_fetched_epoch=reader.fetch_epoch,
                 )
                 for reader in readers
             ],
             self._options.isolation,
+            skips_gaps=True,
         )
         reserved_bytes = min(max_bytes, self._options.partition_max_bytes * len(readers))
         timeout_ms = self._cluster.options.request_timeout_ms + self._options.max_wait_ms
@@ -184,11 +186,15 @@ class Fetcher:
                 continue
             reader.log_start_offset = part.log_start_offset
             if part.error_code:
-                self._refuse(reader, error_from_code(part.error_code, part.error_message))
+                self._refuse(reader, error_in(part, reader.fetch_offset))
             else:
                 reader.failing_since = None
                 self._cluster.worked(reader.topic, reader.partition)
+                if part.diverging is not None:
+                    reader.diverged(part.diverging)
+                    continue
                 reader.add(data, part.high_watermark, part.aborted_transactions, is_dense=part.has_dense_offsets)
+                reader.skip_to(part.next_offset, part.leader_epoch)
 
     def _refuse_all(self, asked: Asked, error: WarmlogError) -> None:
         for reader, generation in asked:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from threading import Event
 from typing import TYPE_CHECKING
 
-from warmlog.cluster.list_offsets import TopicPartition
+from warmlog.cluster.list_offsets import OffsetAt, TopicPartition, list_offsets
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.consumer.consumer_core import Subscription
 from warmlog.consumer.options import ConsumerOptions
@@ -18,7 +18,7 @@ from warmlog.consumer.positions import Points
 from warmlog.errors import NotLeaderOrFollower, WarmlogError
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog.records.batch import Batch, Record
-from warmlog_protocol.messages import IsolationLevel
+from warmlog_protocol.messages import LATEST_TIMESTAMP, NO_LEADER_EPOCH, IsolationLevel
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -123,7 +123,9 @@ async def read_table(
     from warmlog.ranges.read_settings import Projection, ReadSettings, Remedies
 
     ends = await subscription.ends(until)
-    ranges = [_range_of(subscription, place, end) for place, end in ends.items() if end > subscription.position(place)]
+    wanted = {place: end for place, end in ends.items() if end > subscription.position(place)}
+    latest = await list_offsets(subscription.cluster, dict.fromkeys(wanted, LATEST_TIMESTAMP))
+    ranges = [_range_of(subscription, place, end, latest[place]) for place, end in wanted.items()]
     names = KAFKA_COLUMNS if columns is None else tuple(columns)
     settings = ReadSettings(
         max_wait_ms=options.max_wait_ms,
@@ -132,6 +134,7 @@ async def read_table(
         isolation=IsolationLevel(options.isolation),
         remedies=Remedies(
             when_lost="seek to a later offset",
+            when_cut="seek to where it was cut",
             when_made_anew="open a new consumer",
             when_damaged="other offsets can be read: seek behind the damaged batch",
         ),
@@ -143,14 +146,20 @@ async def read_table(
     finally:
         is_over.set()  # a thread cannot be cancelled, and the end of the loop waits for it
     for planned in ranges:
-        subscription.seek_now(planned.place, planned.end)
+        subscription.seek_now(planned.place, planned.end, planned.leader_epoch)
     return pa.Table.from_batches(batches, arrow_schema(names))
 
 
-def _range_of(subscription: Subscription, place: TopicPartition, end: int) -> OffsetRange:
+def _range_of(subscription: Subscription, place: TopicPartition, end: int, latest: OffsetAt) -> OffsetRange:
     link = subscription.cluster.leader(*place)
     if link is None:
         raise NotLeaderOrFollower(f"{place[0]}-{place[1]} has no leader now")
     return OffsetRange(
-        *place, subscription.position(place), end, str(link.address), subscription.readers[place].topic_id
+        *place,
+        subscription.position(place),
+        end,
+        str(link.address),
+        subscription.readers[place].topic_id,
+        leader_epoch=latest.leader_epoch if end <= latest.offset else NO_LEADER_EPOCH,
+        start_epoch=subscription.epoch(place),
     )

@@ -2,17 +2,20 @@
 
 `position` is the offset that the user gets next; `fetch_offset`, never below it, is what is fetched next; between them
 lie the chunks: what one Fetch answer brought for this partition, read in place, batch by batch.
+
+Both go with the leader epoch of the batch before them, -1 while that is not known. The broker tells by it whether the
+log was cut since, as a power cut does with what a topic with write.caching had not flushed (`diverged`).
 """
 
 from collections import deque
 from collections.abc import Sequence
 
-from warmlog.errors import CorruptBatch, WarmlogError
+from warmlog.errors import CorruptBatch, LogTruncated, WarmlogError
 from warmlog.records.aborted import AbortedRanges
 from warmlog.records.batch import Batch, unreadable
 from warmlog.records.fetched_batches import whole_headers
 from warmlog_protocol.batch import BatchHeader, RecordBatch, check_crc, read_header
-from warmlog_protocol.messages import AbortedTransaction
+from warmlog_protocol.messages import NO_LEADER_EPOCH, AbortedTransaction, DivergingEpoch
 
 NO_LIMIT = (1 << 63) - 1
 
@@ -38,8 +41,10 @@ class PartitionReader:
         "_taken",
         "_verify_crc",
         "buffered_bytes",
+        "epoch",
         "error",
         "failing_since",
+        "fetch_epoch",
         "fetch_offset",
         "generation",
         "high_watermark",
@@ -63,7 +68,9 @@ class PartitionReader:
         self.new_topic_id: bytes | None = None
         """That of the topic which has the name now, if it was made anew: `seek` goes over to it."""
         self.position = 0
+        self.epoch = NO_LEADER_EPOCH
         self.fetch_offset = 0
+        self.fetch_epoch = NO_LEADER_EPOCH
         self.until = NO_LIMIT
         self.high_watermark = -1
         self.log_start_offset = -1
@@ -80,8 +87,8 @@ class PartitionReader:
 
     @property
     def has_something(self) -> bool:
-        """Whether there is data, or an error to raise."""
-        return bool(self._chunks) or self.error is not None
+        """Whether there is data, an error to raise, or a gap to pass before `until`."""
+        return bool(self._chunks) or (not self.is_at_end and (self.error is not None or self._is_in_gap))
 
     @property
     def is_at_end(self) -> bool:
@@ -93,6 +100,11 @@ class PartitionReader:
         """Whether there is no `until` to reach."""
         return self.until == NO_LIMIT
 
+    @property
+    def _is_in_gap(self) -> bool:
+        """Whether all that was fetched is delivered, and `position` is before where it ended."""
+        return not self._chunks and self.position < min(self.fetch_offset, self.until)
+
     def wants_data(self, room_bytes: int) -> bool:
         """Whether to fetch: nothing is under way, and at most `room_bytes` wait to be read."""
         return (
@@ -102,11 +114,29 @@ class PartitionReader:
             and self.fetch_offset < self.until
         )
 
-    def seek(self, offset: int) -> None:
-        """Go on from `offset`; what was fetched ahead is forgotten, also what is still to come."""
-        self.position = self.fetch_offset = offset
+    def seek(self, offset: int, epoch: int = NO_LEADER_EPOCH) -> None:
+        """Go on from `offset`; what was fetched ahead is forgotten, also what is still to come.
+
+        `epoch` is the leader epoch of what was read before `offset`, or a newer one of a time when it was there.
+        """
+        self.position, self.epoch = offset, epoch
         if self.new_topic_id is not None:
             self.topic_id, self.new_topic_id = self.new_topic_id, None
+        self._rewind()
+
+    def diverged(self, end: DivergingEpoch) -> None:
+        """The log does not hold what was fetched before `fetch_offset`, but others from `end` on.
+
+        An error, once the user has had all of it. What was only fetched ahead is forgotten, and the broker asked again.
+        """
+        if self.fetch_offset != self.position:
+            self._rewind()
+            return
+        self.error = LogTruncated.told(self.topic, self.partition, self.position, end.end_offset)
+
+    def _rewind(self) -> None:
+        """Go on from `position`."""
+        self.fetch_offset, self.fetch_epoch = self.position, self.epoch
         self.generation += 1
         self.error = None
         self.failing_since = None
@@ -131,12 +161,18 @@ class PartitionReader:
         try:
             for header in whole_headers(payload, high_watermark, self.fetch_offset, is_dense=is_dense):
                 end += header.size_bytes
-                self.fetch_offset = max(self.fetch_offset, header.next_offset)
+                if header.next_offset > self.fetch_offset:
+                    self.fetch_offset, self.fetch_epoch = header.next_offset, header.partition_leader_epoch
         except CorruptBatch as error:
             self.error = error
         if end:
             self._chunks.append(Chunk(payload[:end], high_watermark, aborted))
             self.buffered_bytes += end
+
+    def skip_to(self, offset: int, epoch: int) -> None:
+        """Note that nothing is left between what was fetched and `offset`; `epoch` is the leader's at that time."""
+        if offset > self.fetch_offset:
+            self.fetch_offset, self.fetch_epoch = offset, epoch
 
     def take(self) -> Batch | None:
         """The next batch that the user is to see; None when nothing more is here, or `until` is reached.
@@ -149,7 +185,7 @@ class PartitionReader:
             start = chunk.cursor
             header = read_header(chunk.view, start)
             if header.base_offset >= self.until:
-                self.position = self.until
+                self._move(self.until, header)
                 break
             record_batch = self._read(chunk, header)
             if record_batch is None:
@@ -160,13 +196,17 @@ class PartitionReader:
             batch = self._deliver(chunk, record_batch)
             if batch is not None:
                 return batch
-        if self.is_at_end and self._chunks:
-            self.seek(self.position)
+        if self._is_in_gap:
+            self.position = min(self.fetch_offset, self.until)
+            self.epoch = self.fetch_epoch
+        if self.is_at_end and self.fetch_offset > self.position:
+            self._rewind()
         return None
 
     def put_back(self, offset: int) -> None:
-        """Deliver the batch that was taken last once more, from `offset` on."""
+        """Deliver the batch that was taken last once more, from `offset` on. It is fetched again if the log was cut."""
         if self._taken is None:
+            self.seek(offset, self.epoch)
             return
         chunk, cursor = self._taken
         if not self._chunks or self._chunks[0] is not chunk:
@@ -188,9 +228,14 @@ class PartitionReader:
                     self.error = error
                     return None
                 self._advance(chunk, header.size_bytes)
-                self.position = max(self.position, header.next_offset)
+                self._move(header.next_offset, header)
                 raise unreadable(self.topic, self.partition, record_batch, error) from error
         return record_batch
+
+    def _move(self, position: int, header: BatchHeader) -> None:
+        """`header` is that of the batch before `position`, or of the first one after it. It never moves back."""
+        if position > self.position:
+            self.position, self.epoch = position, header.partition_leader_epoch
 
     def _advance(self, chunk: Chunk, size_bytes: int) -> None:
         chunk.cursor += size_bytes
@@ -200,7 +245,8 @@ class PartitionReader:
 
     def _deliver(self, chunk: Chunk, record_batch: RecordBatch) -> Batch | None:
         """What the user sees of it, if anything; `position` is behind it either way."""
-        position, self.position = self.position, min(max(self.position, record_batch.next_offset), self.until)
+        position = self.position
+        self._move(min(record_batch.next_offset, self.until), record_batch.header)
         if chunk.aborted.hides(record_batch) or record_batch.next_offset <= position or not record_batch.record_count:
             return None
         batch = Batch(

@@ -9,12 +9,13 @@ batch. What a batch holds is given back when it is acknowledged or given up. Not
 sender.
 """
 
+import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
 from warmlog.errors import BufferFull, MessageTooLarge, WarmlogError
-from warmlog.producer.delivery import Refused, Sent
+from warmlog.producer.delivery import Refused, Sent, Undecided
 from warmlog.producer.options import ProducerOptions
 from warmlog.producer.partition_queue import PartitionQueue
 from warmlog.producer.partitioner import partition_of_key
@@ -46,21 +47,29 @@ class Accumulator:
     """Every batch of a producer that is not settled.
 
     `plain` has for each topic the open batch that the next record without key, headers, partition and timestamp goes
-    to.
+    to. `failed` are those whose error some caller has still to receive, in the order of failing.
     """
 
-    def __init__(self, options: ProducerOptions, wake: Callable[[], None], now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        options: ProducerOptions,
+        wake: Callable[[], None],
+        now: Callable[[], float],
+        new_waiter: Callable[[], "asyncio.Future[None]"] = asyncio.Future,
+    ) -> None:
+        """`new_waiter` makes what a caller awaits until its record is settled; WrongEventLoop where it cannot wait."""
         self.plain: dict[str, OutgoingBatch] = {}
         self.attention = Attention(is_needed=False)
         self.topics: dict[str, TopicQueues] = {}
         self.ready: dict[PartitionQueue, None] = {}
         self.unsettled: dict[OutgoingBatch, PartitionQueue] = {}
-        self.failed: list[OutgoingBatch | Refused] = []
+        self.failed: dict[OutgoingBatch | Refused, None] = {}
         self.buffered_bytes = 0
         self._options = options
         self._grant_bytes = min(GRANT_BYTES, max(1, options.high_water_bytes // GRANTS_BELOW_HIGH_WATER))
         self._wake = wake
         self._now = now
+        self._new_waiter = new_waiter
         self._is_replaying = False
         self._lingering: deque[tuple[float, OutgoingBatch]] = deque()
 
@@ -87,7 +96,8 @@ class Accumulator:
         now_ns = time.time_ns()
         time_ms = now_ns // NS_PER_MS if timestamp_ms is None else timestamp_ms
         if not topic.is_known:
-            return self._let_wait(topic, WaitingRecord(value, key, headers, time_ms, partition, size_bytes))
+            undecided = Undecided(self._new_waiter)
+            return self._let_wait(topic, WaitingRecord(value, key, headers, time_ms, partition, size_bytes, undecided))
         batch = self._batch_for(topic, key, partition, size_bytes)
         sent = batch.append(value, key, headers, time_ms, size_bytes)
         if timestamp_ms is None:
@@ -95,7 +105,10 @@ class Accumulator:
         return sent
 
     def add_keyed(self, name: str, value: bytes, key: bytes, timestamp_ms: int | None) -> Sent | None:
-        """The short way for a value with a key, into a batch that has keys already; None when it is not open."""
+        """The short way for a value with a key, into a batch that has keys already; None when it is not open.
+
+        It ends with the millisecond, as that of values alone does.
+        """
         topic = self.topics.get(name)
         if topic is None or not topic.queues:
             return None
@@ -107,10 +120,8 @@ class Accumulator:
             return None
         index = len(batch.values)
         if timestamp_ms is None:
-            now_ns = time.time_ns()
-            if now_ns >= batch.tick_end_ns:
-                batch.stamp(index, now_ns // NS_PER_MS)
-                batch.let_plain_in(now_ns)
+            if time.time_ns() >= batch.tick_end_ns:
+                return None
         elif type(timestamp_ms) is int and 0 <= timestamp_ms <= MAX_TIMESTAMP_MS:
             batch.stamp(index, timestamp_ms)
         else:
@@ -132,7 +143,7 @@ class Accumulator:
 
     def new_batch(self, queue: PartitionQueue) -> OutgoingBatch:
         """An empty batch for a partition, not yet in its queue."""
-        return OutgoingBatch(queue.topic, queue.partition, self._now(), self.hurry)
+        return OutgoingBatch(queue.topic, queue.partition, self._now(), self._awaited, self._told)
 
     def batch_limit_bytes(self, topic: TopicQueues) -> int:
         """How large a batch of several records may become."""
@@ -242,15 +253,20 @@ class Accumulator:
             self._refuse(record, error)
 
     def _refuse(self, record: WaitingRecord, error: WarmlogError) -> None:
-        refused = Refused(error)
-        self.failed.append(refused)
-        self.attention.is_needed = True
+        refused = Refused(error, self._told)
+        self._note_failure(refused)
         record.decide(Sent(refused, 0))
 
     # --- what is due, and what is settled ---------------------------------------------------------------------------
 
+    def _awaited(self, batch: OutgoingBatch) -> "asyncio.Future[None]":
+        """What the caller waits for that wants to know the end of `batch`, which is due now."""
+        waiter = self._new_waiter()
+        self.hurry(batch)
+        return waiter
+
     def hurry(self, batch: OutgoingBatch) -> None:
-        """Somebody waits for `batch`: it is due now."""
+        """`batch` is due now, as a caller waits for it or its linger is over."""
         queue = self.unsettled.get(batch)
         if queue is not None and batch is queue.open and not batch.is_due:
             batch.is_due = True
@@ -283,8 +299,20 @@ class Accumulator:
         del self.unsettled[batch]
         self.buffered_bytes -= batch.granted_bytes
         if batch.is_error_unseen:
-            self.failed.append(batch)
-            self.attention.is_needed = True
+            self._note_failure(batch)
+
+    def abandon(self, batch: OutgoingBatch) -> None:
+        """The caller that awaited all of `batch` waits no longer: its error, if there is or will be one, is unseen."""
+        batch.mark_not_awaited()
+        if batch.is_error_unseen:
+            self._note_failure(batch)
+
+    def _note_failure(self, failed: OutgoingBatch | Refused) -> None:
+        self.failed[failed] = None
+        self.attention.is_needed = True
+
+    def _told(self, failed: OutgoingBatch | Refused) -> None:
+        self.failed.pop(failed, None)
 
     def expired(self, now: float) -> Sequence[OutgoingBatch]:
         """The batches that are older than the delivery timeout."""
@@ -302,10 +330,16 @@ class Accumulator:
             return batch.created_at + self._options.delivery_timeout_ms / 1000
         return None
 
-    def take_unseen_error(self) -> Exception | None:
-        """The first error of records that nobody awaited, once; further ones are told in notes on it."""
-        failed, self.failed = self.failed, []
-        unseen = [batch for batch in failed if batch.is_error_unseen]
+    @property
+    def unacknowledged(self) -> int:
+        """How many records are not settled, or have failed unseen."""
+        waiting = sum(len(topic.waiting) for topic in self.topics.values())
+        unsettled = sum(batch.count or len(batch.values) for batch in self.unsettled)
+        return waiting + unsettled + sum(failed.count for failed in self.failed)
+
+    def take_unseen_error(self) -> WarmlogError | None:
+        """The first error that no caller has received, once; further ones are told in notes on it."""
+        unseen, self.failed = list(self.failed), {}
         if not unseen:
             return None
         error = unseen[0].error

@@ -4,11 +4,13 @@ Where records lie once they are acknowledged.
 """
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
+
+from warmlog.errors import WarmlogError
 
 
 class Placed(NamedTuple):
@@ -58,33 +60,32 @@ class Settling(Protocol):
 class Refused:
     """Stands where a batch would, for a record that was found wrong only after `send` had returned."""
 
-    __slots__ = ("_is_awaited", "count", "error")
+    __slots__ = ("_on_told", "count", "error")
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, error: WarmlogError, on_told: "Callable[[Refused], object]") -> None:
+        """`on_told` is called when a caller has received the error."""
         self.error = error
         self.count = 1
-        self._is_awaited = False
+        self._on_told = on_told
 
     async def wait_for(self, index: int) -> Placed:  # noqa: ARG002 - as Settling
-        self._is_awaited = True
+        self._on_told(self)
         raise self.error.with_traceback(None)
-
-    @property
-    def is_error_unseen(self) -> bool:
-        return not self._is_awaited
 
 
 class Undecided:
     """Stands where a batch would while the topic's partitions are not known; `decided` once they are."""
 
-    __slots__ = ("_waiters",)
+    __slots__ = ("_new_waiter", "_waiters")
 
-    def __init__(self) -> None:
+    def __init__(self, new_waiter: Callable[[], "asyncio.Future[None]"]) -> None:
+        """`new_waiter` as the Accumulator's."""
+        self._new_waiter = new_waiter
         self._waiters: list[asyncio.Future[None]] = []
 
     async def wait_for(self, index: int) -> Placed | None:  # noqa: ARG002 - as Settling
         """None when the record has its batch, which is to be asked then."""
-        waiter = asyncio.get_running_loop().create_future()
+        waiter = self._new_waiter()
         self._waiters.append(waiter)
         await waiter
         return None
@@ -99,7 +100,10 @@ class Undecided:
 class Sent(Struct, gc=False, eq=False):
     """What `send` returns: await it to know where the record lies, or leave it and `drain`, `flush` or `close` later.
 
-    Awaiting it sends its batch without further delay. It can be awaited more than once, and by several tasks.
+    Awaiting it sends its batch without further delay. It can be awaited more than once, and by several tasks. A wait
+    that is cancelled, or times out, changes nothing for the record: an error that comes later, and that no other caller
+    receives by awaiting it, is raised by `drain`, `flush` or `close`. A task that awaits it, as `gather` and `shield`
+    make one, counts as a caller.
     """
 
     _batch: Settling

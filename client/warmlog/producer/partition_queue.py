@@ -183,6 +183,29 @@ class PartitionQueue:
             (self.in_flight if batch in self.in_flight else self.retries).remove(batch)
             self.needs_reset = self.is_idempotent
 
+    def restore(self, batches: Sequence[OutgoingBatch]) -> None:
+        """Start over with `batches`, all that are not acknowledged, in their order, after a call that was cut short.
+
+        Only they and their bytes are relied on: whatever else is kept of this partition may be half changed. Those that
+        have bytes may have been sent, and go again as they are. Bytes under several producers are those of an `adopt`
+        that was cut short: it only begins when the broker has none of these batches, so all of them can get new ones.
+        """
+        identities = [identity for batch in batches if (identity := batch.identity) is not None]
+        producers = {identity.producer for identity in identities}
+        self.in_flight = []
+        self.retries = list(batches[: len(identities)])
+        self.closed = deque(batches[len(identities) :])
+        for order, batch in enumerate(batches):
+            batch.order = order if order < len(identities) else -1
+            batch.is_rejected = len(producers) > 1
+        self._next_order = len(identities)
+        self.is_established = not self.is_idempotent
+        self.paused_until = 0.0
+        self.needs_reset = self.is_idempotent and len(producers) != 1
+        if not self.needs_reset:
+            self.producer, self.next_sequence = identities[-1]
+            self._take_sequence(self.retries[-1].count)
+
     @property
     def is_empty(self) -> bool:
         return not (self.open or self.closed or self.in_flight or self.retries)

@@ -1,11 +1,13 @@
 """The producer: `send` a record, or `send_many`, and know that what was acknowledged is on disk.
 
-Errors of sends that nobody awaited are raised by the next `drain`, `flush` or `close`: the first one itself, with
-each further one in a note on it (PEP 678). Each is raised once.
+The error of a record is told once: to the callers that await the record and receive it. What no caller has received,
+as none awaited it or the wait was cancelled before, is raised by the next `drain`, `flush` or `close`: the first error
+itself, with each further one in a note on it (PEP 678).
 """
 
 import time
 from collections.abc import Callable, Sequence
+from threading import get_ident
 from types import TracebackType
 from typing import Self
 
@@ -83,6 +85,7 @@ class Producer:
         self._bootstrap = bootstrap
         self._is_started = False
         self._running: Producing | None = None
+        self._closing: Producing | None = None
         self._plain: dict[str, OutgoingBatch] = {}
         self._attention = Attention()
         self._add_keyed: Callable[[str, bytes, bytes, int | None], Sent | None] = _no_short_way
@@ -107,21 +110,25 @@ class Producer:
         return self
 
     async def close(self) -> None:
-        """Wait until all records are settled, disconnect, and raise the error of one that nobody awaited.
+        """Wait until all records are settled, disconnect, and raise the error that no caller has received.
 
-        From the call on, nothing more can be sent.
+        From the call on, nothing more can be sent. When it is cancelled, what is not settled is given up with
+        ClientClosed, and calling it again raises that.
         """
-        running, self._running = self._running, None
-        if running is None:
+        closing = self._running or self._closing
+        if closing is None:
             return
-        has_failed = running.has_failed
+        closing.check_loop()
+        self._running, self._closing = None, closing
+        has_failed = closing.has_failed
         self._plain, self._attention, self._add_keyed = {}, Attention(), _no_short_way
         try:
-            await running.flush()
+            await closing.flush()
             if has_failed:
                 raise ClientClosed(_HAS_FAILED)
         finally:
-            await running.stop()
+            await closing.stop()
+        self._closing = None
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -175,7 +182,7 @@ class Producer:
             sent = self._add_keyed(topic, value, key, timestamp_ms)
             if sent is not None:
                 return sent
-        return self._open().add(topic, value, key, timestamp_ms, headers, partition)
+        return self._taking().add(topic, value, key, timestamp_ms, headers, partition)
 
     async def send_many(
         self,
@@ -191,7 +198,8 @@ class Producer:
 
         The other lists, where given, run parallel to `values`; one timestamp may stand for all. Records of one key,
         or without keys in a topic of one partition, keep their order. When a batch fails its error is raised after all
-        are settled; the others are in the log. When cancelled, what is in batches already is still sent.
+        are settled; the others are in the log. When cancelled, what is in batches already is still sent, and its error
+        is left to `drain`, `flush` or `close`.
         """
         running = self._open()
         records = BulkRecords.check(values, keys, headers, timestamps_ms, time.time_ns() // NS_PER_MS)
@@ -200,21 +208,31 @@ class Producer:
     async def drain(self) -> None:
         """Wait while too much is not acknowledged, and let full batches go out. Call it between sends.
 
-        Raises the error of earlier sends that nobody awaited.
+        Raises the error of earlier sends that no caller has received.
         """
         if self._attention.is_needed:
             await self._open().drain()
 
     async def flush(self) -> None:
-        """Send everything now and wait until all of it is settled. Raises the error of sends that nobody awaited."""
+        """Send everything now and wait until all of it is settled. Raises the error that no caller has received."""
         await self._open().flush()
 
     def _open(self) -> Producing:
-        if self._running is None:
+        """For calls that wait."""
+        running = self._taking()
+        running.check_loop()
+        return running
+
+    def _taking(self) -> Producing:
+        """For `send`. Another loop in the same thread is not noticed: to look for it costs a third of a send."""
+        running = self._running
+        if running is None:
             raise ClientClosed("the producer is closed" if self._is_started else "the producer is not started")
-        if self._running.has_failed:
+        if get_ident() != running.home.thread_id or running.home.loop.is_closed():
+            running.check_loop()
+        if running.sender.has_ended:
             raise ClientClosed(_HAS_FAILED)
-        return self._running
+        return running
 
 
 def _no_short_way(topic: str, value: bytes, key: bytes, timestamp_ms: int | None) -> Sent | None:  # noqa: ARG001

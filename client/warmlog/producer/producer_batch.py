@@ -4,15 +4,38 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from warmlog.errors import WarmlogError
 from warmlog.producer.delivery import Placed, Sent
 from warmlog.producer.record_input import BATCH_OVERHEAD_BYTES, Header
-from warmlog_protocol.batch import NO_PRODUCER_ID, NO_SEQUENCE, encode_batch, restamp_producer
+from warmlog_protocol.batch import (
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    Piece,
+    encode_batch,
+    read_header,
+    restamp_producer,
+)
 from warmlog_protocol.codec.compression import Codec
 
 NS_PER_MS = 1_000_000
 NO_PRODUCER = (NO_PRODUCER_ID, -1)
+
+
+class BatchIdentity(NamedTuple):
+    """What tells a broker that it has a batch already."""
+
+    producer: tuple[int, int]
+    base_sequence: int
+
+
+def identity_of(data: Piece) -> BatchIdentity | None:
+    """Of a batch whose bytes begin with `data`; None without any."""
+    if not data:
+        return None
+    header = read_header(data)
+    return BatchIdentity((header.producer_id, header.producer_epoch), header.base_sequence)
 
 
 class OutgoingBatch:
@@ -23,11 +46,12 @@ class OutgoingBatch:
     """
 
     __slots__ = (
-        "_awaited",
-        "_hurry",
+        "_await_end",
         "_is_all_awaited",
+        "_on_told",
         "_run_starts",
         "_run_times_ms",
+        "_told",
         "_waiters",
         "attempts",
         "base_offset",
@@ -54,7 +78,18 @@ class OutgoingBatch:
         "values",
     )
 
-    def __init__(self, topic: str, partition: int, created_at: float, hurry: "Callable[[OutgoingBatch], None]") -> None:
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        created_at: float,
+        await_end: "Callable[[OutgoingBatch], asyncio.Future[None]]",
+        on_told: "Callable[[OutgoingBatch], object]" = lambda _: None,
+    ) -> None:
+        """`await_end` makes a future for a caller that awaits a record, and has the batch sent without delay.
+
+        `on_told` is called when the error of every record has been received by a caller.
+        """
         self.topic = topic
         self.partition = partition
         self.created_at = created_at
@@ -80,10 +115,11 @@ class OutgoingBatch:
         self.log_append_time_ms = -1
         self._run_starts: list[int] = []
         self._run_times_ms: list[int] = []
-        self._awaited: set[int] | None = None
+        self._told: set[int] | None = None
         self._is_all_awaited = False
         self._waiters: list[asyncio.Future[None]] = []
-        self._hurry = hurry
+        self._await_end = await_end
+        self._on_told = on_told
 
     # --- filling ----------------------------------------------------------------------------------------------------
 
@@ -177,6 +213,11 @@ class OutgoingBatch:
         self.is_rejected = False
         self.data = restamp_producer(self.data, *producer, base_sequence)
 
+    @property
+    def identity(self) -> "BatchIdentity | None":
+        """Under which producer and sequence its bytes are; None before `encode`."""
+        return identity_of(self.data)
+
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def complete(self, base_offset: int, log_append_time_ms: int) -> None:
@@ -207,31 +248,40 @@ class OutgoingBatch:
             await waiter
 
     async def wait_for(self, index: int) -> Placed:
-        """Wait for the end on behalf of one record: where it lies, or raise why not."""
-        if self._awaited is None:
-            self._awaited = set()
-        self._awaited.add(index)
+        """Wait for the end on behalf of one record: where it lies, or raise why not.
+
+        The caller has received the error once it is raised here, not by waiting: a wait may be cancelled.
+        """
         if not self.is_done:
-            self._hurry(self)
-            await self.done()
+            waiter = self._await_end(self)
+            self._waiters.append(waiter)
+            await waiter
         if self.error is not None:
+            self._mark_told(index)
             raise self.error.with_traceback(None)
         return self._placed(index)
 
+    def _mark_told(self, index: int) -> None:
+        if self._told is None:
+            self._told = set()
+        self._told.add(index)
+        if not self.is_error_unseen:
+            self._on_told(self)
+
     def mark_all_awaited(self) -> None:
-        """Somebody takes care of the error of every record."""
+        """One caller waits for all its records, and will raise their error."""
         self._is_all_awaited = True
 
     def mark_not_awaited(self) -> None:
-        """Nobody does any more."""
+        """That caller waits no longer, and has not raised it."""
         self._is_all_awaited = False
 
     @property
     def is_error_unseen(self) -> bool:
-        """Whether it failed with records that nobody awaits or has awaited."""
+        """Whether it failed, and there are records whose error no caller has received or will receive."""
         if self.error is None or self._is_all_awaited:
             return False
-        return self._awaited is None or len(self._awaited) < self.count
+        return self._told is None or len(self._told) < self.count
 
     def _placed(self, index: int) -> Placed:
         offset = -1 if self.base_offset < 0 else self.base_offset + index

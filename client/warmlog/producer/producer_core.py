@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from warmlog.cluster.cluster import Cluster
 from warmlog.cluster.options import DEFAULT_MAX_MESSAGE_BYTES, ConnectionOptions
-from warmlog.errors import ClientClosed, WarmlogError
+from warmlog.errors import ClientClosed, WarmlogError, WrongEventLoop
 from warmlog.producer.accumulator import Accumulator
 from warmlog.producer.bulk_records import BulkRecords
 from warmlog.producer.delivery import PlacedMany, Sent
@@ -27,18 +27,31 @@ class Producing:
         self._options = options
         changed = asyncio.Event()
         self.cluster = Cluster(bootstrap, connection_options, changed.set)
+        self.home = self.cluster.home
         self.sender = Sender(options, self.cluster, changed, self._settled, connection_options.request_timeout_ms)
         self.accumulator: Accumulator = self.sender.accumulator
         self._sending = asyncio.create_task(self.sender.run(), name="warmlog producer")
         self._learning: dict[str, asyncio.Task[None]] = {}
         self._waiters: list[asyncio.Future[None]] = []
+        self._is_stopped = False
+
+    def check_loop(self) -> None:
+        """Raise WrongEventLoop where HomeLoop does, with the number of records that were lost with a closed loop."""
+        try:
+            self.home.check()
+        except WrongEventLoop as error:
+            if self.home.loop.is_closed() and (lost := self.accumulator.unacknowledged):
+                raise WrongEventLoop(f"{error}; {lost} records were not acknowledged") from None
+            raise
 
     @property
     def has_failed(self) -> bool:
-        return self._sending.done()
+        """Whether its sender has ended before `stop`."""
+        return self.sender.has_ended and not self._is_stopped
 
     async def stop(self) -> None:
-        """Give up what is not settled and end all tasks."""
+        """Give up what is not settled and end all tasks. May be called again, after it was cancelled for one."""
+        self._is_stopped = True
         tasks = [self._sending, *self._learning.values()]
         for task in tasks:
             task.cancel()
@@ -75,16 +88,18 @@ class Producing:
         limit_bytes = self.accumulator.batch_limit_bytes(queues)
         parts = [(partition, records)] if partition is not None else records.by_partition(len(queues.queues))
         batches: list[OutgoingBatch] = []
-        for own_partition, own_records in list(parts):
-            for part, size_bytes in own_records.cut(limit_bytes, queues.max_message_bytes):
-                await self._wait_for_room()
-                batches.append(self._add_batch(queues, own_partition, part, size_bytes))
         try:
-            return await _place_all(topic, batches)
-        except asyncio.CancelledError:
+            for own_partition, own_records in list(parts):
+                for part, size_bytes in own_records.cut(limit_bytes, queues.max_message_bytes):
+                    await self._wait_for_room()
+                    batches.append(self._add_batch(queues, own_partition, part, size_bytes))
             for batch in batches:
-                batch.mark_not_awaited()
+                await batch.done()
+        except BaseException:
+            for batch in batches:
+                self.accumulator.abandon(batch)
             raise
+        return _place_all(topic, batches)
 
     def _add_batch(
         self, queues: TopicQueues, partition: int | None, part: BulkRecords, size_bytes: int
@@ -99,8 +114,9 @@ class Producing:
         return batch
 
     async def drain(self) -> None:
-        self.accumulator.attention.is_needed = False
         await self._wait_for_room(ends_on_failure=True)
+        await self._let_callers_receive()
+        self.accumulator.attention.is_needed = self.accumulator.buffered_bytes > self._options.high_water_bytes
         self._raise_unseen()
 
     async def flush(self) -> None:
@@ -109,6 +125,7 @@ class Producing:
         self.accumulator.hurry_all()
         for batch in list(self.accumulator.unsettled):
             await batch.done()
+        await self._let_callers_receive()
         self._raise_unseen()
 
     async def _wait_for_room(self, *, ends_on_failure: bool = False) -> None:
@@ -129,8 +146,13 @@ class Producing:
                 if not waiter.done():
                     waiter.set_result(None)
 
+    async def _let_callers_receive(self) -> None:
+        """Callers that await a record, and that its failure has just woken up, receive its error before any other."""
+        if self.accumulator.failed:
+            await asyncio.sleep(0)
+
     def _raise_unseen(self) -> None:
-        if self.accumulator.failed and (error := self.accumulator.take_unseen_error()) is not None:
+        if (error := self.accumulator.take_unseen_error()) is not None:
             raise error
 
     # --- topics -----------------------------------------------------------------------------------------------------
@@ -174,10 +196,8 @@ class Producing:
         return DEFAULT_MAX_MESSAGE_BYTES
 
 
-async def _place_all(topic: str, batches: list[OutgoingBatch]) -> PlacedMany:
-    """Wait for all batches; raise the first error among them, with the number of records that failed in a note."""
-    for batch in batches:
-        await batch.done()
+def _place_all(topic: str, batches: list[OutgoingBatch]) -> PlacedMany:
+    """Where the records of settled batches lie; raises their first error, with the number of records lost in a note."""
     failed = [batch for batch in batches if batch.error is not None]
     if failed:
         error = failed[0].error

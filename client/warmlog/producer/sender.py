@@ -60,7 +60,7 @@ class Sender:
         timeout_ms: int,
     ) -> None:
         loop = asyncio.get_running_loop()
-        self.accumulator = Accumulator(options, changed.set, loop.time)
+        self.accumulator = Accumulator(options, changed.set, loop.time, cluster.home.new_waiter)
         self._options = options
         self._cluster = cluster
         self._on_settled = on_settled
@@ -70,9 +70,11 @@ class Sender:
         self._changed = changed
         self._producer = NO_PRODUCER
         self._initialising: asyncio.Task[None] | None = None
+        self.has_ended = False
 
     async def run(self) -> None:
         """Send until cancelled, by `stop` or with the event loop. What is not settled then fails: nobody hangs."""
+        error: WarmlogError = ClientClosed("the producer was stopped before this was acknowledged")
         try:
             while True:
                 self._changed.clear()
@@ -80,13 +82,12 @@ class Sender:
                     await asyncio.sleep(0)
                 else:
                     await self._wait_for_change()
-        except asyncio.CancelledError:
-            self.fail_all(ClientClosed("the producer was stopped before this was acknowledged"))
-            raise
-        except Exception as error:  # a bug of ours
+        except Exception as bug:  # of ours
             _log.exception("the producer's sender failed")
-            self.fail_all(ClientError(f"the producer's sender failed: {error!r}"))
+            error = ClientError(f"the producer's sender failed: {bug!r}")
         finally:
+            self.has_ended = self.accumulator.attention.is_needed = True
+            self.fail_all(error)
             if self._initialising is not None:
                 self._initialising.cancel()
                 await asyncio.wait([self._initialising])

@@ -23,6 +23,7 @@ class WaitingRecord:
         timestamp_ms: int,
         partition: int | None,
         size_bytes: int,
+        undecided: Undecided,
     ) -> None:
         self.value = value
         self.key = key
@@ -30,8 +31,8 @@ class WaitingRecord:
         self.timestamp_ms = timestamp_ms
         self.partition = partition
         self.size_bytes = size_bytes
-        self._undecided = Undecided()
-        self.sent = Sent(self._undecided, 0)
+        self._undecided = undecided
+        self.sent = Sent(undecided, 0)
 
     def decide(self, placed: Sent) -> None:
         """It is in a batch, or refused: its Sent is what `placed` is."""

@@ -10,6 +10,7 @@
 DuckDB, Polars, DataFusion and whatever else takes Arrow's stream interface can read from it too, batch by batch.
 """
 
+import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -33,6 +34,8 @@ Where = str | int | datetime | Mapping[TopicPartition, int]
 _SPLIT_BYTES = 16 * 1024 * 1024
 _MAX_SCAN_MS = 10_000
 
+_log = logging.getLogger("warmlog.ranges")
+
 
 def arrow_reader(
     bootstrap: str | Sequence[str],
@@ -47,7 +50,9 @@ def arrow_reader(
     """The records of `topics` in `[start, end)`, partition after partition, in Arrow batches of some MiB.
 
     What there is to read is asked and pinned now; it is read as the reader is. Columns in `as_text`, key or value, are
-    strings. Raises UnknownTopicOrPartition, OffsetOutOfRange, BrokerUnavailable, here and while it is read.
+    strings. Raises UnknownTopicOrPartition, OffsetOutOfRange, BrokerUnavailable, here and while it is read. After an
+    interruption, by Ctrl-C say, the reader goes on after the last batch that it handed out, and warns: what an
+    interrupted `read_all` had got by then is gone with it.
     """
     settings = settings or ReadSettings(connection=replace(ReadSettings().connection, client_name="warmlog-arrow"))
     settings = replace(settings, bootstrap=tuple(str(address) for address in parse_addresses(bootstrap)))
@@ -66,21 +71,31 @@ def arrow_reader(
 
 
 class _Failing(Iterator[pa.RecordBatch]):
-    """Batches, and for whoever goes on after an error that error again: a generator would seem to be at its end."""
+    """Batches; after an error that error again, so that a `read_all` that is tried again is not taken for the whole."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
+        self._is_interrupted = False
 
     def __next__(self) -> pa.RecordBatch:
         if self._error is not None:
             raise self._error
+        if self._is_interrupted:
+            self._is_interrupted = False
+            _log.warning(
+                "reading was interrupted and goes on after the last batch that was handed out: make a new reader for "
+                "what an interrupted read_all() had got"
+            )
         try:
             return next(self._batches)
         except StopIteration:
             raise
-        except BaseException as error:
+        except Exception as error:
             self._error = error
+            raise
+        except BaseException:
+            self._is_interrupted = True
             raise
 
 

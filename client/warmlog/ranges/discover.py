@@ -20,12 +20,14 @@ from warmlog.ranges.offset_range import OffsetRange, PartitionState, TopicPartit
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
+    NO_LEADER_EPOCH,
     FindSplitsPartition,
     FindSplitsRequest,
     FindSplitsResponse,
     FoundSplit,
     FoundSplits,
     IsolationLevel,
+    ListedOffset,
     TopicMetadata,
 )
 
@@ -91,9 +93,9 @@ class Discovery:
         ]
         earliest = self.offsets(dict.fromkeys(places, EARLIEST_TIMESTAMP))
         ends = dict.fromkeys(places, LATEST_TIMESTAMP)
-        latest = self.offsets(ends)
+        latest = self._list(ends, self._isolation)
         is_committed_only = self._isolation is IsolationLevel.READ_COMMITTED
-        high_watermarks = self._offsets(ends, IsolationLevel.READ_UNCOMMITTED) if is_committed_only else {}
+        high_watermarks = self._list(ends, IsolationLevel.READ_UNCOMMITTED) if is_committed_only else {}
         return [
             PartitionState(
                 topic=topic,
@@ -101,21 +103,25 @@ class Discovery:
                 topic_id=topics[topic].topic_id,
                 leader=str(self._cluster.leader_address(topic, partition)),
                 earliest=earliest[topic, partition],
-                latest=latest[topic, partition],
-                high_watermark=high_watermarks.get((topic, partition)),
+                latest=latest[topic, partition].offset,
+                high_watermark=high_watermarks[topic, partition].offset if is_committed_only else None,
+                leader_epoch=latest[topic, partition].leader_epoch,
             )
             for topic, partition in places
         ]
 
     def offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """The first offset at or after a time in milliseconds, for each partition; -1 where no record is so young."""
-        return self._offsets(times, self._isolation)
+        return {place: listed.offset for place, listed in self._list(times, self._isolation).items()}
 
-    def _offsets(self, times: Mapping[TopicPartition, int], isolation: IsolationLevel) -> dict[TopicPartition, int]:
-        if not times:
-            return {}
-        found = self._ask(lambda: self._cluster.list_offsets(dict(times), isolation=isolation))
-        return {place: listed.offset for place, listed in found.items()}
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """For each partition where a leader epoch, or the newest known one below it, ends; -1 if it is unknown."""
+        return self._ask(lambda: self._cluster.epoch_ends(epochs))
+
+    def _list(
+        self, times: Mapping[TopicPartition, int], isolation: IsolationLevel
+    ) -> dict[TopicPartition, ListedOffset]:
+        return self._ask(lambda: self._cluster.list_offsets(dict(times), isolation=isolation)) if times else {}
 
     def splits(
         self, ranges: Sequence[OffsetRange], target_bytes: int, *, max_scan_ms: int = 0
@@ -172,6 +178,23 @@ class Discovery:
         except BrokerUnavailable as error:
             self._cluster.forget_leaders()
             raise BrokerUnavailable(f"{error}; is the broker running at {', '.join(self._bootstrap)}?") from error
+
+
+def find_cuts(
+    discovery: Discovery,
+    states: Sequence[PartitionState],
+    read_to: Mapping[TopicPartition, int],
+    epochs: Mapping[TopicPartition, int],
+) -> dict[TopicPartition, int]:
+    """Where logs were cut below `read_to`, which they reached when `epochs` were in force; -1 if the broker cannot say.
+
+    It is asked about partitions that have another leader epoch now.
+    """
+    known = {state.place: epochs.get(state.place, NO_LEADER_EPOCH) for state in states if state.place in read_to}
+    now = {state.place: state.leader_epoch for state in states}
+    changed = {place: epoch for place, epoch in known.items() if epoch not in (NO_LEADER_EPOCH, now[place])}
+    ends = discovery.epoch_ends(changed) if changed else {}
+    return {place: end for place, end in ends.items() if end < read_to[place]}
 
 
 def _to_split(planned: OffsetRange) -> FindSplitsPartition:

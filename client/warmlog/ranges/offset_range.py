@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from warmlog_protocol.messages import NO_LEADER_EPOCH
+
 TopicPartition = tuple[str, int]
 
 LARGEST_PARTITION = 2**31 - 1
@@ -20,6 +22,8 @@ class PartitionState(NamedTuple):
     latest: int
     high_watermark: int | None = None
     """Where it is asked for: with committed records only, `latest` is where the first open transaction begins."""
+    leader_epoch: int = NO_LEADER_EPOCH
+    """The one in force when `latest` was asked for."""
 
     @property
     def place(self) -> TopicPartition:
@@ -34,6 +38,10 @@ class OffsetRange(NamedTuple):
 
     `topic_id` is that of the topic when the plan was made: a topic that was deleted and made anew has another. Of the
     records in it, only those count whose timestamp lies in `[from_ms, until_ms)`; None leaves a side open.
+
+    `leader_epoch` is the one that was in force when the plan was made, and all of the range there: what is of a later
+    one was written after the log had been cut. `start_epoch` is that of the batch before `start`, as the reader had it.
+    -1 where they are not known.
     """
 
     topic: str
@@ -44,6 +52,8 @@ class OffsetRange(NamedTuple):
     topic_id: bytes = b""
     from_ms: int | None = None
     until_ms: int | None = None
+    leader_epoch: int = NO_LEADER_EPOCH
+    start_epoch: int = NO_LEADER_EPOCH
 
     @property
     def place(self) -> TopicPartition:

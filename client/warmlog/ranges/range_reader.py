@@ -4,14 +4,16 @@ Several fetches are in flight (see fetch_window). After a lost connection, or wh
 any more, the leader is looked up, and reading goes on at the first offset that was not read; only when nothing has
 moved for `deadline_s` is it given up, for Spark to run the task again.
 What is gone, because retention took it or the topic was deleted or made anew, is an error, or skipped and told.
+So is what was written in its place after the log had been cut: its leader epoch is later than that of the plan.
 Errors are one line, as it reaches the user through Spark: which partition, offsets and broker, and what to do.
 """
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
 from threading import Event
-from typing import Any
+from typing import Any, NamedTuple
 
 from warmlog.arrow.int_array import ArrayColumn
 from warmlog.arrow.reader import ArrowMerger
@@ -23,7 +25,9 @@ from warmlog.errors import (
     BrokerUnavailable,
     ClientClosed,
     CorruptBatch,
+    LogTruncated,
     OffsetOutOfRange,
+    UnreadableBatch,
     WarmlogError,
     error_from_code,
     may_pass,
@@ -34,10 +38,12 @@ from warmlog.ranges.offset_range import OffsetRange
 from warmlog.ranges.read_settings import Projection, ReadSettings
 from warmlog.ranges.resolve import REMOVED, Loss
 from warmlog.records.aborted import AbortedRanges
+from warmlog.records.damage_search import error_in, first_header, is_intact
 from warmlog.records.fetched_batches import whole_headers
 from warmlog_protocol.batch import HEADER_BYTES, RecordBatch, check_crc, read_header
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
+    NO_LEADER_EPOCH,
     FetchedPartition,
     FetchPartition,
     FetchRequest,
@@ -70,31 +76,83 @@ def read_ranges(
     """The records of `ranges`, in order, as pyarrow record batches with the columns of `projection`.
 
     Another thread may set `is_over`: then it raises ClientClosed before it asks for more. `on_loss` is called with what
-    is gone and skipped, where `settings` allow that; it warns unless given.
+    is gone and skipped, where `settings` allow that; it warns unless given. After an error or an interruption, at
+    whatever point, it goes on with the next record, over a new connection.
     """
     settings = settings or ReadSettings()
-    batches = _read_all(ranges, projection, settings, is_over or Event(), on_loss)
-    return batches if settings.limit is None else _first_rows(batches, settings.limit)
+    read = partial(_read, ranges, projection, settings, is_over or Event(), on_loss)
+    return _RangeBatches(read, _Place(0, None, settings.limit))
 
 
-def _read_all(
+class _Place(NamedTuple):
+    """Where to go on: at `offset` of the range with this number, or at its start, for so many more rows."""
+
+    number: int
+    offset: int | None
+    rows: int | None
+
+
+class _Made(NamedTuple):
+    """An Arrow batch that is to be handed out, and where to go on after it; None once it was."""
+
+    batch: Any
+    place: _Place
+
+
+class _RangeBatches(Iterator[Any]):
+    """Hands out each record once. Of a step that was cut short only `_made` counts, which changes as a whole."""
+
+    def __init__(self, read: Callable[[_Place], Generator[_Made, None, None]], place: _Place) -> None:
+        """`read` reads from a place on."""
+        self._read = read
+        self._made = _Made(None, place)
+        self._reading = read(place)
+        self._is_cut_short = False
+
+    def __next__(self) -> Any:
+        if self._made.batch is None:
+            self._read_on()
+        batch, place = self._made
+        if batch is None:
+            raise StopIteration
+        self._made = _Made(None, place)
+        return batch
+
+    def close(self) -> None:
+        """Close the connection; there are no more batches then."""
+        self._reading.close()
+        self._is_cut_short = False
+
+    def _read_on(self) -> None:
+        if self._is_cut_short:
+            self._reading = self._read(self._made.place)
+        self._is_cut_short = True
+        self._made = next(self._reading, self._made)
+        self._is_cut_short = False
+
+
+def _read(
     ranges: Sequence[OffsetRange],
     projection: Projection,
     settings: ReadSettings,
     is_over: Event,
     on_loss: Callable[[Loss], None],
-) -> Iterator[Any]:
+    place: _Place,
+) -> Generator[_Made, None, None]:
+    """What `ranges` have from `place` on, over a connection of its own."""
+    rows = place.rows
+    if rows == 0:
+        return
     with TaskLink(settings.connection, settings.bootstrap) as link:
-        for planned in ranges:
-            yield from _RangeReader(planned, projection, settings, link, is_over=is_over, on_loss=on_loss).read()
-
-
-def _first_rows(batches: Iterator[Any], limit: int) -> Iterator[Any]:
-    for batch in batches:
-        yield batch.slice(0, limit)
-        limit -= batch.num_rows
-        if limit <= 0:
-            return
+        for number, planned in enumerate(ranges[place.number :], place.number):
+            start = place.offset if number == place.number else None
+            reader = _RangeReader(planned, projection, settings, link, start=start, is_over=is_over, on_loss=on_loss)
+            for batch in reader.read():
+                wanted = batch if rows is None else batch.slice(0, rows)
+                rows = None if rows is None else rows - wanted.num_rows
+                yield _Made(wanted, _Place(number, reader.handed_out, rows))
+                if rows == 0:
+                    return
 
 
 class _RangeReader:
@@ -105,16 +163,23 @@ class _RangeReader:
         settings: ReadSettings,
         link: TaskLink,
         *,
+        start: int | None,
         is_over: Event,
         on_loss: Callable[[Loss], None],
     ) -> None:
+        """`start` is where to begin within `planned`; None: at its own start."""
         self._is_over = is_over
         self._on_loss = on_loss
         self._range = planned
+        self._epoch = planned.start_epoch
+        """Of the batch before the position."""
         self._settings = settings
         self._link = link
         self._window = FetchWindow(
-            planned.start, planned.end, in_flight=settings.in_flight, fetch_bytes=settings.fetch_bytes
+            planned.start if start is None else start,
+            planned.end,
+            in_flight=settings.in_flight,
+            fetch_bytes=settings.fetch_bytes,
         )
         self._merger = ArrowMerger(
             planned.topic,
@@ -123,6 +188,11 @@ class _RangeReader:
             as_text=projection.as_text,
             times=TimeBounds(planned.from_ms, planned.until_ms),
         )
+
+    @property
+    def handed_out(self) -> int:
+        """One above the last offset that the Arrow batches made so far go up to."""
+        return self._merger.next_offset
 
     def read(self) -> Iterator[Any]:
         failed_at, failing_since, attempts = -1, 0.0, 0
@@ -155,7 +225,13 @@ class _RangeReader:
                 correlation_ids[fetch.start] = connection.request(self._request(fetch))
             fetch = window.next_due()
             answer = connection.wait(correlation_ids.pop(fetch.start))
-            yield from self._take(connection, fetch, answer)
+            try:
+                yield from self._take(connection, fetch, answer)
+            except CorruptBatch as error:
+                found = self._with_extent(connection, error)
+                if found is error:
+                    raise
+                raise found from error
         if correlation_ids:
             self._link.drop()
 
@@ -167,10 +243,17 @@ class _RangeReader:
     def _request(self, fetch: Fetch) -> FetchRequest:
         planned = self._range
         wanted = FetchPartition(
-            planned.topic, planned.partition, fetch.start, fetch.max_bytes, topic_id=planned.topic_id or None
+            planned.topic,
+            planned.partition,
+            fetch.start,
+            fetch.max_bytes,
+            topic_id=planned.topic_id or None,
+            last_fetched_epoch=self._epoch if fetch.start == self._window.position else NO_LEADER_EPOCH,
         )
         settings = self._settings
-        return FetchRequest(settings.max_wait_ms, 1, fetch.max_bytes, [wanted], isolation=settings.isolation)
+        return FetchRequest(
+            settings.max_wait_ms, 1, fetch.max_bytes, [wanted], isolation=settings.isolation, skips_gaps=True
+        )
 
     def _take(self, connection: BlockingConnection, fetch: Fetch, answer: Answer) -> Iterator[Any]:
         """Arrow batches of what is new in `answer`; moves the window."""
@@ -183,24 +266,52 @@ class _RangeReader:
                 window.accepts(fetch, None)
                 return  # it may concern only what is not read now: the next fetch starts at the position
             raise self._fetch_error(connection, fetched)
+        if fetched.diverging is not None:
+            raise LogTruncated.told(*self._range.place, before, fetched.diverging.end_offset)
         if not window.accepts(fetch, _first_offset(answer.payload)):
             return
+        self._pass_gap(fetched)
         batches: list[RecordBatch] = []
         aborted = self._aborted(fetched)
         for batch in _whole_batches(answer.payload, fetch.start, fetched):
             batches.append(batch)
             is_hidden = aborted is not None and aborted.hides(batch)
             if batch.next_offset > window.position:
+                if self._is_new(batch, fetched):
+                    raise self._truncated(max(batch.base_offset, window.position))
                 if self._settings.verifies_crc:
                     check_crc(batch.header, batch.buffer)
                 if not is_hidden:
                     yield from self._merger.add(batch, window.position, window.end)
                 window.advance(batch.next_offset)
+                self._epoch = batch.header.partition_leader_epoch
             if window.is_done:
                 break  # what follows may be damaged: it was not asked for
         window.learn(batches)
         if window.position == before == fetch.start:
             raise BrokerUnavailable(f"it sent nothing; its high watermark is {fetched.high_watermark}")
+
+    def _pass_gap(self, fetched: FetchedPartition) -> None:
+        """Moves over offsets that hold no record any more; the epoch that tells of a cut is the leader's by then."""
+        if fetched.next_offset > self._window.position:
+            self._window.advance(min(fetched.next_offset, self._window.end))
+            self._epoch = fetched.leader_epoch
+
+    def _is_new(self, batch: RecordBatch, fetched: FetchedPartition) -> bool:
+        """Whether `batch` was written after the plan, although the log went up to the end of the range then.
+
+        No CRC covers a leader epoch: one that the partition has not had yet is damaged, and says nothing.
+        """
+        planned, epoch = self._range, batch.header.partition_leader_epoch
+        return (
+            NO_LEADER_EPOCH < planned.leader_epoch < epoch <= fetched.leader_epoch and batch.base_offset < planned.end
+        )
+
+    def _truncated(self, diverging_offset: int) -> LogTruncated:
+        reason = (
+            f"the log was cut at {diverging_offset} after these ranges were planned, and what it holds there is new"
+        )
+        return LogTruncated(*self._range.place, self._range.end, diverging_offset, reason)
 
     def _aborted(self, fetched: FetchedPartition) -> AbortedRanges | None:
         """What is to be hidden of one answer; None where everything is read."""
@@ -209,7 +320,7 @@ class _RangeReader:
         return AbortedRanges(fetched.aborted_transactions)
 
     def _fetch_error(self, connection: BlockingConnection, fetched: FetchedPartition) -> ApiError:
-        error = error_from_code(fetched.error_code, fetched.error_message)
+        error = error_in(fetched, self._window.position)
         if not isinstance(error, OffsetOutOfRange):
             return error
         return _OutOfLog(str(error), self._log_start_offset(connection))
@@ -224,6 +335,27 @@ class _RangeReader:
 
     # --- what is gone ---------------------------------------------------------------------------------------------
 
+    def _with_extent(self, connection: BlockingConnection, error: CorruptBatch) -> ApiError:
+        """`error`, or one with the offset at which to go on if what is stored at the position is why."""
+        position = self._window.position
+        if isinstance(error, UnreadableBatch):
+            return error
+        answer = connection.wait(connection.request(self._request(Fetch(position, 1))))
+        assert isinstance(answer.result, FetchResponse)
+        fetched = answer.result.partitions[0]
+        if fetched.error_code:
+            return error_in(fetched, position)
+        first = first_header(fetched, answer.payload, position)
+        if first is None or not first.base_offset <= position < first.next_offset or is_intact(first, answer.payload):
+            return error
+        return UnreadableBatch(
+            str(error),
+            topic=self._range.topic,
+            partition=self._range.partition,
+            base_offset=position,
+            next_offset=first.next_offset,
+        )
+
     def _skip_lost(self, error: WarmlogError) -> bool:
         """Whether `error` says that offsets are gone; then they are skipped and told, where that is allowed.
 
@@ -235,12 +367,17 @@ class _RangeReader:
             lost = Loss(*planned.place, window.position, planned.end, f"{_MADE_ANEW} ({error})")
         elif isinstance(error, _OutOfLog):
             lost = self._lost_in_log(error)
+        elif isinstance(error, UnreadableBatch):
+            lost = Loss(*planned.place, window.position, min(error.next_offset, planned.end), f"unreadable: {error}")
+        elif isinstance(error, LogTruncated):
+            lost = Loss(*planned.place, window.position, planned.end, f"gone: {error}")
         if lost is None:
             return False
         if self._settings.fails_on_data_loss:
             raise self._loss_error(error, lost) from error
         self._on_loss(lost)
         window.advance(lost.end)
+        self._epoch = NO_LEADER_EPOCH
         return True
 
     def _lost_in_log(self, error: "_OutOfLog") -> Loss:
@@ -252,8 +389,10 @@ class _RangeReader:
         return Loss(*planned.place, window.position, planned.end, f"not there any more: {error}")
 
     def _loss_error(self, error: WarmlogError, lost: Loss) -> WarmlogError:
-        if isinstance(error, TOPIC_IS_GONE):
+        if isinstance(error, (UnreadableBatch, *TOPIC_IS_GONE)):
             return self._in_words(error)
+        if isinstance(error, LogTruncated):
+            return self._in_words(error, self._settings.remedies.when_cut)
         found = OffsetOutOfRange(f"offsets {lost.start} to {lost.end - 1} are {lost.reason}")
         return self._in_words(found, self._settings.remedies.when_lost)
 
@@ -271,7 +410,10 @@ class _RangeReader:
     def _in_words(self, error: WarmlogError, remedy: str = "") -> WarmlogError:
         remedy = remedy or self._remedy(error)
         line = f"{self._range}, stopped at {self._window.position}, broker {self._link.leader(self._range)}: {error}"
-        return type(error)(f"{line}; {remedy}" if remedy else line)
+        line = f"{line}; {remedy}" if remedy else line
+        if isinstance(error, (LogTruncated, UnreadableBatch)):
+            return error.reworded(line)
+        return type(error)(line)
 
     def _remedy(self, error: WarmlogError) -> str:
         """What helps wherever such an error came up; empty when nothing is known to."""

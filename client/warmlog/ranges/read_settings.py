@@ -19,6 +19,8 @@ class Remedies:
 
     when_lost: str = "make a new reader with a later start"
     """Offsets are gone."""
+    when_cut: str = "make a new reader"
+    """The log was cut, and written again, since these ranges were planned."""
     when_made_anew: str = "make a new reader"
     """The topic is another one now, or none."""
     when_damaged: str = "other offsets can be read: leave these out with start and end"
@@ -35,7 +37,7 @@ class ReadSettings:
     """How long nothing may come; as the poll timeout of Spark's Kafka connector (spark.network.timeout)."""
     verifies_crc: bool = True
     fails_on_data_loss: bool = True
-    """Whether offsets that are gone are an error; otherwise they are skipped with a warning."""
+    """Whether offsets that are gone or unreadable are an error; otherwise they are skipped with a warning."""
     remedies: Remedies = Remedies()
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     """Whether records of transactions that were aborted, or are open, are left out."""

@@ -142,7 +142,9 @@ def _range_of(state: PartitionState, bounds: Bounds, offset_of_time: Mapping[Top
     end = state.latest if ending.kind is PointKind.TIME else _offset(ending, state, {})
     from_ms = starting.number if starting.kind is PointKind.TIME else None
     until_ms = ending.number if ending.kind is PointKind.TIME else None
-    planned = OffsetRange(state.topic, state.partition, start, end, state.leader, state.topic_id, from_ms, until_ms)
+    planned = OffsetRange(
+        *state.place, start, end, state.leader, state.topic_id, from_ms, until_ms, leader_epoch=state.leader_epoch
+    )
     is_time_upside_down = from_ms is not None and until_ms is not None and from_ms > until_ms
     if is_time_upside_down or (start > end and starting.kind is ending.kind is PointKind.OFFSET):
         times = f" (times {from_ms} to {until_ms} ms)" if is_time_upside_down else ""

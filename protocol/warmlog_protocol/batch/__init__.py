@@ -5,6 +5,7 @@ whole batches, `filtering` rewrites them.
 """
 
 from warmlog_protocol.batch.batch import (
+    NeedsMemory,
     RecordBatch,
     empty_batch,
     encode_batch,
@@ -63,6 +64,7 @@ __all__ = [
     "EndTxnMarker",
     "Header",
     "IntColumn",
+    "NeedsMemory",
     "Piece",
     "RecordBatch",
     "check_crc",

@@ -4,11 +4,19 @@ A batch is a header (see `header`) and a body: columns (magic 3, see `columns`) 
 are the same on the wire, on disk and in the reader.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from struct import Struct
 
 from warmlog_protocol.batch.column_data import Columns, columns_of
-from warmlog_protocol.batch.columns import decode_columns, encode_columns, encode_columns_in_pieces
+from warmlog_protocol.batch.columns import (
+    columns_bytes,
+    decode_columns,
+    encode_columns,
+    encode_columns_in_pieces,
+    read_times,
+    unpack_columns,
+)
 from warmlog_protocol.batch.control import (
     ControlType,
     EndTxnMarker,
@@ -37,12 +45,12 @@ from warmlog_protocol.batch.header import (
     seal_batch,
     seal_pieces,
 )
-from warmlog_protocol.batch.int_column import IntColumn
+from warmlog_protocol.batch.int_column import PIECE_VALUES, IntColumn
 from warmlog_protocol.batch.record_headers import Header
-from warmlog_protocol.batch.rows import decode_rows, encode_rows
-from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec
+from warmlog_protocol.batch.rows import check_row_count, check_rows, decode_rows, encode_rows, row_times
+from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, decompress_rows
 from warmlog_protocol.codec.crc import Piece
-from warmlog_protocol.errors import CorruptBatch
+from warmlog_protocol.errors import CorruptBatch, WarmlogError
 
 _LENGTH = Struct(">8xi")
 
@@ -158,13 +166,25 @@ def _header_of(columns: Columns, header: BatchHeader, magic: int, base_timestamp
     )
 
 
+class NeedsMemory(WarmlogError):
+    """A body was not decompressed, because `size_bytes` are needed for that, and fewer are allowed just now."""
+
+    def __init__(self, size_bytes: int) -> None:
+        super().__init__(f"decompressing a batch takes up to {size_bytes} bytes")
+        self.size_bytes = size_bytes
+
+
+def _do_nothing() -> None:
+    pass
+
+
 class RecordBatch:
     """A batch in a buffer, decoded when its records are first asked for.
 
     `buffer` is the batch's own bytes, a view of what `read_batch` was given: it must not change meanwhile.
     """
 
-    __slots__ = ("_column_type", "_columns", "_max_decompressed_bytes", "buffer", "header")
+    __slots__ = ("_column_type", "_columns", "_max_decompressed_bytes", "_unpacked", "buffer", "header")
 
     def __init__(
         self,
@@ -178,6 +198,7 @@ class RecordBatch:
         self._max_decompressed_bytes = max_decompressed_bytes
         self._column_type = column_type
         self._columns: Columns | None = None
+        self._unpacked: memoryview | None = None
 
     @property
     def base_offset(self) -> int:
@@ -199,21 +220,118 @@ class RecordBatch:
     def record_count(self) -> int:
         return self.header.record_count
 
+    def unpack(self, memory_bytes: int) -> memoryview:
+        """Return the body as it is once decompressed; that is done once only, or not at all if it is not compressed.
+
+        Raises NeedsMemory if it takes more than `memory_bytes`, and CorruptBatch, naming the offsets, if it takes more
+        than the limit or the body is malformed.
+        """
+        if self._unpacked is None:
+            header, body, limit = self.header, self.buffer[HEADER_BYTES:], self._max_decompressed_bytes
+            if not header.record_count:
+                return body
+            try:
+                if header.magic == MAGIC_COLUMNS:
+                    needed_bytes = columns_bytes(header, body, limit)
+                    if needed_bytes > memory_bytes:
+                        raise NeedsMemory(needed_bytes)
+                    self._unpacked = unpack_columns(header, body)
+                else:
+                    self._unpacked = self._unpack_rows(body, memory_bytes)
+            except CorruptBatch as error:
+                raise self._located(error) from error
+        return self._unpacked
+
+    def _unpack_rows(self, body: memoryview, memory_bytes: int) -> memoryview:
+        """How large they are is not known before."""
+        codec, limit = self.header.codec, self._max_decompressed_bytes
+        check_row_count(self.header, limit)
+        if codec is not Codec.NONE and memory_bytes < limit:
+            try:
+                return decompress_rows(codec, body, limit_bytes=memory_bytes)
+            except CorruptBatch:
+                raise NeedsMemory(limit) from None
+        return decompress_rows(codec, body, limit_bytes=limit)
+
     @property
     def columns(self) -> Columns:
         """The records by column. CorruptBatch, naming the offsets, when the body is malformed."""
         if self._columns is None:
-            body, limit = self.buffer[HEADER_BYTES:], self._max_decompressed_bytes
+            header, body = self.header, self.buffer[HEADER_BYTES:]
+            unpacked = self.unpack(self._max_decompressed_bytes)
             try:
-                if self.header.magic == MAGIC_COLUMNS:
-                    self._columns = decode_columns(
-                        self.header, body, max_decompressed_bytes=limit, column_type=self._column_type
-                    )
+                if header.magic == MAGIC_COLUMNS:
+                    self._columns = decode_columns(header, body, unpacked=unpacked, column_type=self._column_type)
                 else:
-                    self._columns = decode_rows(self.header, body, max_decompressed_bytes=limit)
+                    self._columns = decode_rows(header, body, unpacked=unpacked)
+                    self._unpacked = None
             except CorruptBatch as error:
                 raise self._located(error) from error
         return self._columns
+
+    def find_time(
+        self, timestamp_ms: int, first_offset: int, rest: Callable[[], None] = _do_nothing
+    ) -> tuple[int, int] | None:
+        """(timestamp, offset) of the first record from `first_offset` on with `timestamp_ms` or a later one, or None.
+
+        Only timestamps and offsets are read, some at a time, and `rest` is called in between. CorruptBatch when they
+        are malformed.
+        """
+        header = self.header
+        if not header.record_count:
+            return None
+        unpacked = self.unpack(self._max_decompressed_bytes)
+        first_delta = first_offset - header.base_offset
+        try:
+            base_ms, pieces = self._times(unpacked)
+            for offset_deltas, times_ms in pieces:
+                if offset_deltas[-1] >= first_delta and max(times_ms) >= timestamp_ms - base_ms:
+                    for offset_delta, time_ms in zip(offset_deltas, times_ms, strict=True):
+                        if offset_delta >= first_delta and time_ms >= timestamp_ms - base_ms:
+                            return base_ms + time_ms, header.base_offset + offset_delta
+                rest()
+        except CorruptBatch as error:
+            raise self._located(error) from error
+        return None
+
+    def _times(self, unpacked: memoryview) -> tuple[int, Iterable[tuple[Sequence[int], Sequence[int]]]]:
+        """A time, and pieces of the records: their offsets counted from the base offset, their times from that time."""
+        if self.header.magic == MAGIC_ROWS:
+            return 0, row_times(self.header, unpacked)
+        offset_deltas, base_timestamp_ms, deltas_ms = read_times(self.header, self.buffer[HEADER_BYTES:], unpacked)
+        offsets: Iterable[Sequence[int]]
+        if offset_deltas is None:
+            offsets = (
+                range(start, min(start + PIECE_VALUES, deltas_ms.count))
+                for start in range(0, deltas_ms.count, PIECE_VALUES)
+            )
+        else:
+            offsets = offset_deltas.pieces()
+        return base_timestamp_ms, zip(offsets, deltas_ms.pieces(), strict=True)
+
+    def null_keys(self, named: int) -> tuple[int, list[int]]:
+        """How many records have no key, and the indexes of the first `named` of them.
+
+        All of the body is checked, as by `columns`, with no memory taken but for the decompressed body.
+        """
+        header = self.header
+        if header.magic == MAGIC_COLUMNS or not header.record_count:
+            lengths = self.columns.key_lengths
+            if lengths is None:
+                return header.record_count, list(range(header.record_count)[:named])
+            count = lengths.zeros()
+            values = chain.from_iterable(lengths.pieces()) if count else ()
+            return count, list(islice((index for index, length in enumerate(values) if not length), min(named, count)))
+        count, first = 0, []
+        try:
+            for index, row in enumerate(check_rows(header, self.unpack(self._max_decompressed_bytes))):
+                if row[2] is None:
+                    count += 1
+                    if count <= named:
+                        first.append(index)
+        except CorruptBatch as error:
+            raise self._located(error) from error
+        return count, first
 
     def offsets(self) -> list[int]:
         """Each record's offset."""

@@ -4,13 +4,14 @@ Lengths are integer columns, data is one buffer a column, so Arrow can wrap them
 lists of one item a record.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from io import BytesIO
-from itertools import compress, islice, repeat
+from itertools import accumulate, compress, islice, repeat
 from operator import ge
 
-from warmlog_protocol.batch.int_column import IntColumn, pack_ints
+from warmlog_protocol.batch.int_column import PIECE_VALUES, IntColumn, pack_ints
 from warmlog_protocol.batch.record_headers import Header, decode_headers, encode_headers
+from warmlog_protocol.codec.memory import LARGE_BYTES, joined
 
 _MIN_I64 = -(1 << 63)
 _MAX_I64 = (1 << 63) - 1
@@ -92,6 +93,33 @@ class Columns:
         read = BytesIO(self.headers).read
         return [decode_headers(read(length)) for length in self.header_lengths]
 
+    def parts(self) -> Iterator["Columns"]:
+        """The records, at most PIECE_VALUES at a time, in place; offset deltas stay what they are. Without headers."""
+        if self.count <= PIECE_VALUES:
+            yield self
+            return
+        keys_start = values_start = 0
+        for start in range(0, self.count, PIECE_VALUES):
+            stop = min(start + PIECE_VALUES, self.count)
+            key_lengths = None if self.key_lengths is None else self.key_lengths.part(start, stop)
+            value_lengths = self.value_lengths.part(start, stop)
+            keys_stop = keys_start + (0 if key_lengths is None else data_bytes(key_lengths))
+            values_stop = values_start + data_bytes(value_lengths)
+            yield Columns(
+                stop - start,
+                base_timestamp_ms=self.base_timestamp_ms,
+                timestamp_deltas_ms=self.timestamp_deltas_ms.part(start, stop),
+                value_lengths=value_lengths,
+                values=self.values[values_start:values_stop],
+                key_lengths=key_lengths,
+                keys=self.keys[keys_start:keys_stop],
+                offset_deltas=pack_ints(range(start, stop))
+                if self.offset_deltas is None
+                else self.offset_deltas.part(start, stop),
+                delete_horizon_ms=self.delete_horizon_ms,
+            )
+            keys_start, values_start = keys_stop, values_stop
+
     def select(self, keep: Sequence[object]) -> "Columns":
         """The records for which `keep`, one item a record, is true; at least one must be.
 
@@ -126,6 +154,11 @@ class Columns:
             setattr(copied, name, getattr(self, name))
         copied.delete_horizon_ms = delete_horizon_ms
         return copied
+
+
+def data_bytes(lengths: IntColumn) -> int:
+    """How many bytes of data a column of lengths + 1 describes, nulls being 0."""
+    return lengths.total() - (lengths.count - lengths.zeros())
 
 
 def empty_columns(base_timestamp_ms: int) -> Columns:
@@ -179,27 +212,25 @@ def columns_of(
     return columns
 
 
-def pack_bytes(items: Sequence[bytes | None]) -> tuple[IntColumn, bytes]:
+def pack_bytes(items: Sequence[bytes | None]) -> tuple[IntColumn, bytes | memoryview]:
     """The column of lengths + 1 and the data of `items`, of which some may be None."""
     try:
         lengths = list(map(len, items))  # type: ignore[arg-type]
-        data = b"".join(items)  # type: ignore[arg-type]
     except TypeError:  # some are None: the common case pays nothing for it
         some = [item for item in items if item is not None]
-        data = b"".join(some)
-        _check_lengths(sum(map(len, some)), data)
-        return pack_ints([0 if item is None else len(item) + 1 for item in items]), data
+        return pack_ints([0 if item is None else len(item) + 1 for item in items]), _join(some, sum(map(len, some)))
     first = lengths[0]
     if lengths[-1] == first and lengths.count(first) == len(lengths):
-        _check_lengths(first * len(lengths), data)
-        return IntColumn.constant_of(first + 1, len(lengths)), data
-    _check_lengths(sum(lengths), data)
+        return IntColumn.constant_of(first + 1, len(lengths)), _join(items, first * len(lengths))
+    data = _join(items, sum(lengths))
     return pack_ints([length + 1 for length in lengths]), data
 
 
-def _check_lengths(total: int, data: bytes) -> None:
-    if total != len(data):  # a memoryview of items of several bytes: its length is not its size
+def _join(items: Sequence[bytes | None], size_bytes: int) -> bytes | memoryview:
+    data = b"".join(items) if size_bytes <= LARGE_BYTES else joined(items)  # type: ignore[arg-type]
+    if len(data) != size_bytes:  # a memoryview of items of several bytes: its length is not its size
         raise TypeError("keys and values are bytes or None")
+    return data
 
 
 def _check_count(name: str, items: Sequence[object], count: int) -> None:
@@ -245,6 +276,8 @@ def _split(data: memoryview, lengths: IntColumn) -> list[bytes | None]:
 
 def _select_data(data: memoryview, lengths: IntColumn, keep: Sequence[object]) -> memoryview:
     """The data of the kept records, without gaps; `lengths` are one more than the length, 0 for null."""
-    read = BytesIO(data).read
     sizes = [length - 1 if length else 0 for length in lengths]
-    return memoryview(b"".join(compress(map(read, sizes), keep)))
+    if len(data) <= LARGE_BYTES:
+        return memoryview(b"".join(compress(map(BytesIO(data).read, sizes), keep)))
+    ends = list(accumulate(sizes))
+    return memoryview(joined(data[end - size : end] for size, end in compress(zip(sizes, ends, strict=True), keep)))

@@ -26,20 +26,24 @@ builds. Hence n is limited as well: to as many records as there are pointers in 
 from collections.abc import Sequence
 from struct import Struct
 
-from warmlog_protocol.batch.column_data import Columns, empty_columns
+from warmlog_protocol.batch.column_data import Columns, data_bytes, empty_columns
 from warmlog_protocol.batch.header import BatchHeader
 from warmlog_protocol.batch.int_column import IntColumn, pack_ints, read_column
-from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress, decompress
+from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress, decompress, repack
 from warmlog_protocol.codec.crc import Piece
+from warmlog_protocol.codec.memory import joined
 from warmlog_protocol.errors import CorruptBatch, MessageTooLarge
 
 __all__ = [
     "Columns",
     "IntColumn",
+    "columns_bytes",
     "decode_columns",
     "encode_columns",
     "encode_columns_in_pieces",
+    "read_times",
     "repack_columns",
+    "unpack_columns",
 ]
 
 HAS_KEYS = 1 << 0
@@ -60,7 +64,7 @@ def encode_columns(columns: Columns, *, last_offset_delta: int, codec: Codec = C
     if not columns.count:
         return b""
     prefix, parts = _lay_out(columns, (columns.keys, columns.values, columns.headers), last_offset_delta)
-    return b"".join((prefix, *parts)) if codec is Codec.NONE else prefix + compress(codec, b"".join(parts))
+    return b"".join((prefix, *parts)) if codec is Codec.NONE else prefix + compress(codec, joined(parts))
 
 
 def encode_columns_in_pieces(
@@ -72,7 +76,7 @@ def encode_columns_in_pieces(
     """
     prefix, parts = _lay_out(columns, data, last_offset_delta)
     if codec is not Codec.NONE:
-        return [prefix, compress(codec, b"".join(parts))]
+        return [prefix, compress(codec, joined(parts))]
     integers = len(parts) - len(data)
     return [b"".join((prefix, *parts[:integers])), *data]
 
@@ -100,65 +104,110 @@ def _lay_out(columns: Columns, data: Sequence[Piece], last_offset_delta: int) ->
     return _PREFIX.pack(present, size) + horizon, parts
 
 
+def columns_bytes(header: BatchHeader, body: memoryview, max_decompressed_bytes: int) -> int:
+    """How much memory unpacking takes: 0 where the columns are read in place.
+
+    CorruptBatch for a size or a number of records over the limit, and for a body that cannot be columns.
+    """
+    if header.is_control:
+        raise CorruptBatch("a control batch in columns")
+    if header.record_count * _POINTER_BYTES > max_decompressed_bytes:
+        raise CorruptBatch(f"{header.record_count} records: too many for {max_decompressed_bytes} bytes")
+    position = _rest_position(header)
+    if len(body) < position:
+        raise CorruptBatch(f"body of {len(body)} bytes, at least {position} expected")
+    present, size = _PREFIX.unpack_from(body)
+    if present & ~(HAS_KEYS | HAS_HEADERS | HAS_OFFSET_DELTAS):
+        raise CorruptBatch(f"columns present {present:#04x}: unknown bits")
+    if size > max_decompressed_bytes:
+        raise CorruptBatch(f"columns of {size} bytes are over the limit of {max_decompressed_bytes}")
+    return 0 if header.codec is Codec.NONE else int(size)
+
+
+def unpack_columns(header: BatchHeader, body: memoryview) -> memoryview:
+    """The integer columns and the data of a `body` that `columns_bytes` has passed, decompressed."""
+    _, size = _PREFIX.unpack_from(body)
+    rest = body[_rest_position(header) :]
+    if header.codec is not Codec.NONE:
+        return decompress(header.codec, rest, size=size)
+    if len(rest) != size:
+        raise CorruptBatch(f"columns: {size} bytes expected, {len(rest)} found")
+    return rest
+
+
 def decode_columns(
     header: BatchHeader,
     body: memoryview,
     *,
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
     column_type: type[IntColumn] = IntColumn,
+    unpacked: memoryview | None = None,
 ) -> Columns:
     """The columns in `body`, all of it checked, and read in place where it is not compressed.
 
-    Integers become columns of `column_type`, a subclass may check them faster.
-    CorruptBatch for everything else than the format above, and for a size or a number of records over the limit.
+    Integers become columns of `column_type`, a subclass may check them faster. `unpacked` is what `unpack_columns` has
+    made of `body`, if it has. CorruptBatch for everything else than the format above, and for a size or a number of
+    records over the limit.
     """
     if not header.record_count:
         if len(body):
             raise CorruptBatch(f"no records, but a body of {len(body)} bytes")
         return empty_columns(header.base_timestamp_ms)
-    if header.is_control:
-        raise CorruptBatch("a control batch in columns")
-    if header.record_count * _POINTER_BYTES > max_decompressed_bytes:
-        raise CorruptBatch(f"{header.record_count} records: too many for {max_decompressed_bytes} bytes")
-    present, delete_horizon_ms, rest = _open_body(header, body, max_decompressed_bytes)
-    columns, position = _read_int_columns(header, present, rest, column_type)
+    if unpacked is None:
+        columns_bytes(header, body, max_decompressed_bytes)
+        unpacked = unpack_columns(header, body)
+    delete_horizon_ms = _delete_horizon_ms(header, body)
+    columns, position = _read_int_columns(header, body[0], unpacked, column_type)
     columns.delete_horizon_ms = delete_horizon_ms
-    _take_data(columns, rest, position)
+    _take_data(columns, unpacked, position)
     return columns
 
 
-def repack_columns(
-    header: BatchHeader, body: memoryview, codec: Codec, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
-) -> bytes:
-    """The same columns, packed by `codec`; they are not read. CorruptBatch when `body` cannot be unpacked."""
-    _, _, rest = _open_body(header, body, max_decompressed_bytes)
-    prefix_bytes = _PREFIX.size + (_HORIZON.size if header.has_delete_horizon else 0)
-    return bytes(body[:prefix_bytes]) + compress(codec, bytes(rest))
+def read_times(header: BatchHeader, body: memoryview, unpacked: memoryview) -> tuple[IntColumn | None, int, IntColumn]:
+    """Offset deltas (None: 0, 1, 2, …), base timestamp and timestamp deltas. Nothing behind them is looked at."""
+    offset_deltas, base_timestamp_ms, timestamp_deltas_ms, _ = _read_times(header, body[0], unpacked, IntColumn)
+    return offset_deltas, base_timestamp_ms, timestamp_deltas_ms
+
+
+def repack_columns(header: BatchHeader, body: memoryview, unpacked: memoryview, codec: Codec) -> list[Piece]:
+    """The body with the same columns, packed by `codec`, in pieces; they are not read."""
+    return [body[: _rest_position(header)], repack(codec, unpacked, is_rows=False)]
 
 
 def _add_column(parts: list[Piece], column: IntColumn) -> None:
     parts += (_WIDTH_BYTES[column.width], column.data)
 
 
-def _open_body(header: BatchHeader, body: memoryview, max_bytes: int) -> tuple[int, int | None, memoryview]:
-    """The presence bits, the delete horizon and the rest, decompressed."""
-    position = _PREFIX.size + (_HORIZON.size if header.has_delete_horizon else 0)
-    if len(body) < position:
-        raise CorruptBatch(f"body of {len(body)} bytes, at least {position} expected")
-    present, size = _PREFIX.unpack_from(body)
-    if present & ~(HAS_KEYS | HAS_HEADERS | HAS_OFFSET_DELTAS):
-        raise CorruptBatch(f"columns present {present:#04x}: unknown bits")
-    if size > max_bytes:
-        raise CorruptBatch(f"columns of {size} bytes are over the limit of {max_bytes}")
-    delete_horizon_ms = _HORIZON.unpack_from(body, _PREFIX.size)[0] if header.has_delete_horizon else None
-    if delete_horizon_ms is not None and delete_horizon_ms > _MAX_I64:
+def _rest_position(header: BatchHeader) -> int:
+    """Where that begins in a body which is compressed."""
+    return _PREFIX.size + (_HORIZON.size if header.has_delete_horizon else 0)
+
+
+def _delete_horizon_ms(header: BatchHeader, body: memoryview) -> int | None:
+    if not header.has_delete_horizon:
+        return None
+    (delete_horizon_ms,) = _HORIZON.unpack_from(body, _PREFIX.size)
+    if delete_horizon_ms > _MAX_I64:
         raise CorruptBatch(f"delete horizon {delete_horizon_ms} is no timestamp")
-    rest = body[position:]
-    if (codec := header.codec) is not Codec.NONE:
-        rest = memoryview(decompress(codec, rest, size=size))
-    elif len(rest) != size:
-        raise CorruptBatch(f"columns: {size} bytes expected, {len(rest)} found")
-    return present, delete_horizon_ms, rest
+    return int(delete_horizon_ms)
+
+
+def _read_times(
+    header: BatchHeader, present: int, rest: memoryview, column_type: type[IntColumn]
+) -> tuple[IntColumn | None, int, IntColumn, int]:
+    """Offset deltas, base timestamp, timestamp deltas, and the position where the next column begins."""
+    count = header.record_count
+    position = 0
+    offset_deltas = None
+    if present & HAS_OFFSET_DELTAS:
+        offset_deltas, position = read_column(rest, position, count, column_type)
+    _check_offset_deltas(header, offset_deltas)
+    timestamp_deltas_ms, position = read_column(rest, position, count, column_type)
+    base_timestamp_ms = header.base_timestamp_ms
+    if header.is_log_append_time:
+        base_timestamp_ms, timestamp_deltas_ms = header.max_timestamp_ms, IntColumn.constant_of(0, count)
+    _check_timestamps(base_timestamp_ms, timestamp_deltas_ms)
+    return offset_deltas, base_timestamp_ms, timestamp_deltas_ms, position
 
 
 def _read_int_columns(
@@ -166,21 +215,13 @@ def _read_int_columns(
 ) -> tuple[Columns, int]:
     """The columns without their data, and the position where that begins."""
     count = header.record_count
-    position = 0
-    offset_deltas = key_lengths = header_lengths = None
-    if present & HAS_OFFSET_DELTAS:
-        offset_deltas, position = read_column(rest, position, count, column_type)
-    _check_offset_deltas(header, offset_deltas)
-    timestamp_deltas_ms, position = read_column(rest, position, count, column_type)
+    key_lengths = header_lengths = None
+    offset_deltas, base_timestamp_ms, timestamp_deltas_ms, position = _read_times(header, present, rest, column_type)
     if present & HAS_KEYS:
         key_lengths, position = read_column(rest, position, count, column_type)
     value_lengths, position = read_column(rest, position, count, column_type)
     if present & HAS_HEADERS:
         header_lengths, position = read_column(rest, position, count, column_type)
-    base_timestamp_ms = header.base_timestamp_ms
-    if header.is_log_append_time:
-        base_timestamp_ms, timestamp_deltas_ms = header.max_timestamp_ms, IntColumn.constant_of(0, count)
-    _check_timestamps(base_timestamp_ms, timestamp_deltas_ms)
     columns = Columns(
         count,
         base_timestamp_ms=base_timestamp_ms,
@@ -196,8 +237,8 @@ def _read_int_columns(
 
 def _take_data(columns: Columns, rest: memoryview, position: int) -> None:
     """Fills in keys, values and headers, which are all that is left of `rest` from `position` on."""
-    keys_bytes = 0 if columns.key_lengths is None else _data_bytes(columns.key_lengths)
-    values_bytes = _data_bytes(columns.value_lengths)
+    keys_bytes = 0 if columns.key_lengths is None else data_bytes(columns.key_lengths)
+    values_bytes = data_bytes(columns.value_lengths)
     headers_bytes = 0 if columns.header_lengths is None else columns.header_lengths.total()
     if position + keys_bytes + values_bytes + headers_bytes != len(rest):
         raise CorruptBatch(
@@ -209,11 +250,6 @@ def _take_data(columns: Columns, rest: memoryview, position: int) -> None:
     columns.keys = rest[position:values_start]
     columns.values = rest[values_start:headers_start]
     columns.headers = rest[headers_start:]
-
-
-def _data_bytes(lengths: IntColumn) -> int:
-    """How many bytes of data a column of lengths + 1 describes, nulls being 0."""
-    return lengths.total() - (lengths.count - lengths.zeros())
 
 
 def _check_offset_deltas(header: BatchHeader, deltas: IntColumn | None) -> None:

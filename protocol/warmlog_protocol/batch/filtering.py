@@ -8,13 +8,21 @@ A delete horizon is the time from which tombstones may go, or the marker of a tr
 bit 6 says that there is one; rows have it in the base timestamp, columns in their body (see `header` and `columns`).
 """
 
+import sys
 from collections.abc import Sequence
 
 from warmlog_protocol.batch.batch import RecordBatch, empty_batch, seal_columns, seal_rows
 from warmlog_protocol.batch.column_data import Columns
 from warmlog_protocol.batch.columns import repack_columns
-from warmlog_protocol.batch.header import CODEC_BITS, HEADER_BYTES, MAGIC_COLUMNS, BatchHeader, seal_batch
-from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress_rows, decompress_rows
+from warmlog_protocol.batch.header import (
+    CODEC_BITS,
+    HEADER_BYTES,
+    MAGIC_COLUMNS,
+    BatchHeader,
+    seal_pieces,
+)
+from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, repack
+from warmlog_protocol.errors import MessageTooLarge
 
 
 def filter_batch(batch: RecordBatch, keep: Sequence[object], *, delete_horizon_ms: int | None = None) -> bytes:
@@ -39,22 +47,29 @@ def filter_batch(batch: RecordBatch, keep: Sequence[object], *, delete_horizon_m
 
 
 def recompress_batch(
-    batch: RecordBatch, codec: Codec, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+    batch: RecordBatch,
+    codec: Codec,
+    *,
+    memory_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    max_bytes: int = sys.maxsize,
 ) -> bytes:
     """The batch packed by `codec`: its own bytes when it is already, is empty, or is a control batch.
 
-    The records are not looked at. CorruptBatch when the body cannot be unpacked.
+    The records are not looked at. CorruptBatch when the body cannot be unpacked, NeedsMemory when that takes more than
+    `memory_bytes`, MessageTooLarge when the batch has become larger than `max_bytes`.
     """
     header = batch.header
     if header.codec is codec or not header.record_count or header.is_control:
         return bytes(batch.buffer)
-    body = batch.buffer[HEADER_BYTES:]
+    unpacked = batch.unpack(memory_bytes)
     if header.magic == MAGIC_COLUMNS:
-        repacked = repack_columns(header, body, codec, max_decompressed_bytes=max_decompressed_bytes)
+        pieces = repack_columns(header, batch.buffer[HEADER_BYTES:], unpacked, codec)
     else:
-        unpacked = decompress_rows(header.codec, body, limit_bytes=max_decompressed_bytes)
-        repacked = compress_rows(codec, unpacked)
-    return seal_batch(header._replace(attributes=header.attributes & ~CODEC_BITS | codec), repacked)
+        pieces = [repack(codec, unpacked, is_rows=True)]
+    size_bytes = HEADER_BYTES + sum(map(len, pieces))
+    if size_bytes > max_bytes:
+        raise MessageTooLarge(f"a batch of {size_bytes} bytes once it is packed by {codec.label}")
+    return b"".join(seal_pieces(header._replace(attributes=header.attributes & ~CODEC_BITS | codec), pieces))
 
 
 def _max_timestamp_ms(header: BatchHeader, kept: Columns) -> int:

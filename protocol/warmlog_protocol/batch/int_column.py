@@ -6,8 +6,8 @@ record. On a little-endian machine they are read in place; on a big-endian one `
 
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
-from itertools import compress, islice, repeat
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, compress, repeat
 from operator import ge
 
 from warmlog_protocol.errors import CorruptBatch
@@ -15,6 +15,9 @@ from warmlog_protocol.errors import CorruptBatch
 Buffer = bytes | bytearray | memoryview
 
 CONSTANT_BYTES = 8
+PIECE_VALUES = 16 * 1024
+"""A longer column is looked at in pieces. One call over millions of values would keep all other threads waiting for the
+interpreter, and a list of them would take eight times the memory, or more."""
 _SWAP = sys.byteorder == "big"
 _TYPECODES = {width: next(code for code in "BHILQ" if array(code).itemsize == width) for width in (1, 2, 4, 8)}
 
@@ -56,34 +59,54 @@ class IntColumn:
             self._values = [self.constant] * self.count if self.width == 0 else _unpack(self.width, self.data)
         return self._values
 
+    def pieces(self) -> Iterable[Sequence[int]]:
+        """The values, at most PIECE_VALUES at a time."""
+        if self.count > PIECE_VALUES:
+            return map(self._piece, range(0, self.count, PIECE_VALUES))
+        return (bytes(self.data) if self.width == 1 else self.tolist(),)
+
     def total(self) -> int:
         """The sum of the values."""
         if self.width == 0:
             return self.constant * self.count
-        return sum(bytes(self.data)) if self.width == 1 else sum(self.tolist())
+        return sum(map(sum, self.pieces()))
 
     def largest(self) -> int:
         """The largest value; 0 when there is none."""
         if self.width == 0:
             return self.constant if self.count else 0
-        return max(bytes(self.data) if self.width == 1 else self.tolist(), default=0)
+        return max(max(piece, default=0) for piece in self.pieces())
 
     def zeros(self) -> int:
         """How many of the values are 0."""
         if self.width == 0:
             return 0 if self.constant else self.count
-        return bytes(self.data).count(0) if self.width == 1 else self.tolist().count(0)
+        return sum([piece.count(0) for piece in self.pieces()])
 
     def is_increasing(self) -> bool:
         """Whether each value is above the one before it."""
-        values = self.tolist()
-        return not any(map(ge, values, islice(values, 1, None)))
+        if self.width == 0:
+            return self.count < 2
+        last = -1
+        for piece in self.pieces():
+            if any(map(ge, chain((last,), piece), piece)):
+                return False
+            last = piece[-1] if piece else last
+        return True
 
     def select(self, keep: Sequence[object]) -> "IntColumn":
         """The values for which `keep`, one item a value, is true."""
         if self.width == 0:
             return IntColumn.constant_of(self.constant, sum(map(bool, keep)))
         return pack_ints(list(compress(self.tolist(), keep)))
+
+    def part(self, start: int, stop: int) -> "IntColumn":
+        """The values from index `start` up to `stop`, in place."""
+        data = self.data[start * self.width : stop * self.width] if self.width else self.data
+        return IntColumn(self.width, data, stop - start)
+
+    def _piece(self, start: int) -> Sequence[int]:
+        return self.part(start, min(start + PIECE_VALUES, self.count)).tolist()
 
     def __len__(self) -> int:
         return self.count

@@ -15,29 +15,35 @@ All integers are zigzag varints (see `varint`)::
 With attributes bit 3, the time of appending, readers ignore the timestamp deltas: every record has the max timestamp.
 """
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from itertools import islice, pairwise
+from typing import Any, TypeVar
 
 from warmlog_protocol.batch.column_data import Columns, columns_of, empty_columns
 from warmlog_protocol.batch.header import BatchHeader
-from warmlog_protocol.batch.record_headers import Header
 from warmlog_protocol.batch.varint import pack_varint, read_more, read_varint
 from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES, Codec, compress_rows, decompress_rows
+from warmlog_protocol.codec.memory import LARGE_BYTES
 from warmlog_protocol.errors import CorruptBatch
 
 BYTES_A_ROW = 64
 """What a decoded row takes at the least: a body under its limit may hold at most so many rows, whatever it says."""
+ROWS_A_PIECE = 1024
+LARGE_ROW_BYTES = 4096
+"""Slices of a memoryview copy nothing, but take longer to make than slices of `bytes`, and 200 bytes each."""
 MAX_HEADERS = 1_000_000
 """In one batch: one of two bytes takes a hundred when it is decoded."""
 
 _NO_ATTRIBUTES = b"\x00"
 _NULL = pack_varint(-1)
-_NO_HEADERS: Sequence[Header] = ()
+_NO_HEADERS = ()
 _I64 = 1 << 64
 _MIN_I64 = -(1 << 63)
 _MAX_I64 = (1 << 63) - 1
 
-Row = tuple[int, int, bytes | None, bytes | None, Sequence[Header]]
+Data = TypeVar("Data", bytes, memoryview)
+Row = tuple[int, int, Data | None, Data | None, Sequence[tuple[str, Data | None]]]
+"""Timestamp delta, offset delta, key, value and headers."""
 
 
 def encode_rows(columns: Columns, *, base_timestamp_ms: int, codec: Codec = Codec.NONE) -> bytes:
@@ -58,21 +64,33 @@ def encode_rows(columns: Columns, *, base_timestamp_ms: int, codec: Codec = Code
     return compress_rows(codec, b"".join(parts))
 
 
+def check_row_count(header: BatchHeader, max_decompressed_bytes: int) -> None:
+    """CorruptBatch when rows that are to be unpacked within this limit cannot be as many as the header says."""
+    if header.record_count * BYTES_A_ROW > max_decompressed_bytes:
+        raise CorruptBatch(f"{header.record_count} records: too many for {max_decompressed_bytes} bytes")
+
+
 def decode_rows(
-    header: BatchHeader, body: memoryview, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+    header: BatchHeader,
+    body: memoryview,
+    *,
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    unpacked: memoryview | None = None,
 ) -> Columns:
     """The records in `body` as columns, all of it checked, headers included.
 
-    CorruptBatch for everything else than the format above, for offset deltas that do not increase or pass the last
-    one, and for a body that is larger than the limit.
+    `unpacked` is `body` decompressed, if it was. CorruptBatch for everything else than the format above, for offset
+    deltas that do not increase or pass the last one, and for a body that is larger than the limit.
     """
     if not header.record_count:
         if len(body):
             raise CorruptBatch(f"no records, but a body of {len(body)} bytes")
         return empty_columns(header.base_timestamp_ms)
-    if header.record_count * BYTES_A_ROW > max_decompressed_bytes:
-        raise CorruptBatch(f"{header.record_count} records: too many for {max_decompressed_bytes} bytes")
-    rows = _read_rows(header, decompress_rows(header.codec, body, limit_bytes=max_decompressed_bytes))
+    if unpacked is None:
+        check_row_count(header, max_decompressed_bytes)
+        unpacked = decompress_rows(header.codec, body, limit_bytes=max_decompressed_bytes)
+    has_large_rows = len(unpacked) > max(LARGE_BYTES, header.record_count * LARGE_ROW_BYTES)
+    rows: Iterator[Row[Any]] = read_rows(header, unpacked) if has_large_rows else read_rows(header, bytes(unpacked))
     timestamp_deltas, offset_deltas, keys, values, headers = zip(*rows, strict=True)
     columns = columns_of(
         values,
@@ -83,13 +101,16 @@ def decode_rows(
     )
     if header.has_delete_horizon:
         columns.delete_horizon_ms = header.base_timestamp_ms
-        if header.base_timestamp_ms < 0:
-            raise CorruptBatch(f"delete horizon {header.base_timestamp_ms} is no timestamp")
+        _check_delete_horizon(header)
     return columns
 
 
 def _pack_row(
-    timestamp_delta_ms: int, offset_delta: int, key: bytes | None, value: bytes | None, headers: list[Header]
+    timestamp_delta_ms: int,
+    offset_delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Sequence[tuple[str, bytes | None]],
 ) -> bytes:
     """One record without the size that goes before it."""
     parts = [_NO_ATTRIBUTES, pack_varint(timestamp_delta_ms), pack_varint(offset_delta)]
@@ -103,27 +124,50 @@ def _pack_row(
     return b"".join(parts)
 
 
-def _read_rows(header: BatchHeader, data: bytes) -> list[Row]:
-    """The rows in `data`, which holds nothing else. The deltas are as they were written."""
-    rows: list[Row] = []
+def read_rows(header: BatchHeader, data: Data) -> Iterator[Row[Data]]:
+    """The rows in `data`, which holds nothing else, one at a time. The deltas are as they were written.
+
+    Keys and values are slices of `data`: of a memoryview they are views, and nothing is copied.
+    """
     position = 0
     headers_left = MAX_HEADERS
-    try:
-        for _ in range(header.record_count):
+    for number in range(header.record_count):
+        try:
             row, position = _read_row(data, position)
-            rows.append(row)
-            if row[-1]:
-                headers_left -= len(row[-1])
-                if headers_left < 0:
-                    raise CorruptBatch(f"more than {MAX_HEADERS} record headers up to byte {position}")
-    except IndexError:
-        raise CorruptBatch(f"body of {len(data)} bytes ends within record {len(rows)}") from None
+        except IndexError:
+            raise CorruptBatch(f"body of {len(data)} bytes ends within record {number}") from None
+        if row[-1]:
+            headers_left -= len(row[-1])
+            if headers_left < 0:
+                raise CorruptBatch(f"more than {MAX_HEADERS} record headers up to byte {position}")
+        yield row
     if position != len(data):
         raise CorruptBatch(f"{len(data) - position} bytes after the last of {header.record_count} records")
-    return rows
 
 
-def _read_row(data: bytes, position: int) -> tuple[Row, int]:
+def check_rows(header: BatchHeader, data: memoryview) -> Iterator[Row[memoryview]]:
+    """The same rows, and all that `decode_rows` checks of them, without holding more than one."""
+    before = -1
+    for row in read_rows(header, data):
+        offset_delta = row[1]
+        if not before < offset_delta <= header.last_offset_delta:
+            raise CorruptBatch(f"offset delta {offset_delta} after {before}, the last is {header.last_offset_delta}")
+        before = offset_delta
+        yield row
+    if header.has_delete_horizon:
+        _check_delete_horizon(header)
+
+
+def row_times(header: BatchHeader, data: memoryview) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
+    """Offset deltas and timestamps, of some rows at a time."""
+    rows = check_rows(header, data)
+    while some := list(islice(rows, ROWS_A_PIECE)):
+        timestamp_deltas, offset_deltas, _, _, _ = zip(*some, strict=True)
+        timestamps_ms = _timestamps_ms(header, timestamp_deltas)
+        yield offset_deltas, [timestamps_ms] * len(some) if isinstance(timestamps_ms, int) else timestamps_ms
+
+
+def _read_row(data: Data, position: int) -> tuple[Row[Data], int]:
     """The row at `position`, and the position after it. IndexError when `data` ends within an integer.
 
     One-byte integers, which most are, are read in place: with a call for each, this takes nearly twice as long. A
@@ -162,24 +206,24 @@ def _read_row(data: bytes, position: int) -> tuple[Row, int]:
     ), end
 
 
-def _read_headers(data: bytes, position: int) -> tuple[Sequence[Header], int]:
+def _read_headers(data: Data, position: int) -> tuple[Sequence[tuple[str, Data | None]], int]:
     count, position = read_varint(data, position)
     if not 0 <= count <= MAX_HEADERS:
         raise CorruptBatch(f"{count} headers before byte {position}")
-    headers: list[Header] = []
+    headers: list[tuple[str, Data | None]] = []
     for _ in range(count):
         name, position = _read_bytes(data, position)
         value, position = _read_bytes(data, position)
         if name is None:
             raise CorruptBatch(f"record header without a name before byte {position}")
         try:
-            headers.append((name.decode(), value))
+            headers.append((str(name, "utf-8"), value))
         except UnicodeDecodeError as error:
-            raise CorruptBatch(f"record header's name {name!r:.80}: {error}") from error
+            raise CorruptBatch(f"record header's name {bytes(name)!r:.80}: {error}") from error
     return headers, position
 
 
-def _read_bytes(data: bytes, position: int) -> tuple[bytes | None, int]:
+def _read_bytes(data: Data, position: int) -> tuple[Data | None, int]:
     size, position = read_varint(data, position)
     if size < 0:
         return None, position
@@ -207,6 +251,11 @@ def _checked_offset_deltas(header: BatchHeader, deltas: Sequence[int]) -> Sequen
         if delta <= before:
             raise CorruptBatch(f"offset delta {delta} after {before}")
     return deltas
+
+
+def _check_delete_horizon(header: BatchHeader) -> None:
+    if header.base_timestamp_ms < 0:
+        raise CorruptBatch(f"delete horizon {header.base_timestamp_ms} is no timestamp")
 
 
 def _wrap(number: int) -> int:

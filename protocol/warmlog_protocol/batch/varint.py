@@ -25,7 +25,7 @@ def pack_varint(value: int) -> bytes:
     return bytes(groups)
 
 
-def read_varint(data: bytes, position: int) -> tuple[int, int]:
+def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
     """The number at `position`, and the position after it. CorruptBatch past 64 bits, IndexError where `data` ends."""
     zigzag = data[position]
     position += 1
@@ -34,7 +34,7 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
     return zigzag >> 1 ^ -(zigzag & 1), position
 
 
-def read_more(data: bytes, position: int, first: int) -> tuple[int, int]:
+def read_more(data: bytes | memoryview, position: int, first: int) -> tuple[int, int]:
     """The number, still zigzag, whose first byte was `first` with bit 7 set, and the position after it.
 
     CorruptBatch past 64 bits, IndexError where `data` ends.

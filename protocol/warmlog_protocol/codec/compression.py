@@ -21,12 +21,14 @@ Xerial's framing (the Java library snappy-java), big-endian::
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from enum import IntEnum
 from struct import Struct
 from typing import Any
 
 import cramjam
 
+from warmlog_protocol.codec.memory import zeroed_memory
 from warmlog_protocol.errors import CorruptBatch, InvalidConfig
 
 Buffer = bytes | bytearray | memoryview
@@ -45,6 +47,7 @@ _XERIAL_MAGIC = _XERIAL_HEADER[:8]
 _XERIAL_CHUNK_BYTES = 32 * 1024  # what snappy-java cuts by default
 _XERIAL_SIZE = Struct(">i")
 
+_LZ4_PIECE_BYTES = 1024 * 1024
 _FIRST_GUESS_BYTES = 64 * 1024
 _GUESS_FACTOR = 4
 
@@ -73,15 +76,22 @@ class Codec(IntEnum):
         raise InvalidConfig(f"compression {name!r} does not exist; there are {known}")
 
 
-def compress(codec: Codec, data: bytes) -> bytes:
+def compress(codec: Codec, data: Buffer) -> bytes:
     """`data` compressed for columns; with NONE, `data` itself."""
-    return data if codec is Codec.NONE else _COMPRESS[codec](data)
+    return bytes(data if codec is Codec.NONE else _COMPRESS[codec](data))
 
 
 def compress_rows(codec: Codec, data: bytes) -> bytes:
     """`data` compressed for rows. Differs from `compress` for snappy only, which Kafka frames."""
-    if codec is not Codec.SNAPPY:
-        return compress(codec, data)
+    return data if codec is Codec.NONE else bytes(repack(codec, data, is_rows=True))
+
+
+def repack(codec: Codec, data: Buffer, *, is_rows: bool) -> Buffer:
+    """As `compress` or `compress_rows`, without copying what may be large; with NONE, `data` itself."""
+    if codec is Codec.NONE:
+        return data
+    if not is_rows or codec is not Codec.SNAPPY:
+        return memoryview(_COMPRESS[codec](data))
     parts = [_XERIAL_HEADER]
     for start in range(0, len(data), _XERIAL_CHUNK_BYTES):
         block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_CHUNK_BYTES]))
@@ -89,56 +99,63 @@ def compress_rows(codec: Codec, data: bytes) -> bytes:
     return b"".join(parts)
 
 
-def decompress(codec: Codec, data: Buffer, *, size: int) -> bytes:
+def decompress(codec: Codec, data: Buffer, *, size: int) -> memoryview:
     """The `size` bytes that `data` holds. CorruptBatch when it is damaged or holds fewer or more.
 
-    The caller checks `size` against its limit: this allocates exactly so much.
+    The caller checks `size` against its limit: this allocates exactly so much. NONE gives `data` itself.
     """
     if codec is Codec.NONE:
         if len(data) != size:
             raise CorruptBatch(f"body: {size} bytes expected, {len(data)} found")
-        return bytes(data)
-    output = bytearray(size)
+        return memoryview(data)
+    output = zeroed_memory(size)
     if (found := _decompress_into(codec, data, output)) != size:
         raise CorruptBatch(f"{codec.label} body: {size} bytes expected, {found} found")
-    return bytes(output)
+    return output.toreadonly()
 
 
-def decompress_rows(codec: Codec, data: Buffer, *, limit_bytes: int) -> bytes:
-    """What `data` holds, of which the size is not known, though at most `limit_bytes`.
+def decompress_rows(codec: Codec, data: Buffer, *, limit_bytes: int) -> memoryview:
+    """What `data` holds, of which the size is not known, though at most `limit_bytes`. NONE gives `data` itself.
 
     CorruptBatch when it is damaged or larger than that; the two cannot always be told apart.
     """
     if codec is Codec.NONE:
         if len(data) > limit_bytes:
             raise CorruptBatch(f"body of {len(data)} bytes is over the limit of {limit_bytes}")
-        return bytes(data)
+        return memoryview(data)
     if codec is Codec.SNAPPY:
         return _decompress_snappy(memoryview(data), limit_bytes)
     guess = max(_FIRST_GUESS_BYTES, _GUESS_FACTOR * len(data))
-    while True:
-        output = bytearray(min(guess, limit_bytes))
-        try:
-            found = _decompress_into(codec, data, output)
-        except CorruptBatch as error:
-            if guess >= limit_bytes:
-                raise CorruptBatch(f"{error}; the limit is {limit_bytes} bytes") from None
-            guess *= _GUESS_FACTOR
-        else:
-            return bytes(memoryview(output)[:found])
+    while guess < limit_bytes:
+        with suppress(CorruptBatch):  # too small a guess, as far as can be told
+            return _decompress_at_most(codec, data, guess)
+        guess *= _GUESS_FACTOR
+    try:
+        return _decompress_at_most(codec, data, limit_bytes)
+    except CorruptBatch as error:
+        raise CorruptBatch(f"{error}; the limit is {limit_bytes} bytes") from None
 
 
-def _decompress_snappy(data: memoryview, limit_bytes: int) -> bytes:
+def _decompress_at_most(codec: Codec, data: Buffer, size: int) -> memoryview:
+    output = zeroed_memory(size)
+    return output[: _decompress_into(codec, data, output)].toreadonly()
+
+
+def _decompress_snappy(data: memoryview, limit_bytes: int) -> memoryview:
     """The raw blocks of `data`, one after another, each of which begins with its decompressed size."""
     blocks = _xerial_blocks(data) if data[:8] == _XERIAL_MAGIC else [data]
-    parts = []
-    for block in blocks:
-        size = _raw_snappy_size(block)
-        limit_bytes -= size
-        if limit_bytes < 0:
-            raise CorruptBatch(f"snappy body: {-limit_bytes} bytes over the limit")
-        parts.append(decompress(Codec.SNAPPY, block, size=size))
-    return b"".join(parts)
+    sizes = [_raw_snappy_size(block) for block in blocks]
+    size = sum(sizes)
+    if size > limit_bytes:
+        raise CorruptBatch(f"snappy body: {size - limit_bytes} bytes over the limit")
+    output = zeroed_memory(size)
+    start = 0
+    for block, block_size in zip(blocks, sizes, strict=True):
+        found = _decompress_into(Codec.SNAPPY, block, output[start : start + block_size])
+        if found != block_size:
+            raise CorruptBatch(f"snappy body: {block_size} bytes expected, {found} found")
+        start += block_size
+    return output.toreadonly()
 
 
 def _xerial_blocks(data: memoryview) -> list[memoryview]:
@@ -169,7 +186,7 @@ def _raw_snappy_size(block: memoryview) -> int:
         raise CorruptBatch(f"snappy body: {error}") from error
 
 
-def _decompress_into(codec: Codec, data: Buffer, output: bytearray) -> int:
+def _decompress_into(codec: Codec, data: Buffer, output: memoryview) -> int:
     """How many bytes of `output` were filled. CorruptBatch when `data` is damaged, too large or followed by more."""
     try:
         return int(_DECOMPRESS_INTO[codec](data, output))
@@ -177,33 +194,30 @@ def _decompress_into(codec: Codec, data: Buffer, output: bytearray) -> int:
         raise CorruptBatch(f"{codec.label} body: {error}") from error
 
 
-def _compress_gzip(data: bytes) -> bytes:
-    return bytes(cramjam.gzip.compress(data, level=_GZIP_LEVEL))
+def _compress_gzip(data: Buffer) -> cramjam.Buffer:
+    return cramjam.gzip.compress(data, level=_GZIP_LEVEL)
 
 
-def _compress_snappy(data: bytes) -> bytes:
-    return bytes(cramjam.snappy.compress_raw(data))
-
-
-def _compress_lz4(data: bytes) -> bytes:
+def _compress_lz4(data: Buffer) -> cramjam.Buffer:
     # No content checksum: the batch's CRC-32C covers these bytes.
     compressor = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
-    compressor.compress(data)
-    return bytes(compressor.finish())
+    for start in range(0, len(data), _LZ4_PIECE_BYTES):  # a call keeps all other threads waiting
+        compressor.compress(bytes(data[start : start + _LZ4_PIECE_BYTES]))
+    return compressor.finish()
 
 
-def _compress_zstd(data: bytes) -> bytes:
-    return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+def _compress_zstd(data: Buffer) -> cramjam.Buffer:
+    return cramjam.zstd.compress(data, level=_ZSTD_LEVEL)
 
 
-_COMPRESS: dict[Codec, Callable[[bytes], bytes]] = {
+_COMPRESS: dict[Codec, Callable[[Buffer], cramjam.Buffer]] = {
     Codec.GZIP: _compress_gzip,
-    Codec.SNAPPY: _compress_snappy,
+    Codec.SNAPPY: cramjam.snappy.compress_raw,
     Codec.LZ4: _compress_lz4,
     Codec.ZSTD: _compress_zstd,
 }
 
-_DECOMPRESS_INTO: dict[Codec, Callable[[Any, bytearray], int]] = {
+_DECOMPRESS_INTO: dict[Codec, Callable[[Any, memoryview], int]] = {
     Codec.GZIP: cramjam.gzip.decompress_into,
     Codec.SNAPPY: cramjam.snappy.decompress_raw_into,
     Codec.LZ4: cramjam.lz4.decompress_into,

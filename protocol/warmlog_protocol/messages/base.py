@@ -22,7 +22,10 @@ HIGH_WATERMARK = -1
 CONSUMER_REPLICA_ID = -1
 """`replica_id` of a reader that is no broker: it sees what lies below the high watermark."""
 DEBUGGING_REPLICA_ID = -2
-"""`replica_id` of a tool that asks up to the log end offset."""
+"""`replica_id` of a tool, which sees no more, but is told the log end offset by ListOffsets for LATEST_TIMESTAMP."""
+
+NO_LEADER_EPOCH = -1
+"""Where a leader epoch is not known, or not to be looked at."""
 
 ACKS_NONE = 0
 ACKS_LEADER = 1

@@ -2,19 +2,30 @@
 
 from msgspec import field
 
-from warmlog_protocol.messages.base import CONSUMER_REPLICA_ID, Int32, Int64, IsolationLevel, Message
+from warmlog_protocol.messages.base import (
+    CONSUMER_REPLICA_ID,
+    NO_LEADER_EPOCH,
+    Int32,
+    Int64,
+    IsolationLevel,
+    Message,
+)
 
 
 class FetchPartition(Message, frozen=True):
-    """Where to read one partition and how much of it. The last five are for replicas and careful consumers."""
+    """Where to read one partition and how much of it. The last five are for replicas and careful consumers.
+
+    With `last_fetched_epoch`, the leader epoch of the batch before `fetch_offset` as the reader has it, the response
+    says if the log does not hold that batch (`FetchedPartition.diverging`).
+    """
 
     topic: str
     partition: Int32
     fetch_offset: Int64
     max_bytes: Int32
     topic_id: bytes | None = None
-    current_leader_epoch: Int32 = -1
-    last_fetched_epoch: Int32 = -1
+    current_leader_epoch: Int32 = NO_LEADER_EPOCH
+    last_fetched_epoch: Int32 = NO_LEADER_EPOCH
     log_start_offset: Int64 = -1
     flushed_offset: Int64 = -1
 
@@ -22,7 +33,11 @@ class FetchPartition(Message, frozen=True):
 class FetchRequest(Message, frozen=True):
     """Answered when `min_bytes` are there or after `max_wait_ms`; `max_bytes` bounds the whole payload.
 
-    The first batch of the first partition that has any is sent whole even when it is larger than the limits.
+    The first batch of the first partition that has any is sent whole even when it is larger than the limits. A client
+    reads below the high watermark whatever `replica_id` it sends: only a peer that the broker knows for a replica reads
+    up to the log end.
+    A reader with `skips_gaps` goes on at `next_offset` of a partition that has nothing before that, and is answered at
+    once.
     """
 
     max_wait_ms: Int32
@@ -31,6 +46,7 @@ class FetchRequest(Message, frozen=True):
     partitions: list[FetchPartition]
     isolation: Int32 = IsolationLevel.READ_UNCOMMITTED
     replica_id: Int32 = CONSUMER_REPLICA_ID
+    skips_gaps: bool = False
 
 
 class AbortedTransaction(Message, frozen=True):
@@ -40,11 +56,26 @@ class AbortedTransaction(Message, frozen=True):
     first_offset: int
 
 
+class DivergingEpoch(Message, frozen=True):
+    """What the log holds in common with the reader ends with leader epoch `epoch`, at `end_offset` (exclusive).
+
+    Both are -1 if the log does not tell: the reader's epoch is newer than all that it knows.
+    """
+
+    epoch: int
+    end_offset: int
+
+
 class FetchedPartition(Message, frozen=True):
     """`size_bytes` of batches in the payload; the first may begin below the fetch offset, the last may be cut off.
 
     `has_dense_offsets`: each batch of columns begins where the one before it ended, so that a gap is damage. No CRC
     covers a batch's base offset.
+
+    `next_offset`, if it is above the fetch offset: from there to here no record can be read, because they are damaged
+    or lost (CORRUPT_MESSAGE) or because none are left (NONE, and no bytes). -1 when the broker does not say.
+
+    `diverging`: the log was cut after the reader had read up to the fetch offset, and nothing is read (KIP-595).
     """
 
     topic: str
@@ -59,6 +90,8 @@ class FetchedPartition(Message, frozen=True):
     size_bytes: int
     aborted_transactions: list[AbortedTransaction] = field(default_factory=list)
     has_dense_offsets: bool = False
+    next_offset: int = -1
+    diverging: DivergingEpoch | None = None
 
 
 class FetchResponse(Message, frozen=True):

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from warmlog_protocol.codec.memory import zeroed_memory
 from warmlog_protocol.errors import (
     ApiError,
     ErrorCode,
@@ -37,7 +38,6 @@ from warmlog_protocol.wire.frames import (
     Allocate,
     Frame,
     FrameBuffer,
-    frame_memory,
     pack_frame,
     split_header,
 )
@@ -201,7 +201,7 @@ class ClientConnection:
         *,
         max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
         buffer_bytes: int = CLIENT_BUFFER_BYTES,
-        allocate: Allocate = frame_memory,
+        allocate: Allocate = zeroed_memory,
     ) -> None:
         """`allocate` makes the memory of answers that are larger than `buffer_bytes`."""
         self._frames = FrameBuffer(max_frame_bytes=max_frame_bytes, buffer_bytes=buffer_bytes, allocate=allocate)

@@ -70,7 +70,7 @@ def _rewrite(cleaning: Cleaning, log: Log) -> None:
     for group in cleaning.groups():
         rewritten = cleaning.rewrite(group)
         if rewritten.segment is not None:
-            replacement = log.compaction.take(rewritten, NOW_MS)
+            replacement = log.compaction.take(rewritten)
             replacement.sync()
             while not log.compaction.advance(replacement):
                 replacement.sync()

@@ -11,11 +11,10 @@ from faults.connections import crowd
 from faults.connections.crowd import Cut
 from faults.honest import Honest
 from faults.process_use import Use, use_of
-from warmlog_broker.runtime.malloc import TRIM_INTERVAL_S
+from warmlog_broker.runtime import malloc as allocator
 from wire_client import WireClient
 
 ROUNDS = 2
-DEADLINE_MS = 5000
 SETTLE_S = 10.0
 KEPT_BYTES = 8 * 2**20
 """What may stay more after a round than after the one before: malloc gives back whole pages only."""
@@ -32,6 +31,7 @@ class Outcome:
 
     idle: int
     half_open: int
+    deadline_ms: int
     findings: list[str] = field(default_factory=list)
     before: Use = NOTHING
     held: Use = NOTHING
@@ -51,22 +51,30 @@ class Outcome:
             f"{self.idle} connections held, {self.connection_kib:.1f} KiB each, opened in {self.connect_s:.1f} s; a "
             f"request on each in turn took {self.ask_s:.1f} s; beside them {self.cut.count} of {self.half_open} "
             f"half-open ones cut {self.cut.first_s:.1f} to {self.cut.last_s:.1f} s after they began "
-            f"(deadline {DEADLINE_MS} ms); "
+            f"(deadline {self.deadline_ms} ms); "
             f"broker before: {self.before}, holding: {self.held}, after all had gone: "
             f"{'; again: '.join(map(str, self.after))}; beside: {self.honest}; {len(self.findings)} findings"
         )
 
 
-def run(data_dir: Path, *, idle: int, half_open: int) -> Outcome:
+def run(
+    data_dir: Path,
+    *,
+    idle: int,
+    half_open: int,
+    deadline_ms: int = 5000,
+    trim_interval_s: float = allocator.TRIM_INTERVAL_S,
+) -> Outcome:
     """Opens, asks, cuts and closes; reports what it cost the broker and what it gave back."""
-    outcome = Outcome(idle, half_open)
+    outcome = Outcome(idle, half_open, deadline_ms)
     settings = {
         "max_connections": idle + half_open + 100,
         "max_connections_per_ip": idle + half_open + 100,
-        "handshake_timeout_ms": DEADLINE_MS,
-        "request_receive_timeout_ms": DEADLINE_MS,
+        "handshake_timeout_ms": deadline_ms,
+        "request_receive_timeout_ms": deadline_ms,
     }
-    with BrokerProcess(data_dir, **settings) as broker:
+    constants = {allocator: {"TRIM_INTERVAL_S": trim_interval_s}}
+    with BrokerProcess(data_dir, constants=constants, **settings) as broker:
         with WireClient(broker.address) as client:
             client.create_topic(HONEST_TOPIC)
         honest = Honest(broker.address, HONEST_TOPIC)
@@ -78,6 +86,8 @@ def run(data_dir: Path, *, idle: int, half_open: int) -> Outcome:
             outcome.before = use_of(broker.pid)
             for _ in range(ROUNDS):
                 _round(broker, process, outcome)
+                time.sleep(trim_interval_s + 1)
+                outcome.after.append(use_of(broker.pid))
         honest.stop()
         outcome.honest = str(honest)
         if honest.error is not None:
@@ -102,8 +112,6 @@ def _round(broker: BrokerProcess, process: ProcessPoolExecutor, outcome: Outcome
         outcome.findings.append(f"{answered} of {outcome.idle} connections were answered")
     process.submit(crowd.close).result()
     _wait_for(broker, descriptors=outcome.before.descriptors + KEPT_DESCRIPTORS, timeout_s=SETTLE_S)
-    time.sleep(TRIM_INTERVAL_S + 1)
-    outcome.after.append(use_of(broker.pid))
 
 
 def _wait_for(broker: BrokerProcess, *, descriptors: int, timeout_s: float) -> None:

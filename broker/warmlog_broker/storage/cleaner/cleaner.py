@@ -1,14 +1,18 @@
 """Compaction of one log: of each key the last value stays, at the offset that it always had.
 
-`Log` says what may be compacted (`Log.plan_cleaning`, see `cleaner_plan`); a `Cleaning` does the expensive part, in any
-thread, on closed segments that nobody writes to; the log takes the new segments in their place (`replacement`). So a
-pass is::
+`log.compaction` (`Compaction`) says what may be compacted and takes new segments in; a `Cleaning` does the expensive
+part, on closed segments that are not written to. A pass, with the thread of each step::
 
-    cleaning = Cleaning(task, …)          the owner's thread
-    cleaning.build_map()                  any thread        the dirty part, into a map from key to last offset
-    for group in cleaning.groups():
-        rewritten = cleaning.rewrite(group)     any thread        see cleaner_rules for what stays
-        log.begin_replacement(…)                the owner's thread, with a sync between the steps
+    found = log.compaction.range(now_ms)                    owner       what is dirty (`cleaner_plan`)
+    task = log.compaction.begin(found, pace, now_ms)        owner
+    cleaning = Cleaning(task, pace, …)                      owner
+    cleaning.build_map()                                    any         the dirty part: each key's last offset
+    for group in cleaning.groups():                         any
+        rewritten = cleaning.rewrite(group)                 any         what stays: `cleaner_rules`
+        replacement = log.compaction.take(rewritten)        owner       in the old segments' place: `replacement`
+        replacement.sync()                                  any         before each of the steps that `advance` takes
+        log.compaction.advance(replacement)                 owner       until it returns True
+    log.compaction.end(cleaning.end_offset)                 owner
 
 Where the map is full before the dirty part ends, the pass ends there too and the next one goes on. What has been
 compacted keeps offsets, order, timestamps, leader epochs and producer fields; readers skip the gaps.
@@ -29,6 +33,7 @@ from warmlog_broker.storage.cleaner.sources import CleaningPace, SourceSegment, 
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.segment.segment import SegmentConfig
+from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,8 @@ class CleaningStats:
     written_bytes: int = 0
     read_records: int = 0
     kept_records: int = 0
+    dropped_without_key: int = 0
+    """Records that went because they have no key: they are from before the topic was compacted."""
     replaced_segments: int = 0
 
     def add(self, rewritten: Rewritten) -> None:
@@ -60,20 +67,30 @@ class CleaningStats:
         self.written_bytes += rewritten.written_bytes
         self.read_records += rewritten.read_records
         self.kept_records += rewritten.kept_records
+        self.dropped_without_key += rewritten.dropped_without_key
         self.replaced_segments += len(rewritten.sources) if rewritten.segment is not None else 0
 
 
 class Cleaning:
     """One pass over one log. Used by one thread at a time; `pace.stop` may be called by any."""
 
-    def __init__(self, task: CleaningTask, pace: CleaningPace, *, memory_bytes: int, now_ms: int) -> None:
-        """`memory_bytes` bounds the map of offsets."""
+    def __init__(
+        self,
+        task: CleaningTask,
+        pace: CleaningPace,
+        *,
+        memory_bytes: int,
+        now_ms: int,
+        max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    ) -> None:
+        """`memory_bytes` bounds the map of offsets, `max_decompressed_bytes` what one batch may grow to."""
         self.task = task
         self.pace = pace
         self.stats = CleaningStats()
         self.end_offset = task.range.first_dirty_offset
         """Up to where the log is clean once all groups are rewritten."""
         self._now_ms = now_ms
+        self._max_decompressed_bytes = max_decompressed_bytes
         self._offsets = OffsetMap(memory_bytes)
         self._rules: CompactionRules | None = None
 
@@ -83,7 +100,9 @@ class Cleaning:
         aborted = read_aborted(task.transaction_indexes, task.open_files)
         first_dirty_offset = task.range.first_dirty_offset
         dirty = [source for source in task.sources if source.next_base_offset > first_dirty_offset]
-        self.end_offset = fill_map(dirty, first_dirty_offset, self._offsets, aborted, self.pace)
+        self.end_offset = fill_map(
+            dirty, first_dirty_offset, self._offsets, aborted, self.pace, self._max_decompressed_bytes
+        )
         self._rules = CompactionRules(
             self._offsets,
             aborted=aborted,
@@ -110,6 +129,7 @@ class Cleaning:
             open_files=self.task.open_files,
             now_ms=self._now_ms,
             pace=self.pace,
+            max_decompressed_bytes=self._max_decompressed_bytes,
         )
         self.stats.add(rewritten)
         return rewritten

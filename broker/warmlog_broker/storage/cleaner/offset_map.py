@@ -17,7 +17,7 @@ from itertools import repeat
 from warmlog_broker.storage.cleaner.aborted_data import TransactionWalk
 from warmlog_broker.storage.cleaner.sources import CleaningPace, SourceSegment
 from warmlog_broker.storage.index.transaction_index import AbortedTxn
-from warmlog_protocol.batch import RecordBatch
+from warmlog_protocol.batch import Columns, RecordBatch
 
 NO_OFFSET = -1
 ENTRY_BYTES = 208
@@ -92,6 +92,7 @@ def fill_map(
     offsets: OffsetMap,
     aborted: Iterable[AbortedTxn],
     pace: CleaningPace,
+    max_decompressed_bytes: int,
 ) -> int:
     """Puts the keys of `sources`, the dirty segments in order, into `offsets`; returns the offset up to which it went.
 
@@ -101,7 +102,7 @@ def fill_map(
     transactions = TransactionWalk(aborted)
     offsets.update_latest_offset(first_dirty_offset - 1)
     for source in sources:
-        for batch in source.batches(pace):
+        for batch in source.batches(pace, max_decompressed_bytes):
             if batch.header.is_control:
                 transactions.end(batch.header, batch.control_type)
             elif not transactions.is_aborted(batch.header) and not _put(batch, first_dirty_offset, offsets):
@@ -115,20 +116,26 @@ def fill_map(
 
 def _put(batch: RecordBatch, first_dirty_offset: int, offsets: OffsetMap) -> bool:
     """Puts in the batch's records from `first_dirty_offset` on; False, and none of them, when there is no room."""
-    key_lengths = batch.columns.key_lengths
-    if batch.last_offset < first_dirty_offset or not batch.record_count or key_lengths is None:
+    columns = batch.columns
+    if batch.last_offset < first_dirty_offset or not batch.record_count or columns.key_lengths is None:
         return True
     if not offsets.has_room_for(batch.record_count):
         return False
-    if batch.base_offset >= first_dirty_offset and not key_lengths.zeros():
-        offsets.put_all(batch.keys(), batch.offsets())  # type: ignore[arg-type]  # none of them is None
-        return True
-    found = [
-        (key, offset)
-        for key, offset in zip(batch.keys(), batch.offsets(), strict=True)
-        if key is not None and offset >= first_dirty_offset
-    ]
-    if found:
-        keys, key_offsets = zip(*found, strict=True)
-        offsets.put_all(keys, key_offsets)
+    for part in columns.parts():
+        _put_part(part, batch.base_offset, first_dirty_offset, offsets)
     return True
+
+
+def _put_part(columns: Columns, base_offset: int, first_dirty_offset: int, offsets: OffsetMap) -> None:
+    keys: Sequence[bytes | None] = columns.key_list()
+    key_offsets: Sequence[int] = [base_offset + delta for delta in columns.offset_delta_list()]
+    if key_offsets[0] < first_dirty_offset or None in keys:
+        found = [
+            (key, offset)
+            for key, offset in zip(keys, key_offsets, strict=True)
+            if key is not None and offset >= first_dirty_offset
+        ]
+        if not found:
+            return
+        keys, key_offsets = zip(*found, strict=True)
+    offsets.put_all(keys, key_offsets)  # type: ignore[arg-type]  # none of them is None

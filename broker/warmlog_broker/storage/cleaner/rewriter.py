@@ -36,6 +36,7 @@ class Rewritten:
     written_bytes: int = 0
     read_records: int = 0
     kept_records: int = 0
+    dropped_without_key: int = 0
     has_changed: bool = False
 
 
@@ -47,6 +48,7 @@ def rewrite_group(
     open_files: OpenFiles,
     now_ms: int,
     pace: CleaningPace,
+    max_decompressed_bytes: int,
 ) -> Rewritten:
     """Applies `rules` to the batches of `sources`, in order. Leaves no file behind when it raises.
 
@@ -66,7 +68,7 @@ def rewrite_group(
     try:
         total_bytes = sum(source.size_bytes for source in sources)
         for source in sources:
-            for batch in source.batches(pace):
+            for batch in source.batches(pace, max_decompressed_bytes):
                 written_bytes = _rewrite(batch, segment, rules, result, total_bytes)
                 pace.after(batch.size_bytes + written_bytes)
         if not result.has_changed:
@@ -99,13 +101,16 @@ def _rewrite(
     result.read_bytes += batch.size_bytes
     result.read_records += batch.record_count
     remains = rules.apply(batch)
-    data, kept_records = remains.batch, remains.kept_records
+    data, kept_records, dropped_without_key = remains.batch, remains.kept_records, remains.dropped_without_key
     if data is not batch.buffer:
         to_come_bytes = total_bytes - result.read_bytes
         if data is not None and target.size_bytes + len(data) + to_come_bytes > MAX_LOG_BYTES:
-            data, kept_records = batch.buffer, batch.record_count  # it has grown, and a file has no room for that
+            # It has grown, and a file has no room for that.
+            data, kept_records, dropped_without_key = batch.buffer, batch.record_count, 0
         else:
             result.has_changed = True
+    result.kept_records += kept_records
+    result.dropped_without_key += dropped_without_key
     if remains.aborted is not None:
         target.add_aborted(remains.aborted)
     if data is None:
@@ -118,7 +123,6 @@ def _rewrite(
         bytes(data[:CRC_START]),
         memoryview(data)[CRC_START:],
     )
-    result.kept_records += kept_records
     result.written_bytes += len(data)
     return len(data)
 

@@ -39,6 +39,8 @@ class Remains(NamedTuple):
     kept_records: int
     aborted: AbortedTxn | None = None
     """The aborted transaction that this marker ends, of which data was there until now."""
+    dropped_without_key: int = 0
+    """How many of the records that go had no key."""
 
 
 class CompactionRules:
@@ -74,16 +76,22 @@ class CompactionRules:
         if not header.record_count:
             return self._emptied(batch)
         columns = batch.columns
-        keep = self._mask(batch, columns)
+        keep: list[bool] = []
+        without_key = 0
+        for part in columns.parts():
+            mask = self._mask(header.base_offset, part)
+            without_key += _count_dropped_without_key(part, mask)
+            keep += mask
         kept_records = sum(keep)
         if not kept_records:
-            return self._emptied(batch)
+            return self._emptied(batch)._replace(dropped_without_key=without_key)
         horizon_ms = None
         if columns.delete_horizon_ms is None and _keeps_tombstone(columns, keep):
             horizon_ms = self._new_horizon_ms
         if kept_records == columns.count and horizon_ms is None:
             return Remains(batch.buffer, kept_records)
-        return Remains(filter_batch(batch, keep, delete_horizon_ms=horizon_ms), kept_records)
+        filtered = filter_batch(batch, keep, delete_horizon_ms=horizon_ms)
+        return Remains(filtered, kept_records, dropped_without_key=without_key)
 
     def _apply_to_marker(self, batch: RecordBatch) -> Remains:
         is_idle, ended = self._transactions.end(batch.header, batch.control_type)
@@ -99,9 +107,9 @@ class CompactionRules:
             return self._emptied(batch)
         return Remains(batch.buffer, batch.record_count)
 
-    def _mask(self, batch: RecordBatch, columns: Columns) -> list[bool]:
+    def _mask(self, base_offset: int, columns: Columns) -> list[bool]:
         """Which records stay."""
-        offsets = batch.offsets()
+        offsets = [base_offset + delta for delta in columns.offset_delta_list()]
         if columns.key_lengths is None:
             latest = self._offsets.latest_offset
             return [offset > latest for offset in offsets]
@@ -137,6 +145,15 @@ class CompactionRules:
         if last.last_offset == UNKNOWN:
             return not header.is_control
         return header.last_offset == last.last_offset
+
+
+def _count_dropped_without_key(columns: Columns, keep: list[bool]) -> int:
+    key_lengths = columns.key_lengths
+    if key_lengths is None:
+        return keep.count(False)
+    if not key_lengths.zeros():
+        return 0
+    return sum(not kept and not length for kept, length in zip(keep, key_lengths, strict=True))
 
 
 def _keeps_tombstone(columns: Columns, keep: list[bool]) -> bool:

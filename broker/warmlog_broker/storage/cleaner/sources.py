@@ -6,24 +6,17 @@ cut off meanwhile: then the compaction is called off.
 """
 
 import os
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
-from warmlog_broker.storage.cleaner.throttle import UNLIMITED, Throttle
+from warmlog_broker.storage.cleaner.throttle import UNLIMITED, Throttle, Turns
 from warmlog_broker.storage.index.transaction_index import AbortedTxn, TransactionIndex
 from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
 from warmlog_broker.storage.record.batch_scan import scan_checked
 from warmlog_protocol.batch import RecordBatch, read_batch
 from warmlog_protocol.errors import WarmlogError
-
-TURN_S = 0.0005
-LONGEST_REST_S = 0.005
-"""The interpreter runs one thread at a time, and one that wants a turn waits up to 5 ms for it. So a compacting thread
-rests for as long as it has worked, batch by batch: the event loop waits no longer than a batch takes, and half of the
-time not at all."""
 
 
 class CleaningAborted(WarmlogError):
@@ -38,7 +31,7 @@ class CleaningPace:
         """Read and written."""
         self._stop = Event()
         self._throttle = Throttle(bytes_per_second)
-        self._turn_began_s = time.monotonic()
+        self._turns = Turns()
 
     @property
     def is_stopped(self) -> bool:
@@ -53,10 +46,7 @@ class CleaningPace:
         self.check()
         self.bytes += size_bytes
         self._throttle.note(size_bytes, self.check)
-        worked_s = time.monotonic() - self._turn_began_s
-        if worked_s > TURN_S:
-            time.sleep(min(worked_s, LONGEST_REST_S))
-            self._turn_began_s = time.monotonic()
+        self._turns.rest()
 
     def check(self) -> None:
         if self._stop.is_set():
@@ -86,7 +76,7 @@ class SourceSegment:
         """When the .log was last written to; FileNotFoundError when it is gone."""
         return self.path.stat().st_mtime_ns
 
-    def batches(self, pace: CleaningPace) -> Iterator[RecordBatch]:
+    def batches(self, pace: CleaningPace, max_decompressed_bytes: int) -> Iterator[RecordBatch]:
         """Each batch, its CRC checked; DamagedLog at one that is not valid, CleaningAborted when the file is gone."""
         try:
             file = OpenFile(str(self.path), os.O_RDONLY)
@@ -94,7 +84,7 @@ class SourceSegment:
             raise CleaningAborted(f"{self.path} is not there any more") from error
         pace.check()
         for _, _, read in scan_checked(file, self.path, 0, self.size_bytes):
-            yield read_batch(read(), verify_crc=False)
+            yield read_batch(read(), verify_crc=False, max_decompressed_bytes=max_decompressed_bytes)
 
 
 def read_aborted(paths: Iterable[Path], open_files: OpenFiles) -> list[AbortedTxn]:

@@ -1,4 +1,4 @@
-"""Holding work on the disk back to a number of bytes per second, in the thread that does it."""
+"""Holding work back in the thread that does it: to a number of bytes per second, and to half of the processor time."""
 
 import time
 from collections.abc import Callable
@@ -6,6 +6,8 @@ from collections.abc import Callable
 UNLIMITED = -1
 LONGEST_SLEEP_S = 0.1
 """Sleeps are cut into pieces, so that whoever is held back can be told to stop."""
+TURN_S = 0.0005
+LONGEST_REST_S = 0.005
 
 
 class Throttle:
@@ -35,3 +37,22 @@ class Throttle:
             self._sleep(min(wait_s, LONGEST_SLEEP_S))
             check()
             now_s = self._now_s()
+
+
+class Turns:
+    """Rests for a thread that computes, so that the event loop gets its turns.
+
+    The interpreter runs one thread at a time, and one that wants a turn waits up to 5 ms for it. A thread that rests
+    for as long as it has worked keeps the event loop waiting no longer than one piece of its work takes, and half of
+    the time not at all.
+    """
+
+    def __init__(self) -> None:
+        self._began_s = time.monotonic()
+
+    def rest(self) -> None:
+        """To be called after each piece of work: sleeps if this turn has been long enough."""
+        worked_s = time.monotonic() - self._began_s
+        if worked_s > TURN_S:
+            time.sleep(min(worked_s, LONGEST_REST_S))
+            self._began_s = time.monotonic()

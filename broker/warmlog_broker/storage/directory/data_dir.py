@@ -228,6 +228,10 @@ class DataDirectory:
         """Whether the last stop was a clean one."""
         return self._clean_ends is not None
 
+    def was_closed(self, key: TopicPartition) -> bool:
+        """Whether the last stop was a clean one that closed this log."""
+        return key in (self._clean_ends or {})
+
     def stored_state(self, key: TopicPartition) -> StoredState:
         """What the checkpoints and the marker, as they were when the directory was opened, say of one log."""
         offsets = LogOffsets(
@@ -241,6 +245,10 @@ class DataDirectory:
             logger.warning("%s: marker and recovery point differ, the log is checked: %s, %s", key, clean_end, offsets)
             clean_end = None
         return StoredState(offsets, clean_end)
+
+    def knows_start(self, key: TopicPartition) -> bool:
+        """Whether a checkpoint names the log start: a first segment above it means that earlier ones are lost."""
+        return key in self._log_starts
 
     def stored_offsets(self) -> dict[TopicPartition, LogOffsets]:
         """What the checkpoints said of the partitions whose directories are there."""

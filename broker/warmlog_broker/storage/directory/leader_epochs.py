@@ -111,6 +111,17 @@ class LeaderEpochs:
             found = entry.epoch
         raise AssertionError("the latest epoch was handled above")
 
+    def divergence(self, offset: int, epoch: int, log_end_offset: int) -> EpochEnd | None:
+        """Where this log and one whose batch before `offset` is of `epoch` part; None if they do not before `offset`.
+
+        (-1, -1) when `epoch` is newer than all that are known. An epoch that is missing here is no divergence by
+        itself: compaction may have removed all its batches before the epochs were collected from those.
+        """
+        if epoch < 0:
+            return None
+        end = self.end_offset_for(epoch, log_end_offset)
+        return end if end.end_offset < offset else None
+
     def epoch_at(self, offset: int) -> int:
         """The epoch under which the batch at `offset` was written; -1 when that is not known."""
         found = NO_EPOCH

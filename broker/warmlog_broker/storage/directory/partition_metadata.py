@@ -11,6 +11,7 @@ from pathlib import Path
 from uuid import UUID
 
 from warmlog_broker.storage.directory.offset_checkpoint import VERSION
+from warmlog_broker.storage.io.durable_files import logger
 from warmlog_protocol.errors import StorageError
 
 METADATA_NAME = "partition.metadata"
@@ -35,3 +36,19 @@ def read_partition_metadata(path: Path) -> UUID:
         return UUID(bytes=urlsafe_b64decode(text + "=" * (-len(text) % 4)))
     except ValueError:
         raise StorageError(f"{path}: expected 16 bytes as base64 for the topic id, found {text!r}") from None
+
+
+def stored_topic_id(path: Path) -> UUID | None:
+    """Return the topic id in the partition.metadata at `path`; None, with a warning if damaged, when it is of no use.
+
+    None does not mean that the directory belongs to no topic: a crash may have come before the file was written, or
+    the file of a partition in use is damaged. The caller decides by the directory's name and records. OSError from the
+    disk.
+    """
+    try:
+        return read_partition_metadata(path)
+    except FileNotFoundError:
+        return None
+    except StorageError as error:
+        logger.warning("the topic id is not known: %s", error)
+        return None

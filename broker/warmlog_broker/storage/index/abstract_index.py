@@ -155,6 +155,24 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         """The map, if there is one now, for `madvise`. The owner may close it at any time: others must not read it."""
         return self._map if isinstance(self._map, mmap.mmap) else None
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether entries that were written cannot be read any more: the file is gone, or shorter than it was.
+
+        A file that is mapped and has lost no more than its name can be read until it is let go of. To be asked before a
+        lookup, which it also counts as a use of the file: touching the map of a file that was cut is SIGBUS.
+        """
+        mapped = self._map
+        if isinstance(mapped, mmap.mmap):
+            self._open_files.touch(self)
+            return mapped.size() < self._file_bytes
+        if mapped is None and self._written:
+            try:
+                self._remap()
+            except (FileNotFoundError, CorruptIndex):
+                return True
+        return False
+
     def can_append_offset(self, offset: int) -> bool:
         """Whether `offset` can be put relative to the base offset."""
         return 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET
@@ -308,7 +326,7 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         low = high - self.warm_entries
         if low < 0:
             low = 0
-        buffer = self._mapped()
+        buffer = self._map or self._mapped()
         if unpack(buffer, low * size)[0] < target:
             key, value = unpack(buffer, high * size)
             if key <= target:

@@ -64,18 +64,21 @@ class LazyIndex(HasPath, Generic[Index]):
 
     def rename_to(self, path: Path) -> None:
         """Moves the file if there is one, without opening or creating it."""
-        if self._index is not None:
-            self._index.rename_to(path)
-        else:
-            with suppress(FileNotFoundError):
-                self.path.replace(path)
-        self._path = path
+        with suppress(FileNotFoundError):
+            self.path.replace(path)
+        self.moved_to(path)
 
     def moved_to(self, path: Path) -> None:
         """The file, if there is one, has been moved along with its directory."""
         self._path = path
         if self._index is not None:
             self._index.moved_to(path)
+
+    def forget(self) -> None:
+        """Unmaps what is open, as if it had never been opened: for a file that is gone, or is another one now."""
+        index, self._index = self._index, None
+        if index is not None:
+            index.close_handles()
 
     def delete(self) -> bool:
         """Unmaps and unlinks; False when there was no file."""

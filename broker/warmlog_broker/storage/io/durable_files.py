@@ -23,10 +23,13 @@ Writing all of something: a system call may write less than it was asked to.
 """
 
 import errno
+import logging
 import os
 from pathlib import Path
 
 from warmlog_broker.storage.io.os_errors import SyncNotBegun, is_out_of_resources
+
+logger = logging.getLogger(__name__)
 
 
 def write_all(descriptor: int, data: bytes | bytearray | memoryview, position: int) -> None:

@@ -112,6 +112,15 @@ class OpenFiles:
         with self._lock:
             self.open_count -= self._forget(resource)
 
+    def close_all(self) -> None:
+        """Has all let go, also of what has unflushed writes: for logs that are not used any more."""
+        with self._lock:
+            for resource in (*self._resources, *self._busy):
+                resource.let_go()
+            self._resources.clear()
+            self._busy.clear()
+            self.open_count = 0
+
     def _forget(self, resource: Evictable) -> int:
         """How many descriptors the resource held."""
         return self._resources.pop(resource, 0) or self._busy.pop(resource, 0)

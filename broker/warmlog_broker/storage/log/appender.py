@@ -46,6 +46,10 @@ class LogAppends:
         self._producers = producers
         self.last_append_time_ms = NO_TIMESTAMP
 
+    def take_over(self, original: "LogAppends") -> None:
+        """Take over the last time of appending of `original`, of whose log this one is a copy."""
+        self.last_append_time_ms = original.last_append_time_ms
+
     def append_as_leader(
         self, batch: CheckedBatch, leader_epoch: int, now_ms: int, guard: VerificationGuard
     ) -> AppendInfo:
@@ -136,7 +140,18 @@ class LogAppends:
         header, covered = batch
         first_offset = local.log_end_offset
         last_offset = first_offset + header.last_offset_delta
-        segment = self._segment_for(CRC_START + len(covered), last_offset, header.max_timestamp_ms, now_ms)
+        size_bytes = CRC_START + len(covered)
+        check_fits_segment(size_bytes, local.factory.config)
+        segment = segment_for(
+            local,
+            self._bounds,
+            self._producers,
+            first_offset=first_offset,
+            last_offset=last_offset,
+            max_timestamp_ms=header.max_timestamp_ms,
+            size_bytes=size_bytes,
+            now_ms=now_ms,
+        )
         if leader_epoch < epochs.latest_epoch:
             raise FencedLeaderEpoch(f"{local.key.directory_name}: {leader_epoch} is older than {epochs.latest_epoch}")
         prefix = placement_prefix(header, first_offset, leader_epoch)
@@ -170,20 +185,29 @@ class LogAppends:
         append_time_ms = batch.timestamp_ms if self._local.factory.config.takes_append_time else NO_TIMESTAMP
         return AppendInfo(batch.first_offset, batch.last_offset, append_time_ms, self._bounds.log_start_offset, True)
 
-    def _segment_for(self, size_bytes: int, last_offset: int, max_timestamp_ms: int, now_ms: int) -> LogSegment:
-        """The active segment, a new one if the batch must not go into the one that was."""
-        local = self._local
-        config = local.factory.config
-        check_fits_segment(size_bytes, config)
-        if should_roll(
-            local.active,
-            incoming_bytes=size_bytes,
-            incoming_last_offset=last_offset,
-            incoming_max_timestamp_ms=max_timestamp_ms,
-            segment_bytes=config.segment_bytes,
-            segment_ms=config.roll_ms,
-            now_ms=now_ms,
-        ):
-            local.roll(now_ms, 0, self._producers)
-            self._bounds.rolled()
-        return local.active
+
+def segment_for(
+    local: LocalLog,
+    bounds: Bounds,
+    producers: ProducerStates,
+    *,
+    first_offset: int,
+    last_offset: int,
+    max_timestamp_ms: int,
+    size_bytes: int,
+    now_ms: int,
+) -> LogSegment:
+    """Return the active segment for a batch at `first_offset`: a new one if the last one cannot take it (`rolling`)."""
+    config = local.factory.config
+    if should_roll(
+        local.active,
+        incoming_bytes=size_bytes,
+        incoming_last_offset=last_offset,
+        incoming_max_timestamp_ms=max_timestamp_ms,
+        segment_bytes=config.segment_bytes,
+        segment_ms=config.roll_ms,
+        now_ms=now_ms,
+    ):
+        local.roll(now_ms, first_offset, producers)
+        bounds.rolled()
+    return local.active

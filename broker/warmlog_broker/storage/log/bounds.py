@@ -82,6 +82,11 @@ class Bounds:
                 self.high_watermark = LogOffsetMetadata(offset)
         return self.high_watermark.offset
 
+    def take_over(self, original: "Bounds") -> None:
+        """Take over the bounds of `original`, whose copy is not on disk yet. Positions are looked up again."""
+        self.flushed = LogOffsetMetadata(original.flushed.offset)
+        self.raise_high_watermark(original.high_watermark.offset)
+
     def raise_log_start(self, offset: int) -> bool:
         """Gives up the records below `offset`; False when they are gone already.
 

@@ -32,6 +32,10 @@ class Compaction:
         self._producers = producers
         self._pace: CleaningPace | None = None
 
+    def take_over(self, original: "Compaction") -> None:
+        """Take over where `original`, of whose log this one is a copy, may have left gaps."""
+        self.compacted_below = original.compacted_below
+
     def range(self, now_ms: int) -> CleanableRange:
         """How the log stands. May read a header or two."""
         found = cleanable_range(
@@ -85,6 +89,16 @@ class Compaction:
             self.first_dirty_offset = cleaned_below
             self.compacted_below = max(self.compacted_below, cleaned_below)
 
+    @property
+    def replacement(self) -> Replacement | None:
+        """New segments that are on their way in: to be completed by `sync` in any thread and `advance`, in turn."""
+        return self._local.replacement
+
+    @property
+    def is_taking_in(self) -> bool:
+        """Whether `replacement` is part of a cleaning that is under way, which completes it."""
+        return self._pace is not None and self.replacement is not None
+
     def stop(self) -> None:
         """Calls off the cleaning that is under way, if any: it ends at its next batch."""
         if self._pace is not None:
@@ -103,7 +117,7 @@ class Compaction:
         self.compacted_below = min(self.compacted_below, offset)
         self.first_dirty_offset = min(self.first_dirty_offset, offset)
 
-    def take(self, rewritten: Rewritten, now_ms: int) -> Replacement:
+    def take(self, rewritten: Rewritten) -> Replacement:
         """Begins to put the new segment of `rewritten` in its sources' place; `sync` and `advance` it until it is done.
 
         CleaningAborted, and the new segment is gone, when the sources are not what the log has any more.
@@ -118,7 +132,7 @@ class Compaction:
             rewritten.segment.delete()
             raise CleaningAborted(f"{self._local.directory} has changed while it was compacted")
         self.compacted_below = max(self.compacted_below, rewritten.sources[-1].next_base_offset)
-        return self._local.begin_replacement([rewritten.segment], found, now_ms)
+        return self._local.begin_replacement([rewritten.segment], found)
 
     def advance(self, replacement: Replacement) -> bool:
         """Takes the next step; True once all are taken."""

@@ -13,13 +13,11 @@ from typing import NamedTuple
 
 from warmlog_broker.storage.directory.gap_marker import note_gaps
 from warmlog_broker.storage.directory.leader_epochs import LeaderEpochs
-from warmlog_broker.storage.log.appender import AppendInfo
+from warmlog_broker.storage.log.appender import AppendInfo, segment_for
 from warmlog_broker.storage.log.bounds import Bounds
 from warmlog_broker.storage.log.local_log import LocalLog
 from warmlog_broker.storage.producer.producer_state import ProducerStates
 from warmlog_broker.storage.producer.replay import WalkedBatch, replay
-from warmlog_broker.storage.segment.rolling import should_roll
-from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_protocol.batch.header import (
     CRC_START,
     HEADER_BYTES,
@@ -120,7 +118,16 @@ class FollowerAppends:
             if header.base_offset > local.log_end_offset and not local.has_gaps:
                 note_gaps(local.directory)
                 local.has_gaps = True
-            segment = self._segment_for(header, now_ms)
+            segment = segment_for(
+                local,
+                self._bounds,
+                self._producers,
+                first_offset=header.base_offset,
+                last_offset=header.last_offset,
+                max_timestamp_ms=header.max_timestamp_ms,
+                size_bytes=header.size_bytes,
+                now_ms=now_ms,
+            )
             if header.is_control:
                 local.settle_transactions(segment, now_ms)
             position = segment.append(
@@ -137,20 +144,3 @@ class FollowerAppends:
                 segment.add_aborted(aborted)
             except OSError as error:
                 raise local.write_error("append", error, is_fatal=True) from error
-
-    def _segment_for(self, header: BatchHeader, now_ms: int) -> LogSegment:
-        """The active segment, or a new one that begins with the batch."""
-        local = self._local
-        config = local.factory.config
-        if should_roll(
-            local.active,
-            incoming_bytes=header.size_bytes,
-            incoming_last_offset=header.last_offset,
-            incoming_max_timestamp_ms=header.max_timestamp_ms,
-            segment_bytes=config.segment_bytes,
-            segment_ms=config.segment_ms,
-            now_ms=now_ms,
-        ):
-            local.roll(now_ms, header.base_offset, self._producers)
-            self._bounds.rolled()
-        return local.active

@@ -19,6 +19,7 @@ from warmlog_broker.storage.io.os_errors import SyncNotBegun, is_read_only, is_s
 from warmlog_broker.storage.log.flush_plan import Unsynced
 from warmlog_broker.storage.producer.producer_state import ProducerStates
 from warmlog_broker.storage.producer.txn_index_recovery import settle_transaction_index
+from warmlog_broker.storage.record.damage import Damage
 from warmlog_broker.storage.recovery.loader import LoadedLog, SegmentFactory
 from warmlog_broker.storage.segment.delayed_deletion import DueDeletions
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
@@ -81,6 +82,11 @@ class LocalLog:
         self.on_replaced: Callable[[Collection[int]], None] = _nobody_cares
         """Called with the base offsets of segments in whose place others are now."""
         self._deletions = DueDeletions()
+
+    def take_over(self, original: "LocalLog") -> None:
+        """Take over what is known of the files of `original`, of which these are copies."""
+        self.damage = _found_in(self.directory, original.damage)
+        self.may_have_gaps = original.may_have_gaps
 
     @property
     def end(self) -> LogOffsetMetadata:
@@ -159,7 +165,7 @@ class LocalLog:
         is_replaced = base_offset == old.base_offset
         try:
             if is_replaced:
-                self.retire(old, now_ms)
+                self.retire(old)
             else:
                 self.take_snapshot(producers, sync=False, offset=base_offset)
                 old.on_become_inactive()
@@ -195,17 +201,17 @@ class LocalLog:
 
     # Giving segments up
 
-    def give_up(self, segments: Iterable[LogSegment], now_ms: int, reason: str) -> None:
+    def give_up(self, segments: Iterable[LogSegment], reason: str) -> None:
         """Takes `segments`, none of them the active one, out of the log; StorageError when the disk refuses."""
         self.settle()
         try:
             for segment in segments:
                 self.segments.remove(segment.base_offset)
-                self.retire(segment, now_ms)
+                self.retire(segment)
         except OSError as error:
             raise self.write_error(reason, error) from error
 
-    def begin_replacement(self, new: Sequence[LogSegment], old: Sequence[LogSegment], now_ms: int) -> Replacement:
+    def begin_replacement(self, new: Sequence[LogSegment], old: Sequence[LogSegment]) -> Replacement:
         """Announces `new`, flushed `.cleaned` segments, in the place of `old`, closed ones; see `replacement`."""
         self.check_online()
         self.settle()
@@ -214,8 +220,8 @@ class LocalLog:
 
         def retire(segment: LogSegment, keeps_snapshot: bool) -> None:
             # Before the new names are durable nothing of the old may be unlinked, however short the delay is.
-            self._deletions.add(now_ms, [partial(_sync_if_there, self.directory)])
-            self.retire(segment, now_ms, keeps_snapshot=keeps_snapshot)
+            self._deletions.add(partial(_sync_if_there, self.directory))
+            self.retire(segment, keeps_snapshot=keeps_snapshot)
 
         try:
             self.replacement = Replacement(self.segments, new, old, directory=self.directory, retire=retire)
@@ -248,13 +254,12 @@ class LocalLog:
                 raise self.write_error("a replacement", error, is_fatal=True) from error
             self.advance(replacement)
 
-    def retire(self, segment: LogSegment, now_ms: int, *, keeps_snapshot: bool = False) -> None:
+    def retire(self, segment: LogSegment, *, keeps_snapshot: bool = False) -> None:
         """Renames a segment's files, and its producer snapshot, and has them unlinked after `file.delete.delay.ms`.
 
         A disk may be too full for another name; then they are unlinked now.
         """
         self.unsynced.forget_segment(segment)
-        due_ms = now_ms + self.factory.config.file_delete_delay_ms
         try:
             segment.change_suffix("", DELETED_SUFFIX)
             snapshot = None
@@ -267,18 +272,18 @@ class LocalLog:
             if not keeps_snapshot:
                 self.snapshots.remove(segment.base_offset)
             return
-        self._deletions.add(due_ms, [segment.delete])
+        self._deletions.add(segment.delete)
         if snapshot is not None:
-            self._deletions.add(due_ms, [lambda: snapshot.unlink(missing_ok=True)])
+            self._deletions.add(partial(snapshot.unlink, missing_ok=True))
 
-    def take_due_deletions(self, now_ms: int) -> list[Callable[[], None]]:
-        """The unlinking that is due, for `run_deletions` in any thread."""
-        return self._deletions.take_due(now_ms, self.factory.config.file_delete_delay_ms)
+    def take_due_deletions(self, elapsed_ms: int) -> list[Callable[[], None]]:
+        """See `Log.take_due_deletions`."""
+        return self._deletions.take_due(elapsed_ms, self.factory.config.file_delete_delay_ms)
 
     @property
-    def next_deletion_ms(self) -> int | None:
-        """When `take_due_deletions` has something to give; None when nothing waits."""
-        return self._deletions.next_due_ms
+    def has_deletions(self) -> bool:
+        """Whether files wait to be unlinked."""
+        return len(self._deletions) > 0
 
     # The end
 
@@ -303,7 +308,13 @@ class LocalLog:
         self.directory = self.snapshots.directory = directory
         self.factory = replace(self.factory, directory=directory)
         self.segments.update_directory(directory)
+        self.damage = _found_in(directory, self.damage)
         self.unsynced.add_directory(directory.parent)
+
+
+def _found_in(directory: Path, damage: Iterable[Damage]) -> tuple[Damage, ...]:
+    """`damage` of files of the same names in `directory`."""
+    return tuple(replace(each, path=directory / each.path.name) for each in damage)
 
 
 def _nobody_cares(_base_offsets: Collection[int]) -> None:

@@ -21,7 +21,7 @@ from secrets import randbelow
 from typing import Self
 from uuid import UUID
 
-from warmlog_broker.storage.config import LogConfig
+from warmlog_broker.storage.config import MAX_INT64, LogConfig
 from warmlog_broker.storage.directory.data_dir import NEVER_STORED, CleanEnd, LogOffsets, StoredState
 from warmlog_broker.storage.directory.leader_epochs import EpochEnd
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
@@ -38,21 +38,15 @@ from warmlog_broker.storage.log.flush_plan import FlushPlan
 from warmlog_broker.storage.log.flushes import LogFlushes
 from warmlog_broker.storage.log.follower_appender import FollowerAppends
 from warmlog_broker.storage.log.local_log import LocalLog
-from warmlog_broker.storage.log.reader import (
-    FetchData,
-    LogReads,
-    find_by_timestamp,
-    find_max_timestamp,
-    learn_timestamps,
-)
-from warmlog_broker.storage.log.retention import give_up_old_segments
+from warmlog_broker.storage.log.reader import FetchData, LogReads, learn_timestamps, search_max_timestamp, search_time
+from warmlog_broker.storage.log.retention import give_up_old_segments, raise_log_start_for_retention
 from warmlog_broker.storage.log.truncation import LogTruncation
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
 from warmlog_broker.storage.record.validation import CheckedBatch
 from warmlog_broker.storage.recovery.loader import LoadedLog, LoadRequest, SegmentFactory, load_log
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_broker.storage.segment.rolling import is_overdue
-from warmlog_broker.storage.segment.segment import LogSegment, TimestampAndOffset
+from warmlog_broker.storage.segment.segment import LogSegment, TimeSearch, TimestampAndOffset
 from warmlog_broker.storage.segment.splits import Stretch
 from warmlog_protocol.batch import ControlType, EndTxnMarker
 from warmlog_protocol.batch.header import NO_TIMESTAMP, Buffer
@@ -93,20 +87,29 @@ class Log:
         now_ms: int,
         topic_id: UUID | None = None,
         stored: StoredState = NEVER_STORED,
+        is_start_known: bool = False,
         max_leader_epoch: int | None = None,
         random_below: Callable[[int], int] = randbelow,
     ) -> Self:
         """Opens the log in `directory`, or creates it, and recovers it unless `stored` says how it was left.
 
         On return all that the log holds is durable, except a new log's empty files, which its first flush syncs. What
-        was found and done is in `recovery_report`. `max_leader_epoch` is the newest epoch that the partition has had,
-        if known. Raises InconsistentTopicId when the directory belongs to another topic id, and StorageError when the
-        disk does not do its part.
+        was found and done is in `recovery_report`. `is_start_known`: the log start in `stored` is from a checkpoint.
+        `max_leader_epoch` is the newest epoch that the partition has had, if known. Raises InconsistentTopicId when the
+        directory belongs to another topic id, and StorageError when the disk does not do its part.
         """
         factory = SegmentFactory(directory, config, open_files, random_below)
         try:
             stored, truncation = believe(directory, stored)
-            request = LoadRequest(factory, now_ms, topic_id, stored, max_leader_epoch, truncation)
+            request = LoadRequest(
+                factory,
+                now_ms,
+                topic_id,
+                stored,
+                max_leader_epoch,
+                truncation,
+                is_start_known=is_start_known and truncation is None,
+            )
             log = cls(key, factory, load_log(request))
             log._after_load()
         except OSError as error:
@@ -125,18 +128,16 @@ class Log:
         end = CleanEnd(local.log_end_offset, local.active.size_bytes)
         offsets = source.offsets._replace(recovery_point=local.log_end_offset)
         factory = replace(local.factory, directory=directory)
-        loaded = load_log(LoadRequest(factory, now_ms, source.topic_id, StoredState(offsets, end)))
+        stored, pending = StoredState(offsets, end), source._truncation.pending
+        request = LoadRequest(factory, now_ms, source.topic_id, stored, truncation=pending, is_start_known=True)
+        loaded = load_log(request)
         loaded.producers, loaded.epochs = source.producers, source.epochs
-        loaded.report.damage = [replace(each, path=directory / each.path.name) for each in local.damage]
+        loaded.epochs.has_unwritten_changes = True
         log = cls(source.key, factory, loaded)
-        log.epochs.has_unwritten_changes = True
-        log._truncation.pending = source._truncation.pending
-        log._local.may_have_gaps = local.may_have_gaps
-        log._local.on_replaced = local.on_replaced
-        log.compaction.compacted_below = source.compaction.compacted_below
-        log._appends.last_append_time_ms = source._appends.last_append_time_ms
-        log._bounds.flushed = LogOffsetMetadata(source.recovery_point)
-        log.update_high_watermark(source.high_watermark)
+        log._local.take_over(local)
+        log._bounds.take_over(source._bounds)
+        log._appends.take_over(source._appends)
+        log.compaction.take_over(source.compaction)
         return log
 
     def _after_load(self) -> None:
@@ -262,6 +263,16 @@ class Log:
         self._local.check_online()
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
+    def divergence(self, offset: int, epoch: int) -> EpochEnd | None:
+        """Where the log was cut since a batch of `epoch` was read from before `offset`; None if it holds that batch.
+
+        (-1, -1) when the epochs do not tell. None below the log start, too: there a read is out of range.
+        """
+        found = self.epochs.divergence(offset, epoch, self.log_end_offset)
+        if found is None or offset < self.log_start_offset or self._reads.is_of_epoch(offset - 1, epoch):
+            return None
+        return found
+
     # Appending
 
     def append_as_leader(
@@ -328,7 +339,8 @@ class Log:
 
         At most `max_bytes`, or with `min_one_batch` the first batch if it is larger. With the bound "committed" they
         come with the aborted transactions that they may belong to: to leave those out is the reader's part. Raises
-        OffsetOutOfRange, or CorruptBatch, which names file and position, where the log is damaged.
+        OffsetOutOfRange; DamagedLog, which names file, position and the next offset, where records are damaged or lost;
+        LostIndex when an index must be rebuilt first.
         """
         return self._reads.read(start_offset, max_bytes, bound, min_one_batch)
 
@@ -346,15 +358,22 @@ class Log:
         """Reads each largest timestamp that is not known yet; between two the caller may let others have the log."""
         return learn_timestamps(self._local.segments)
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
-        """The first record with this timestamp or a later one; None when there is none."""
-        self._local.check_online()
-        return find_by_timestamp(self._local.segments, timestamp_ms, self.log_start_offset, self.log_end_offset)
+    def search_time(self, timestamp_ms: int, from_offset: int = 0) -> tuple[TimeSearch, int] | None:
+        """For the first record from `from_offset` on with this timestamp or a later one; None when there is none.
 
-    def max_timestamp(self) -> TimestampAndOffset | None:
-        """The first record with the largest timestamp in the log; None when no record has one."""
+        The search is through one segment, and may be run in any thread. If it finds nothing, the returned offset is
+        where to search next; if its slice was cut meanwhile, nothing that it found counts.
+        """
+        return search_time(self._local.segments, timestamp_ms, *self._searchable(from_offset))
+
+    def search_max_timestamp(self, from_offset: int = 0) -> tuple[TimeSearch, int] | None:
+        """As `search_time`, for the first record with the largest timestamp in the log; None when no record has one."""
+        return search_max_timestamp(self._local.segments, *self._searchable(from_offset))
+
+    def _searchable(self, from_offset: int) -> tuple[int, int]:
         self._local.check_online()
-        return find_max_timestamp(self._local.segments, self.log_start_offset, self.log_end_offset)
+        end_offset = self.log_end_offset
+        return min(max(from_offset, self.log_start_offset), end_offset), end_offset
 
     def earliest(self) -> TimestampAndOffset:
         """The log start offset with its epoch."""
@@ -432,25 +451,37 @@ class Log:
 
     # Retention
 
-    def delete_old_segments(self, now_ms: int) -> int:
-        """Gives up the segments that retention no longer keeps, and returns how many that were.
+    def raise_log_start_for_retention(self, now_ms: int) -> int | None:
+        """Raises the log start to the end of the segments that retention no longer keeps; None if it keeps all.
+
+        Returns what to store before `delete_old_segments` is called: a crash would leave a log that seems to have lost
+        its first segments otherwise.
+        """
+        return raise_log_start_for_retention(self._local, self._bounds, self.epochs, now_ms)
+
+    def delete_old_segments(self, now_ms: int, *, below: int = MAX_INT64) -> int:
+        """Gives up the segments that retention no longer keeps and that end at `below` or before; returns how many.
 
         Their files are renamed now, and to be unlinked (`take_due_deletions`) after `file.delete.delay.ms`.
         """
-        return give_up_old_segments(self._local, self._bounds, self.epochs, self.producers, now_ms)
+        return give_up_old_segments(self._local, self._bounds, self.epochs, self.producers, now_ms, below)
 
-    def take_due_deletions(self, now_ms: int) -> list[Callable[[], None]]:
-        """The unlinking that is due, for `run_deletions` in any thread."""
-        return self._local.take_due_deletions(now_ms)
+    def take_due_deletions(self, elapsed_ms: int) -> list[Callable[[], None]]:
+        """The unlinking that is due, for `run_deletions` in any thread.
+
+        `elapsed_ms` is a clock that never goes back. `file.delete.delay.ms` is counted from the first call after the
+        files were renamed, so call it regularly while `has_deletions`.
+        """
+        return self._local.take_due_deletions(elapsed_ms)
 
     @property
-    def next_deletion_ms(self) -> int | None:
-        """When `take_due_deletions` has something to give; None when nothing waits."""
-        return self._local.next_deletion_ms
+    def has_deletions(self) -> bool:
+        """Whether files wait to be unlinked."""
+        return self._local.has_deletions
 
-    def replace_segments(self, new: Sequence[LogSegment], old: Sequence[LogSegment], now_ms: int) -> None:
+    def replace_segments(self, new: Sequence[LogSegment], old: Sequence[LogSegment]) -> None:
         """Puts `new`, flushed segments with names in `.cleaned`, in the place of `old`. StorageError from the disk."""
-        self._local.begin_replacement(new, old, now_ms)
+        self._local.begin_replacement(new, old)
         self._local.settle()
 
     # The rest

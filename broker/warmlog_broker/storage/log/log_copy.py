@@ -25,6 +25,7 @@ from warmlog_broker.storage.directory.gap_marker import GAPS_NAME
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, pack_epochs
 from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, pack_partition_metadata
 from warmlog_broker.storage.directory.topic_partition import future_directory_name
+from warmlog_broker.storage.directory.truncation_marker import TRUNCATION_NAME
 from warmlog_broker.storage.index.time_index import TimeIndex
 from warmlog_broker.storage.io.durable_files import replace_file, sync_directory, write_file
 from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
@@ -81,6 +82,23 @@ class _CopiedSegment:
     """With all that lies beside the log file, which will not grow any more."""
 
 
+def make_directory(source: Log, data_directory: Path) -> Path:
+    """Make the directory of a copy of `source` below `data_directory`, durably, and return its path. In any thread.
+
+    OSError from the disk: then the directory is removed again, if the disk lets it be.
+    """
+    directory = data_directory / future_directory_name(source.key, uuid4())
+    assert source.topic_id is not None
+    directory.mkdir()
+    try:
+        replace_file(directory / METADATA_NAME, pack_partition_metadata(source.topic_id))
+        sync_directory(data_directory)
+    except OSError:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
+    return directory
+
+
 @dataclass(slots=True)
 class LogCopy:
     """A copy under way. `run` of the steps apart, everything belongs to the thread that owns the original."""
@@ -92,13 +110,8 @@ class LogCopy:
     _unsynced: list[Path] = field(default_factory=list)
 
     @classmethod
-    def begin(cls, source: Log, data_directory: Path) -> "LogCopy":
-        """Makes an empty copy below `data_directory`; its name is durable. OSError from the disk."""
-        directory = data_directory / future_directory_name(source.key, uuid4())
-        directory.mkdir()
-        assert source.topic_id is not None
-        replace_file(directory / METADATA_NAME, pack_partition_metadata(source.topic_id))
-        sync_directory(data_directory)
+    def begin(cls, source: Log, directory: Path) -> "LogCopy":
+        """Begin a copy of `source` in `directory`, which `make_directory` has made. `source` must not be compacted."""
         source.compaction.stop()
         source._local.settle()
         return cls(source, directory, source._local.truncations)
@@ -186,8 +199,9 @@ class LogCopy:
             if path.suffix == ".txnindex" and _copy_small(path, target, sync=False):
                 self._unsynced.append(target)
         self._remove_what_has_gone()
-        if _copy_small(local.directory / GAPS_NAME, self.directory / GAPS_NAME, sync=False):
-            self._unsynced.append(self.directory / GAPS_NAME)
+        for name in (GAPS_NAME, TRUNCATION_NAME):
+            if _copy_small(local.directory / name, self.directory / name, sync=False):
+                self._unsynced.append(self.directory / name)
         source.producers.end_offset = source.log_end_offset
         snapshots = ProducerSnapshots(self.directory, ())
         self._unsynced.append(snapshots.take(source.producers, sync=False))

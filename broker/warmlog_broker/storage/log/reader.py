@@ -18,10 +18,10 @@ from warmlog_broker.storage.io.open_files import ClosedFile
 from warmlog_broker.storage.log.bounds import Bounds, ReadBound
 from warmlog_broker.storage.log.compaction import Compaction
 from warmlog_broker.storage.log.local_log import LocalLog
-from warmlog_broker.storage.record.batch_scan import DamagedLog
+from warmlog_broker.storage.record.batch_scan import UNKNOWN_OFFSET, DamagedLog
 from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
-from warmlog_broker.storage.segment.segment import LogSegment, SegmentRead, TimestampAndOffset
+from warmlog_broker.storage.segment.segment import LogSegment, SegmentRead, TimeSearch
 from warmlog_broker.storage.segment.segments import LogSegments
 from warmlog_broker.storage.segment.splits import Stretch, find_stretches
 from warmlog_protocol.batch.header import MAGIC_COLUMNS
@@ -41,6 +41,8 @@ class FetchData(NamedTuple):
     is_first_batch_incomplete: bool
     aborted: tuple[AbortedTxn, ...] = ()
     """Of a read of committed data: the aborted transactions that may have records in it, in the order of their ends."""
+    next_offset: int = UNKNOWN_OFFSET
+    """Of a read that found nothing before its end although it began before that: where to go on."""
 
 
 def read_segments(
@@ -54,30 +56,40 @@ def read_segments(
 ) -> FetchData:
     """The batches from the one that holds `start_offset` on, or the first after it, below `end`, from one segment.
 
-    At most `max_bytes`, or with `min_one_batch` the first batch if it is larger. Nothing, at `end`, when there is none;
-    nothing, where the batch begins, when the place of `end` is not known or lies in an earlier segment. DamagedLog for
-    a batch that cannot be the next one.
+    At most `max_bytes`, or with `min_one_batch` the first batch if it is larger. Nothing, at `end`, if compaction may
+    have removed all of them; nothing, where the batch begins, when the place of `end` is not known or in an earlier
+    segment. DamagedLog, with the offset at which to go on, if `start_offset` is damaged or lost.
     """
-    segment = segments.floor(start_offset)
+    segment = segments.floor(start_offset) or segments.first
     if segment is not None and segment.base_offset > end.segment_base_offset:
         return FetchData(segments.locate(start_offset), [], 0, False)
     while segment is not None and segment.base_offset <= end.segment_base_offset:
-        is_last = segment.base_offset == end.segment_base_offset
-        found = segment.read(
-            start_offset,
-            max_bytes,
-            max_position=end.position if is_last else segment.size_bytes,
-            min_one_batch=min_one_batch,
-        )
-        if found is not None:
-            if found.first_offset > start_offset:
+        max_position = end.position if segment.base_offset == end.segment_base_offset else segment.size_bytes
+        try:
+            found = segment.read(
+                start_offset,
+                max_bytes,
+                max_position=max_position,
+                min_one_batch=min_one_batch,
+                defers_rebuild=True,
+            )
+            if found is not None and found.first_offset > start_offset:
                 _check_gap(segments, segment, found, start_offset, has_dense_offsets)
+        except DamagedLog as error:
+            following = segments.higher(segment.base_offset)
+            if error.next_offset == UNKNOWN_OFFSET and following is not None:
+                error.next_offset = following.base_offset
+            raise
+        if found is not None:
             start = LogOffsetMetadata(start_offset, segment.base_offset, found.position)
             if found.slice is None:
-                return FetchData(start, [], 0, found.is_first_batch_incomplete)
+                is_gap = start_offset < end.offset <= found.first_offset
+                return FetchData(start, [], 0, False, next_offset=end.offset if is_gap else UNKNOWN_OFFSET)
             return FetchData(start, [found.slice], found.slice.size_bytes, found.is_first_batch_incomplete)
         segment = segments.higher(segment.base_offset)
-    return FetchData(end, [], 0, False)
+    if has_dense_offsets and start_offset < end.offset:
+        raise _lost_end(segments, start_offset, end)
+    return FetchData(end, [], 0, False, next_offset=end.offset)
 
 
 def aborted_in(
@@ -127,14 +139,27 @@ def _check_gap(
 ) -> None:
     """DamagedLog when no batch holds `start_offset` and compaction, by Kafka if the next batch is rows, cannot be why.
 
-    It notices a base offset that is damaged, which no CRC covers, and the end of a segment that was lost.
+    It notices a base offset that is damaged, which no CRC covers, and a segment, or the end of one, that was lost.
+    Compaction leaves a segment where the log starts.
     """
     header, _ = next(segment.records.batches(found.position))
-    following = segments.higher(segment.base_offset)
-    reaches_too_far = following is not None and header.last_offset >= following.base_offset
-    if reaches_too_far or (has_dense_offsets and header.magic == MAGIC_COLUMNS):
-        reason = f"offset {start_offset} expected, offsets {header.base_offset} to {header.last_offset} found"
-        raise DamagedLog(segment.path, found.position, reason)
+    following, first = segments.higher(segment.base_offset), segments.first
+    assert first is not None
+    if following is not None and header.last_offset >= following.base_offset:
+        next_offset = following.base_offset
+    elif start_offset < first.base_offset or (has_dense_offsets and header.magic == MAGIC_COLUMNS):
+        next_offset = header.base_offset
+    else:
+        return
+    reason = f"offset {start_offset} expected, offsets {header.base_offset} to {header.last_offset} found"
+    raise DamagedLog(segment.path, found.position, reason, next_offset)
+
+
+def _lost_end(segments: LogSegments, start_offset: int, end: LogOffsetMetadata) -> DamagedLog:
+    """The error of a read from `start_offset` on that found no batch before `end`."""
+    segment = segments.floor(start_offset) or segments.active
+    reason = f"offset {start_offset} expected, nothing found before offset {end.offset}"
+    return DamagedLog(segment.path, segment.size_bytes, reason, end.offset)
 
 
 def learn_timestamps(segments: LogSegments) -> Iterator[None]:
@@ -146,24 +171,25 @@ def learn_timestamps(segments: LogSegments) -> Iterator[None]:
             yield
 
 
-def find_by_timestamp(
+def search_time(
     segments: LogSegments, timestamp_ms: int, first_offset: int, end_offset: int
-) -> TimestampAndOffset | None:
-    """The first record in `[first_offset, end_offset)` with `timestamp_ms` or a later timestamp."""
+) -> tuple[TimeSearch, int] | None:
+    """For the first record in `[first_offset, end_offset)` with `timestamp_ms` or a later timestamp: see `Log`."""
     for segment in segments.values(first_offset, end_offset):
         if segment.max_timestamp_ms >= timestamp_ms:
-            found = segment.find_offset_by_timestamp(timestamp_ms, first_offset)
-            if found is not None:
-                return found if found.offset < end_offset else None
+            following = segments.higher(segment.base_offset)
+            next_offset = end_offset if following is None else following.base_offset
+            return segment.search_time(timestamp_ms, first_offset), next_offset
     return None
 
 
-def find_max_timestamp(segments: LogSegments, first_offset: int, end_offset: int) -> TimestampAndOffset | None:
-    """The first record with the largest timestamp, in the segments that hold `[first_offset, end_offset)`."""
+def search_max_timestamp(segments: LogSegments, first_offset: int, end_offset: int) -> tuple[TimeSearch, int] | None:
+    """For the first record with the largest timestamp, in the segments that hold `[first_offset, end_offset)`."""
     candidates = segments.values(first_offset, end_offset)
     if not candidates:
         return None
-    return max(candidates, key=lambda segment: segment.max_timestamp_ms).find_max_timestamp()
+    search = max(candidates, key=lambda segment: segment.max_timestamp_ms).search_max_timestamp()
+    return None if search is None else (search, end_offset)
 
 
 class LogReads:
@@ -189,17 +215,22 @@ class LogReads:
         end = bounds.end_of(bound)
         if start_offset >= end.offset:
             return FetchData(end if start_offset == end.offset else local.locate(start_offset), [], 0, False)
-        for damage in local.damage:
-            if damage.first_offset <= start_offset < damage.next_offset:
-                raise CorruptBatch(str(damage))
-        data = read_segments(
-            local.segments,
-            start_offset,
-            max_bytes,
-            end,
-            min_one_batch=min_one_batch,
-            has_dense_offsets=self.are_offsets_dense_from(start_offset),
-        )
+        try:
+            for damage in local.damage:
+                if damage.first_offset <= start_offset < damage.next_offset:
+                    raise damage.error()
+            data = read_segments(
+                local.segments,
+                start_offset,
+                max_bytes,
+                end,
+                min_one_batch=min_one_batch,
+                has_dense_offsets=self.are_offsets_dense_from(start_offset),
+            )
+        except DamagedLog as error:
+            is_known = error.next_offset != UNKNOWN_OFFSET
+            error.next_offset = min(error.next_offset, end.offset) if is_known else end.offset
+            raise
         if bound != "committed" or not data.slices:
             return data
         return data._replace(aborted=aborted_in(local.segments, data, local.log_end_offset, local.settle_transactions))
@@ -214,6 +245,21 @@ class LogReads:
             end = LogOffsetMetadata(end_offset)
         start_offset = min(max(start_offset, self._bounds.log_start_offset), end.offset)
         return find_stretches(self._local.segments, start_offset, end, target_bytes)
+
+    def is_of_epoch(self, offset: int, epoch: int) -> bool:
+        """Whether there is a batch that holds `offset`, and says that it is of leader epoch `epoch`.
+
+        No CRC covers that field, so one that is damaged contradicts the file of epochs, and readers have it from here.
+        """
+        segment = self._local.segments.floor(offset)
+        try:
+            found = None if segment is None else segment.translate_offset(offset)
+            if segment is None or found is None or found.base_offset > offset:
+                return False
+            header, _ = next(segment.records.batches(found.position))
+        except CorruptBatch:
+            return False
+        return header.partition_leader_epoch == epoch
 
     def are_offsets_dense_from(self, offset: int) -> bool:
         """See `Log.are_offsets_dense_from`."""

@@ -5,7 +5,8 @@ stopped: all their records lie below the log start offset; without them the log 
 newest record is older than `retention.ms`. The first holds whatever the `cleanup.policy` (KAFKA-7400), the other two
 where that says delete. Only what lies below the high watermark goes, and never the empty active
 segment. Files are renamed to end in `.deleted` at once and unlinked after `file.delete.delay.ms`, so that a reader
-that has found them is not disturbed; what a crash leaves is unlinked at the next start.
+that has found them is not disturbed. The delay is counted by elapsed time, which no change of the clock affects. After
+a restart there is no such reader: files that still wait are unlinked at the next start, whatever the delay.
 
 Carrying out on one log what `retention` has decided.
 """
@@ -14,11 +15,12 @@ import logging
 from collections.abc import Sequence
 from typing import Literal, Protocol, TypeVar
 
-from warmlog_broker.storage.config import UNLIMITED, LogConfig
+from warmlog_broker.storage.config import MAX_INT64, UNLIMITED, LogConfig
 from warmlog_broker.storage.directory.leader_epochs import LeaderEpochs
 from warmlog_broker.storage.log.bounds import Bounds
 from warmlog_broker.storage.log.local_log import LocalLog
 from warmlog_broker.storage.producer.producer_state import ProducerStates
+from warmlog_broker.storage.segment.segment import LogSegment
 
 logger = logging.getLogger(__name__)
 
@@ -100,24 +102,30 @@ def _below_high_watermark(segments: Sequence[Segment], log_end_offset: int, high
     return candidates
 
 
+def raise_log_start_for_retention(local: LocalLog, bounds: Bounds, epochs: LeaderEpochs, now_ms: int) -> int | None:
+    """See `Log.raise_log_start_for_retention`."""
+    local.check_online()
+    deletable = _deletable(local, bounds, now_ms, MAX_INT64)
+    if not deletable:
+        return None
+    segment, reason = deletable[-1]
+    end_offset = _end_of(local, segment)
+    if bounds.raise_log_start(end_offset):
+        epochs.truncate_from_start(end_offset)
+        logger.info("%s: the log starts at %d now (%s)", local.key.directory_name, end_offset, reason)
+    return end_offset
+
+
 def give_up_old_segments(
-    local: LocalLog, bounds: Bounds, epochs: LeaderEpochs, producers: ProducerStates, now_ms: int
+    local: LocalLog, bounds: Bounds, epochs: LeaderEpochs, producers: ProducerStates, now_ms: int, below: int
 ) -> int:
     """See `Log.delete_old_segments`. The log start is raised before the first segment goes."""
     local.check_online()
     local.settle()
-    segments = list(local.segments)
-    deletable = deletable_segments(
-        segments,
-        log_start_offset=bounds.log_start_offset,
-        log_end_offset=local.log_end_offset,
-        high_watermark=bounds.high_watermark.offset,
-        config=local.factory.config,
-        now_ms=now_ms,
-    )
+    deletable = _deletable(local, bounds, now_ms, below)
     if not deletable:
         return 0
-    if len(deletable) == len(segments):
+    if len(deletable) == len(local.segments):
         local.roll(now_ms, 0, producers)
         bounds.rolled()
     kept = local.segments.higher(deletable[-1][0].base_offset)
@@ -126,5 +134,23 @@ def give_up_old_segments(
         epochs.truncate_from_start(kept.base_offset)
     for segment, reason in deletable:
         logger.info("%s: segment %d goes (%s)", local.key.directory_name, segment.base_offset, reason)
-    local.give_up([segment for segment, _ in deletable], now_ms, "retention")
+    local.give_up([segment for segment, _ in deletable], "retention")
     return len(deletable)
+
+
+def _deletable(local: LocalLog, bounds: Bounds, now_ms: int, below: int) -> list[tuple[LogSegment, Reason]]:
+    deletable = deletable_segments(
+        list(local.segments),
+        log_start_offset=bounds.log_start_offset,
+        log_end_offset=local.log_end_offset,
+        high_watermark=bounds.high_watermark.offset,
+        config=local.factory.config,
+        now_ms=now_ms,
+    )
+    return [(segment, reason) for segment, reason in deletable if _end_of(local, segment) <= below]
+
+
+def _end_of(local: LocalLog, segment: LogSegment) -> int:
+    """Where the segment ends (exclusive)."""
+    following = local.segments.higher(segment.base_offset)
+    return local.log_end_offset if following is None else following.base_offset

@@ -73,7 +73,7 @@ class LogTruncation:
         try:
             for later in reversed(local.segments.higher_segments(segment.base_offset)):
                 local.segments.remove(later.base_offset)
-                local.retire(later, now_ms)
+                local.retire(later)
             local.unsynced.forget_segment(segment)
             segment.truncate_to(end_offset, now_ms)
             self._take_over(end_offset, now_ms)
@@ -93,7 +93,7 @@ class LogTruncation:
         try:
             for segment in reversed(list(local.segments)):
                 local.segments.remove(segment.base_offset)
-                local.retire(segment, now_ms)
+                local.retire(segment)
             local.segments.add(local.factory.open(offset, now_ms))
             self._epochs.clear()
             for snapshot in local.snapshots.offsets:

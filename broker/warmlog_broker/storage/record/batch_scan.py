@@ -39,14 +39,19 @@ _unpack_placement = Struct(">qiibIhi").unpack_from  # the header up to the last 
 _pread = os.pread
 
 
+UNKNOWN_OFFSET = -1
+
+
 class DamagedLog(CorruptBatch):
     """At `position` of the file `path` there should be a batch, and there is none."""
 
-    def __init__(self, path: str | Path, position: int, reason: str) -> None:
+    def __init__(self, path: str | Path, position: int, reason: str, next_offset: int = UNKNOWN_OFFSET) -> None:
         super().__init__(f"{path}: no valid batch at position {position}: {reason}")
         self.path = str(path)
         self.position = position
         self.reason = reason
+        self.next_offset = next_offset
+        """Of a lookup: where the batch after the damage begins; -1 if none follows, or it is not known."""
 
 
 class BatchPosition(NamedTuple):
@@ -77,7 +82,9 @@ def find_batch(file: OpenFile, path: str | Path, target_offset: int, start: int,
     while position < end:
         at = position - chunk_start
         if at + HEADER_BYTES > len(chunk):
-            chunk, chunk_start, at = _read_chunk(fd, FIND_CHUNK_BYTES, position), position, 0
+            is_after_large = position - chunk_start > FIND_CHUNK_BYTES  # then the chunk would hold one header only
+            chunk = _read_chunk(fd, HEADER_BYTES if is_after_large else FIND_CHUNK_BYTES, position)
+            chunk_start, at = position, 0
             if len(chunk) < HEADER_BYTES:
                 raise DamagedLog(path, position, f"{len(chunk)} bytes left, a header takes {HEADER_BYTES}")
         base_offset, length, _, magic, _, _, delta = _unpack_placement(chunk, at)

@@ -39,8 +39,15 @@ class Damage:
     reason: str
 
     def __str__(self) -> str:
+        return f"{self.path}: {self._in_words()}"
+
+    def error(self) -> DamagedLog:
+        """What a read of these offsets raises."""
+        return DamagedLog(self.path, self.position, self._in_words(), self.next_offset)
+
+    def _in_words(self) -> str:
         return (
-            f"{self.path}: offsets {self.first_offset} to {self.next_offset - 1} are damaged, "
+            f"offsets {self.first_offset} to {self.next_offset - 1} are damaged, "
             f"positions {self.position} to {self.end_position}: {self.reason}"
         )
 
@@ -123,7 +130,7 @@ def find_behind_damage(
 
 def _by_length(records: FileRecords, position: int, expected_offset: int, max_offset: int) -> tuple[int, int] | None:
     """Believes the damaged batch's own length and offset delta, if the next batch bears them out."""
-    header = _header_at(records, position)
+    header = header_at(records, position)
     if header is None:
         return None
     next_position = position + header.size_bytes
@@ -162,7 +169,8 @@ def _header_pattern(expected_offset: int, max_offset: int) -> re.Pattern[bytes]:
     return re.compile(b"(?=%b.{%d}[\x02\x03])" % (re.escape(low[:common]), _MAGIC_AT - common), re.DOTALL)
 
 
-def _header_at(records: FileRecords, position: int) -> BatchHeader | None:
+def header_at(records: FileRecords, position: int) -> BatchHeader | None:
+    """What lies at `position`, if it can be the header of a batch. Nothing is verified."""
     if records.size_bytes - position < HEADER_BYTES:
         return None
     try:
@@ -172,7 +180,7 @@ def _header_at(records: FileRecords, position: int) -> BatchHeader | None:
 
 
 def _intact_header_at(records: FileRecords, position: int) -> BatchHeader | None:
-    header = _header_at(records, position)
+    header = header_at(records, position)
     if header is None or position + header.size_bytes > records.size_bytes:
         return None
     return header if is_intact(records, header, position) else None

@@ -37,6 +37,8 @@ PRIVATE_SUFFIX = ".private"
 """Of a copy that is being made; one that a crash has left is removed when the log is loaded."""
 
 _PROBE_STRIDE_BYTES = 64 * 1024
+_OFFSET_BYTES = 8
+_pread = os.pread
 _pwritev = os.pwritev
 
 _READ_THROUGH_BYTES = 256 * 1024
@@ -85,8 +87,13 @@ class FileSlice:
             raise
         return True
 
+    @property
+    def is_cut(self) -> bool:
+        """Whether the file was cut there since: what lies there now is something else, if anything does."""
+        return self.position + self.size_bytes > self.file.cut_at_bytes
+
     def _check_not_cut(self) -> None:
-        if self.position + self.size_bytes > self.file.cut_at_bytes:
+        if self.is_cut:
             cut_at = self.file.cut_at_bytes
             raise DamagedLog(self.file.path, cut_at, f"truncated there; a reader expected {self.size_bytes} bytes")
 
@@ -188,9 +195,16 @@ class FileRecords(ManagedFile):
         """Exactly `size_bytes` bytes from `position` on; DamagedLog when there are fewer."""
         return pread_exactly(self.open_file(), self.path, position, size_bytes)
 
+    def base_offset_at(self, position: int) -> int | None:
+        """The base offset of the batch at `position`, as it stands there; None at the end."""
+        if position + _OFFSET_BYTES > self._size_bytes:
+            return None
+        return int.from_bytes(_pread((self._file or self.open_file()).fd, _OFFSET_BYTES, position), "big")
+
     def slice(self, position: int, size_bytes: int) -> FileSlice:
         """The bytes from `position` on, at most `size_bytes` of them and none behind the logical end."""
-        return FileSlice(self.open_file(), position, _clip(position, size_bytes, self._size_bytes))
+        file = self._file or self.open_file()  # the search for `position` has just noted that it is used
+        return FileSlice(file, position, _clip(position, size_bytes, self._size_bytes))
 
     def batches(
         self, start_position: int = 0, end_position: int | None = None, *, allow_partial_end: bool = False

@@ -5,13 +5,13 @@ compacted topic every record needs a key; and unless `compression.type` is `prod
 codec. Offsets, sequences, timestamps and magic stay. It takes up to some milliseconds for each batch, in any thread.
 """
 
-from collections.abc import Iterable
-from itertools import islice
+import sys
 
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.record.validation import CheckedBatch, sealed
-from warmlog_protocol.batch import Columns, RecordBatch, pack_header, recompress_batch
+from warmlog_protocol.batch import NeedsMemory, RecordBatch, pack_header, recompress_batch
 from warmlog_protocol.batch.header import CRC_START, HEADER_BYTES
+from warmlog_protocol.batch.rows import BYTES_A_ROW
 from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 from warmlog_protocol.errors import CorruptBatch, InvalidRecord, MessageTooLarge
 
@@ -20,44 +20,55 @@ MOST_NAMED = 10
 
 
 def prepare_batch(
-    batch: CheckedBatch, config: LogConfig, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES
+    batch: CheckedBatch,
+    config: LogConfig,
+    max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
+    *,
+    memory_bytes: int = sys.maxsize,
 ) -> CheckedBatch:
     """The batch as it goes into the log of a topic with these settings.
 
     InvalidRecord for a body that is malformed and, on a compacted topic, for records without a key; MessageTooLarge
-    when the batch has become larger than max.message.bytes.
+    when the batch has become larger than max.message.bytes. NeedsMemory, and nothing was done, when it takes more than
+    `memory_bytes`: the decompressed body and, where it is packed again, as much for what that may grow to.
     """
     whole = memoryview(pack_header(batch.header)[:CRC_START] + batch.covered)
     record_batch = RecordBatch(batch.header, whole, max_decompressed_bytes)
+    codec = config.codec
+    is_repacked = codec is not None and codec is not batch.header.codec
     try:
-        columns = record_batch.columns
+        _unpack(record_batch, memory_bytes, copies=2 if is_repacked else 1)
+        count, first = record_batch.null_keys(MOST_NAMED)
         if config.is_compacted:
-            _check_keys(columns)
-        codec = config.codec
-        if codec is None or codec is batch.header.codec:
+            _check_compactable(batch.header.record_count, count, first, max_decompressed_bytes)
+        if codec is None or not is_repacked:
             return batch
-        packed = recompress_batch(record_batch, codec, max_decompressed_bytes=max_decompressed_bytes)
+        packed = recompress_batch(record_batch, codec, max_bytes=config.max_message_bytes)
     except CorruptBatch as error:
         raise InvalidRecord(f"the batch's body of {len(whole) - HEADER_BYTES} bytes: {error}") from error
-    if len(packed) > config.max_message_bytes:
+    except MessageTooLarge as error:
         raise MessageTooLarge(
-            f"a batch of {len(packed)} bytes once it is packed by compression.type={config.compression_type}, "
-            f"max.message.bytes allows {config.max_message_bytes}"
-        )
+            f"{error}: that is compression.type={config.compression_type}, max.message.bytes allows "
+            f"{config.max_message_bytes}"
+        ) from None
     return sealed(packed)
 
 
-def _check_keys(columns: Columns) -> None:
-    lengths = columns.key_lengths
-    if lengths is not None and not lengths.zeros():
-        return
-    # Counted, not listed: a few bytes can say that there are millions of records without a key.
-    without: Iterable[int] = range(columns.count)
-    if lengths is not None:
-        without = (index for index, length in enumerate(lengths) if not length)
-    count = columns.count if lengths is None else lengths.zeros()
-    named = ", ".join(map(str, islice(without, MOST_NAMED))) + (", …" if count > MOST_NAMED else "")
-    raise InvalidRecord(
-        f"cleanup.policy=compact keeps the last value of each key, and of {columns.count} records {count} have none: "
-        f"at index {named}"
-    )
+def _unpack(batch: RecordBatch, memory_bytes: int, copies: int) -> None:
+    try:
+        batch.unpack(memory_bytes // copies)
+    except NeedsMemory as error:
+        raise NeedsMemory(copies * error.size_bytes) from None
+
+
+def _check_compactable(records: int, without_key: int, first: list[int], max_decompressed_bytes: int) -> None:
+    if without_key:
+        named = ", ".join(map(str, first)) + (", …" if without_key > len(first) else "")
+        raise InvalidRecord(
+            f"cleanup.policy=compact keeps the last value of each key, and of {records} records {without_key} have "
+            f"none: at index {named}"
+        )
+    if records * BYTES_A_ROW > max_decompressed_bytes:
+        raise InvalidRecord(
+            f"{records} records in one batch: for compaction at most {max_decompressed_bytes // BYTES_A_ROW} are taken"
+        )

@@ -21,11 +21,7 @@ from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import CleanEnd, StoredState
 from warmlog_broker.storage.directory.gap_marker import has_gaps
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, LeaderEpochs, read_epochs
-from warmlog_broker.storage.directory.partition_metadata import (
-    METADATA_NAME,
-    pack_partition_metadata,
-    read_partition_metadata,
-)
+from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, pack_partition_metadata, stored_topic_id
 from warmlog_broker.storage.directory.truncation_marker import Truncation
 from warmlog_broker.storage.io.durable_files import replace_file
 from warmlog_broker.storage.io.open_files import OpenFiles
@@ -37,8 +33,9 @@ from warmlog_broker.storage.record.file_records import PRIVATE_SUFFIX
 from warmlog_broker.storage.recovery.recovery import RecoveryReport, RecoveryRules, recover_segments, set_aside
 from warmlog_broker.storage.recovery.segment_overflow import split_overflowed
 from warmlog_broker.storage.segment.segment import LogSegment, SegmentConfig
-from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, REBUILT_SUFFIX
-from warmlog_broker.storage.segment.segment_swap import CLEANED_SUFFIX, finish_swaps
+from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND
+from warmlog_broker.storage.segment.segment_indexes import REBUILT_SUFFIX
+from warmlog_broker.storage.segment.segment_swap import CLEANED_SUFFIX, DELETED_SUFFIX, finish_swaps
 from warmlog_broker.storage.segment.segments import LogSegments
 from warmlog_protocol.errors import InconsistentTopicId, StorageError
 
@@ -60,7 +57,8 @@ class SegmentFactory:
     def open(self, base_offset: int, now_ms: int, suffix: str = "") -> LogSegment:
         """The segment with this base offset, created when it is not there."""
         config = self.config
-        jitter_ms = min(config.segment_jitter_ms, config.segment_ms)
+        # Kafka allows up to segment.ms. On a compacted topic that may be more than roll_ms: each batch would roll then.
+        jitter_ms = min(config.segment_jitter_ms, config.roll_ms)
         return LogSegment.open(
             self.directory,
             base_offset,
@@ -87,6 +85,8 @@ class LoadRequest:
     max_leader_epoch: int | None = None
     truncation: Truncation | None = None
     """One that `stored` was capped for, and that is to be finished if it is not done."""
+    is_start_known: bool = False
+    """Whether the log start in `stored` is what it was: a first segment above it means that earlier ones are lost."""
 
     @property
     def directory(self) -> Path:
@@ -126,6 +126,8 @@ class _Listing:
 
     base_offsets: list[int] = field(default_factory=list)
     snapshot_offsets: list[int] = field(default_factory=list)
+    retired_base_offsets: list[int] = field(default_factory=list)
+    """Of segments that were waiting to be unlinked."""
 
 
 def load_log(request: LoadRequest) -> LoadedLog:
@@ -162,7 +164,7 @@ def load_log(request: LoadRequest) -> LoadedLog:
         end_offset = cutting.offset
     loaded = LoadedLog(
         segments=_in_order(segments),
-        log_start_offset=max(log_start_offset, segments[0].base_offset),
+        log_start_offset=_log_start(request, segments[0].base_offset, listing, report),
         log_end_offset=end_offset,
         producers=ProducerStates(end_offset),
         snapshots=ProducerSnapshots(request.directory, listing.snapshot_offsets),
@@ -199,19 +201,33 @@ def _first_offset(stored: StoredState, is_new_directory: bool, report: RecoveryR
     return recovery_point
 
 
+def _log_start(request: LoadRequest, first_base_offset: int, listing: _Listing, report: RecoveryReport) -> int:
+    """Where the log may be read from: as stored, or at its first segment if retention has removed those before.
+
+    Retention stores the log start before it removes a segment. Only if it could not, and a crash followed, do the
+    removed segments say that they are not lost.
+    """
+    stored, log_start_offset = request.stored, request.stored.offsets.log_start_offset
+    if first_base_offset <= log_start_offset:
+        return log_start_offset
+    was_removed = stored.clean_end is None and any(
+        log_start_offset <= base_offset < first_base_offset for base_offset in listing.retired_base_offsets
+    )
+    if was_removed or not request.is_start_known:
+        return first_base_offset
+    report.rebuilt.append(
+        f"the log starts at {log_start_offset} and its first segment at {first_base_offset}: segments are missing"
+    )
+    return log_start_offset
+
+
 def settle_topic_id(directory: Path, topic_id: UUID | None) -> UUID | None:
     """The topic's id, as the caller and the file in `directory` say; InconsistentTopicId when they disagree.
 
     A file that is missing or damaged is written, durably but for its name.
     """
     path = directory / METADATA_NAME
-    try:
-        stored_id = read_partition_metadata(path)
-    except FileNotFoundError:
-        stored_id = None
-    except StorageError as error:
-        logger.warning("%s is written again: %s", path, error)
-        stored_id = None
+    stored_id = stored_topic_id(path)
     if topic_id is None:
         return stored_id
     if stored_id is None:
@@ -233,6 +249,8 @@ def _list_directory(directory: Path, open_files: OpenFiles) -> _Listing:
     listing = _Listing()
     indexes = []
     names = _file_names(directory)
+    retired = f"{LOG_KIND}{DELETED_SUFFIX}"
+    listing.retired_base_offsets += [int(name[:20]) for name in names if name[:20].isdecimal() and name[20:] == retired]
     if finish_swaps(directory, names, open_files):
         names = _file_names(directory)
     for name in names:

@@ -20,7 +20,7 @@ from pathlib import Path
 from warmlog_broker.storage.directory.leader_epochs import LeaderEpochs
 from warmlog_broker.storage.io.os_errors import is_shortage
 from warmlog_broker.storage.record.batch_scan import DamagedLog
-from warmlog_broker.storage.record.damage import Damage, find_behind_damage
+from warmlog_broker.storage.record.damage import Damage, find_behind_damage, header_at
 from warmlog_broker.storage.segment.segment import LogSegment, SegmentRecovery
 from warmlog_protocol.batch.header import MAGIC_COLUMNS, BatchHeader
 
@@ -98,7 +98,9 @@ class SegmentCheck:
         """Takes over a batch whose CRC is right; DamagedLog when it does not belong where it is."""
         reason = self._why_out_of_place(header)
         if reason:
-            raise DamagedLog(str(self.segment.path), position, reason)
+            if not self._follows_hole(header, position):
+                raise DamagedLog(str(self.segment.path), position, reason)
+            self._note_damage(position, position, header.base_offset, reason)
         self.epochs.learn(header.partition_leader_epoch, header.base_offset, self.rules.max_leader_epoch)
         self.expected_offset = header.next_offset
         self.wants_dense_offsets = self.rules.has_dense_offsets and header.magic == MAGIC_COLUMNS
@@ -113,11 +115,24 @@ class SegmentCheck:
         records = self.segment.records
         behind = find_behind_damage(records, error.position, self.expected_offset, recovery_point)
         position, offset = behind or (records.size_bytes, recovery_point)
-        self.report.damage.append(
-            Damage(self.segment.path, error.position, position, self.expected_offset, offset, error.reason)
-        )
+        self._note_damage(error.position, position, offset, error.reason)
         self.expected_offset = offset
         return position
+
+    def _note_damage(self, position: int, end_position: int, next_offset: int, reason: str) -> None:
+        self.report.damage.append(
+            Damage(self.segment.path, position, end_position, self.expected_offset, next_offset, reason)
+        )
+
+    def _follows_hole(self, header: BatchHeader, position: int) -> bool:
+        """Whether batches are missing below the recovery point and this one is what comes after them.
+
+        The next batch has to bear that out: no CRC covers the base offset.
+        """
+        if not self.expected_offset < header.base_offset <= self.rules.recovery_point:
+            return False
+        following = header_at(self.segment.records, position + header.size_bytes)
+        return following is not None and following.base_offset == header.next_offset
 
     def _why_out_of_place(self, header: BatchHeader) -> str:
         base_offset, expected, rules = header.base_offset, self.expected_offset, self.rules

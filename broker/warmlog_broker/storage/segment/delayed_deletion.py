@@ -1,42 +1,33 @@
 """Deletes the files of removed segments after `file.delete.delay.ms`."""
 
+from collections import deque
 from collections.abc import Callable, Iterable
-from heapq import heappop, heappush
-from itertools import count
 
 
 class DueDeletions:
-    """Deletions that wait for their time. Whoever keeps house takes what is due; nothing runs by itself."""
+    """Deletions that wait, in the order in which they were added. Housekeeping takes what is due.
+
+    The wait of each begins with the first `take_due` after it was added, so that only one caller needs a clock.
+    """
 
     def __init__(self) -> None:
-        self._waiting: list[tuple[int, int, Callable[[], None]]] = []
-        self._numbers = count()
+        self._new: list[Callable[[], None]] = []
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._new) + len(self._waiting)
 
-    @property
-    def next_due_ms(self) -> int | None:
-        """When the first deletion is due; None when nothing waits."""
-        return self._waiting[0][0] if self._waiting else None
+    def add(self, deletion: Callable[[], None]) -> None:
+        """Have `deletion` called once, after those that were added before it."""
+        self._new.append(deletion)
 
-    def add(self, due_ms: int, deletions: Iterable[Callable[[], None]]) -> None:
-        """Each of `deletions` is called once, from `due_ms` on."""
-        for deletion in deletions:
-            heappush(self._waiting, (due_ms, next(self._numbers), deletion))
-
-    def take_due(self, now_ms: int, longest_delay_ms: int) -> list[Callable[[], None]]:
-        """What is due, in order of its time; it is no longer waited for.
-
-        Nothing waits for longer than `longest_delay_ms` from now on: what seems to was added before the clock was set
-        back, and would keep its room on the disk until the clock is there again.
-        """
-        latest_ms = now_ms + longest_delay_ms
-        if self._waiting and self._waiting[0][0] > latest_ms:
-            self._waiting = sorted((latest_ms, number, deletion) for _, number, deletion in self._waiting)
+    def take_due(self, elapsed_ms: int, delay_ms: int) -> list[Callable[[], None]]:
+        """Take out what has waited for `delay_ms`. `elapsed_ms` is a clock that never goes back."""
+        self._waiting.extend((elapsed_ms, deletion) for deletion in self._new)
+        self._new.clear()
         due = []
-        while self._waiting and self._waiting[0][0] <= now_ms:
-            due.append(heappop(self._waiting)[2])
+        while self._waiting and self._waiting[0][0] + delay_ms <= elapsed_ms:
+            due.append(self._waiting.popleft()[1])
         return due
 
 

@@ -37,7 +37,7 @@ from warmlog_broker.storage.segment.segment_files import (
     segment_file_name,
 )
 from warmlog_broker.storage.segment.segment_indexes import SegmentConfig, SegmentIndexes
-from warmlog_broker.storage.segment.segment_lookup import SegmentLookup, TimestampAndOffset
+from warmlog_broker.storage.segment.segment_lookup import SegmentLookup, TimeSearch, TimestampAndOffset
 from warmlog_broker.storage.segment.segment_recovery import OnBatch, SegmentRecovery, StepOver, check_and_index
 from warmlog_protocol.errors import WarmlogError
 
@@ -49,6 +49,7 @@ __all__ = [
     "SegmentOffsetOverflow",
     "SegmentRead",
     "SegmentRecovery",
+    "TimeSearch",
     "TimestampAndOffset",
     "Unflushed",
 ]
@@ -280,16 +281,23 @@ class LogSegment:
     # Reading
 
     def read(
-        self, start_offset: int, max_size_bytes: int, *, max_position: int | None, min_one_batch: bool
+        self,
+        start_offset: int,
+        max_size_bytes: int,
+        *,
+        max_position: int | None,
+        min_one_batch: bool,
+        defers_rebuild: bool = False,
     ) -> SegmentRead | None:
         """The batches from the one that holds `start_offset` (or the first one after it) on; None when there is none.
 
         At most `max_size_bytes`, or with `min_one_batch` the first batch if it is larger, and nothing from
-        `max_position` on; None for `max_position` allows nothing to be read, only to be found.
+        `max_position` on; None for `max_position` allows nothing to be read, only to be found. An index that is lost is
+        rebuilt, or with `defers_rebuild` LostIndex if that takes long.
         """
         if max_size_bytes < 0:
             raise ValueError(f"max_size_bytes {max_size_bytes} is negative")
-        found = self.translate_offset(start_offset)
+        found = self._lookup.find_batch(start_offset, defers_rebuild=defers_rebuild)
         if found is None:
             return None
         position, batch_bytes = found.position, found.size_bytes
@@ -350,16 +358,17 @@ class LogSegment:
         """When the .log was last written to, by the clock of that time."""
         return self.path.stat().st_mtime_ns // 1_000_000
 
-    def find_offset_by_timestamp(self, timestamp_ms: int, starting_offset: int) -> TimestampAndOffset | None:
-        """The first record from `starting_offset` on with `timestamp_ms` or a later one; None when there is none.
+    def search_time(self, timestamp_ms: int, starting_offset: int) -> TimeSearch:
+        """For the first record from `starting_offset` on with `timestamp_ms` or a later one.
 
         First in the order of offsets: records before it are earlier, those after it need not be later.
         """
-        return self._lookup.find_time(timestamp_ms, starting_offset)
+        return self._lookup.search_time(timestamp_ms, starting_offset)
 
-    def find_max_timestamp(self) -> TimestampAndOffset | None:
-        """The first record with the largest timestamp of the segment; None when no record has one."""
-        return self._lookup.find_largest(self._largest_so_far())
+    def search_max_timestamp(self) -> TimeSearch | None:
+        """For the first record with the largest timestamp of the segment; None when no record has one."""
+        largest = self._largest_so_far()
+        return None if largest.timestamp_ms < 0 else self._lookup.search_largest(largest)
 
     def _largest_so_far(self) -> TimestampOffset:
         largest = self._largest

@@ -15,8 +15,6 @@ LOG_KIND = ".log"
 OFFSET_INDEX_KIND = ".index"
 TIME_INDEX_KIND = ".timeindex"
 TRANSACTION_INDEX_KIND = ".txnindex"
-REBUILT_SUFFIX = ".rebuilt"
-"""Of an index that a tool is making anew; one that a crash has left is removed when the log is loaded."""
 KINDS = (LOG_KIND, OFFSET_INDEX_KIND, TIME_INDEX_KIND, TRANSACTION_INDEX_KIND)
 
 

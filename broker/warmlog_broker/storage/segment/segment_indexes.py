@@ -9,6 +9,7 @@ later, because another batch lies at its position, makes the segment call `rebui
 
 import logging
 import os
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,11 +21,24 @@ from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.record.batch_scan import DamagedLog
 from warmlog_broker.storage.record.damage import walk_around_damage
 from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_protocol.errors import StorageError
 
 logger = logging.getLogger(__name__)
 
+REBUILT_SUFFIX = ".rebuilt"
+"""Of an index that is being rebuilt beside the one that is there; what a crash leaves is removed at the next start."""
+REBUILT_AT_ONCE_BYTES = 1024 * 1024
+"""The indexes of a larger log are rebuilt by another thread, where the caller can wait: 1 MiB takes 2 to 50 ms."""
 LEAST_STALE_BYTES = 1024 * 1024
 """A log that goes on for longer than this behind the last entry has lost entries. (Intervals of some KiB are usual.)"""
+
+
+class LostIndex(StorageError):
+    """An index has to be rebuilt before the segment can be read, which takes long. `rebuild` is what does it."""
+
+    def __init__(self, rebuild: "IndexRebuild", message: str) -> None:
+        super().__init__(message)
+        self.rebuild = rebuild
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +68,7 @@ class SegmentIndexes:
         "_time_index",
         "base_offset",
         "offset",
+        "rebuilding",
         "time",
         "was_rebuilt",
     )
@@ -93,22 +108,30 @@ class SegmentIndexes:
         self._has_room = False
         self._entries_left = 0
         """Each index has room for as many entries, or more; 0 when that is not known."""
+        self.rebuilding: IndexRebuild | None = None
+        """The rebuild that is under way in another thread."""
 
     @property
     def has_room(self) -> bool:
         """Whether the files have room for entries to come, as while the segment is active: then they need no sync."""
         return self._has_room
 
-    def for_offsets(self) -> OffsetIndex | None:
-        """The offset index, verified; None while no entry has been made in a new segment."""
-        if self._offset_index is None and not self._is_new:
-            self._offset_index = self._verified_offset_index()
+    def for_offsets(self, *, defers_rebuild: bool = False) -> OffsetIndex | None:
+        """The offset index, verified; None while no entry has been made in a new segment.
+
+        It is rebuilt if its file is missing, cut or wrong. With `defers_rebuild` that is LostIndex if it takes long.
+        """
+        index = self._offset_index
+        if index is None or index.is_lost:
+            self._settle(self._why_not_offsets(), defers_rebuild)
         return self._offset_index
 
     def for_times(self) -> TimeIndex | None:
         """The time index, verified; None while no entry has been made in a new segment."""
-        if self._time_index is None and not self._is_new:
-            self._time_index = self._verified_time_index()
+        index = self._time_index
+        if index is None or index.is_lost:
+            self.for_offsets()
+            self._settle(self._why_not_times())
         return self._time_index
 
     def are_full(self) -> bool:
@@ -142,14 +165,18 @@ class SegmentIndexes:
         if self._is_new:
             self._create()
         offset_index, time_index = self._offset_index, self._time_index
-        assert offset_index is not None
-        assert time_index is not None
+        if offset_index is None or time_index is None:
+            return  # the files are gone: whoever looks something up rebuilds them
         if self._entries_left <= 0 and (offset_index.is_full or time_index.is_full):
             _extend(offset_index)
             _extend(time_index)
         self._entries_left -= 1
-        offset_index.append(last_offset, position)
-        time_index.maybe_append(largest.timestamp_ms, largest.offset)
+        try:
+            offset_index.append(last_offset, position)
+            time_index.maybe_append(largest.timestamp_ms, largest.offset)
+        except FileNotFoundError:
+            self._drop()
+            raise
 
     def finish(self, largest: TimestampOffset) -> None:
         """The last entry of the time index, and both files trimmed. They are to be synced now."""
@@ -159,16 +186,28 @@ class SegmentIndexes:
             self._create()
         if not self._has_room:
             return
-        offset_index, time_index = self.offset.get(), self.time.get()
-        if time_index.entries >= time_index.max_entries:
-            time_index.resize(time_index.file_bytes + time_index.entry_bytes)
-        time_index.maybe_append(largest.timestamp_ms, largest.offset, is_last=True)
-        offset_index.trim()
-        time_index.trim()
         self._has_room = False
+        offset_index, time_index = self._offset_index, self._time_index
+        if offset_index is None or time_index is None or offset_index.is_lost or time_index.is_lost:
+            logger.warning("%s: an index is gone or was cut, and is rebuilt when it is used", self._records.path)
+            self._drop()
+            return
+        try:
+            if time_index.entries >= time_index.max_entries:
+                time_index.resize(time_index.file_bytes + time_index.entry_bytes)
+            time_index.maybe_append(largest.timestamp_ms, largest.offset, is_last=True)
+            offset_index.trim()
+            time_index.trim()
+        except FileNotFoundError:
+            logger.warning("%s: an index is gone, and is rebuilt when it is used", self._records.path)
+            self._drop()
+        except OSError:
+            self._has_room = True
+            raise
 
     def reset(self) -> None:
         """Both indexes without an entry and with room for new ones, whatever the files held before."""
+        self._drop()
         self._is_new = True
         self._create()
 
@@ -206,6 +245,44 @@ class SegmentIndexes:
         """The indexes that have been opened."""
         return [index for index in (self.offset.loaded, self.time.loaded) if index is not None]
 
+    def beside(self, records: FileRecords) -> "SegmentIndexes":
+        """The indexes of `records`, which is this segment's log, in files with a suffix beside the segment's own."""
+        return SegmentIndexes(
+            f"{self.offset.path}{REBUILT_SUFFIX}",
+            f"{self.time.path}{REBUILT_SUFFIX}",
+            self.base_offset,
+            records=records,
+            config=self._config,
+            open_files=OpenFiles(),
+        )
+
+    def take(self, made: "SegmentIndexes", end_position: int) -> None:
+        """Puts the files of `made`, the indexes of the log up to `end_position`, in the place of its own.
+
+        Removes them where the log has been closed or cut since. OSError when the disk refuses: then the indexes are
+        rebuilt when they are used next.
+        """
+        if self.offset.is_closed or self._records.size_bytes < end_position:
+            made.remove()
+            return
+        self._drop()
+        made.offset.path.replace(self.offset.path)
+        made.time.path.replace(self.time.path)
+        self._offset_index, self._time_index = self.offset.get(), self.time.get()
+        self.was_rebuilt = True
+        if self._has_room:
+            self._has_room = False
+            self.make_room()
+            builder = IndexBuilder(self, self._config.index_interval_bytes)
+            builder.largest = self._time_index.last_entry
+            for header, position in self._records.batches(end_position):
+                builder.add(header.last_offset, header.max_timestamp_ms, position, header.size_bytes)
+
+    def remove(self) -> None:
+        """Unlinks both files, where they are there. OSError when the disk refuses."""
+        self.offset.delete()
+        self.time.delete()
+
     def _create(self) -> None:
         """New, empty files with room; what lay there belongs to no batch."""
         self._offset_index, self._time_index = self.offset.get(), self.time.get()
@@ -215,7 +292,29 @@ class SegmentIndexes:
         self._entries_left = 0
         self._has_room = True
 
-    def _verified_offset_index(self) -> OffsetIndex:
+    def _drop(self) -> None:
+        """Both files are gone, or are others now: what is known of them is forgotten."""
+        self.offset.forget()
+        self.time.forget()
+        self._offset_index = self._time_index = None
+        self._entries_left = 0
+
+    def _settle(self, reason: str, defers_rebuild: bool = False) -> None:
+        """Rebuilds both indexes if there is a `reason` to."""
+        if not reason:
+            return
+        if defers_rebuild and self._records.size_bytes > REBUILT_AT_ONCE_BYTES:
+            if self.rebuilding is None:
+                self.rebuilding = IndexRebuild(self, self._records, reason)
+            raise LostIndex(self.rebuilding, f"{self._records.path}: its indexes are being rebuilt: {reason}")
+        self.rebuild(reason)
+
+    def _why_not_offsets(self) -> str:
+        """Why the offset index must be rebuilt; empty when it is verified, or there is none yet."""
+        if self._offset_index is not None:
+            return f"{self.offset.path} is gone, or was cut"
+        if self._is_new:
+            return ""
         try:
             if not self.offset.file_exists():
                 raise CorruptIndex(f"{self.offset.path} is missing")
@@ -223,23 +322,27 @@ class SegmentIndexes:
             index.sanity_check()
             self._look_behind_last_entry(index)
         except CorruptIndex as error:
-            self.rebuild(str(error))
-        return self.offset.get()
+            return str(error)
+        self._offset_index = index
+        return ""
 
-    def _verified_time_index(self) -> TimeIndex:
-        offset_index = self.for_offsets()
+    def _why_not_times(self) -> str:
+        """As `_why_not_offsets`, once the offset index is verified."""
         if self._time_index is not None:
-            return self._time_index  # both were rebuilt just now
+            return f"{self.time.path} is gone, or was cut" if self._time_index.is_lost else ""
+        if self._is_new:
+            return ""
         try:
             if not self.time.file_exists():
                 raise CorruptIndex(f"{self.time.path} is missing")
             index = self.time.get()
             index.sanity_check()
-            assert offset_index is not None
-            self._compare_with_last_batches(index, offset_index)
+            assert self._offset_index is not None
+            self._compare_with_last_batches(index, self._offset_index)
         except CorruptIndex as error:
-            self.rebuild(str(error))
-        return self.time.get()
+            return str(error)
+        self._time_index = index
+        return ""
 
     def _look_behind_last_entry(self, index: OffsetIndex) -> None:
         """CorruptIndex when the last entry does not point at its batch, or much of the log lies behind it."""
@@ -271,6 +374,43 @@ class SegmentIndexes:
             return
         if last.offset > last_offset:
             raise CorruptIndex(f"{index.path}: last entry {last}, and the log ends with offset {last_offset}")
+
+
+class IndexRebuild:
+    """The rebuild of a segment's indexes by another thread, while the log is in use.
+
+    The owner of the log calls `begin`, and `finish` once what that returned is done. All who wait share one rebuild.
+    """
+
+    def __init__(self, indexes: SegmentIndexes, records: FileRecords, reason: str) -> None:
+        self._indexes = indexes
+        self._reason = reason
+        self._end_position = records.size_bytes
+        self._records = FileRecords(records.path, OpenFiles(), self._end_position, is_writable=False, is_new=False)
+        self._records.open_file()  # by its name now: it may be renamed meanwhile
+        self._made = indexes.beside(self._records)
+        self._done: Future[None] | None = None
+
+    def begin(self, threads: Executor) -> "Future[None]":
+        """Has the files made by one of `threads`, unless that has begun. OSError from the disk comes as the result."""
+        if self._done is None:
+            self._done = threads.submit(self._made.rebuild, self._reason)
+        return self._done
+
+    def finish(self) -> None:
+        """Puts the files in place, if they were made and still fit. Again, it does nothing. OSError from the disk."""
+        if self._indexes.rebuilding is not self:
+            return
+        self._indexes.rebuilding = None
+        if self._done is None or not self._done.done() or self._done.cancelled():
+            return
+        self._records.close_handles()
+        if self._done.exception() is not None:
+            self._made.remove()
+            return
+        for index in (self._made.offset, self._made.time):
+            index.close_handles()
+        self._indexes.take(self._made, self._end_position)
 
 
 class IndexBuilder:

@@ -4,20 +4,22 @@ An index leads close to it, and a scan of headers does the rest. Index entries a
 position that an entry of the offset index gives there must be a batch that ends with the entry's offset, or a damaged
 one; and an entry of the time index must give the largest timestamp of the batch that it names. An entry that fails
 has the indexes rebuilt from the log.
+
+A lookup by time ends within a batch, which has to be opened for it. The indexes belong to the thread that owns the log;
+what they lead to is looked through by a `TimeSearch`, in another one.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
 from warmlog_broker.storage.index.offset_index import OffsetIndex, OffsetPosition
 from warmlog_broker.storage.index.time_index import NO_TIMESTAMP, TimestampOffset
-from warmlog_broker.storage.record.batch_scan import BatchPosition, DamagedLog
+from warmlog_broker.storage.record.batch_scan import BatchPosition, DamagedLog, scan_headers
 from warmlog_broker.storage.record.damage import is_intact, walk_around_damage
-from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_broker.storage.record.file_records import FileRecords, FileSlice
 from warmlog_broker.storage.segment.segment_indexes import SegmentIndexes
-from warmlog_protocol.batch import RecordBatch, read_batch
-
-_OFFSET_BYTES = 8
+from warmlog_protocol.batch import BatchHeader, NeedsMemory, RecordBatch, read_batch
 
 
 class TimestampAndOffset(NamedTuple):
@@ -26,6 +28,49 @@ class TimestampAndOffset(NamedTuple):
     timestamp_ms: int
     offset: int
     leader_epoch: int
+
+
+class TimeSearch(NamedTuple):
+    """What is left of a lookup by time once the indexes have said where to begin: the batches have to be opened.
+
+    That takes time and memory, and any thread may do it: the slice holds the file open.
+    """
+
+    slice: FileSlice
+    """From a batch boundary to the segment's end."""
+    timestamp_ms: int
+    starting_offset: int
+
+    def run(
+        self, max_decompressed_bytes: int, rest: Callable[[], None], memory_bytes: int
+    ) -> TimestampAndOffset | None:
+        """The first record from `starting_offset` on with `timestamp_ms` or a later one; None when there is none.
+
+        NeedsMemory, and the search can be run again, when a batch and its decompressed body take more than
+        `memory_bytes`. CorruptBatch for a batch that is damaged or grows beyond `max_decompressed_bytes`, also where
+        the log was cut meanwhile (`slice.is_cut`). `rest` is called after some thousand records, and each batch.
+        """
+        file, start = self.slice.file, self.slice.position
+        for header, position in scan_headers(file, file.path, start, start + self.slice.size_bytes):
+            if header.max_timestamp_ms >= self.timestamp_ms and header.last_offset >= self.starting_offset:
+                batch = self._open(header, position, memory_bytes, max_decompressed_bytes)
+                found = batch.find_time(self.timestamp_ms, self.starting_offset, rest)
+                if found is not None:
+                    return TimestampAndOffset(*found, header.partition_leader_epoch)
+            rest()
+        return None
+
+    def _open(self, header: BatchHeader, position: int, memory_bytes: int, max_decompressed_bytes: int) -> RecordBatch:
+        batch_bytes = header.size_bytes
+        if batch_bytes > memory_bytes:
+            raise NeedsMemory(batch_bytes)
+        data = self.slice.slice(position - self.slice.position, batch_bytes).pread()
+        batch = read_batch(data, max_decompressed_bytes=max_decompressed_bytes)
+        try:
+            batch.unpack(memory_bytes - batch_bytes)
+        except NeedsMemory as error:
+            raise NeedsMemory(batch_bytes + error.size_bytes) from None
+        return batch
 
 
 class SegmentLookup:
@@ -38,12 +83,12 @@ class SegmentLookup:
         self._records = records
         self._indexes = indexes
 
-    def find_batch(self, offset: int) -> BatchPosition | None:
+    def find_batch(self, offset: int, *, defers_rebuild: bool = False) -> BatchPosition | None:
         """The first batch whose last offset is `offset` or greater; None when all lie below.
 
-        Damage on the way is gone around; DamagedLog when `offset` lies in it.
+        Damage on the way is gone around; DamagedLog when `offset` lies in it. `defers_rebuild`: see `for_offsets`.
         """
-        index = self._indexes.for_offsets()
+        index = self._indexes.for_offsets(defers_rebuild=defers_rebuild)
         entry = OffsetPosition(self._base_offset, 0) if index is None else index.lookup(offset)
         position = entry.position
         try:
@@ -81,27 +126,18 @@ class SegmentLookup:
                 end_offset = header.next_offset
         return end_offset
 
-    def find_time(self, timestamp_ms: int, starting_offset: int) -> TimestampAndOffset | None:
-        """The first record from `starting_offset` on with `timestamp_ms` or a later one; None when there is none."""
+    def search_time(self, timestamp_ms: int, starting_offset: int) -> "TimeSearch":
+        """For the first record from `starting_offset` on with `timestamp_ms` or a later one."""
         entry = self._time_entry(timestamp_ms)
         start = self._position_before(max(entry.offset, starting_offset))
-        for header, position in self._records.batches(start):
-            if header.max_timestamp_ms >= timestamp_ms and header.last_offset >= starting_offset:
-                batch = read_batch(self._records.read(position, header.size_bytes))
-                found = _first_record_from(batch, timestamp_ms, starting_offset)
-                if found is not None:
-                    return found
-        return None
+        return TimeSearch(self._from(start), timestamp_ms, starting_offset)
 
-    def find_largest(self, largest: TimestampOffset) -> TimestampAndOffset | None:
-        """The first record with the segment's largest timestamp, given that and the last offset of its batch."""
-        if largest.timestamp_ms < 0:
-            return None
-        for header, position in self._records.batches(self._position_before(largest.offset)):
-            if header.max_timestamp_ms == largest.timestamp_ms:
-                batch = read_batch(self._records.read(position, header.size_bytes))
-                return _first_record_from(batch, largest.timestamp_ms, self._base_offset)
-        return None
+    def search_largest(self, largest: TimestampOffset) -> "TimeSearch":
+        """For the first record with the segment's largest timestamp, given that and the last offset of its batch."""
+        return TimeSearch(self._from(self._position_before(largest.offset)), largest.timestamp_ms, self._base_offset)
+
+    def _from(self, start: int) -> FileSlice:
+        return self._records.slice(start, self._records.size_bytes - start)
 
     def largest_timestamp(self) -> TimestampOffset:
         """The largest timestamp: the last entry of the time index, or a later one in the log behind that entry."""
@@ -126,9 +162,9 @@ class SegmentLookup:
         covers base offsets, and readers get batches unverified, so this is asked at each lookup.
         """
         records = self._records
-        behind = found.position + found.size_bytes
-        if behind + _OFFSET_BYTES <= records.size_bytes:
-            return int.from_bytes(records.read(behind, _OFFSET_BYTES), "big") > found.last_offset
+        next_base_offset = records.base_offset_at(found.position + found.size_bytes)
+        if next_base_offset is not None:
+            return next_base_offset > found.last_offset
         if found.base_offset == offset:
             return True
         try:
@@ -152,19 +188,21 @@ class SegmentLookup:
         if index is not None and (damage is None or (found is not None and found.base_offset <= offset)):
             self._indexes.rebuild(f"{index.path} has {entry}, from which offset {offset} cannot be reached")
         if damage is not None and (found is None or found.base_offset > offset):
+            if found is not None:
+                damage.next_offset = found.base_offset
             raise damage
         return found
 
     def _walk_to(self, offset: int, start: int) -> tuple[DamagedLog | None, BatchPosition | None]:
-        """The last damage from `start` up to `offset`, and the batch that holds it, or the first after it."""
-        damage: DamagedLog | None = None
+        """The batch that holds `offset`, or the first after it, and the damage directly before that batch."""
         max_offset = self._base_offset + MAX_RELATIVE_OFFSET
+        damage: DamagedLog | None = None
         position = start
         for step in walk_around_damage(self._records, start, self._base_offset, max_offset):
-            damage = step.damage or damage
             header, position = step.header, step.position + step.header.size_bytes
             if header.last_offset >= offset:
-                return damage, BatchPosition(header.base_offset, header.last_offset, step.position, header.size_bytes)
+                found = BatchPosition(header.base_offset, header.last_offset, step.position, header.size_bytes)
+                return step.damage, found
         if position < self._records.size_bytes:
             damage = DamagedLog(self._records.path, position, "nothing intact follows")
         return damage, None
@@ -191,11 +229,3 @@ class SegmentLookup:
             return None
         header, _ = next(self._records.batches(found.position))
         return header.max_timestamp_ms
-
-
-def _first_record_from(batch: RecordBatch, timestamp_ms: int, starting_offset: int) -> TimestampAndOffset | None:
-    """The first record of `batch` that is as late and as far on as both say."""
-    for offset, record_timestamp_ms in zip(batch.offsets(), batch.timestamps_ms(), strict=True):
-        if record_timestamp_ms >= timestamp_ms and offset >= starting_offset:
-            return TimestampAndOffset(record_timestamp_ms, offset, batch.header.partition_leader_epoch)
-    return None

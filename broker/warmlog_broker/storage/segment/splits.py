@@ -25,6 +25,7 @@ from warmlog_broker.storage.record.batch_scan import scan_headers
 from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_broker.storage.segment.segment import LogSegment
+from warmlog_broker.storage.segment.segment_indexes import LostIndex
 from warmlog_broker.storage.segment.segments import LogSegments
 from warmlog_protocol.batch.header import HEADER_BYTES, MAGIC_COLUMNS, read_header
 from warmlog_protocol.errors import CorruptBatch
@@ -77,11 +78,12 @@ def find_stretches(
     for segment, end_offset in zip(found, ends, strict=False):
         first_offset = max(start_offset, segment.base_offset)
         try:
+            segment.indexes.for_offsets(defers_rebuild=True)
             start = _position(segment, start_offset) if segment.base_offset < start_offset else 0
             is_last = segment.base_offset == end.segment_base_offset
             stop = end.position if is_last else _end_position(segment, end.offset)
             yield _stretches(segment, first_offset, start, stop, target_bytes), end_offset
-        except (ClosedFile, CorruptBatch, OSError):
+        except (ClosedFile, CorruptBatch, LostIndex, OSError):
             yield [Stretch(None, segment.size_bytes, first_offset)], end_offset
 
 

@@ -26,12 +26,11 @@ from warmlog_broker.storage.record.file_records import FileRecords
 from warmlog_broker.storage.segment.segment_files import (
     LOG_KIND,
     OFFSET_INDEX_KIND,
-    REBUILT_SUFFIX,
     TIME_INDEX_KIND,
     TRANSACTION_INDEX_KIND,
     segment_file_name,
 )
-from warmlog_broker.storage.segment.segment_indexes import IndexBuilder, SegmentConfig, SegmentIndexes
+from warmlog_broker.storage.segment.segment_indexes import REBUILT_SUFFIX, IndexBuilder, SegmentConfig, SegmentIndexes
 from warmlog_broker.storage.verify.producers import ProducerReplay, read_snapshot
 from warmlog_broker.storage.verify.segment import is_zero_from
 from warmlog_protocol.batch import read_batch

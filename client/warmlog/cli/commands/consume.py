@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warmlog.cli.terminal.exits import checked, ends_cleanly
+from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, run_client, show_warnings
-from warmlog.cli.terminal.output import write
+from warmlog.cli.terminal.output import counted, note, write
 from warmlog.cli.terminal.times import End, Start, parse_end, parse_start
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ HELP = """Print the records of a topic, from --from to --to, or for ever.
                ISO 8601, %s timestamp in ms, %h headers, %% a percent sign; escapes are backslash
                and n, t, r, 0 or backslash; a newline follows unless it ends in one
 
-Within a partition records come in order; partitions are interleaved as they arrive."""
+Within a partition records come in order; partitions are interleaved as they arrive. Offsets that are lost or
+damaged on the broker's disk are named on stderr and passed over; the exit code is 1 then."""
 
 
 def register(app: typer.Typer) -> None:
@@ -78,16 +79,26 @@ async def _consume(
     format_batch: "BatchWriter",
 ) -> None:
     """Prints batch by batch: one write and one flush for each."""
-    from warmlog import Consumer
+    from warmlog import Consumer, UnreadableBatch
 
     topics = [topic] if partition is None else None
     partitions = None if partition is None else [(topic, partition)]
     show_warnings()
+    unreadable = 0
     async with Consumer(broker, topics=topics, partitions=partitions, start=start, isolation=isolation) as consumer:
-        async for batch in consumer.batches(until=end):
-            wanted = len(batch) if count is None else min(count, len(batch))
-            write(format_batch(batch, wanted))
+        batches = consumer.batches(until=end)
+        while count != 0:
+            try:
+                batch = await anext(batches, None)
+                if batch is None:
+                    break
+                wanted = len(batch) if count is None else min(count, len(batch))
+                write(format_batch(batch, wanted))
+            except UnreadableBatch as error:
+                unreadable += 1
+                note(f"passed over: {error}")
+                continue
             if count is not None:
                 count -= wanted
-                if count == 0:
-                    return
+    if unreadable:
+        raise CommandFailed(f"{topic}: {counted(unreadable, 'range')} of offsets cannot be read")

@@ -71,7 +71,11 @@ def spark_export(
         str, typer.Option(metavar="SIZE", help="About how much of the log a task copies, like 64m.")
     ] = "256m",
     allow_data_loss: Annotated[
-        bool, typer.Option("--allow-data-loss", help="Pass over records that retention took before they were copied.")
+        bool,
+        typer.Option(
+            "--allow-data-loss",
+            help="Pass over records that retention took before they were copied, and what is lost or damaged on disk.",
+        ),
     ] = False,
     master: Annotated[
         str, typer.Option(metavar="URL", help="Spark's master, where spark-submit does not say.")

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from warmlog.errors import ApiError, BrokerUnavailable, OffsetOutOfRange, may_pass
-from warmlog.ranges.discover import Discovery
+from warmlog.errors import ApiError, BrokerUnavailable, LogTruncated, OffsetOutOfRange, may_pass
+from warmlog.ranges.discover import Discovery, find_cuts
 from warmlog.ranges.offset_range import PartitionState
 from warmlog.ranges.read_settings import ReadSettings, Remedies
 from warmlog.ranges.resolve import Loss
@@ -36,10 +36,12 @@ RETRIES = Retries()
 """Of planning, as of a load()."""
 
 _LOSS_REMEDY = "run it with --allow-data-loss"
+_COPIED_ALREADY = "what comes now would get offsets that are copied already; export to another path"
 _REMEDIES = Remedies(
     when_lost=_LOSS_REMEDY,
+    when_cut="run it again",
     when_made_anew="export to another path",
-    when_damaged="an export does not pass over damage; spark.read can read the other offsets",
+    when_damaged=_LOSS_REMEDY,
 )
 
 _log = logging.getLogger("warmlog.spark")
@@ -83,6 +85,8 @@ class _Plan(NamedTuple):
     positions: Mapping[int, int]
     """How far each partition is copied, or passed over."""
     losses: Sequence[Loss]
+    epochs: Mapping[int, int]
+    """The leader epoch in force, by partition."""
 
 
 def export_available(session: Any, manifest: Manifest, options: ExportOptions) -> Iterator[Copied]:
@@ -126,13 +130,15 @@ def _plan(manifest: Manifest, options: ExportOptions) -> _Plan:
     with Discovery(options.bootstrap, isolation=options.isolation) as discovery:
         states = discovery.states(discovery.topics([options.topic]))
         start = _resume(manifest, states, options)
+        _check_cuts(manifest, states, options, discovery)
         available = advance(start, states, ()).available
         ranges, losses = stream_ranges(start, available, {state.place: state for state in states})
         _check_losses(losses, options)
         tasks = plan_tasks(size_ranges(discovery, ranges, options.limits), options.limits)
     _warn(losses)
     positions = {state.partition: max(start.get(state.place, 0), state.earliest) for state in states}
-    return _Plan(tasks, states[0].topic_id.hex(), positions, losses)
+    epochs = {state.partition: state.leader_epoch for state in states}
+    return _Plan(tasks, states[0].topic_id.hex(), positions, losses, epochs)
 
 
 def _warn(losses: Sequence[Loss]) -> None:
@@ -157,7 +163,15 @@ def _copy(session: Any, manifest: Manifest, options: ExportOptions, plan: _Plan)
                 positions[planned.partition] = planned.end
         words = tuple(map(str, losses))
         manifest.commit(
-            Commit(options.topic, plan.topic_id, dict(positions), files, words, has_headers=options.has_headers)
+            Commit(
+                options.topic,
+                plan.topic_id,
+                dict(positions),
+                files,
+                words,
+                has_headers=options.has_headers,
+                epochs=dict(plan.epochs),
+            )
         )
         yield Copied(
             records=sum(each.records for each in files),
@@ -189,9 +203,21 @@ def _resume(manifest: Manifest, states: Sequence[PartitionState], options: Expor
     if behind:
         raise OffsetOutOfRange(
             f"{options.topic}-{behind[0].partition} is copied up to {start[behind[0].place]} and {behind[0]}: the log "
-            "has lost its end, and what comes now would get offsets that are copied already; export to another path"
+            f"has lost its end, and {_COPIED_ALREADY}"
         )
     return start
+
+
+def _check_cuts(
+    manifest: Manifest, states: Sequence[PartitionState], options: ExportOptions, discovery: Discovery
+) -> None:
+    """LogTruncated for a log that was cut below what is copied, and has grown again since."""
+    if last := manifest.last:
+        copied = {(options.topic, partition): offset for partition, offset in last.positions.items()}
+        epochs = {(options.topic, partition): epoch for partition, epoch in last.epochs.items()}
+        for place, end in find_cuts(discovery, states, copied, epochs).items():
+            error = LogTruncated.told(*place, copied[place], end)
+            raise error.reworded(f"{error}: {_COPIED_ALREADY}")
 
 
 def _check_losses(losses: Sequence[Loss], options: ExportOptions) -> None:

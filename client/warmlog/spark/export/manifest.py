@@ -59,7 +59,8 @@ class Commit:
     """What is copied once this commit is there, and the files that it adds.
 
     `positions` are the first offsets that are not copied, by partition. `topic_id` is hexadecimal. `has_headers` is
-    whether the files of this commit, and so of all, have the column; None in a commit that does not say.
+    whether the files of this commit, and so of all, have the column; None in a commit that does not say. `epochs` are
+    the leader epochs of the partitions that were in force when the positions were planned, as far as is known.
     """
 
     topic: str
@@ -68,6 +69,7 @@ class Commit:
     files: tuple[ExportedFile, ...] = ()
     losses: tuple[str, ...] = ()
     has_headers: bool | None = None
+    epochs: dict[int, int] = field(default_factory=dict)
     version: int = field(default=VERSION)
 
     def to_json(self) -> str:
@@ -88,6 +90,7 @@ class Commit:
                 files=tuple(ExportedFile(**each) for each in document["files"]),
                 losses=tuple(document["losses"]),
                 has_headers=document.get("has_headers"),
+                epochs={int(partition): int(epoch) for partition, epoch in document.get("epochs", {}).items()},
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ExportRefused(f"{path} is no commit of an export ({error!r}): restore it from a backup") from None

@@ -104,7 +104,7 @@ OPTIONS: dict[str, Option] = {
             "boolean",
             "true",
             Use.READ,
-            "whether offsets that are gone are an error; otherwise they are skipped with a warning",
+            "whether offsets that are gone or unreadable are an error; otherwise they are skipped with a warning",
         ),
         Option("minPartitions", "number", "", Use.READ, "at least so many tasks, unless there are fewer records"),
         Option("maxRecordsPerPartition", "number", "", Use.READ, "at most so many offsets a task"),

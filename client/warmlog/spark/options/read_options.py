@@ -24,8 +24,9 @@ from warmlog_protocol.wire.frames import MAX_HEADER_BYTES
 LOSS_REMEDY = "set failOnDataLoss to false"
 _REMEDIES = Remedies(
     when_lost=f"load() again, or start later with startingOffsets, or {LOSS_REMEDY}",
+    when_cut=f"load() again, or {LOSS_REMEDY}",
     when_made_anew=f"load() again, or {LOSS_REMEDY}",
-    when_damaged="other offsets can be read: leave these out with startingOffsets and endingOffsets",
+    when_damaged=f"other offsets can be read: leave these out with startingOffsets and endingOffsets, or {LOSS_REMEDY}",
 )
 _ISOLATION = ("read_uncommitted", "read_committed")
 _CHOICES = ("assign", "subscribe", "subscribePattern")

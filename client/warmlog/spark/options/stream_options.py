@@ -24,8 +24,10 @@ from warmlog.spark.options.read_options import (
 _GO_ON = f"{LOSS_REMEDY}, or start the query with a new checkpoint and startingOffsets"
 _REMEDIES = Remedies(
     when_lost=_GO_ON,
+    when_cut="start the query with a new checkpoint and startingOffsets",
     when_made_anew=_GO_ON,
-    when_damaged="start the query behind the damaged batch, with a new checkpoint and startingOffsets",
+    when_damaged=f"{LOSS_REMEDY}, or start the query behind the damaged batch, with a new checkpoint and "
+    "startingOffsets",
 )
 
 

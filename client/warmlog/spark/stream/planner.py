@@ -2,15 +2,16 @@
 
 It lives as long as the query runs, in a process of its own on the driver. What a micro-batch reads is decided by the
 offsets in the checkpoint. What is remembered here helps to notice a topic that was made anew, whose records are not
-those, and a first micro-batch that is run again, and to hold back what `minOffsetsPerTrigger` wants to wait for.
+those, a log that was cut, as by a power cut with write.caching, and a first micro-batch that is run again, and to hold
+back what `minOffsetsPerTrigger` wants to wait for. The checkpoint has no room for topic ids and leader epochs.
 """
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
-from warmlog.errors import TOPIC_IS_GONE, OffsetOutOfRange
-from warmlog.ranges.discover import Discovery
+from warmlog.errors import TOPIC_IS_GONE, LogTruncated, OffsetOutOfRange
+from warmlog.ranges.discover import Discovery, find_cuts
 from warmlog.ranges.offset_range import PartitionState, TopicPartition
 from warmlog.ranges.resolve import Loss, resolve_ranges, starting_times
 from warmlog.ranges.retrying import retrying
@@ -23,6 +24,8 @@ from warmlog.spark.stream.ranges import advance, first_end, first_start, stream_
 
 T = TypeVar("T")
 Offsets = Mapping[TopicPartition, int]
+Cut = tuple[int, int]
+"""Up to where a stream had read, and where the log was cut below that."""
 
 LIKELY_RECORD_BYTES = 64
 """How far to ask for sizes first, when bytes are limited; further if records are smaller."""
@@ -47,6 +50,10 @@ class StreamPlanner:
         """By this process: the end of the last tasks, if it was planned here, and all that have no tasks yet."""
         self._has_begun = False
         self._topic_ids: dict[str, bytes] = {}
+        self._epochs: dict[TopicPartition, int] = {}
+        """The leader epoch in force when the end of the last micro-batch was planned."""
+        self._cuts: dict[TopicPartition, Cut] = {}
+        """Logs that were cut, until a micro-batch that reads nothing has gone back there."""
         self._target: Offsets | None = None
         self._missing: set[str] = set()
         self._last_batch_at_ms: float | None = None
@@ -78,21 +85,23 @@ class StreamPlanner:
         except TOPIC_IS_GONE:  # in the middle of it: now it is reported as a loss, unless it was never there
             end = self._next_end(start, admission)
         self._topic_ids.update({state.topic: state.topic_id for state in self._states.values()})
+        self._epochs.update({state.place: state.leader_epoch for state in self._states.values()})
         self._has_begun = True
         return end
 
     def _next_end(self, start: Offsets, admission: Admission) -> dict[TopicPartition, int]:
         states = self._discover(start, fails_on_missing=self._options.bounds.fails_on_data_loss)
         made_anew = {state.topic for state in states if self._is_made_anew(state)}
-        available, losses = advance(start, states, made_anew)
+        cuts = self._find_cuts(start, [state for state in states if state.topic not in made_anew])
+        available, losses = advance(start, states, made_anew, cuts)
         self._report(losses)
         if self._target is not None:
             available = _within(self._target, start, available)
-        elif not losses and not self._may_go(start, available, admission):
+        elif not losses and not cuts and not self._may_go(start, available, admission):
             return dict(start)
         if not self._has_begun and start == self._initial:
             available = first_end(start, available, self._starts_at_end)
-        end = self._admit(start, available, admission)
+        end = self._admit({**start, **cuts}, available, admission)
         if end != start:
             self._last_batch_at_ms = self._clock()
         if end not in self._planned_ends:
@@ -122,7 +131,8 @@ class StreamPlanner:
         self._states = {state.place: state for state in states if not self._is_made_anew(state)}
 
     def _tasks(self, start: Offsets, end: Offsets) -> list[Task]:
-        ranges, losses = stream_ranges(start, end, self._states)
+        back = {place: until for place, until in end.items() if self._cuts.get(place) == (start.get(place), until)}
+        ranges, losses = stream_ranges({**start, **back}, end, self._states)
         self._report(losses)
         limits = self._options.limits
         return plan_tasks(self._ask(lambda: size_ranges(self._discovery, ranges, limits)), limits)
@@ -173,6 +183,21 @@ class StreamPlanner:
                 return pieces
             span *= 4
 
+    def _find_cuts(self, start: Offsets, states: Sequence[PartitionState]) -> dict[TopicPartition, int]:
+        """Where logs were cut below `start` since its offsets were planned by this process; they are reported.
+
+        Where that is not known, the stream goes on at its offset.
+        """
+        found = self._ask(lambda: find_cuts(self._discovery, states, start, self._epochs))
+        for place, end in found.items():
+            error = LogTruncated.told(*place, start[place], end)
+            if self._options.bounds.fails_on_data_loss:
+                raise error.reworded(f"{error}; to go on, {self._options.reading.remedies.when_cut}")
+            _log.warning("%s; going on at %d, as failOnDataLoss is false", error, end if end >= 0 else start[place])
+        self._cuts = {place: cut for place, cut in self._cuts.items() if cut[0] == start.get(place)}
+        self._cuts.update({place: (start[place], end) for place, end in found.items() if end >= 0})
+        return {state.place: self._cuts[state.place][1] for state in states if state.place in self._cuts}
+
     def _is_made_anew(self, state: PartitionState) -> bool:
         return self._topic_ids.get(state.topic, state.topic_id) != state.topic_id
 
@@ -185,6 +210,7 @@ class StreamPlanner:
         self._states = {state.place: state for state in states}
         for state in states:
             self._topic_ids.setdefault(state.topic, state.topic_id)
+            self._epochs.setdefault(state.place, state.leader_epoch)
         found = {state.topic for state in states}
         missing = {f"topic {name}" for name in choice.names if name not in found}
         assigned = {(topic, number) for topic in found for number in choice.assigned.get(topic, ())}

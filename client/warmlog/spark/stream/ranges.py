@@ -5,7 +5,9 @@ checkpoint, so a micro-batch that is run again has the same ranges. Two things a
 
 - a partition that the start lacks is new, and begins at 0;
 - a partition that ends before it starts was made anew with its topic, and begins at 0. `advance` ends a micro-batch so,
-  at 0, where a topic has another id than before: its new records come with the next one.
+  at 0, where a topic has another id than before, and where a log was cut, if that is known: what is new comes with the
+  next one. The process that has planned it knows the cut and reads nothing in between; another one would read the
+  partition from its first record.
 
 What the log does not have of a range is data loss, as is a partition that is gone and a topic made anew.
 
@@ -14,6 +16,7 @@ where it started. So it ends where that can be told from its end (see `first_end
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from warmlog.ranges.offset_range import OffsetRange, PartitionState, TopicPartition
@@ -31,12 +34,24 @@ class Advance(NamedTuple):
     losses: list[Loss]
 
 
-def advance(start: Offsets, states: Sequence[PartitionState], made_anew: Collection[str]) -> Advance:
-    """The end of every partition that there is; `made_anew` are topics that have another id than before."""
+def advance(
+    start: Offsets,
+    states: Sequence[PartitionState],
+    made_anew: Collection[str],
+    cuts: Mapping[TopicPartition, int] = MappingProxyType({}),
+) -> Advance:
+    """The end of every partition that there is.
+
+    `made_anew` are topics that have another id than before. `cuts` says where logs were cut below `start`, which has
+    been reported.
+    """
     available: dict[TopicPartition, int] = {}
     losses: list[Loss] = []
     for state in states:
         begin = start.get(state.place)
+        if state.place in cuts:
+            available[state.place] = cuts[state.place]
+            continue
         if begin is None or (begin <= max(state.latest, state.high_watermark or 0) and state.topic not in made_anew):
             available[state.place] = max(state.latest, begin or 0)
             continue
@@ -99,7 +114,9 @@ def stream_ranges(start: Offsets, end: Offsets, states: Mapping[TopicPartition, 
         if state is None:
             losses.append(Loss(topic, partition, begin, until, "the partition is gone, or its topic was made anew"))
             continue
-        planned = OffsetRange(topic, partition, begin, until, state.leader, state.topic_id)
+        planned = OffsetRange(
+            topic, partition, begin, until, state.leader, state.topic_id, leader_epoch=state.leader_epoch
+        )
         kept, lost = keep_available(planned, state)
         losses += lost
         if kept.span:

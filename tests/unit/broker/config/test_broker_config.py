@@ -1,5 +1,6 @@
 """The broker's settings: from text to values, and what is refused."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from warmlog_broker.config.broker_config import (
     parse_address,
 )
 from warmlog_broker.config.sources import load_settings
+from warmlog_broker.storage.config import TOPIC_SETTINGS
+from warmlog_broker.storage.directory.data_dir import DataDirectory, DataDirectoryError
 from warmlog_protocol.errors import InvalidConfig
 
 DIRECTORY = {"data.dir": "/data"}
@@ -78,6 +81,21 @@ def test_data_directories_that_make_no_sense_are_refused(settings: dict[str, str
         BrokerConfig.from_settings(settings)
 
 
+@pytest.mark.parametrize("text", ["/a\0b", "\0", "/\udc80", "127.0.0.1\0x:7400"])
+@pytest.mark.parametrize("name", [setting.name for setting in (*BROKER_SETTINGS, *TOPIC_SETTINGS)])
+def test_a_zero_byte_and_what_is_not_utf_8_are_refused_in_every_setting_by_its_name(name: str, text: str) -> None:
+    others = {} if name.startswith("data.dir") else DIRECTORY
+    with pytest.raises(InvalidConfig, match=f"^{re.escape(name)}: .*must be"):
+        BrokerConfig.from_settings({**others, name: text})
+
+
+def test_links_in_a_circle_are_left_to_the_start_which_names_the_directory(tmp_path: Path) -> None:
+    (tmp_path / "circle").symlink_to("circle")
+    config = BrokerConfig.from_settings({"data.dirs": f"{tmp_path}/circle,{tmp_path}/a"})
+    with pytest.raises(DataDirectoryError, match=f"data directory {tmp_path}/circle cannot be used"):
+        DataDirectory.open(config.data_paths[0])
+
+
 def test_settings_that_do_not_fit_together_are_refused() -> None:
     with pytest.raises(InvalidConfig, match=r"queued\.max\.request\.bytes"):
         BrokerConfig.from_settings({**DIRECTORY, "queued.max.request.bytes": "70000"})
@@ -129,6 +147,8 @@ def test_a_file_that_makes_no_sense_is_refused(tmp_path: Path, content: str) -> 
 def test_a_file_that_is_missing_is_named() -> None:
     with pytest.raises(InvalidConfig, match=r"missing\.toml"):
         load_settings(DIRECTORY, file=Path("/nowhere/missing.toml"), environment={})
+    with pytest.raises(InvalidConfig, match="cannot read the configuration"):
+        load_settings(DIRECTORY, file=Path("zero\0byte.toml"), environment={})
 
 
 def test_the_documentation_has_a_row_for_each_setting() -> None:

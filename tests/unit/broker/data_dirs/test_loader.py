@@ -12,6 +12,7 @@ from warmlog_broker.data_dirs.loader import LogOpener, Progress, Stored, load_pa
 from warmlog_broker.metadata.metadata_log import AnyEntry, TopicCreated, TopicDeleted
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import CLEAN_MARKER_NAME, DataDirectoryError, DirectoryLocked
+from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.record.validation import check_batch
@@ -51,6 +52,13 @@ class Opened:
     def __exit__(self, *error: object) -> None:
         self.metadata_log.close()
         self.directory.close()
+
+    def stop_cleanly(self, *, but: TopicPartition | None = None) -> None:
+        """Closes all logs `but` one, as if its disk had failed."""
+        logs = [log for log in self.logs if log is not None]
+        ends = {log.key: log.close() for log in logs if log.key != but}
+        self.directory.write_checkpoints({log.key: log.offsets for log in logs})
+        self.directory.mark_clean({key: end for key, end in ends.items() if end is not None})
 
     @property
     def logs(self) -> list[Log | None]:
@@ -96,10 +104,26 @@ def test_a_clean_stop_does_not_raise_the_leader_epoch(tmp_path: Path) -> None:
     write_entries(tmp_path, TOPIC)
     with Opened(tmp_path) as opened:
         before = opened.metadata_log.state.topics["t"].leader_epoch
-        opened.directory.mark_clean({})
+        opened.stop_cleanly()
     assert (tmp_path / CLEAN_MARKER_NAME).exists()
     with Opened(tmp_path) as again:
         assert again.metadata_log.state.topics["t"].leader_epoch == before
+
+
+def test_a_log_that_a_clean_stop_could_not_close_begins_another_leader_epoch(tmp_path: Path) -> None:
+    """What readers had of it may not be on its disk: the start checks it, and may cut it."""
+    write_entries(tmp_path, TOPIC)
+    with Opened(tmp_path) as opened:
+        append(opened.logs[0])
+        before = opened.metadata_log.state.topics["t"].leader_epoch
+        opened.stop_cleanly(but=TopicPartition("t", 0))
+    with Opened(tmp_path) as again:
+        assert again.directory.was_clean
+        assert again.metadata_log.state.topics["t"].leader_epoch == before + 1
+        assert [log and log.latest_epoch for log in again.logs] == [before + 1, before + 1]
+        again.stop_cleanly()
+    with Opened(tmp_path) as once_more:
+        assert once_more.metadata_log.state.topics["t"].leader_epoch == before + 1
 
 
 def test_deletions_are_finished(tmp_path: Path) -> None:

@@ -163,6 +163,16 @@ def test_one_that_was_made_and_is_gone_is_lost(room: Room) -> None:
     assert f"{room.one.path / 't-0'} is missing, although it was made" in room.reason(room.find())
 
 
+@pytest.mark.parametrize("content", [b"damaged", None])
+def test_a_copy_that_does_not_say_whose_it_is_goes_by_its_name(room: Room, content: bytes | None) -> None:
+    room.make(room.one)
+    copy = room.make_copy()
+    (copy / "partition.metadata").unlink()
+    if content is not None:
+        (copy / "partition.metadata").write_bytes(content)
+    assert room.find().futures == [(KEY, room.two, copy)]
+
+
 def test_copies_go_by_the_topics_id_and_strangers_are_left_alone(room: Room, caplog: pytest.LogCaptureFixture) -> None:
     long = TopicCreated("x" * 249, UUID(int=8).bytes, 1, {})
     key = TopicPartition(long.name, 0)

@@ -10,7 +10,7 @@ from unit.broker.conftest import NOW_MS, MakePartition
 from warmlog_broker.replica.checkpoint_writer import CheckpointWriter
 from warmlog_broker.storage.directory.data_dir import LOG_STARTS_NAME, RECOVERY_POINTS_NAME, DataDirectory
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
-from warmlog_broker.storage.log.log_copy import LogCopy
+from warmlog_broker.storage.log.log_copy import LogCopy, make_directory
 from warmlog_protocol.messages import ACKS_LEADER
 from wire_client import batch_of
 
@@ -33,7 +33,7 @@ async def test_the_old_directory_is_told_what_was_given_up_and_not_what_is_flush
         await writer.write()
         partition.append(batch_of([b"not flushed here"], timestamp_ms=NOW_MS), ACKS_LEADER, None, now_ms=NOW_MS)
         (tmp_path / "other").mkdir()
-        copy = LogCopy.begin(partition.log, tmp_path / "other")
+        copy = LogCopy.begin(partition.log, make_directory(partition.log, tmp_path / "other"))
         log = copy.finish(NOW_MS)
         partition.switch_to(log)
         copy.sync()

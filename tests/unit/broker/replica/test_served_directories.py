@@ -63,6 +63,8 @@ async def test_a_directory_is_found_however_its_path_is_written(directories: Dat
     assert directories.get(tmp_path / "b" / ".." / "a") is first
     assert directories.get(tmp_path / "c") is None
     assert directories.get(Path("a\0b")) is None
+    (tmp_path / "circle").symlink_to("circle")
+    assert directories.get(tmp_path / "circle") is None
 
 
 async def test_who_has_moved_away_is_flushed_by_the_new_directory_alone(

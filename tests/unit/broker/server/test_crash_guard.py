@@ -5,21 +5,48 @@ from pathlib import Path
 import pytest
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.server.crash_guard import CrashGuard, describe, judge
-from warmlog_broker.server.crash_journal import FILE_NAME, StartNote
+from warmlog_broker.server.crash_guard import CrashGuard, CrashLoop, describe, judge
+from warmlog_broker.server.crash_journal import FILE_NAME, FIRST_SECONDS, OPENING, SAFE_MODE, SERVING, StartNote
 from warmlog_protocol.errors import StorageError
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_763_731_200_000
 
 
-def crashes(*ages_ms: int, at: str = "") -> list[StartNote]:
+def crashes(*ages_ms: int, step: str = OPENING, at: str = "") -> list[StartNote]:
     checking = dict.fromkeys(at.split())
-    return [StartNote(NOW_MS - age_ms, checking=dict(checking)) for age_ms in ages_ms]
+    return [StartNote(NOW_MS - age_ms, step, dict(checking)) for age_ms in ages_ms]
+
+
+def judged(earlier: list[StartNote], limit: int = 3) -> CrashLoop | None:
+    return judge(earlier, now_ms=NOW_MS, limit=limit, window_ms=HOUR_MS)
 
 
 def is_safe(earlier: list[StartNote], limit: int = 3) -> bool:
-    return judge(earlier, now_ms=NOW_MS, limit=limit, window_ms=HOUR_MS) is not None
+    return judged(earlier, limit) is not None
+
+
+@pytest.mark.parametrize(
+    ("step", "at", "counts", "clears"),
+    [
+        (OPENING, "", True, False),
+        (OPENING, "a-0 b-0", True, False),
+        (FIRST_SECONDS, "a-0", True, False),
+        (FIRST_SECONDS, "", False, True),
+        (SERVING, "", False, True),
+        (SERVING, "a-0", False, True),
+        (SAFE_MODE, "", False, False),
+    ],
+)
+def test_a_crash_counts_if_the_start_or_its_first_seconds_may_be_the_cause(
+    step: str, at: str, counts: bool, clears: bool
+) -> None:
+    assert is_safe(crashes(*range(20), step=step, at=at)) == counts
+    two_before = crashes(30, 20)
+    then = crashes(10, step=step, at=at)
+    assert is_safe([*two_before, *then]) == counts
+    assert is_safe([*two_before, *then, *crashes(5)]) != clears
+    assert is_safe([*then, *crashes(9, 8, 7)])
 
 
 def test_as_many_crashes_as_the_limit_within_the_window_are_too_many() -> None:
@@ -40,17 +67,24 @@ def test_a_clock_that_was_set_back_does_not_hide_crashes() -> None:
 
 
 def test_what_was_being_opened_at_two_crashes_is_suspected() -> None:
-    earlier = [*crashes(30, at="a-0 b-0"), *crashes(20, at="a-0 c-0"), *crashes(10)]
-    found = judge(earlier, now_ms=NOW_MS, limit=3, window_ms=HOUR_MS)
+    found = judged([*crashes(30, at="a-0 b-0"), *crashes(20, at="a-0 c-0"), *crashes(10)])
     assert found is not None
     assert found.suspects == {"a-0"}
 
 
-def test_a_crash_is_told_with_its_time_and_its_step() -> None:
-    assert describe(StartNote(NOW_MS, checking={"a-0": None})) == "begun 2025-11-21 13:20:00 UTC, while opening a-0"
-    text = describe(StartNote(NOW_MS, "serving", NOW_MS + 5000))
-    assert text == "begun 2025-11-21 13:20:00 UTC, while serving (since 2025-11-21 13:20:05 UTC)"
-    assert "10000000000000000000 ms" in describe(StartNote(10**19, "serving", 0))
+def test_what_was_being_compacted_is_not_compacted_in_safe_mode_and_therefore_opened() -> None:
+    found = judged(crashes(30, 20, 10, step=FIRST_SECONDS, at="a-0"))
+    assert found is not None
+    assert not found.suspects
+
+
+def test_a_crash_is_told_with_its_time_and_what_the_broker_was_doing() -> None:
+    begun = "begun 2025-11-21 13:20:00 UTC, while"
+    assert describe(StartNote(NOW_MS, checking={"a-0": None})) == f"{begun} opening a-0"
+    assert describe(StartNote(NOW_MS)) == f"{begun} opening partitions"
+    assert describe(StartNote(NOW_MS, SERVING)) == f"{begun} serving"
+    compacting = StartNote(NOW_MS, FIRST_SECONDS, {"a-0": None, "b-0": None})
+    assert describe(compacting) == f"{begun} in its first seconds of serving, compacting a-0, b-0"
     many = StartNote(NOW_MS, checking=dict.fromkeys(f"t-{number}" for number in range(9)))
     assert describe(many).endswith("t-4 and 4 more")
 
@@ -67,20 +101,75 @@ class Starts:
     def start(self) -> CrashGuard:
         self.now_ms += 1000
         guard = CrashGuard(self.config, lambda: self.now_ms)
-        guard.begin(self.directory)
+        guard.begin()
         return guard
 
-    def crash(self, at: str = "") -> None:
+    def crash(self, at: str = "t-0") -> None:
         guard = self.start()
-        if not at:
-            guard.serving()
-        elif at.endswith("offline"):
-            with pytest.raises(StorageError), guard.opening(at):
+        if at.endswith("offline"):
+            with pytest.raises(StorageError), guard.working_on(at):
                 raise StorageError("damaged")
         else:
-            with pytest.raises(MemoryError), guard.opening(at):
+            with pytest.raises(MemoryError), guard.working_on(at):
                 raise MemoryError
-        guard.stopped(False)
+        guard.close()
+
+    def crash_while_serving(self, *, compacting: str = "", after_s: float = 0) -> None:
+        guard = self.start()
+        recovered_after_s = guard.serving()
+        if after_s >= recovered_after_s:
+            guard.recovered()
+        if compacting:
+            with pytest.raises(MemoryError), guard.working_on(compacting):
+                raise MemoryError
+        guard.close()
+
+
+@pytest.mark.parametrize("after_s", [0, 10, 3600])
+def test_a_broker_that_served_may_be_killed_as_often_as_one_likes(tmp_path: Path, after_s: float) -> None:
+    starts = Starts(tmp_path)
+    for _ in range(9):
+        starts.crash_while_serving(after_s=after_s)
+    assert starts.start().loop is None
+
+
+def test_a_broker_that_served_has_recovered_from_the_crashes_before(tmp_path: Path) -> None:
+    starts = Starts(tmp_path)
+    for _ in range(9):
+        starts.crash()
+        starts.crash_while_serving()
+    assert starts.start().loop is None
+
+
+def test_crashes_in_the_compaction_of_the_first_seconds_count_and_later_ones_do_not(tmp_path: Path) -> None:
+    starts = Starts(tmp_path)
+    for _ in range(9):
+        starts.crash_while_serving(compacting="t-0", after_s=10)
+    assert starts.start().loop is None
+    starts = Starts(tmp_path / "other")
+    starts.directory.mkdir()
+    for _ in range(2):
+        starts.crash_while_serving(compacting="t-0", after_s=9)
+    guard = starts.start()
+    assert guard.loop is not None
+    assert "compacting t-0" in str(guard.loop)
+    with guard.working_on("t-0"):
+        pass
+
+
+def test_a_kill_in_safe_mode_neither_ends_nor_prolongs_it(tmp_path: Path) -> None:
+    starts = Starts(tmp_path)
+    for _ in range(2):
+        starts.crash()
+    for _ in range(5):
+        starts.crash_while_serving()
+    guard = starts.start()
+    assert guard.loop is not None
+    assert len(guard.loop.crashes) == 2
+    guard.serving()
+    guard.recovered()
+    guard.close()
+    assert starts.start().loop is None
 
 
 def test_safe_mode_refuses_records_and_the_suspect_and_opens_the_others(tmp_path: Path) -> None:
@@ -90,13 +179,13 @@ def test_safe_mode_refuses_records_and_the_suspect_and_opens_the_others(tmp_path
     guard = starts.start()
     refusal = guard.write_refusal()
     assert refusal is not None
-    assert refusal.retriable
+    assert not refusal.retriable
     assert "bad-0" in str(refusal)
-    with pytest.raises(StorageError, match="not opened"), guard.opening("bad-0"):
+    with pytest.raises(StorageError, match="not opened"), guard.working_on("bad-0"):
         pass
-    with guard.opening("good-0"):
+    with guard.working_on("good-0"):
         pass
-    guard.end_safe_mode()
+    guard.recovered()
     assert guard.write_refusal() is None
 
 
@@ -111,17 +200,17 @@ def test_a_partition_that_was_found_damaged_in_words_is_no_suspect(tmp_path: Pat
 
 def test_an_orderly_stop_ends_it(tmp_path: Path) -> None:
     starts = Starts(tmp_path)
-    for _ in range(3):
+    for _ in range(2):
         starts.crash()
     guard = starts.start()
     assert guard.loop is not None
-    guard.stopped(True)
+    guard.stopped()
     assert starts.start().loop is None
 
 
 def test_removing_the_file_ends_it(tmp_path: Path) -> None:
     starts = Starts(tmp_path)
-    for _ in range(3):
+    for _ in range(2):
         starts.crash()
     (tmp_path / FILE_NAME).unlink()
     assert starts.start().loop is None
@@ -130,7 +219,7 @@ def test_removing_the_file_ends_it(tmp_path: Path) -> None:
 def test_a_disk_that_failed_does_not_count_as_an_orderly_stop(tmp_path: Path) -> None:
     starts = Starts(tmp_path)
     for _ in range(2):
-        starts.start().stopped(False)
+        starts.start().close()
     assert starts.start().loop is not None
 
 

@@ -5,11 +5,13 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warmlog_broker.server.crash_journal import FIRST_STEP, MAX_KEPT, StartNote, StartNotes, pack_line, read_notes
+from warmlog_broker.server.crash_journal import MAX_KEPT, OPENING, StartNote, StartNotes, pack_line, read_notes
 
 
 def begun(directory: Path, now_ms: int = 1000) -> StartNotes:
-    return StartNotes.begin(directory, now_ms)
+    notes = StartNotes(directory)
+    notes.begin(now_ms)
+    return notes
 
 
 def test_a_new_directory_has_had_no_crash(tmp_path: Path) -> None:
@@ -21,34 +23,34 @@ def test_a_new_directory_has_had_no_crash(tmp_path: Path) -> None:
 def test_a_start_that_did_not_end_is_found_with_its_step_and_its_partitions(tmp_path: Path) -> None:
     notes = begun(tmp_path, 1000)
     for name in ("a-0", "b-0", "c-0"):
-        notes.checking(name)
-    notes.checked("b-0")
+        notes.note("checking", name)
+    notes.note("checked", "b-0")
     notes.close()
     again = begun(tmp_path, 5000)
-    assert again.earlier == [StartNote(1000, FIRST_STEP, 1000, {"a-0": None, "c-0": None})]
-    again.checking("a-0")
-    again.checked("a-0")
-    again.step("serving", 6000)
+    assert again.earlier == [StartNote(1000, OPENING, {"a-0": None, "c-0": None})]
+    again.note("checking", "a-0")
+    again.note("checked", "a-0")
+    again.note("step", "serving")
     again.close()
     assert begun(tmp_path, 9000).earlier == [
-        StartNote(1000, FIRST_STEP, 1000, {"a-0": None, "c-0": None}),
-        StartNote(5000, "serving", 6000),
+        StartNote(1000, OPENING, {"a-0": None, "c-0": None}),
+        StartNote(5000, "serving"),
     ]
 
 
 def test_an_orderly_stop_forgets_everything(tmp_path: Path) -> None:
     begun(tmp_path).close()
-    begun(tmp_path).forget_all()
+    begun(tmp_path).forget(is_all=True)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_start_that_was_refused_takes_back_its_own_lines_only(tmp_path: Path) -> None:
     begun(tmp_path, 1).close()
-    begun(tmp_path, 2).forget_this_start()
+    begun(tmp_path, 2).forget(is_all=False)
     notes = begun(tmp_path, 3)
     assert [start.begun_ms for start in notes.earlier] == [1]
-    notes.forget_all()
-    begun(tmp_path).forget_this_start()
+    notes.forget(is_all=True)
+    begun(tmp_path).forget(is_all=False)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -60,16 +62,16 @@ def test_the_file_does_not_grow_with_crashes(tmp_path: Path) -> None:
 
 def test_a_directory_that_cannot_be_written_keeps_no_broker_from_starting(tmp_path: Path) -> None:
     notes = begun(tmp_path / "missing")
-    notes.checking("a-0")
-    notes.forget_all()
-    notes.forget_this_start()
+    notes.note("checking", "a-0")
+    notes.forget(is_all=True)
+    notes.forget(is_all=False)
 
 
 LINES = [
     pack_line({"start": 1}),
     pack_line({"checking": "a-0"}),
     pack_line({"start": 2}),
-    pack_line({"step": "serving", "at": 3}),
+    pack_line({"step": "serving", "at": 3}),  # 0.1.0 noted the time as well
 ]
 
 
@@ -91,4 +93,4 @@ def test_other_bytes_say_nothing(data: bytes) -> None:
 def test_a_damaged_line_is_left_out_and_the_others_hold() -> None:
     lines = list(LINES)
     lines[1] = lines[1].replace(b"a-0", b"b-0")
-    assert read_notes(b"".join(lines)) == [StartNote(1, step_ms=1), StartNote(2, "serving", 3)]
+    assert read_notes(b"".join(lines)) == [StartNote(1), StartNote(2, "serving")]

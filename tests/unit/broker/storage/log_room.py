@@ -57,6 +57,20 @@ class LogRoom:
         self.stored = StoredState(offsets, None)
         return self.open()
 
+    def lose_from(self, end: int, tail: bytes = b"") -> None:
+        """What a power cut does: the batches from `end` on are gone from the files, and `tail` is there instead."""
+        segments = self.log._local.segments
+        segment = segments.floor(end)
+        assert segment is not None
+        found = segment.translate_offset(end)
+        position = segment.size_bytes if found is None else found.position
+        with segment.path.open("r+b") as file:
+            file.truncate(position)
+            file.seek(position)
+            file.write(tail)
+        for later in segments.higher_segments(end):
+            later.path.unlink()
+
     def close(self) -> CleanEnd:
         end = self.log.close()
         assert end is not None

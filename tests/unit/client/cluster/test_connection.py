@@ -23,6 +23,8 @@ from warmlog_protocol.messages import (
 )
 from warmlog_protocol.wire.connection import Answer
 
+pytestmark = pytest.mark.usefixtures("quick_clock")
+
 OPTIONS = ConnectionOptions(connect_timeout_ms=500, request_timeout_ms=500, client_name="tester")
 
 

@@ -11,6 +11,8 @@ from fake_broker import FakeBroker
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.errors import CorruptBatch, StorageError, UnknownTopicId
 
+pytestmark = pytest.mark.usefixtures("quick_clock")
+
 TOPIC = "t"
 
 

@@ -11,6 +11,8 @@ from fake_broker import FakeBroker, Fault
 from warmlog.producer.delivery import PlacedMany
 from warmlog_protocol.codec.compression import Codec
 
+pytestmark = pytest.mark.usefixtures("quick_clock")
+
 TOPIC = "t"
 
 

@@ -9,6 +9,8 @@ import pytest
 import warmlog
 from fake_broker import FakeBroker, Fault
 
+pytestmark = pytest.mark.usefixtures("quick_clock")
+
 TOPIC = "t"
 
 

@@ -10,17 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unit.protocol.message_strategies import INT64, requests
+from warmlog_protocol.codec.memory import LARGE_BYTES
 from warmlog_protocol.errors import RemoteProtocolError
 from warmlog_protocol.messages import Message, MetadataRequest
-from warmlog_protocol.wire.frames import (
-    HEAD_BYTES,
-    LARGE_FRAME_BYTES,
-    MAX_HEADER_BYTES,
-    Frame,
-    FrameBuffer,
-    pack_frame,
-    split_header,
-)
+from warmlog_protocol.wire.frames import HEAD_BYTES, MAX_HEADER_BYTES, Frame, FrameBuffer, pack_frame, split_header
 
 MAX_FRAME_BYTES = 1024 * 1024
 BUFFER_BYTES = 4096
@@ -310,7 +303,7 @@ def test_a_frame_head_counts_the_payload_that_follows() -> None:
 # --- large frames -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [BUFFER_BYTES * 4, LARGE_FRAME_BYTES * 2])
+@pytest.mark.parametrize("size", [BUFFER_BYTES * 4, LARGE_BYTES * 2])
 def test_of_a_large_frame_no_more_is_taken_than_was_allowed(size: int) -> None:
     buffer = new_buffer(max_frame_bytes=2 * size)
     payload = bytes(range(256)) * (size // 256)

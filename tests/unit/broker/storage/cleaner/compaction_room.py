@@ -99,7 +99,7 @@ class CompactionRoom(LogRoom):
         for group in cleaning.groups():
             rewritten = cleaning.rewrite(group)
             if rewritten.segment is not None:
-                replacement = compaction.take(rewritten, self.now_ms)
+                replacement = compaction.take(rewritten)
                 replacement.sync()
                 while not compaction.advance(replacement):
                     replacement.sync()

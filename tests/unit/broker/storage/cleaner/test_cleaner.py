@@ -12,8 +12,8 @@ from unit.broker.storage.log_files import overwrite
 from unit.broker.storage.log_room import START_MS, read_batches
 from warmlog_broker.storage.cleaner.offset_map import ENTRY_BYTES
 from warmlog_broker.storage.cleaner.sources import CleaningAborted
-from warmlog_broker.storage.config import MAX_INT64
 from warmlog_broker.storage.record.batch_scan import DamagedLog
+from warmlog_broker.storage.segment.delayed_deletion import run_deletions
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.errors import DuplicateSequence
 
@@ -68,8 +68,30 @@ def test_records_without_a_key_go(room: CompactionRoom) -> None:
     room.append(b"no keys at all", b"none")
     room.put_each([pair(2, 1)])
     room.put((None, b"in the active segment"))
-    room.compact()
+    stats = room.compact()
     assert room.offsets() == [1, 5, 6]
+    assert (stats.dropped_without_key, stats.kept_records, stats.read_records) == (4, 2, 6)
+
+
+def test_only_records_that_go_for_lack_of_a_key_are_counted_as_such(room: CompactionRoom) -> None:
+    room.put(pair(1, 1), pair(2, 1))
+    room.put_each([pair(1, 2), pair(3)])
+    room.put_in_transaction((None, b"aborted"), producer=(7, 0, 0))
+    room.end_transaction(7, commits=False)
+    room.roll()
+    assert room.compact().dropped_without_key == 0
+    assert room.offsets() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("rows", [False, True])
+def test_each_record_without_a_key_is_counted_once(room: CompactionRoom, rows: bool) -> None:
+    room.put_each([pair(1, 1)])
+    room.put((None, b"a"), pair(2, 1), (None, b""), (None, None), rows=rows)
+    room.roll()
+    assert room.compact().dropped_without_key == 3
+    room.put_each([pair(1, 2)])
+    assert room.compact().dropped_without_key == 0
+    assert room.offsets() == [2, 5]
 
 
 def test_a_log_whose_keys_are_all_deleted_keeps_the_last_batch_as_a_header(room: CompactionRoom) -> None:
@@ -397,7 +419,7 @@ def test_segments_that_retention_has_removed_meanwhile_call_it_off(room: Compact
     room.set_config(retention_bytes=0)
     room.log.delete_old_segments(room.now_ms)
     with pytest.raises(CleaningAborted):
-        room.log.compaction.take(first, room.now_ms)
+        room.log.compaction.take(first)
     assert room.files(".cleaned") == []
     names = [name for name in room.files() if ".log" in name]
     assert len(names) == len({name[:20] for name in names})
@@ -413,7 +435,7 @@ def test_retention_during_a_swap_completes_it_first(room: CompactionRoom) -> Non
     cleaning = room.begin()
     cleaning.build_map()
     rewritten = cleaning.rewrite(cleaning.groups()[0])
-    replacement = room.log.compaction.take(rewritten, room.now_ms)
+    replacement = room.log.compaction.take(rewritten)
     room.log.raise_log_start_offset(4)
     assert room.log.delete_old_segments(room.now_ms) == 1
     assert replacement.is_done
@@ -426,8 +448,9 @@ def test_a_reader_that_holds_the_old_files_goes_on_reading_them(room: Compaction
     data = room.log.read(0, 1 << 20)
     before = data.slices[0].pread()
     room.compact()
-    for deletion in room.log.take_due_deletions(MAX_INT64):
-        deletion()
+    room.set_config(file_delete_delay_ms=0)
+    run_deletions(room.log.take_due_deletions(0))
+    assert room.files(".deleted") == []
     assert data.slices[0].pread() == before
     assert room.offsets() == [1]
 
@@ -478,7 +501,7 @@ def test_gaps_of_a_compaction_that_was_called_off_are_no_damage_after_a_restart(
         room.put_each(pair(key % 2, number) for key in range(4))
     cleaning = room.begin()
     cleaning.build_map()
-    replacement = room.log.compaction.take(cleaning.rewrite(cleaning.groups()[0]), room.now_ms)
+    replacement = room.log.compaction.take(cleaning.rewrite(cleaning.groups()[0]))
     replacement.complete()
     room.set_config(cleanup_policy="delete")
     room.log.compaction.end()

@@ -8,7 +8,11 @@ import pytest
 from kafka_sample import SAMPLE
 from warmlog_broker.storage.directory.leader_epochs import pack_epochs, read_epochs
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets, write_offsets
-from warmlog_broker.storage.directory.partition_metadata import pack_partition_metadata, read_partition_metadata
+from warmlog_broker.storage.directory.partition_metadata import (
+    pack_partition_metadata,
+    read_partition_metadata,
+    stored_topic_id,
+)
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.durable_files import replace_file
 from warmlog_protocol.errors import StorageError
@@ -100,3 +104,15 @@ def test_damaged_partition_metadata_is_refused(tmp_path: Path, content: bytes) -
     path.write_bytes(content)
     with pytest.raises(StorageError, match=r"partition.metadata"):
         read_partition_metadata(path)
+    assert stored_topic_id(path) is None
+
+
+def test_a_stored_topic_id_is_none_without_a_file_and_a_disk_that_does_not_read_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "partition.metadata"
+    assert stored_topic_id(path) is None
+    path.write_bytes(pack_partition_metadata(UUID(int=7)))
+    assert stored_topic_id(path) == UUID(int=7)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(OSError, match=r"partition.metadata"):
+        stored_topic_id(path)

@@ -6,11 +6,11 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 import pytest
 
+from other_user import NOBODY, directory_open_to_all
 from warmlog_broker.storage.directory.data_dir import (
     CLEAN_MARKER_NAME,
     FORMAT_NAME,
@@ -29,7 +29,6 @@ from warmlog_broker.storage.directory.data_dir import (
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, deleted_directory_name
 
 KEY = TopicPartition("flights", 0)
-NOBODY = 65534
 OTHER = TopicPartition("flights", 1)
 
 
@@ -101,8 +100,7 @@ def test_what_cannot_be_a_directory_is_refused_with_its_path(tmp_path: Path) -> 
 
 
 def test_a_directory_that_cannot_be_written_is_refused() -> None:
-    with TemporaryDirectory() as name:
-        path = Path(name)
+    with directory_open_to_all() as path:
         path.chmod(0o555)
         user = os.geteuid()
         try:

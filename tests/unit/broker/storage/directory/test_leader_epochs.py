@@ -85,6 +85,27 @@ def test_truncating_the_start_keeps_the_epoch_that_holds_it(start: int, left: tu
     assert epochs.entries == left
 
 
+@pytest.mark.parametrize(
+    ("offset", "epoch", "end"),
+    [
+        (10, 0, None),
+        (11, 0, (0, 10)),
+        (20, 0, (0, 10)),
+        (10, 1, None),  # it was asked for the end, and nothing came in epoch 1
+        (11, 1, (0, 10)),
+        (15, 2, None),
+        (25, 2, None),
+        (26, 2, (2, 25)),
+        (5, 3, (-1, -1)),
+        (26, -1, None),
+    ],
+)
+def test_a_reader_that_is_further_than_its_epoch_goes_is_in_another_log(
+    offset: int, epoch: int, end: tuple[int, int] | None
+) -> None:
+    assert epochs_of((0, 0), (2, 10)).divergence(offset, epoch, 25) == end
+
+
 def test_the_epoch_at_an_offset_is_the_last_that_began_at_or_before_it() -> None:
     epochs = epochs_of((0, 0), (1, 7), (2, 10))
     assert [epochs.epoch_at(offset) for offset in (0, 6, 7, 9, 10, 99)] == [0, 0, 1, 1, 2, 2]

@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 
 from unit.broker.storage.log_room import START_MS, TINY, make_batch, read_values
+from unit.broker.storage.time_lookups import record_at
 from warmlog_broker.storage.directory.data_dir import (
     CLEAN_MARKER_NAME,
     HIGH_WATERMARKS_NAME,
@@ -170,7 +171,7 @@ def check_whole(home: Home, count: int, *, knows_producers: bool = True, knows_a
     assert len(read_values(home.log)) == len(values) + 2, "and the aborted record with its marker"
     for offset in range(count):
         if offset not in (ABORTED_AT, ABORTED_AT + 1):
-            record = home.log.offset_for_timestamp(START_MS + offset)
+            record = record_at(home.log, START_MS + offset)
             assert record is not None
             assert (record.timestamp_ms, record.offset) == (START_MS + offset, offset)
     data = home.log.read(ABORTED_AT, 10_000, bound="committed")

@@ -23,6 +23,7 @@ from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.index.offset_index import OffsetIndex
 from warmlog_broker.storage.index.time_index import TimeIndex
 
+sys.setswitchinterval(0.0001)  # so that the threads take turns within each cut, and none waits long for another
 path, kind = Path(sys.argv[1]), {"offset": OffsetIndex, "time": TimeIndex}[sys.argv[2]]
 index = kind(path, 0, open_files=OpenFiles(), max_index_bytes=1 << 20)
 add = index.append if kind is OffsetIndex else lambda key, value: index.maybe_append(key, value)
@@ -38,7 +39,7 @@ def read():
             with kind(path, 0, open_files=OpenFiles(), is_writable=False) as reader:
                 for _ in range(20):
                     list(reader)
-                    [reader.lookup(key) for key in range(0, 20_000, 100)]
+                    [reader.lookup(key) for key in range(0, 5_000, 25)]
         except (ValueError, RuntimeError):  # CorruptIndex: cut while it was read
             pass
         except Exception as error:
@@ -49,16 +50,16 @@ threads = [threading.Thread(target=target, daemon=True) for target in (evict, re
 for thread in threads:
     thread.start()
 for turn in range(30):
-    for number in range(1, 8_000):
+    for number in range(1, 2_000):
         add(number, number)
-    index.lookup(1), index.lookup(7_999)
+    index.lookup(1), index.lookup(1_999)
     held = index._map                 # somebody in another thread still holds the map
     index.trim()
-    index.lookup(7_999)
+    index.lookup(1_999)
     index.truncate_to(10 + turn)
-    index.lookup(7_999)
+    index.lookup(1_999)
     index.resize(1 << 20)
-    index.lookup(7_999)
+    index.lookup(1_999)
     index.truncate()
 is_done = True
 for thread in threads:

@@ -177,3 +177,18 @@ def test_adding_again_replaces_the_count_and_discarding_forgets_it(tmp_path: Pat
 def test_a_limit_of_nothing_makes_no_sense() -> None:
     with pytest.raises(ValueError, match="limit 0"):
         OpenFiles(limit=0)
+
+
+def test_all_let_go_at_the_end_whether_they_are_busy_or_not(tmp_path: Path) -> None:
+    open_files = OpenFiles(limit=2)
+    made = resources(tmp_path, open_files, 4)
+    descriptors = []
+    for number, resource in enumerate(made):
+        resource.is_busy = number < 2
+        descriptors.append(resource.use().fd)
+    assert any(map(is_open, descriptors))
+    open_files.close_all()
+    assert not any(map(is_open, descriptors))
+    assert open_files.open_count == 0
+    made[0].use()
+    assert open_files.open_count == 1

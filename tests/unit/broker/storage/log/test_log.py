@@ -6,6 +6,7 @@ from uuid import uuid4
 import pytest
 
 from unit.broker.storage.log_room import KEY, START_MS, LogRoom, make_batch, read_batches, read_values
+from unit.broker.storage.time_lookups import latest_record, record_at
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import LogOffsets, StoredState
 from warmlog_broker.storage.directory.partition_metadata import read_partition_metadata
@@ -185,8 +186,8 @@ class TestReading:
         expected = data.slices[0].pread()
         room.log.raise_log_start_offset(8)
         room.log.delete_old_segments(room.now_ms)
-        room.now_ms += room.config.file_delete_delay_ms
-        run_deletions(room.log.take_due_deletions(room.now_ms))
+        assert room.log.take_due_deletions(0) == []
+        run_deletions(room.log.take_due_deletions(room.config.file_delete_delay_ms))
         assert room.files(".deleted") == []
         room.log.delete()
         assert data.slices[0].pread() == expected
@@ -251,25 +252,25 @@ class TestTimes:
         for number in range(30):
             room.append(b"a", timestamp_ms=START_MS + 10 * number)
         for number in range(30):
-            assert room.log.offset_for_timestamp(START_MS + 10 * number) == (START_MS + 10 * number, number, 0)
-            assert room.log.offset_for_timestamp(START_MS + 10 * number - 5) == (START_MS + 10 * number, number, 0)
-        assert room.log.offset_for_timestamp(START_MS + 291) is None
-        assert room.log.offset_for_timestamp(0) == (START_MS, 0, 0)
+            assert record_at(room.log, START_MS + 10 * number) == (START_MS + 10 * number, number, 0)
+            assert record_at(room.log, START_MS + 10 * number - 5) == (START_MS + 10 * number, number, 0)
+        assert record_at(room.log, START_MS + 291) is None
+        assert record_at(room.log, 0) == (START_MS, 0, 0)
 
     def test_records_below_the_start_are_not_found(self, room: LogRoom) -> None:
         room.append(b"a", b"b", timestamp_ms=START_MS)
         room.append(b"c", timestamp_ms=START_MS + 5)
         room.flush()
         room.log.raise_log_start_offset(1)
-        assert room.log.offset_for_timestamp(0) == (START_MS, 1, 0)
+        assert record_at(room.log, 0) == (START_MS, 1, 0)
         room.log.raise_log_start_offset(2)
-        assert room.log.offset_for_timestamp(0) == (START_MS + 5, 2, 0)
+        assert record_at(room.log, 0) == (START_MS + 5, 2, 0)
 
     def test_the_largest_timestamp_is_found_where_it_first_lies(self, room: LogRoom) -> None:
-        assert room.log.max_timestamp() is None
+        assert latest_record(room.log) is None
         for number in (0, 1, 2, 3, 4, 6, 5, 6):
             room.append(timestamp_ms=START_MS + number)
-        assert room.log.max_timestamp() == (START_MS + 6, 5, 0)
+        assert latest_record(room.log) == (START_MS + 6, 5, 0)
 
     def test_earliest_and_latest_come_with_their_epochs(self, room: LogRoom) -> None:
         room.append(b"a")
@@ -285,7 +286,7 @@ class TestTimes:
         assert room.log.latest().leader_epoch == 2
 
     def test_an_empty_log_has_no_record_at_any_time(self, room: LogRoom) -> None:
-        assert room.log.offset_for_timestamp(0) is None
+        assert record_at(room.log, 0) is None
 
 
 class TestRolling:
@@ -485,8 +486,8 @@ def test_timestamps_of_segments_are_learnt_one_at_a_time_and_once(tmp_path: Path
     room = LogRoom(tmp_path)
     room.fill(40)
     room.restart()
-    found = room.log.offset_for_timestamp(room.now_ms)
+    found = record_at(room.log, room.now_ms)
     room.restart()
     assert len(list(room.log.learn_timestamps())) >= room.log.segment_count - 1
     assert list(room.log.learn_timestamps()) == []
-    assert room.log.offset_for_timestamp(room.now_ms) == found
+    assert record_at(room.log, room.now_ms) == found

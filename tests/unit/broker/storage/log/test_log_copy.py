@@ -1,6 +1,8 @@
 """A log's copy in another directory: made while the log changes, and equal to it when it takes over."""
 
+import gc
 import tempfile
+import weakref
 from pathlib import Path
 from uuid import UUID
 
@@ -8,15 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from unit.broker.storage.log_room import QUICK, LogRoom, read_values
+from unit.broker.storage.cleaner.compaction_room import CompactionRoom
+from unit.broker.storage.log_room import QUICK, LogRoom, read_batches, read_values
+from unit.broker.storage.time_lookups import record_at
 from warmlog_broker.storage.directory.data_dir import CleanEnd, StoredState
 from warmlog_broker.storage.directory.gap_marker import GAPS_NAME, note_gaps
 from warmlog_broker.storage.directory.topic_partition import parse_directory_name
 from warmlog_broker.storage.log.log import Log
-from warmlog_broker.storage.log.log_copy import LogCopy
-from warmlog_protocol.errors import OutOfOrderSequence
+from warmlog_broker.storage.log.log_copy import LogCopy, make_directory
+from warmlog_protocol.errors import CorruptBatch, OutOfOrderSequence
 
 TOPIC_ID = UUID(int=7)
+
+
+def begin_copy(log: Log, data_directory: Path) -> LogCopy:
+    return LogCopy.begin(log, make_directory(log, data_directory))
 
 
 class Room(LogRoom):
@@ -32,7 +40,7 @@ class Room(LogRoom):
         return super().open(topic_id=TOPIC_ID, **options)
 
     def begin(self) -> LogCopy:
-        return LogCopy.begin(self.log, self.other)
+        return begin_copy(self.log, self.other)
 
     def run(self, copy: LogCopy, max_bytes: int = 300) -> None:
         """Copies until nothing is missing."""
@@ -105,7 +113,7 @@ def test_indexes_come_along_and_nothing_is_made_anew(room: Room, caplog: pytest.
     log = room.switch(copy)
     for offset in range(0, 40, 3):
         assert log.read(offset, 1).slices
-    assert log.offset_for_timestamp(room.now_ms) is not None
+    assert record_at(log, room.now_ms) is not None
     room.fill(1)
     assert "rebuil" not in caplog.text
     new = {path.name: path.read_bytes() for path in room.directory.glob("*.*index")}
@@ -113,12 +121,54 @@ def test_indexes_come_along_and_nothing_is_made_anew(room: Room, caplog: pytest.
     assert sum(new[name].rstrip(b"\0") == content.rstrip(b"\0") for name, content in old.items()) >= len(old) - 2
 
 
+def test_the_original_is_freed_after_the_copy_has_taken_over(room: Room) -> None:
+    room.fill(12)
+    originals = [weakref.ref(room.log), weakref.ref(room.log._local.segments)]
+    room.switch(room.begin())
+    gc.collect()
+    assert [original() for original in originals] == [None, None]
+
+
+def test_compaction_of_the_copy_updates_the_positions_of_the_copy(tmp_path: Path) -> None:
+    (tmp_path / "two").mkdir()
+    room = CompactionRoom(tmp_path)
+    room.open(topic_id=TOPIC_ID)
+    for number in range(5):
+        room.put((b"key", b"%d" % number))
+    room.flush()
+    room.log = log = begin_copy(room.log, tmp_path / "two").finish(room.now_ms)
+    room.put((b"key", b"5"))
+    plan = log.prepare_flush()
+    assert plan is not None
+    log.roll(room.now_ms)
+    room.put((b"other key", b"6"))
+    plan.run()
+    log.update_high_watermark(log.mark_flushed(plan))
+    position = log.size_bytes - log.active_segment_bytes
+    assert log.end_of("high_watermark") == log._bounds.flushed == (6, 0, position)
+    room.compact()
+    assert log.size_bytes - log.active_segment_bytes < position
+    assert log._bounds.flushed.is_message_only
+    assert log.end_of("high_watermark") == (6, 6, 0)
+    assert [batch.last_offset for batch in read_batches(log, 0)] == [5]
+
+
+def test_a_directory_that_cannot_be_made_leaves_nothing_behind(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(path: Path) -> None:
+        raise OSError(5, "the disk is broken", str(path))
+
+    monkeypatch.setattr("warmlog_broker.storage.log.log_copy.sync_directory", broken)
+    with pytest.raises(OSError, match="the disk is broken"):
+        make_directory(room.log, room.other)
+    assert list(room.other.iterdir()) == []
+
+
 def test_an_empty_log_can_be_copied(room: Room) -> None:
     log = room.switch(room.begin())
     assert log.log_end_offset == 0
     room.fill(3)
     assert len(read_values(log)) == 3
-    room.switch(LogCopy.begin(room.log, room.other.parent / "one"))
+    room.switch(begin_copy(room.log, room.other.parent / "one"))
     assert len(read_values(room.restart())) == 3
 
 
@@ -195,6 +245,27 @@ def test_damage_stays_where_it_was(room: Room) -> None:
     room.switch(room.begin())
     assert room.segment_path(0).read_bytes() == bytes(content)
     assert room.log.log_end_offset == 12
+
+
+def test_damage_that_is_known_is_reported_with_the_path_of_the_copy(room: Room) -> None:
+    room.fill(12)
+    base_offset = room.log._local.active.base_offset
+    path = room.segment_path(base_offset)
+    content = bytearray(path.read_bytes())
+    content[70] ^= 1
+    path.write_bytes(content)
+    room.crash()
+    room.switch(room.begin())
+    with pytest.raises(CorruptBatch, match=str(room.segment_path(base_offset))):
+        room.log.read(base_offset, 1000)
+
+
+def test_a_log_that_starts_above_its_end_can_be_copied(room: Room) -> None:
+    room.log.truncate_fully_and_start_at(17, room.now_ms, 20)
+    log = room.switch(room.begin())
+    assert (log.log_start_offset, log.log_end_offset) == (20, 17)
+    log = room.crash()
+    assert (log.log_start_offset, log.log_end_offset) == (20, 17)
 
 
 def test_the_name_of_a_long_topic_is_cut(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from unit.broker.storage.log_room import LogRoom, read_values
+from unit.broker.storage.time_lookups import latest_record, record_at
 from warmlog_broker.storage.directory.data_dir import LogOffsets
 from warmlog_broker.storage.record import file_records
 from warmlog_protocol.errors import (
@@ -81,8 +82,8 @@ class TestFailing:
         uses: list[Callable[[], object]] = [
             lambda: room.append(b"b"),
             lambda: log.read(0, 100),
-            lambda: log.offset_for_timestamp(0),
-            log.max_timestamp,
+            lambda: record_at(log, 0),
+            lambda: latest_record(log),
             log.prepare_flush,
             lambda: log.roll(now_ms),
             lambda: log.delete_old_segments(now_ms),

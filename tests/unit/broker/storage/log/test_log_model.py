@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from unit.broker.storage.log_files import batch_of
 from unit.broker.storage.log_room import QUICK, TINY, LogRoom, read_values
+from unit.broker.storage.time_lookups import record_at
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
 from warmlog_broker.storage.directory.data_dir import StoredState
 from warmlog_broker.storage.log.flush_plan import FlushPlan
@@ -218,21 +219,8 @@ class LogMachine(RuleBasedStateMachine):
         """Batches from some point above the recovery point on are gone; the last file may end with garbage."""
         survivors = [offset for offset in self.boundaries if offset >= self.flushed]
         end = survivors[min(int(keep * len(survivors)), len(survivors) - 1)]
-        self.lose_from(end, tail)
+        self.room.lose_from(end, tail)
         self.crashed(end)
-
-    def lose_from(self, end: int, tail: bytes) -> None:
-        log = self.room.log
-        segment = log._local.segments.floor(end)
-        assert segment is not None
-        found = segment.translate_offset(end)
-        position = segment.size_bytes if found is None else found.position
-        with segment.path.open("r+b") as file:
-            file.truncate(position)
-            file.seek(position)
-            file.write(tail)
-        for later in log._local.segments.higher_segments(end):
-            later.path.unlink()
 
     @rule(part=st.floats(0, 1))
     def give_up_the_beginning(self, part: float) -> None:
@@ -293,7 +281,7 @@ class LogMachine(RuleBasedStateMachine):
         times = [(n, t) for n, t in enumerate(self.times_ms) if n >= self.start and t is not None]
         some_time = data.draw(st.sampled_from([*(time_ms for _, time_ms in times), self.room.now_ms + 1]))
         wanted = some_time - data.draw(st.integers(0, 3))
-        found = self.room.log.offset_for_timestamp(wanted)
+        found = record_at(self.room.log, wanted)
         expected = next((offset for offset, time_ms in times if time_ms >= wanted), None)
         assert (found.offset if found else None) == expected
 

@@ -84,11 +84,12 @@ def test_files_are_renamed_at_once_and_unlinked_after_the_delay(room: LogRoom) -
     deleted = [name for name in room.files(".deleted") if ".log." in name]
     assert deleted == [f"{0:020d}.log.deleted", f"{5:020d}.log.deleted"]
     assert f"{5:020d}.snapshot.deleted" in room.files(".deleted")
-    assert room.log.next_deletion_ms == room.now_ms + 1000
-    assert room.log.take_due_deletions(room.now_ms + 999) == []
-    run_deletions(room.log.take_due_deletions(room.now_ms + 1000))
+    assert room.log.has_deletions
+    assert room.log.take_due_deletions(500) == []
+    assert room.log.take_due_deletions(1499) == []
+    run_deletions(room.log.take_due_deletions(1500))
     assert room.files(".deleted") == []
-    assert room.log.next_deletion_ms is None
+    assert not room.log.has_deletions
 
 
 def test_what_was_not_unlinked_before_a_crash_is_unlinked_at_the_start(room: LogRoom) -> None:
@@ -109,7 +110,9 @@ def test_segments_that_were_rolled_and_removed_need_no_flush(room: LogRoom) -> N
     plan = room.log.prepare_flush()
     assert plan is not None
     room.log.delete_old_segments(room.now_ms)
-    run_deletions(room.log.take_due_deletions(room.now_ms + 1000))
+    room.set_config(file_delete_delay_ms=0)
+    run_deletions(room.log.take_due_deletions(0))
+    assert room.files(".deleted") == []
     plan.run()
     assert room.log.mark_flushed(plan) == 12
     room.append()

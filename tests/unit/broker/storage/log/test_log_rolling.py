@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from unit.broker.storage.log_files import batch_of
 from unit.broker.storage.log_room import START_MS, LogRoom, make_batch, read_values
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
 from warmlog_protocol.errors import RecordListTooLarge
@@ -45,6 +46,34 @@ def test_ul_11_with_timestamps_it_is_they_that_grow_old_and_not_the_clock(quick_
     room.now_ms += 10 * SEGMENT_MS
     room.log.append_as_follower(b"", now_ms=room.now_ms)
     assert room.log.segment_count == 3
+
+
+@pytest.mark.parametrize("is_follower", [False, True])
+def test_a_compacted_log_rolls_by_its_largest_compaction_lag_as_leader_and_as_follower(
+    quick_path: Path, is_follower: bool
+) -> None:
+    lag_ms = 1000
+    config = LogConfig(cleanup_policy="compact", segment_ms=SEGMENT_MS, max_compaction_lag_ms=lag_ms)
+    room = LogRoom(quick_path, config)
+    counts = []
+    for offset, age_ms in enumerate((0, lag_ms, lag_ms + 1)):
+        if is_follower:
+            batch = batch_of(["v"], offset=offset, timestamps_ms=START_MS + age_ms)
+            room.log.append_as_follower(batch, now_ms=room.now_ms)
+        else:
+            room.append(b"v", timestamp_ms=START_MS + age_ms)
+        counts.append(room.log.segment_count)
+    assert counts == [1, 1, 2]
+
+
+def test_jitter_is_never_more_than_the_time_after_which_a_compacted_log_rolls(quick_path: Path) -> None:
+    config = LogConfig(
+        cleanup_policy="compact", segment_ms=SEGMENT_MS, segment_jitter_ms=SEGMENT_MS, max_compaction_lag_ms=1000
+    )
+    room = LogRoom(quick_path, config)
+    for _ in range(5):
+        room.append(b"v")
+    assert room.log.segment_count == 1
 
 
 def test_ul_13_a_segment_of_almost_ten_batches_holds_nine(quick_path: Path) -> None:

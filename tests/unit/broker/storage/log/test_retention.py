@@ -1,6 +1,7 @@
 """Which segments may go, and when files are unlinked."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -150,14 +151,16 @@ def test_what_goes_is_always_a_beginning_below_the_high_watermark(
 def test_deletions_wait_for_their_time_and_happen_once() -> None:
     deletions = DueDeletions()
     done: list[str] = []
-    deletions.add(200, [lambda: done.append("late")])
-    deletions.add(100, [lambda: done.append("early"), lambda: done.append("early too")])
-    assert (len(deletions), deletions.next_due_ms) == (3, 100)
-    assert deletions.take_due(99, 1000) == []
-    run_deletions(deletions.take_due(100, 1000))
+    deletions.add(lambda: done.append("early"))
+    deletions.add(lambda: done.append("early too"))
+    assert deletions.take_due(500, 1000) == []
+    deletions.add(lambda: done.append("late"))
+    assert len(deletions) == 3
+    assert deletions.take_due(1499, 1000) == []
+    run_deletions(deletions.take_due(1500, 1000))
     assert done == ["early", "early too"]
     assert len(deletions.take_due(10**9, 1000)) == 1
-    assert (len(deletions), deletions.next_due_ms) == (0, None)
+    assert len(deletions) == 0
 
 
 def test_a_deletion_that_fails_is_not_tried_again_and_the_others_go_on() -> None:
@@ -166,22 +169,39 @@ def test_a_deletion_that_fails_is_not_tried_again_and_the_others_go_on() -> None
 
     deletions = DueDeletions()
     done: list[int] = []
-    deletions.add(1, [fails, lambda: done.append(1)])
+    deletions.add(fails)
+    deletions.add(lambda: done.append(1))
     with pytest.raises(OSError, match="the disk is gone"):
-        run_deletions(deletions.take_due(5, 1000))
+        run_deletions(deletions.take_due(5, 0))
     assert done == [1]
-    assert deletions.take_due(5, 1000) == []
+    assert deletions.take_due(5, 0) == []
 
 
-def test_what_waits_when_the_clock_is_set_back_waits_for_its_delay_once_more() -> None:
-    done: list[str] = []
+def test_a_delay_that_is_changed_holds_for_what_waits_already() -> None:
     deletions = DueDeletions()
-    now_ms, delay_ms = 1_000_000, 1000
-    deletions.add(now_ms, [lambda: done.append("sync")])
-    deletions.add(now_ms + delay_ms, [lambda: done.append("unlink")])
-    back_ms = now_ms - 500_000
-    assert deletions.take_due(back_ms, delay_ms) == []
-    assert deletions.take_due(back_ms + delay_ms - 1, delay_ms) == []
-    run_deletions(deletions.take_due(back_ms + delay_ms, delay_ms))
-    assert done == ["sync", "unlink"]
-    assert len(deletions) == 0
+    deletions.add(lambda: None)
+    assert deletions.take_due(0, 1000) == []
+    assert deletions.take_due(1000, 5000) == []
+    assert len(deletions.take_due(1000, 1000)) == 1
+
+
+@given(steps=st.lists(st.none() | st.tuples(st.integers(0, 50), st.integers(0, 100)), max_size=40))
+def test_nothing_waits_less_than_the_delay_and_all_in_order(steps: list[tuple[int, int] | None]) -> None:
+    """A step adds a deletion, or lets time pass and looks with a delay."""
+    deletions = DueDeletions()
+    looked_ms: list[int | None] = []  # when each was first looked at
+    done: list[int] = []
+    now_ms = 0
+    for step in steps:
+        if step is None:
+            deletions.add(partial(done.append, len(looked_ms)))
+            looked_ms.append(None)
+            continue
+        passed_ms, delay_ms = step
+        now_ms += passed_ms
+        looked_ms = [now_ms if each is None else each for each in looked_ms]
+        due = sum(each + delay_ms <= now_ms for each in looked_ms)
+        expected = max(len(done), due)
+        run_deletions(deletions.take_due(now_ms, delay_ms))
+        assert done == list(range(expected))
+    assert len(deletions) == len(looked_ms) - len(done)

@@ -11,6 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from unit.broker.storage.log_room import START_MS, LogRoom, read_batches, read_values
+from unit.broker.storage.time_lookups import latest_record, record_at
 from warmlog_broker.storage.directory.data_dir import LogOffsets, StoredState
 from warmlog_broker.storage.directory.truncation_marker import (
     TRUNCATION_NAME,
@@ -134,7 +135,7 @@ class TestTruncateTo:
         assert not room.log._local.active.indexes.are_full()
         filled(room, 9, first=1)
         assert read_values(room.log) == numbered(10)
-        found = room.log.offset_for_timestamp(NOW_MS)
+        found = record_at(room.log, NOW_MS)
         assert found is not None
         assert found.offset == 0
 
@@ -238,11 +239,11 @@ class TestTruncateTo:
         for n in range(6):
             room.append(b"%d" % n, timestamp_ms=NOW_MS + (1000 if n == 4 else n))
         room.log.truncate_to(4, NOW_MS)
-        found = room.log.max_timestamp()
+        found = latest_record(room.log)
         assert found is not None
         assert (found.offset, found.timestamp_ms) == (3, NOW_MS + 3)
         room.log.truncate_to(0, NOW_MS)
-        assert room.log.max_timestamp() is None
+        assert latest_record(room.log) is None
 
 
 class TestTruncateFully:

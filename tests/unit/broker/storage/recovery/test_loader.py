@@ -7,6 +7,7 @@ import pytest
 
 from kafka_sample import SAMPLE
 from unit.broker.storage.log_room import START_MS, TINY, LogRoom, read_values
+from unit.broker.storage.time_lookups import record_at
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
 from warmlog_broker.storage.directory.data_dir import CleanEnd, LogOffsets, StoredState
 from warmlog_broker.storage.index.abstract_index import AbstractIndex
@@ -30,7 +31,7 @@ def room(quick_path: Path) -> LogRoom:
 def check_whole(room: LogRoom) -> None:
     assert read_values(room.log) == [b"%d" % n for n in range(40)]
     for n in (0, 7, 20, 39):
-        assert room.log.offset_for_timestamp(START_MS + n) == (START_MS + n, n, 0 if n <= 20 else 1)
+        assert record_at(room.log, START_MS + n) == (START_MS + n, n, 0 if n <= 20 else 1)
     assert room.log.epochs.entries == ((0, 0), (1, 21))
     assert room.append(b"39", producer=(1, 0, 39)).is_duplicate
     with pytest.raises(OutOfOrderSequence):
@@ -124,7 +125,7 @@ def test_stale_indexes_and_snapshots_do_not_lead_astray(room: LogRoom) -> None:
     room.open()
     assert read_values(room.log) == [b"%d" % n for n in range(60)]
     assert room.append(b"59", producer=(1, 0, 59)).is_duplicate
-    assert room.log.offset_for_timestamp(START_MS + 59) == (START_MS + 59, 59, 1)
+    assert record_at(room.log, START_MS + 59) == (START_MS + 59, 59, 1)
 
 
 def test_a_log_that_changed_after_its_clean_stop_is_checked(room: LogRoom) -> None:

@@ -17,6 +17,7 @@ from unit.broker.storage.log_files import (
     read_offsets,
     reopened,
 )
+from unit.broker.storage.time_lookups import latest_record_in, record_in
 from warmlog_broker.storage.index.abstract_index import MAX_UNWRITTEN
 from warmlog_broker.storage.segment.segment import SegmentOffsetOverflow
 from warmlog_protocol.batch import encode_batch, stamp_append_time
@@ -191,9 +192,9 @@ def test_a_time_is_found_at_the_first_record_that_is_as_late(tmp_path: Path) -> 
     for _ in range(2):
         assert segment.largest_timestamp_ms == 490
         for wanted_ms, offset in ((420, 42), (421, 43), (430, 43), (431, 44), (401, 41), (399, 40), (0, 40), (490, 49)):
-            assert segment.find_offset_by_timestamp(wanted_ms, 0) == (10 * offset, offset, 0)
-        assert segment.find_offset_by_timestamp(491, 0) is None
-        assert segment.find_offset_by_timestamp(420, 45) == (450, 45, 0)
+            assert record_in(segment, wanted_ms, 0) == (10 * offset, offset, 0)
+        assert record_in(segment, 491, 0) is None
+        assert record_in(segment, 420, 45) == (450, 45, 0)
         segment = reopened(segment)
 
 
@@ -202,34 +203,34 @@ def test_a_time_is_looked_for_within_batches_and_past_earlier_ones(tmp_path: Pat
     append_batch(segment, batch_of(["a", "b", "c"], offset=0, timestamps_ms=[50, 10, 30], leader_epoch=4))
     append_batch(segment, batch_of(["d"], offset=3, timestamps_ms=20, leader_epoch=5))
     append_batch(segment, batch_of(["e", "f"], offset=4, timestamps_ms=[40, 60], leader_epoch=6))
-    assert segment.find_offset_by_timestamp(20, 0) == (50, 0, 4)
-    assert segment.find_offset_by_timestamp(20, 1) == (30, 2, 4)
-    assert segment.find_offset_by_timestamp(20, 3) == (20, 3, 5)
-    assert segment.find_offset_by_timestamp(40, 1) == (40, 4, 6)
-    assert segment.find_offset_by_timestamp(51, 0) == (60, 5, 6)
-    assert segment.find_offset_by_timestamp(61, 0) is None
+    assert record_in(segment, 20, 0) == (50, 0, 4)
+    assert record_in(segment, 20, 1) == (30, 2, 4)
+    assert record_in(segment, 20, 3) == (20, 3, 5)
+    assert record_in(segment, 40, 1) == (40, 4, 6)
+    assert record_in(segment, 51, 0) == (60, 5, 6)
+    assert record_in(segment, 61, 0) is None
 
 
 def test_the_time_of_appending_counts_for_every_record_of_its_batch(tmp_path: Path) -> None:
     segment = open_segment(tmp_path)
     append_batch(segment, stamp_append_time(batch_of(["a", "b"], offset=0, timestamps_ms=[1, 2]), 700))
-    assert segment.find_offset_by_timestamp(3, 0) == (700, 0, 0)
-    assert segment.find_offset_by_timestamp(3, 1) == (700, 1, 0)
-    assert segment.find_max_timestamp() == (700, 0, 0)
+    assert record_in(segment, 3, 0) == (700, 0, 0)
+    assert record_in(segment, 3, 1) == (700, 1, 0)
+    assert latest_record_in(segment) == (700, 0, 0)
 
 
 def test_the_largest_timestamp_is_found_with_its_first_record(tmp_path: Path) -> None:
     segment = open_segment(tmp_path)
-    assert segment.find_max_timestamp() is None
+    assert latest_record_in(segment) is None
     for offset, timestamp_ms in enumerate((0, 1, 2, 3, 4, 6, 5, 6)):
         append(segment, offset, timestamp_ms=timestamp_ms)
     append_batch(segment, batch_of(["a", "b", "c"], offset=8, timestamps_ms=[1, 9, 9]))
     assert segment.max_timestamp == (9, 10)
     for _ in range(2):
-        assert segment.find_max_timestamp() == (9, 9, 0)
+        assert latest_record_in(segment) == (9, 9, 0)
         segment = reopened(segment)
     segment.truncate_to(8, 0)
-    assert segment.find_max_timestamp() == (6, 5, 0)
+    assert latest_record_in(segment) == (6, 5, 0)
 
 
 def test_without_timestamps_the_time_of_modification_stands_in(tmp_path: Path) -> None:
@@ -237,7 +238,7 @@ def test_without_timestamps_the_time_of_modification_stands_in(tmp_path: Path) -
     append(segment, 0, 1, timestamp_ms=-1)
     os.utime(segment.path, ns=(0, 1234 * 10**6))
     assert (segment.max_timestamp_ms, segment.largest_timestamp_ms) == (-1, 1234)
-    assert segment.find_max_timestamp() is None
+    assert latest_record_in(segment) is None
 
 
 def test_the_largest_timestamp_survives_a_close_between_index_entries(tmp_path: Path) -> None:

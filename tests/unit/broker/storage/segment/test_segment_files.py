@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from unit.broker.storage.log_files import append, append_batch, batch_of, open_segment, read_offsets, reopened
+from unit.broker.storage.time_lookups import record_in
 from warmlog_broker.storage.index.transaction_index import AbortedTxn
 from warmlog_broker.storage.io.open_files import ClosedFile, OpenFiles
 from warmlog_protocol.batch import read_header
@@ -21,7 +22,7 @@ def test_a_new_segment_has_no_index_files_and_reading_it_makes_none(tmp_path: Pa
     segment = open_segment(tmp_path)
     append(segment, 0)
     assert read_offsets(segment, 0) == [0]
-    assert segment.find_offset_by_timestamp(0, 0) == (0, 0, 0)
+    assert record_in(segment, 0, 0) == (0, 0, 0)
     segment.truncate_to(5, 0)
     assert file_names(tmp_path) == ["00000000000000000000.log"]
     append(segment, 1, 2)
@@ -170,7 +171,7 @@ def test_few_descriptors_serve_many_segments(tmp_path: Path) -> None:
         for segment in segments:
             for offset in range(segment.base_offset, segment.base_offset + 10):
                 assert read_offsets(segment, offset) == [offset]
-                assert segment.find_offset_by_timestamp(10 * offset, 0) == (10 * offset, offset, 0)
+                assert record_in(segment, 10 * offset, 0) == (10 * offset, offset, 0)
             assert open_files.open_count <= 6
     append(segments[-1], 400, 401)
     for segment in segments:
@@ -192,7 +193,7 @@ def test_threads_with_segments_of_their_own_may_share_a_few_descriptors(tmp_path
         for segment in segments:
             for offset in range(segment.base_offset, segment.base_offset + 10):
                 assert read_offsets(segment, offset) == [offset]
-                assert segment.find_offset_by_timestamp(10 * offset, 0) == (10 * offset, offset, 0)
+                assert record_in(segment, 10 * offset, 0) == (10 * offset, offset, 0)
             segment.recover(lambda header, position, read_batch: None)
             segment.close()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from unit.broker.storage.log_files import append, append_batch, batch_of, open_segment, overwrite, read_offsets
+from unit.broker.storage.time_lookups import record_in
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_indexes import LEAST_STALE_BYTES
 from warmlog_protocol.errors import CorruptBatch
@@ -32,9 +33,9 @@ def opened(directory: Path, **settings: int) -> LogSegment:
 def expect_right_answers(segment: LogSegment) -> None:
     for offset in OFFSETS:
         assert read_offsets(segment, offset) == [offset]
-        assert segment.find_offset_by_timestamp(10 * offset - 5, 0) == (10 * offset, offset, 0)
+        assert record_in(segment, 10 * offset - 5, 0) == (10 * offset, offset, 0)
     assert read_offsets(segment, OFFSETS[-1] + 1) is None
-    assert segment.find_offset_by_timestamp(10 * OFFSETS[-1] + 1, 0) is None
+    assert record_in(segment, 10 * OFFSETS[-1] + 1, 0) is None
     assert segment.max_timestamp == (10 * OFFSETS[-1], OFFSETS[-1])
 
 
@@ -273,5 +274,5 @@ def test_a_time_index_is_verified_without_timestamps_too(tmp_path: Path, caplog:
     segment.close()
     again = opened(tmp_path)
     assert again.max_timestamp == (-1, 100)
-    assert again.find_offset_by_timestamp(0, 0) is None
+    assert record_in(again, 0, 0) is None
     assert caplog.text == ""

@@ -20,6 +20,7 @@ from unit.broker.storage.log_files import (
     read_offsets,
     reopened,
 )
+from unit.broker.storage.time_lookups import record_in
 from warmlog_broker.storage.segment.segment import LogSegment, SegmentRecovery
 from warmlog_protocol.batch import BatchHeader, encode_batch, read_batch
 from warmlog_protocol.errors import CorruptBatch, InvalidRecord
@@ -89,7 +90,7 @@ def test_nonsense_in_an_index_does_not_matter(tmp_path: Path) -> None:
         recover(segment)
         for offset in range(100):
             assert read_offsets(segment, offset) == [offset]
-            assert segment.find_offset_by_timestamp(10 * offset, 0) == (10 * offset, offset, 0)
+            assert record_in(segment, 10 * offset, 0) == (10 * offset, offset, 0)
 
 
 @pytest.mark.parametrize("seed", range(10))

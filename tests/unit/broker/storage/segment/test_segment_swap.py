@@ -165,7 +165,7 @@ def test_segments_of_another_log_are_refused(room: CompactionRoom, tmp_path: Pat
     append(stranger, 0)
     new = open_segment(tmp_path, 4)
     with pytest.raises(ValueError, match="are not segments of this log"):
-        room.log.replace_segments([new], [stranger], room.now_ms)
+        room.log.replace_segments([new], [stranger])
 
 
 def test_replacing_by_hand_is_durable_and_leaves_readers_their_files(room: CompactionRoom) -> None:
@@ -183,7 +183,7 @@ def test_replacing_by_hand_is_durable_and_leaves_readers_their_files(room: Compa
         new.append(header.last_offset, header.max_timestamp_ms, header.last_offset, batch[:21], batch[21:])
     new.on_become_inactive()
     new.flush()
-    room.log.replace_segments([new], [segment], room.now_ms)
+    room.log.replace_segments([new], [segment])
     assert room.offsets() == list(range(13))
     assert old_data.pread() == before
     check = [name for name in room.files() if name.endswith((".swap", ".cleaned"))]

@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from kafka_sample import SAMPLE
+from other_user import NOBODY, copy_open_to_all, directory_open_to_all
 from warmlog.cli.app import build_app
 from warmlog.cli.terminal import status
 from warmlog_broker.metadata.metadata_log import (
@@ -118,9 +118,6 @@ def test_a_recovery_point_above_the_end_of_one_partition_is_found_from_its_direc
     assert "transfers-0, which ends at 375" in verify(kafka / "transfers-0").stdout
 
 
-NOBODY = 65534
-
-
 @contextmanager
 def as_nobody() -> Iterator[None]:
     """Without root's leave to read everything; for anybody else modes count anyway."""
@@ -137,9 +134,8 @@ def as_nobody() -> Iterator[None]:
 @pytest.fixture
 def open_to_all() -> Iterator[Path]:
     """A data directory that the user nobody may look into; the path to tmp_path is root's alone."""
-    with tempfile.TemporaryDirectory() as above:
-        Path(above).chmod(0o755)
-        yield shutil.copytree(SAMPLE, Path(above, "kafka"), ignore=shutil.ignore_patterns("*.dump", "*.md"))
+    with directory_open_to_all() as above:
+        yield copy_open_to_all(SAMPLE, above / "kafka", "*.dump", "*.md")
 
 
 def verify_as_nobody(directory: Path) -> Result:

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from kafka_sample import SAMPLE
+from other_user import copy_open_to_all, directory_open_to_all
 from warmlog.cli.app import build_app
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
@@ -438,9 +438,8 @@ dump()
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
 def test_another_user_who_may_only_read_dumps_everything() -> None:
-    with tempfile.TemporaryDirectory() as directory:
-        Path(directory).chmod(0o755)
-        copy = shutil.copytree(SAMPLE, Path(directory, "sample"))
+    with directory_open_to_all() as directory:
+        copy = copy_open_to_all(SAMPLE, directory / "sample")
         before = states_of(copy)
         names = printed_files()
         done = subprocess.run([sys.executable, "-c", AS_NOBODY, *names], cwd=copy, capture_output=True, text=True)

@@ -53,6 +53,17 @@ def test_commits_are_read_again_and_their_files_are_where_readers_see_them(tmp_p
     assert not list((tmp_path / "_warmlog" / "staging").rglob("*.parquet"))
 
 
+def test_leader_epochs_are_kept_with_the_positions_and_a_commit_of_before_has_none(tmp_path: Path) -> None:
+    with Manifest(tmp_path).locked() as manifest:
+        manifest.commit(Commit("t", "ab", {0: 5, 1: 7}, epochs={0: 3, 1: 0}))
+    (path,) = (tmp_path / "_warmlog" / "commits").glob("*.json")
+    assert Commit.of_json(path).epochs == {0: 3, 1: 0}
+    document = json.loads(path.read_text())
+    del document["epochs"]
+    path.write_text(json.dumps(document))
+    assert Commit.of_json(path) == Commit("t", "ab", {0: 5, 1: 7})
+
+
 def test_what_attempts_that_failed_have_left_is_removed_after_each_commit(tmp_path: Path) -> None:
     with Manifest(tmp_path).locked() as manifest:
         for number in range(2):

@@ -27,7 +27,9 @@ NOW_MS = 1_700_000_000_000
 REMEDIES = Remedies(
     when_lost="load() again, or start later with startingOffsets, or set failOnDataLoss to false",
     when_made_anew="load() again, or set failOnDataLoss to false",
-    when_damaged="other offsets can be read: leave these out with startingOffsets and endingOffsets",
+    when_damaged="other offsets can be read: leave these out with startingOffsets and endingOffsets, or set "
+    "failOnDataLoss to false",
+    when_cut="load() again, or set failOnDataLoss to false",
 )
 
 
@@ -58,6 +60,7 @@ def test_errors_tell_the_user_of_a_stream_what_helps_a_stream() -> None:
         "set failOnDataLoss to false, or start the query with a new checkpoint and startingOffsets"
     )
     assert remedies.when_made_anew == remedies.when_lost
+    assert remedies.when_cut == "start the query with a new checkpoint and startingOffsets"
     assert "behind the damaged batch, with a new checkpoint and startingOffsets" in remedies.when_damaged
 
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from warmlog.errors import BrokerUnavailable, InconsistentTopicId, OffsetOutOfRange, UnknownTopicId
+from warmlog.errors import BrokerUnavailable, InconsistentTopicId, LogTruncated, OffsetOutOfRange, UnknownTopicId
 from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import OffsetRange, PartitionState, TopicPartition
 from warmlog.spark.options.stream_options import Admission, parse_stream_options
@@ -30,6 +30,13 @@ class FakeDiscovery:
         self.splits_asked: list[OffsetRange] = []
         self.first_batch = 0
         self.offset_of_time = 15
+        self.epoch_starts = [0]
+        """Where each leader epoch began, in all partitions."""
+
+    def cut(self, partition: int, end: int, latest: int) -> None:
+        """An unclean start that lost what lay from `end` on; since then others were written, up to `latest`."""
+        self.epoch_starts.append(end)
+        self.logs[partition] = (self.logs[partition][0], latest)
 
     def topics(self, names: Sequence[str], optional: Collection[str]) -> dict[str, Any]:
         return dict.fromkeys(names, SimpleNamespace(partitions=list(self.logs)))
@@ -39,9 +46,16 @@ class FakeDiscovery:
             self.failures -= 1
             raise BrokerUnavailable("gone for a moment")
         return [
-            PartitionState("t", number, self.topic_id, "b:1", earliest, latest, self.high_watermark)
+            PartitionState(
+                "t", number, self.topic_id, "b:1", earliest, latest, self.high_watermark, len(self.epoch_starts) - 1
+            )
             for number, (earliest, latest) in self.logs.items()
         ]
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        assert len(self.epoch_starts) - 1 not in epochs.values(), "the one in force needs no question"
+        ends = [*self.epoch_starts[1:], -1]
+        return {place: ends[min(epoch, len(ends) - 1)] for place, epoch in epochs.items()}
 
     def offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         return dict.fromkeys(times, self.offset_of_time)
@@ -481,3 +495,96 @@ def test_a_topic_made_anew_while_the_stream_was_down_is_noticed_when_it_is_short
     lenient = planner_of(broker, failOnDataLoss="false")
     end = lenient.next_end(offsets(100), Admission())
     assert read_by(lenient, offsets(100), end) == ["t-0 offsets 0 to 5"]
+
+
+# --- a log that is cut ----------------------------------------------------------------------------------------------
+
+
+def test_a_log_that_was_cut_below_the_stream_is_an_error_that_says_where() -> None:
+    broker = FakeDiscovery(p0=(0, 20))
+    planner = planner_of(broker)
+    assert planner.next_end(offsets(5), Admission()) == offsets(20)
+    broker.cut(0, 12, 35)
+    for _ in range(2):
+        with pytest.raises(
+            LogTruncated, match=r"t-0: the log was cut at 12 .* read up to 20, .* a new checkpoint"
+        ) as raised:
+            planner.next_end(offsets(20), Admission())
+        assert (raised.value.offset, raised.value.diverging_offset) == (20, 12)
+
+
+@pytest.mark.parametrize("latest", [12, 15, 20, 35])
+@pytest.mark.parametrize("admission", [Admission(), Admission(min_offsets=1000), Admission(max_offsets=3)])
+def test_where_it_may_lose_data_the_stream_goes_on_where_the_log_was_cut(
+    latest: int, admission: Admission, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = FakeDiscovery(p0=(0, 20), p1=(0, 4))
+    planner = planner_of(broker, failOnDataLoss="false")
+    assert planner.next_end(offsets(5, 4), Admission()) == offsets(20, 4)
+    broker.cut(0, 12, latest)
+    for _ in range(2):  # also asked twice it is the same
+        back = planner.next_end(offsets(20, 4), admission)
+        assert (back, read_by(planner, offsets(20, 4), back)) == (offsets(12, 4), [])
+    assert "t-0: the log was cut at 12 after it had been read up to 20" in caplog.text
+    assert "t-1" not in caplog.text
+    following = planner.next_end(back, Admission())
+    assert following == offsets(latest, 4)
+    assert read_by(planner, back, following) == ([f"t-0 offsets 12 to {latest}"] if latest > 12 else [])
+    if latest == 20:  # the same offsets as before, and this time they are read
+        broker.logs[0] = (0, 30)
+        assert read_by(planner, following, planner.next_end(following, Admission())) == ["t-0 offsets 20 to 30"]
+
+
+def test_a_restart_of_the_broker_and_a_cut_above_the_stream_are_no_loss() -> None:
+    broker = FakeDiscovery(p0=(0, 100))
+    planner = planner_of(broker)
+    assert planner.next_end(offsets(0), Admission(max_offsets=40)) == offsets(40)
+    broker.cut(0, 100, 100)
+    assert planner.next_end(offsets(40), Admission(max_offsets=20)) == offsets(60)
+    broker.cut(0, 60, 80)
+    assert planner.next_end(offsets(60), Admission()) == offsets(80)
+    broker.cut(0, 79, 90)
+    with pytest.raises(LogTruncated, match="cut at 79"):
+        planner.next_end(offsets(80), Admission())
+
+
+def test_a_process_that_begins_with_a_checkpoint_notices_the_cuts_that_come_then() -> None:
+    """The checkpoint holds offsets alone: of an earlier cut only a log that is too short tells."""
+    broker = FakeDiscovery(p0=(0, 20))
+    broker.cut(0, 12, 35)
+    planner = planner_of(broker)
+    assert planner.next_end(offsets(20), Admission()) == offsets(35)
+    broker.cut(0, 30, 50)
+    with pytest.raises(LogTruncated, match="cut at 30 after it had been read up to 35"):
+        planner.next_end(offsets(35), Admission())
+
+
+def test_tasks_know_the_leader_epoch_that_was_in_force_when_they_were_planned() -> None:
+    broker = FakeDiscovery(p0=(0, 20))
+    planner = planner_of(broker)
+    end = planner.next_end(offsets(5), Admission())
+    broker.cut(0, 12, 35)
+    assert [planned.leader_epoch for task in planner.tasks(offsets(5), end) for planned in task] == [0]
+
+
+def test_a_topic_made_anew_has_epochs_of_its_own() -> None:
+    broker = FakeDiscovery(p0=(0, 100))
+    broker.cut(0, 100, 100)
+    planner = planner_of(broker, failOnDataLoss="false")
+    assert planner.next_end(offsets(50), Admission()) == offsets(100)
+    broker.logs[0], broker.topic_id, broker.epoch_starts = (0, 500), b"second", [0]
+    assert planner.next_end(offsets(100), Admission()) == offsets(0)
+    assert planner.next_end(offsets(0), Admission()) == offsets(500)
+
+
+def test_a_broker_that_was_put_back_to_an_older_state_is_an_error_or_read_from_the_offset_on() -> None:
+    broker = FakeDiscovery(p0=(0, 20))
+    broker.cut(0, 20, 20)
+    strict, lenient = planner_of(broker), planner_of(broker, failOnDataLoss="false")
+    for planner in (strict, lenient):
+        assert planner.next_end(offsets(5), Admission()) == offsets(20)
+    broker.epoch_starts, broker.logs[0] = [0], (0, 30)
+    with pytest.raises(LogTruncated, match="cut at an offset that is not known after it had been read up to 20"):
+        strict.next_end(offsets(20), Admission())
+    end = lenient.next_end(offsets(20), Admission())
+    assert (end, read_by(lenient, offsets(20), end)) == (offsets(30), ["t-0 offsets 20 to 30"])

@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warmlog.consumer.damage_search import next_readable
+from warmlog.records.damage_search import next_readable
 
 
 @given(st.integers(0, 1000), st.integers(1, 5000), st.integers(0, 3000))

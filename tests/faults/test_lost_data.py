@@ -1,0 +1,93 @@
+"""Data that the disk has lost: readers hang nowhere, are told each lost range once, and get all the rest.
+
+Every way to lose data, at every segment, on plain and on compacted topics, after a clean stop and after a kill, and in
+every way to read (Spark's: tests/spark/test_lost_data.py). Once more after another start, for which the segment that is
+active then is as it should be.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from broker_process import BrokerProcess
+from faults.lost.judging import problems
+from faults.lost.reading import WAYS, Found, by_batch, read_within_limit
+from faults.lost.writing import (
+    CASES,
+    COMPACTED,
+    END_OFFSET,
+    PLAIN,
+    append_one,
+    damage,
+    start,
+    value_of,
+    write,
+)
+from unit.broker.storage.log_room import QUICK
+
+WRITTEN = {offset: value_of(offset) for offset in range(END_OFFSET)}
+
+
+def read(broker: BrokerProcess, topic: str, way: object = by_batch) -> Found:
+    return asyncio.run(read_within_limit(way, broker.address, topic))  # type: ignore[arg-type]
+
+
+def judge(found: Found, before: Found, topic: str, what: str, *, written: dict[int, bytes] = WRITTEN) -> list[str]:
+    """What is wrong with the partitions, each in a line."""
+    return [
+        f"{topic}-{partition} ({case}), {what}: {problem}; told: {found.told[partition]}"
+        for partition, case in enumerate(CASES)
+        for problem in problems(
+            written,
+            [offset for offset, _ in before.records[partition]],
+            found.records[partition],
+            found.told[partition],
+            may_have_gaps=topic == COMPACTED,
+        )
+    ]
+
+
+@pytest.fixture
+def quick_path() -> Iterator[Path]:
+    """A directory in memory, where the system has one: the broker syncs thousands of files."""
+    with TemporaryDirectory(prefix="warmlog-", dir=QUICK) as name:
+        yield Path(name)
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["clean", "killed"])
+def test_every_lost_range_is_told_once_and_everything_else_is_read(quick_path: Path, is_clean: bool) -> None:
+    with start(quick_path) as broker:
+        for topic in (PLAIN, COMPACTED):
+            write(broker, topic, quick_path / topic)
+        before = {topic: read(broker, topic) for topic in (PLAIN, COMPACTED)}
+        assert not before[PLAIN].told
+        assert not before[COMPACTED].told
+        if is_clean:
+            assert broker.terminate() == 0
+        else:
+            broker.kill()
+        for topic in (PLAIN, COMPACTED):
+            damage(broker, topic, quick_path / topic)
+        broker.start()
+        found = []
+        for attempt in ("after the damage", "after another start"):
+            for topic in (PLAIN, COMPACTED):
+                told = []
+                for way in WAYS:
+                    result = read(broker, topic, way)
+                    told.append(result.told)
+                    found += judge(result, before[topic], topic, f"{way.__name__} {attempt}")
+                assert [each == told[0] for each in told] == [True] * len(told), "each way is told the same"
+            broker.kill()
+            broker.start()
+        assert not found, "\n".join(found)
+        for topic in (PLAIN, COMPACTED):
+            appended = append_one(broker, topic, b"appended")
+            assert min(appended) >= END_OFFSET
+            result = read(broker, topic)
+            assert [records[-1] for _, records in sorted(result.records.items())] == [
+                (offset, b"appended") for offset in appended
+            ]

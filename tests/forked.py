@@ -1,0 +1,84 @@
+"""Processes of `python -m MODULE` that are forked, which saves the interpreter's start and the imports.
+
+See `integration/fork_server`. Whatever looks at the start itself, at the environment as the C library reads it, or puts
+another program in front, runs as a `subprocess.Popen` instead.
+"""
+
+import functools
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+
+Constants = Mapping[ModuleType, Mapping[str, object]]
+"""Values for constants of modules."""
+FORK_SERVER = Path(__file__).parent / "integration" / "fork_server.py"
+
+
+class Forked:
+    """What of `subprocess.Popen` the tests need. The descriptors of the three standard streams stay the caller's."""
+
+    def __init__(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        streams: tuple[int, int, int],
+        environment: dict[str, str],
+        *,
+        user: int | None = None,
+        constants: Constants | None = None,
+    ) -> None:
+        self.args = [sys.executable, "-m", module, *arguments]
+        self.returncode: int | None = None
+        reading, writing = os.pipe()
+        self._status = open(reading)  # noqa: SIM115 - closed when the exit code has come
+        others = {module.__name__: values for module, values in (constants or {}).items()}
+        request = {"arguments": [*arguments], "environment": environment, "user": user, "constants": others}
+        try:
+            _, requests = _server(module)
+            socket.send_fds(requests, [json.dumps(request).encode()], [*streams, writing])
+        finally:
+            os.close(writing)
+        self.pid = int(self._status.readline())
+
+    def poll(self) -> int | None:
+        """The exit code, or None while it runs."""
+        with suppress(subprocess.TimeoutExpired):
+            return self.wait(0)
+        return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code, once it has ended; TimeoutExpired if it has not."""
+        if self.returncode is None:
+            poll = select.poll()
+            poll.register(self._status)
+            if not poll.poll(None if timeout is None else timeout * 1000):
+                raise subprocess.TimeoutExpired(self.args, timeout or 0)
+            self.returncode = int(self._status.readline())
+            self._status.close()
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal; harmless when it has ended."""
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+
+@functools.cache
+def _server(module: str) -> tuple["subprocess.Popen[bytes]", socket.socket]:
+    """A server, started when first needed, and its socket; it ends when this process does, as that is closed then."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        return subprocess.Popen([sys.executable, FORK_SERVER, module], stdin=theirs.fileno()), ours

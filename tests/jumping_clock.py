@@ -1,0 +1,47 @@
+"""A clock for event loops that jumps over what would be waited for: seconds of timeouts and pauses take none.
+
+For tests whose peers all live in the same event loop: nothing then comes in while nothing is under way there.
+"""
+
+import asyncio
+import selectors
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+IDLE_S = 0.005
+"""Nothing comes in for so long before the clock jumps: the kernel may hand bytes to the other end a little later."""
+
+
+class JumpingSelector:
+    """In place of the loop's selector: it waits for IDLE_S, and for the rest it puts the clock forward."""
+
+    def __init__(self, selector: selectors.BaseSelector) -> None:
+        self.ahead_s = 0.0
+        self._selector = selector
+
+    def time(self) -> float:
+        """What the loop takes for the time."""
+        return time.monotonic() + self.ahead_s
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None or timeout <= IDLE_S:
+            return self._selector.select(timeout)
+        events = self._selector.select(IDLE_S)
+        if not events:
+            self.ahead_s += timeout - IDLE_S
+        return events
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._selector, name)
+
+
+@contextmanager
+def jumping_clock(loop: asyncio.AbstractEventLoop) -> Iterator[JumpingSelector]:
+    """Within, the clock of asyncio's own `loop` jumps."""
+    selector = JumpingSelector(loop._selector)  # type: ignore[attr-defined]
+    loop._selector, loop.time = selector, selector.time  # type: ignore[attr-defined, method-assign]
+    yield selector
+    loop._selector = selector._selector  # type: ignore[attr-defined]
+    del loop.time
