@@ -1,24 +1,28 @@
 """Transactions in the partitions of a running broker, and partitions with transactions that Kafka wrote.
 
-No client can write transactions yet: they are appended through the broker's own log, in its own thread.
+No client can write transactions yet: they are appended as a coordinator would, in the broker's own thread.
 """
 
 import re
 import shutil
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import NamedTuple
 
 from broker_process import BrokerProcess
 from broker_thread import BrokerThread
 from warmlog_broker import Broker
-from warmlog_broker.storage.log.log import Log
-from warmlog_broker.storage.record.validation import check_batch
+from warmlog_broker.replica.partition import OnDurable, Partition
+from warmlog_broker.storage.log.appender import AppendInfo
 from warmlog_protocol.batch import ControlType, encode_batch, iter_batches, to_rows
+from warmlog_protocol.errors import ApiError
+from warmlog_protocol.messages import ACKS_ALL
 from wire_client import WireClient
 
 SAMPLE = Path(__file__).parent / "data" / "kafka-sample" / "transfers-0"
 NOW_MS = 1_700_000_000_000
+TIMEOUT_S = 20
 
 
 class TransactionalProducer:
@@ -32,16 +36,6 @@ class TransactionalProducer:
 
     def send(self, *values: bytes, rows: bool = False) -> int:
         """Appends one batch to the open transaction, or opens one; returns the first offset."""
-        return self._in_log(lambda log: self._append(log, values, rows=rows))
-
-    def commit(self) -> int:
-        """Appends the marker; returns its offset."""
-        return self._in_log(lambda log: self._end(log, ControlType.COMMIT))
-
-    def abort(self) -> int:
-        return self._in_log(lambda log: self._end(log, ControlType.ABORT))
-
-    def _append(self, log: Log, values: tuple[bytes, ...], *, rows: bool) -> int:
         batch = encode_batch(
             values,
             timestamps_ms=NOW_MS,
@@ -52,29 +46,40 @@ class TransactionalProducer:
         )
         if rows:
             batch = to_rows(next(iter(iter_batches(batch))))
-        guard = log.start_verification(self.producer_id, self._sequence, 0, NOW_MS)
+
+        def append(partition: Partition, on_durable: OnDurable) -> AppendInfo:
+            guard = partition.log.start_verification(self.producer_id, self._sequence, 0, NOW_MS)
+            return partition.append(
+                batch, ACKS_ALL, on_durable, now_ms=NOW_MS, next_producer_id=self.producer_id + 1, guard=guard
+            )
+
+        first_offset = self._append(append)
         self._sequence += len(values)
-        checked = check_batch(batch, 1 << 20, may_be_transactional=True)
-        return log.append_as_leader(checked, leader_epoch=log.latest_epoch, now_ms=NOW_MS, guard=guard).first_offset
+        return first_offset
 
-    def _end(self, log: Log, control_type: ControlType) -> int:
-        info = log.append_end_transaction(
-            self.producer_id, 0, control_type, 0, leader_epoch=log.latest_epoch, now_ms=NOW_MS
+    def commit(self) -> int:
+        """Appends the marker; returns its offset."""
+        return self._end(ControlType.COMMIT)
+
+    def abort(self) -> int:
+        return self._end(ControlType.ABORT)
+
+    def _end(self, control_type: ControlType) -> int:
+        return self._append(
+            lambda partition, on_durable: partition.append_end_transaction(
+                self.producer_id, 0, control_type, 0, on_durable, now_ms=NOW_MS
+            )
         )
+
+    def _append(self, append: Callable[[Partition, OnDurable], AppendInfo]) -> int:
+        outcome: Future[ApiError | None] = Future()
+
+        def call(broker: Broker) -> AppendInfo:
+            return append(broker.services.topics.partition(*self._place), outcome.set_result)
+
+        info = self._broker.in_loop(call)
+        assert outcome.result(TIMEOUT_S) is None
         return info.first_offset
-
-    def _in_log(self, change: Callable[[Log], int]) -> int:
-        def call(broker: Broker) -> int:
-            partition = broker.services.topics.partition(*self._place)
-            offset = change(partition.log)
-            plan = partition.prepare_flush()
-            if plan is not None:
-                plan.run()
-                partition.flushed(plan)
-            partition.wake()
-            return offset
-
-        return self._broker.in_loop(call)
 
 
 class PrintedRecord(NamedTuple):

@@ -177,6 +177,7 @@ def batch_of(
     timestamp_ms: int = 1_700_000_000_000,
     producer: tuple[int, int] = (-1, -1),
     base_sequence: int = -1,
+    is_transactional: bool = False,
 ) -> bytes:
     """A sealed batch of `values`."""
     producer_id, producer_epoch = producer
@@ -186,4 +187,5 @@ def batch_of(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
+        is_transactional=is_transactional,
     )

@@ -5,10 +5,11 @@ is appended lies between the two until a flush is over. A partition whose disk f
 StorageError until a restart has read it again. One whose disk has become read-only is frozen: it is read, and no more.
 """
 
+import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Protocol
 
 from warmlog_broker.storage.config import LogConfig
@@ -19,8 +20,10 @@ from warmlog_broker.storage.log.appender import AppendInfo
 from warmlog_broker.storage.log.bounds import ReadBound
 from warmlog_broker.storage.log.flush_plan import FlushPlan
 from warmlog_broker.storage.log.log import Log
+from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
 from warmlog_broker.storage.record.validation import CheckedBatch, check_batch
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
+from warmlog_protocol.batch import ControlType
 from warmlog_protocol.batch.header import Buffer
 from warmlog_protocol.errors import (
     ApiError,
@@ -38,26 +41,21 @@ if TYPE_CHECKING:
 COMPLAINT_INTERVAL_S = 10.0
 """How often a partition says in the log why requests for it fail."""
 
+OnDurable = Callable[[ApiError | None], None]
+"""Called once: with None when a batch is below the high watermark, or with the error because of which it never will."""
+
 _log = logging.getLogger(__name__)
 
 
 def read_bound(isolation: int, *, is_replica: bool) -> ReadBound:
     """Up to where a peer reads: a consumer by its isolation level, a replica up to the log end.
 
-    `is_replica` is what the broker knows of the peer (`Asker.is_replica`). The `replica_id` in a request is a claim,
-    and counts for nothing: with any id, a client reads what a consumer may.
+    `is_replica` is what the broker knows of the peer (`RequestContext.is_replica`). The `replica_id` in a request is a
+    claim, and counts for nothing: with any id, a client reads what a consumer may.
     """
     if is_replica:
         return "log_end"
     return "committed" if isolation == IsolationLevel.READ_COMMITTED else "high_watermark"
-
-
-class AppendWaiter(Protocol):
-    """Somebody who waits until what was appended is durable."""
-
-    def complete(self, index: int, error: ApiError | None) -> None:
-        """Called once: the batch with the waiter's own `index` is below the high watermark, or never will be."""
-        ...
 
 
 class ReadWaiter(Protocol):
@@ -89,8 +87,8 @@ class Partition:
         self._frozen = ""
         """Why no records are taken until a restart, although what is there can be read; empty while they are."""
         self._log = log
-        self._waiting_appends: deque[tuple[int, AppendWaiter, int]] = deque()
-        """End offset, who waits for it to be durable, and under which index; in the order of the offsets."""
+        self._waiting_appends: deque[tuple[int, OnDurable]] = deque()
+        """End offsets, in their order, and what to call once they are durable."""
         self._complained_s = -COMPLAINT_INTERVAL_S
         self._readers: set[ReadWaiter] = set()
         self._log_end_readers: set[ReadWaiter] = set()
@@ -132,59 +130,130 @@ class Partition:
 
     # --- writing ----------------------------------------------------------------------------------------------------
 
-    def append(self, batch: Buffer, acks: int, now_ms: int, next_producer_id: int) -> AppendInfo:
-        """Appends one client's batch. `batch` may be borrowed memory; not durable on return.
+    def append(
+        self,
+        batch: Buffer | CheckedBatch,
+        acks: int,
+        on_durable: OnDurable | None,
+        *,
+        now_ms: int,
+        next_producer_id: int = 0,
+        guard: VerificationGuard | None = None,
+    ) -> AppendInfo:
+        """Append one client's batch, have it flushed, and wake the readers. The batch is not durable on return.
 
-        Raises what `check_batch` and `Log.append_as_leader` raise. DiskFull can be tried again, as can StorageError for
-        want of memory or descriptors; after any other failure of the disk the partition is offline. `next_producer_id`
-        is the first that was never given out.
+        `batch` may be borrowed memory, or have passed `check_batch` already. `on_durable` is called once: with None
+        when the batch is below the high watermark (a duplicate: when its original is), or with the error because of
+        which it never will be. It is never called before this returns, and not at all when this raises. Without it the
+        batch is flushed within the topic's `flush.ms`. acks=all needs it; acks=1 needs it if `must_wait` says so.
+
+        `next_producer_id` is the first producer id that was never given out. `guard` comes with a transactional batch,
+        as from `Log.start_verification` (NO_GUARD if that says so); without one, such a batch is refused.
+
+        Raises what `check_batch` and `Log.append_as_leader` raise, InvalidRequiredAcks and UnknownProducerId. DiskFull
+        can be tried again, as can OutOfResources; after any other failure of the disk the partition is offline.
         """
-        if self.is_offline:
-            raise self._offline()
-        return self.append_checked(check_batch(batch, self.config.max_message_bytes), acks, now_ms, next_producer_id)
-
-    def append_checked(self, checked: CheckedBatch, acks: int, now_ms: int, next_producer_id: int) -> AppendInfo:
-        """As `append`, with a batch that `check_batch` has passed."""
-        log = self._log
-        if log is None or log.failure:
-            raise self._offline()
-        if self._frozen:
-            raise self._read_only()
+        log = self._writable()
         if self.home is not None and self.home.room.is_short:
             raise self.home.room.refusal(self.key.directory_name)
-        producer_id = checked.header.producer_id
+        if not isinstance(batch, CheckedBatch):
+            batch = check_batch(batch, self.config.max_message_bytes, may_be_transactional=guard is not None)
+        producer_id = batch.header.producer_id
         if producer_id >= 0:
             if acks != ACKS_ALL:
                 raise InvalidRequiredAcks(f"an idempotent producer needs acks=all (-1), not {acks}")
             if producer_id >= next_producer_id:
                 raise UnknownProducerId(f"producer id {producer_id} was never given out by this broker")
         try:
-            return log.append_as_leader(checked, leader_epoch=self.leader_epoch, now_ms=now_ms)
+            info = log.append_as_leader(
+                batch, leader_epoch=self.leader_epoch, now_ms=now_ms, guard=NO_GUARD if guard is None else guard
+            )
         except StorageError as error:
-            self.complain(f"{self.key.directory_name}: a batch was refused: {error}")
-            self.check_failure()
-            if isinstance(error, DiskReadOnly) and self.home is not None:
-                self.home.suspect()
+            self._append_failed(error)
             raise
+        self._appended(info.last_offset + 1, on_durable)
+        return info
+
+    def append_end_transaction(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        control_type: ControlType,
+        coordinator_epoch: int,
+        on_durable: OnDurable,
+        *,
+        now_ms: int,
+    ) -> AppendInfo:
+        """Append the marker with which a coordinator ends a producer's transaction; `on_durable` as for `append`.
+
+        It may use the room that `disk.reserve.bytes` keeps, as it ends what holds back readers and compaction. Raises
+        what `Log.append_end_transaction` raises.
+        """
+        log = self._writable()
+        try:
+            info = log.append_end_transaction(
+                producer_id,
+                producer_epoch,
+                control_type,
+                coordinator_epoch,
+                leader_epoch=self.leader_epoch,
+                now_ms=now_ms,
+            )
+        except StorageError as error:
+            self._append_failed(error)
+            raise
+        self._appended(info.last_offset + 1, on_durable)
+        return info
 
     def must_wait(self, acks: int) -> bool:
-        """Whether an append with these `acks` is answered once it is durable."""
+        """Whether a batch with these `acks` is acknowledged only once it is durable.
+
+        With acks=1 that is so while the partition settles after a move: a crash of the broker alone would take back
+        what is in the page cache, as the next start would serve the directory that the partition has left.
+        """
         return acks == ACKS_ALL or (self.is_settling and acks == ACKS_LEADER)
 
-    def is_durable_below(self, end_offset: int) -> bool:
-        """Whether `acks=all` may be answered for what ends at `end_offset` (exclusive)."""
-        assert self._log is not None
-        return end_offset <= self._log.high_watermark
+    def _writable(self) -> Log:
+        """The log, if it may be appended to."""
+        log = self._log
+        if log is None or log.failure:
+            raise self._offline()
+        if self._frozen:
+            raise self._read_only()
+        return log
 
-    def wait_for_flush(self, end_offset: int, waiter: AppendWaiter, index: int) -> None:
-        """`waiter.complete(index, …)` is called once the high watermark is at or above `end_offset`."""
+    def _append_failed(self, error: StorageError) -> None:
+        self.complain(f"{self.key.directory_name}: a batch was refused: {error}")
+        self.check_failure()
+        if isinstance(error, DiskReadOnly) and self.home is not None:
+            self.home.suspect()
+
+    def _appended(self, end_offset: int, on_durable: OnDurable | None) -> None:
+        """A batch that ends at `end_offset` is in the log: has it flushed, and tells those who want to know."""
+        assert self._log is not None
+        if self._log_end_readers:
+            self._wake(self._log_end_readers)
+        if self.config.write_caching:
+            self.wake()
+        is_waited_for = False
+        if on_durable is not None:
+            is_waited_for = end_offset > self._log.high_watermark
+            if is_waited_for:
+                self._wait(end_offset, on_durable)
+            else:
+                asyncio.get_running_loop().call_soon(on_durable, None)
+        if self.home is not None:
+            self.home.flusher.appended(self, is_waited_for=is_waited_for)
+
+    def _wait(self, end_offset: int, on_durable: OnDurable) -> None:
+        """`on_durable` is called once the high watermark is at or above `end_offset`."""
         waiting = self._waiting_appends
         if not waiting or waiting[-1][0] <= end_offset:
-            waiting.append((end_offset, waiter, index))
+            waiting.append((end_offset, on_durable))
             return
-        # A duplicate waits for its original, behind which others wait already.
-        position = next(i for i, (other_offset, _, _) in enumerate(waiting) if other_offset > end_offset)
-        waiting.insert(position, (end_offset, waiter, index))
+        # A duplicate waits for its original, after which other batches were appended.
+        position = next(i for i, (other_offset, _) in enumerate(waiting) if other_offset > end_offset)
+        waiting.insert(position, (end_offset, on_durable))
 
     def prepare_flush(self) -> FlushPlan | None:
         """What to sync; None when everything is durable, or nothing can be done for it any more, or not now."""
@@ -222,26 +291,13 @@ class Partition:
         self._readers.discard(reader)
         self._log_end_readers.discard(reader)
 
-    @property
-    def has_eager_readers(self) -> bool:
-        """Whether somebody is to be told of an append before its flush."""
-        return self.config.write_caching or bool(self._log_end_readers)
-
-    def wake_after_append(self) -> None:
-        """The log end moved, and with write.caching the high watermark too."""
-        if self._log_end_readers:
-            self._wake(self._log_end_readers)
-        if self.config.write_caching:
-            self.wake()
-
     def wake(self) -> None:
         """The high watermark may have moved: tells those who wait for a flush, and those who wait for data."""
         waiting = self._waiting_appends
         if waiting and self._log is not None:
             high_watermark = self._log.high_watermark
             while waiting and waiting[0][0] <= high_watermark:
-                _, waiter, index = waiting.popleft()
-                waiter.complete(index, None)
+                waiting.popleft()[1](None)
         if self._readers:
             self._wake(self._readers)
 
@@ -319,8 +375,8 @@ class Partition:
 
     def _fail_waiters(self, error: ApiError) -> None:
         waiting, self._waiting_appends = self._waiting_appends, deque()
-        for _, waiter, index in waiting:
-            waiter.complete(index, error)
+        for _, on_durable in waiting:
+            on_durable(error)
         self._wake(self._readers)
         self._wake(self._log_end_readers)
 

@@ -4,6 +4,7 @@ One event (a read from a socket, the end of a group commit) often answers many r
 in one write when they are sent together at its end.
 """
 
+import asyncio
 from typing import Protocol
 
 
@@ -22,7 +23,9 @@ class Outbox:
         self._senders: dict[Sender, None] = {}
 
     def add(self, sender: Sender) -> None:
-        """`sender` is flushed by the next `send`."""
+        """`sender` is flushed by the next `send`, at the latest in the next turn of the event loop."""
+        if not self._senders:
+            asyncio.get_running_loop().call_soon(self.send)
         self._senders[sender] = None
 
     def send(self) -> None:

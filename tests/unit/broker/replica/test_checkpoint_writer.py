@@ -31,7 +31,7 @@ async def test_the_old_directory_is_told_what_was_given_up_and_not_what_is_flush
         writer = CheckpointWriter(directory, threads)
         writer.note([partition])
         await writer.write()
-        partition.append(batch_of([b"not flushed here"], timestamp_ms=NOW_MS), ACKS_LEADER, NOW_MS, 0)
+        partition.append(batch_of([b"not flushed here"], timestamp_ms=NOW_MS), ACKS_LEADER, None, now_ms=NOW_MS)
         (tmp_path / "other").mkdir()
         copy = LogCopy.begin(partition.log, make_directory(partition.log, tmp_path / "other"))
         log = copy.finish(NOW_MS)

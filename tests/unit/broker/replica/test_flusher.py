@@ -24,7 +24,7 @@ class Waiter:
         self.error: ApiError | None = None
         self.done = asyncio.Event()
 
-    def complete(self, index: int, error: ApiError | None) -> None:
+    def complete(self, error: ApiError | None) -> None:
         self.error = error
         self.done.set()
 
@@ -68,10 +68,8 @@ async def flusher(tmp_path: Path) -> AsyncIterator[Flusher]:
 
 
 def append(partition: Partition, flusher: Flusher, *, is_waited_for: bool = True) -> Waiter:
-    batch = batch_of([b"x"], timestamp_ms=NOW_MS)
-    info = partition.append(batch, -1, NOW_MS, 0)
     waiter = Waiter()
-    partition.wait_for_flush(info.last_offset + 1, waiter, 0)
+    partition.append(batch_of([b"x"], timestamp_ms=NOW_MS), -1, waiter.complete, now_ms=NOW_MS)
     flusher.appended(partition, is_waited_for=is_waited_for)
     return waiter
 

@@ -1,16 +1,20 @@
 """A partition on a real log: who waits, who is woken, who is failed."""
 
+import asyncio
 import errno
 
 import pytest
 
 from unit.broker.conftest import NOW_MS, MakePartition
-from warmlog_broker.replica.partition import Partition, read_bound
+from warmlog_broker.replica.partition import OnDurable, Partition, read_bound
+from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
 from warmlog_broker.storage.record import file_records
+from warmlog_protocol.batch import ControlType
 from warmlog_protocol.errors import (
     ApiError,
     FencedLeaderEpoch,
     InvalidRequiredAcks,
+    InvalidTxnState,
     StorageError,
     UnknownLeaderEpoch,
     UnknownProducerId,
@@ -27,18 +31,34 @@ class Waiter:
         self.done: list[tuple[int, ApiError | None]] = []
         self.moves = 0
 
-    def complete(self, index: int, error: ApiError | None) -> None:
-        self.done.append((index, error))
+    def call(self, number: int) -> OnDurable:
+        """What to give to `append`; `done` gets the number and the error."""
+        return lambda error: self.done.append((number, error))
 
     def partition_moved(self, partition: Partition) -> None:
         self.moves += 1
 
 
-def append(partition: Partition, *, acks: int = ACKS_ALL, producer: int = -1, sequence: int = -1) -> int:
-    """Appends one record; returns the offset behind it."""
+def append(
+    partition: Partition,
+    on_durable: OnDurable | None = None,
+    *,
+    acks: int = ACKS_ALL,
+    producer: int = -1,
+    sequence: int = -1,
+    guard: VerificationGuard | None = None,
+) -> int:
+    """Appends one record; returns the offset after it."""
     epoch = -1 if producer < 0 else 0
-    batch = batch_of([b"x"], timestamp_ms=NOW_MS, producer=(producer, epoch), base_sequence=sequence)
-    return partition.append(batch, acks, NOW_MS, 100).last_offset + 1
+    batch = batch_of(
+        [b"x"],
+        timestamp_ms=NOW_MS,
+        producer=(producer, epoch),
+        base_sequence=sequence,
+        is_transactional=guard is not None,
+    )
+    info = partition.append(batch, acks, on_durable, now_ms=NOW_MS, next_producer_id=100, guard=guard)
+    return info.last_offset + 1
 
 
 def flush(partition: Partition) -> None:
@@ -51,23 +71,22 @@ def flush(partition: Partition) -> None:
 
 def test_an_append_is_durable_once_its_flush_is_over(make_partition: MakePartition) -> None:
     partition, waiter = make_partition(), Waiter()
-    end_offset = append(partition)
-    assert not partition.is_durable_below(end_offset)
-    partition.wait_for_flush(end_offset, waiter, 3)
+    end_offset = append(partition, waiter.call(3))
+    assert partition.log.high_watermark < end_offset
     partition.wake()
     assert waiter.done == []
     flush(partition)
     assert waiter.done == [(3, None)]
-    assert partition.is_durable_below(end_offset)
+    assert partition.log.high_watermark == end_offset
     assert partition.prepare_flush() is None
 
 
 def test_what_was_appended_during_a_flush_waits_for_the_next(make_partition: MakePartition) -> None:
     partition, waiter = make_partition(), Waiter()
-    partition.wait_for_flush(append(partition), waiter, 0)
+    append(partition, waiter.call(0))
     plan = partition.prepare_flush()
     assert plan is not None
-    partition.wait_for_flush(append(partition), waiter, 1)
+    append(partition, waiter.call(1))
     plan.run()
     partition.flushed(plan)
     partition.wake()
@@ -80,47 +99,55 @@ def test_a_flush_of_the_log_that_a_partition_had_before_says_nothing_of_the_one_
     make_partition: MakePartition,
 ) -> None:
     partition, copy, waiter = make_partition(0), make_partition(1), Waiter()
-    end_offset = append(partition)
+    append(partition, waiter.call(0))
     plan = partition.prepare_flush()
     assert plan is not None
     plan.run()
     append(copy)
-    partition.wait_for_flush(end_offset, waiter, 0)
     partition.switch_to(copy.log)
     partition.flushed(plan)
     partition.wake()
     assert copy.log.recovery_point == 0
     assert partition.prepare_flush() is None, "what a crash would take back is not flushed, and not acknowledged"
     assert partition.must_wait(ACKS_LEADER)
+    append(partition, waiter.call(1), acks=ACKS_LEADER)
     assert waiter.done == []
     partition.settled()
     flush(partition)
-    assert waiter.done == [(0, None)]
+    assert waiter.done == [(0, None), (1, None)]
     assert not partition.must_wait(ACKS_LEADER)
 
 
 def test_a_duplicate_waits_for_its_original_only(make_partition: MakePartition) -> None:
     partition, waiter = make_partition(), Waiter()
-    first = append(partition, producer=1, sequence=0)
-    partition.wait_for_flush(first, waiter, 0)
+    first = append(partition, waiter.call(0), producer=1, sequence=0)
     plan = partition.prepare_flush()
     assert plan is not None
-    partition.wait_for_flush(append(partition, producer=1, sequence=1), waiter, 1)
-    assert append(partition, producer=1, sequence=0) == first
-    partition.wait_for_flush(first, waiter, 2)
+    append(partition, waiter.call(1), producer=1, sequence=1)
+    assert append(partition, waiter.call(2), producer=1, sequence=0) == first
     plan.run()
     partition.flushed(plan)
     partition.wake()
     assert waiter.done == [(0, None), (2, None)]
 
 
-def test_with_write_caching_an_append_counts_at_once(make_partition: MakePartition) -> None:
-    partition, reader = make_partition(write_caching="true"), Waiter()
-    partition.add_reader(reader, "high_watermark")
-    end_offset = append(partition)
-    assert partition.is_durable_below(end_offset)
-    partition.wake_after_append()
-    assert reader.moves == 1
+async def test_a_duplicate_of_what_is_durable_is_called_back_in_the_next_turn(make_partition: MakePartition) -> None:
+    partition, waiter = make_partition(), Waiter()
+    first = append(partition, producer=1, sequence=0)
+    flush(partition)
+    assert append(partition, waiter.call(0), producer=1, sequence=0) == first
+    assert waiter.done == []
+    await asyncio.sleep(0)
+    assert waiter.done == [(0, None)]
+
+
+async def test_with_write_caching_an_append_counts_at_once(make_partition: MakePartition) -> None:
+    partition, waiter = make_partition(write_caching="true"), Waiter()
+    partition.add_reader(waiter, "high_watermark")
+    assert append(partition, waiter.call(0)) == partition.log.high_watermark
+    assert (waiter.moves, waiter.done) == (1, [])
+    await asyncio.sleep(0)
+    assert waiter.done == [(0, None)]
 
 
 def test_readers_are_woken_when_their_own_bound_moves(make_partition: MakePartition) -> None:
@@ -128,7 +155,6 @@ def test_readers_are_woken_when_their_own_bound_moves(make_partition: MakePartit
     partition.add_reader(consumer, "high_watermark")
     partition.add_reader(replica, "log_end")
     append(partition)
-    partition.wake_after_append()
     assert (consumer.moves, replica.moves) == (0, 1)
     assert partition.end_of("log_end").offset == 1
     assert partition.end_of("high_watermark").offset == 0
@@ -141,9 +167,34 @@ def test_readers_are_woken_when_their_own_bound_moves(make_partition: MakePartit
     assert consumer.moves == 1
 
 
+def test_a_transactional_batch_needs_the_coordinator_and_its_marker_is_waited_for_as_a_batch_is(
+    make_partition: MakePartition,
+) -> None:
+    partition, waiter = make_partition(), Waiter()
+    with pytest.raises(InvalidTxnState):
+        append(partition, waiter.call(0), producer=1, sequence=0, guard=NO_GUARD)
+    guard = partition.log.start_verification(1, 0, 0, NOW_MS)
+    append(partition, waiter.call(1), producer=1, sequence=0, guard=guard)
+    append(partition, waiter.call(2), producer=1, sequence=1, guard=NO_GUARD)
+    info = partition.append_end_transaction(1, 0, ControlType.COMMIT, 0, waiter.call(3), now_ms=NOW_MS)
+    assert (info.first_offset, partition.log.last_stable_offset) == (2, 0)
+    assert waiter.done == []
+    flush(partition)
+    assert waiter.done == [(1, None), (2, None), (3, None)]
+    assert partition.log.last_stable_offset == 3
+
+
+def test_a_transactional_batch_without_a_guard_is_refused(make_partition: MakePartition) -> None:
+    partition = make_partition()
+    batch = batch_of([b"x"], timestamp_ms=NOW_MS, producer=(1, 0), base_sequence=0, is_transactional=True)
+    with pytest.raises(InvalidTxnState):
+        partition.append(batch, ACKS_ALL, None, now_ms=NOW_MS, next_producer_id=100)
+    assert partition.log.log_end_offset == 0
+
+
 def test_going_offline_fails_who_waits_and_who_comes(make_partition: MakePartition) -> None:
     partition, waiter = make_partition(), Waiter()
-    partition.wait_for_flush(append(partition), waiter, 0)
+    append(partition, waiter.call(0))
     partition.add_reader(waiter, "high_watermark")
     partition.take_offline("the disk is broken")
     ((index, error),) = waiter.done
@@ -163,7 +214,7 @@ def test_a_write_that_fails_for_good_fails_who_waits(
     make_partition: MakePartition, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     partition, waiter = make_partition(), Waiter()
-    partition.wait_for_flush(append(partition), waiter, 0)
+    append(partition, waiter.call(0))
 
     def broken(*arguments: object) -> int:
         raise OSError(errno.EIO, "broken")
@@ -187,7 +238,7 @@ def test_a_log_that_could_not_be_opened_is_offline(make_partition: MakePartition
 
 def test_deleting_fails_who_waits(make_partition: MakePartition) -> None:
     partition, waiter = make_partition(), Waiter()
-    partition.wait_for_flush(append(partition), waiter, 0)
+    append(partition, waiter.call(0))
     error = UnknownTopicOrPartition("deleted")
     partition.deleted(error)
     assert waiter.done == [(0, error)]

@@ -76,8 +76,7 @@ async def test_who_has_moved_away_is_flushed_by_the_new_directory_alone(
     first.admit(partition)
     for home in (first, second):
         home.admit(partition)
-        partition.append(batch_of([b"x"], timestamp_ms=NOW_MS), ACKS_LEADER, NOW_MS, 0)
-        directories.appended(partition, is_waited_for=False)
+        partition.append(batch_of([b"x"], timestamp_ms=NOW_MS), ACKS_LEADER, None, now_ms=NOW_MS)
     await first.flusher.flush_all()
     assert partition.log.recovery_point == partition.log.high_watermark == 0
     await second.flusher.flush_all()

@@ -197,7 +197,7 @@ async def test_a_topic_with_an_offline_partition_can_be_deleted(room: Room) -> N
 async def test_checkpoints_of_a_deleted_topic_are_gone_before_its_name_is_used_again(room: Room) -> None:
     await room.create("t", 1)
     partition = room.topics.partition("t", 0)
-    partition.append(batch_of([b"x"], timestamp_ms=NOW_MS), -1, NOW_MS, 0)
+    partition.append(batch_of([b"x"], timestamp_ms=NOW_MS), -1, None, now_ms=NOW_MS)
     plan = partition.prepare_flush()
     assert plan is not None
     plan.run()
