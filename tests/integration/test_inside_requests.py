@@ -8,12 +8,12 @@ from itertools import pairwise
 from typing import Any, cast
 
 import pytest
+from warmlog_broker.network.peer import Expiring
 
 from broker_thread import BrokerThread
 from warmlog_broker import Broker
 from warmlog_broker.handlers.fetch import fetch
 from warmlog_broker.handlers.produce import PARTITIONS_A_TURN, PendingProduce
-from warmlog_broker.network.peer import Expiring
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_protocol.batch import columns, encode_batch, iter_batches
