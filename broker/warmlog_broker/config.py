@@ -108,8 +108,8 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         "batch.max.decompressed.bytes",
         DEFAULT_MAX_DECOMPRESSED_BYTES,
         "bytes",
-        "The most that one batch may grow to where the broker opens it: on compacted topics and for their compaction, for "
-        "compression.type, and for lookups by time.",
+        "The most that one batch may grow to where the broker opens it: on compacted topics and for their compaction, "
+        "for compression.type, and for lookups by time.",
         minimum=MIB,
         maximum=DEFAULT_MAX_DECOMPRESSED_BYTES,
     ),
