@@ -16,17 +16,6 @@ from integration.command_line import WARMLOG, CommandLine, environment, error_li
 HEAVY = ("pyspark", "pyarrow", "numpy", "uvloop", "rich", "warmlog_broker")
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("data")) as process:
-        yield process
-
-
-@pytest.fixture
-def warmlog(broker: BrokerProcess) -> CommandLine:
-    return CommandLine(broker.address)
-
-
 @pytest.fixture
 def nobody() -> Iterator[CommandLine]:
     """Commands that dial a port where nobody listens."""
