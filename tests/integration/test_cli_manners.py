@@ -164,7 +164,8 @@ def test_a_reader_that_has_seen_enough_ends_the_command_quietly(warmlog: Command
     succeeded(warmlog("topic", "create", "long"))
     succeeded(warmlog("produce", "long", given=b"x" * 100 + b"\n" * 5_000))
     stderr = tmp_path / "stderr"
-    pipeline = f"{shlex.join(WARMLOG)} consume long --to latest 2>{stderr} | head -n 1; echo ${{PIPESTATUS[0]}}"
+    consume = f"{shlex.join(WARMLOG)} consume long --to latest 2>{shlex.quote(str(stderr))}"
+    pipeline = f"{consume} | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", pipeline], env=warmlog.environment, capture_output=True, timeout=60)
     assert done.stdout == b"x" * 100 + b"\n0\n"
     assert stderr.read_bytes() == b""
