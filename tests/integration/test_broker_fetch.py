@@ -47,12 +47,6 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[WireClient]:
-    with WireClient(broker.address) as wire_client:
-        yield wire_client
-
-
-@pytest.fixture
 def topic(client: WireClient) -> str:
     name = f"t{uuid4().hex}"
     client.create_topic(name, partitions=3)
