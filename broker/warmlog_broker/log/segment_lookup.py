@@ -15,7 +15,7 @@ from warmlog_broker.log.file_records import FileRecords
 from warmlog_broker.log.offset_index import OffsetIndex, OffsetPosition
 from warmlog_broker.log.segment_indexes import SegmentIndexes
 from warmlog_broker.log.time_index import NO_TIMESTAMP, TimestampOffset
-from warmlog_protocol.batch import RecordBatch, read_batch
+from warmlog_protocol.batch import BatchHeader, RecordBatch, read_batch
 
 
 class TimestampAndOffset(NamedTuple):
@@ -78,6 +78,16 @@ class SegmentLookup:
             for header, _ in self._records.batches(start, position):
                 end_offset = header.next_offset
         return end_offset
+
+    def last_header_before(self, offset: int) -> BatchHeader | None:
+        """The last batch that begins before `offset`; None when there is none. DamagedLog when that cannot be told."""
+        index = self._indexes.for_offsets()
+        last: BatchHeader | None = None
+        for header, _ in self._records.batches(0 if index is None else index.lookup(offset - 1).position):
+            if header.base_offset >= offset:
+                break
+            last = header
+        return last
 
     def find_time(self, timestamp_ms: int, starting_offset: int) -> TimestampAndOffset | None:
         """The first record from `starting_offset` on with `timestamp_ms` or a later one; None when there is none."""

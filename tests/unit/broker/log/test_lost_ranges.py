@@ -144,11 +144,27 @@ class TestCompactionMayBeTheReason:
         assert passed(compacted) == [("read", 0, 7), ("read", 10, 15)]
 
     @pytest.mark.parametrize("bound", BOUNDS)
-    def test_a_hole_before_the_end_says_where_to_go_on(self, compacted: LogRoom, bound: ReadBound) -> None:
+    def test_a_hole_before_the_end_is_none_of_its_gaps_as_it_keeps_the_last_batch(
+        self, compacted: LogRoom, bound: ReadBound
+    ) -> None:
         compacted.close()
         os.truncate(compacted.segment_path(10), 2 * BATCH)
         reopen(compacted)
-        assert passed(compacted, bound=bound) == [("read", 0, 12), ("gap", 12, 15)]
+        assert passed(compacted, bound=bound) == [("read", 0, 12), ("lost", 12, 15)]
+
+    @pytest.mark.parametrize("bound", BOUNDS)
+    @pytest.mark.parametrize("left", [0, 1, 2])
+    def test_a_hole_before_the_end_may_be_a_gap_of_kafkas(self, quick_path: Path, bound: ReadBound, left: int) -> None:
+        room = LogRoom(quick_path, replace(COMPACTED, segment_bytes=1 << 20))
+        for _ in range(3):
+            for _ in range(5):
+                room.append(b"v", rows=True)
+            room.log.roll(room.now_ms)
+        room.flush()
+        room.close()
+        os.truncate(room.segment_path(10), left * len(make_batch(b"v", rows=True)))
+        reopen(room)
+        assert passed(room, bound=bound) == [("read", 0, 10 + left), ("gap", 10 + left, 15)]
 
     def test_a_hole_before_the_high_watermark_is_passed_up_to_that(self, compacted: LogRoom) -> None:
         compacted.close()
