@@ -270,6 +270,23 @@ def test_batches_after_a_hole_below_the_recovery_point_stay_readable(quick_path:
         room.crash()
 
 
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+@pytest.mark.parametrize("base_offset", [5, 15])
+def test_a_file_that_was_renamed_does_not_move_the_end_of_the_log(room: LogRoom, policy: str, base_offset: int) -> None:
+    room.set_config(cleanup_policy=policy)
+    room.append(b"v")
+    room.flush()
+    room.segment_path(base_offset).rename(room.segment_path(9000))
+    room.crash()
+    assert room.log.log_end_offset == 16
+    is_told = policy == "delete" or base_offset == 15
+    hole = [("lost", base_offset, min(base_offset + 5, 16))] * is_told
+    assert passed(room) == [
+        step for step in [("read", 0, base_offset), *hole, ("read", base_offset + 5, 16)] if step[1] < 16
+    ]
+    assert room.files(".cut") == [f"{9000:020d}.log.cut"]
+
+
 def test_a_truncated_log_forgets_what_was_damaged_behind_its_end(room: LogRoom) -> None:
     room.append(b"v")
     room.append(b"v")
