@@ -206,6 +206,8 @@ def _read_some(
         try:
             left_bytes -= _read(services, request, bound, limit_bytes, result)
         except ApiError as error:
+            if isinstance(error, DamagedLog):
+                services.topics.partition(request.topic, request.partition).complain(f"damaged or lost: {error}")
             result.add_error(request, error)
         except OSError as error:
             text = f"{request.topic}-{request.partition} cannot be read: {error}"
