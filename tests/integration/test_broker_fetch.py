@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from broker_process import BrokerProcess
-from warmlog_protocol.batch import encode_batch, iter_batches, read_batch
+from warmlog_protocol.batch import encode_batch, iter_batches, read_batch, to_rows
 from warmlog_protocol.errors import (
     ErrorCode,
     FencedLeaderEpoch,
@@ -44,12 +44,6 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     directory = tmp_path_factory.mktemp("broker") / "data"
     with BrokerProcess(directory, fetch_sendfile_enable=request.param, fetch_max_bytes=8_000_000) as process:
         yield process
-
-
-@pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[WireClient]:
-    with WireClient(broker.address) as wire_client:
-        yield wire_client
 
 
 @pytest.fixture
@@ -321,12 +315,13 @@ def test_error_codes_come_back_as_the_errors_they_stand_for() -> None:
     assert isinstance(error_from_code(OffsetOutOfRange.code, ""), OffsetOutOfRange)
 
 
-def test_a_gap_up_to_the_end_is_answered_at_once_to_whoever_knows_how_to_go_on(tmp_path: Path) -> None:
+def test_a_gap_of_kafkas_up_to_the_end_is_answered_at_once_to_whoever_knows_how_to_go_on(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         with WireClient(broker.address) as client:
             client.create_topic("compacted", cleanup_policy="compact", segment_bytes="1024")
             for number in range(9):
-                client.produce("compacted", encode_batch([b"x" * 300], keys=[b"%d" % number], timestamps_ms=number))
+                sealed = encode_batch([b"x" * 300], keys=[b"%d" % number], timestamps_ms=number)
+                client.produce("compacted", to_rows(read_batch(sealed)))
         assert broker.terminate() == 0
         directory = broker.data_dir / "compacted-0"
         os.truncate(max(directory.glob("*.log")), 0)

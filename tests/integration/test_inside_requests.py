@@ -13,6 +13,7 @@ from broker_thread import BrokerThread
 from warmlog_broker import Broker
 from warmlog_broker.handlers import bind_handlers
 from warmlog_broker.handlers.produce import PARTITIONS_A_TURN, PendingProduce
+from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL, PLAINTEXT_LISTENER, RequestContext
 from warmlog_broker.network.request_runner import RequestRunner
 from warmlog_broker.network.response import Deferred, Response
@@ -50,7 +51,9 @@ MAX_BYTES = 1 << 20
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
-    with BrokerThread(tmp_path_factory.mktemp("broker") / "data", flush_ms=86_400_000) as broker_thread:
+    with BrokerThread(
+        tmp_path_factory.mktemp("broker") / "data", flush_ms=86_400_000, retention_ms=-1
+    ) as broker_thread:
         yield broker_thread
 
 
@@ -156,6 +159,27 @@ def test_no_body_is_opened_on_the_event_loop(
         client.call(FetchRequest(0, 1, MAX_BYTES, wanted, isolation=IsolationLevel.READ_COMMITTED))
         client.call(FindSplitsRequest([FindSplitsPartition(topic, 0, 0, 200)], 4096, 1000))
         assert in_threads() == set()
+
+
+def test_a_lookup_begins_anew_where_the_log_was_cut_meanwhile(
+    broker: BrokerThread, client: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create_topic("cut")
+    for number in range(3):
+        client.produce("cut", batch_of([b"x"], timestamp_ms=TIME_MS + number))
+    run = BodyThreads.run
+    cuts = [2, 1]
+
+    async def cut_and_run(bodies: BodyThreads, work: Callable[[int], object]) -> object:
+        if cuts:
+            log = next(each.log for each in broker.broker.topics.partitions if each.key.topic == "cut")
+            log.truncate_to(cuts.pop(0), TIME_MS)
+        return await run(bodies, work)
+
+    monkeypatch.setattr(BodyThreads, "run", cut_and_run)
+    assert client.offset_at("cut", TIME_MS + 1) == -1
+    assert cuts == []
+    assert client.offset_at("cut", TIME_MS) == 0
 
 
 # --- produce, for many partitions ------------------------------------------------------------------------------------

@@ -219,7 +219,11 @@ def _read(
     diverging = log.divergence(wanted.fetch_offset, wanted.last_fetched_epoch)
     if diverging is None:
         left_bytes = max(0, min(wanted.max_bytes, limit_bytes - result.size_bytes))
-        data = log.read(wanted.fetch_offset, left_bytes, bound=bound, min_one_batch=result.size_bytes == 0)
+        try:
+            data = log.read(wanted.fetch_offset, left_bytes, bound=bound, min_one_batch=result.size_bytes == 0)
+        except DamagedLog as error:
+            partition.complain(f"damaged or lost: {error}")
+            raise
     else:
         data = FetchData(LogOffsetMetadata(wanted.fetch_offset), [], 0, False)
     slices = [] if data.is_first_batch_incomplete else data.slices

@@ -10,7 +10,7 @@ import warmlog
 from fake_broker import FakeBroker
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.errors import CorruptBatch, StorageError, UnknownTopicId
-from warmlog_protocol.messages import FetchPartition
+from warmlog_protocol.messages import DivergingEpoch, FetchPartition
 
 pytestmark = pytest.mark.usefixtures("quick_clock")
 
@@ -246,6 +246,23 @@ async def test_an_offset_that_is_not_in_the_log_names_the_range() -> None:
         async with consumer(broker, start=99, on_out_of_range="error") as client:
             with pytest.raises(warmlog.OffsetOutOfRange, match="offset 99"):
                 await anext(client.batches())
+
+
+async def test_where_the_broker_cannot_say_where_the_log_was_cut_the_policy_does(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with FakeBroker(t=1) as broker:
+        fill(broker, 0, 5, 5)
+        broker.diverging = lambda asked: DivergingEpoch(-1, -1) if asked.fetch_offset == 10 else None
+        async with consumer(broker, start="latest") as client:
+            for _ in range(2):
+                with pytest.raises(warmlog.LogTruncated, match=r"is new\. Seek, or set on_out_of_range") as raised:
+                    await anext(client.batches())
+            assert (raised.value.offset, raised.value.diverging_offset) == (10, None)
+        async with consumer(broker, start="latest", on_out_of_range="earliest") as client:
+            assert (await anext(client.batches())).values == numbers(range(5))
+            assert "t-0: the log was cut at an offset that is not known after" in caplog.text
+            assert "going on at 0" in caplog.text
 
 
 async def test_after_a_damaged_batch_the_same_iterator_goes_on() -> None:

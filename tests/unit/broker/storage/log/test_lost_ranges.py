@@ -144,11 +144,27 @@ class TestCompactionMayBeTheReason:
         assert passed(compacted) == [("read", 0, 7), ("read", 10, 15)]
 
     @pytest.mark.parametrize("bound", BOUNDS)
-    def test_a_hole_before_the_end_says_where_to_go_on(self, compacted: LogRoom, bound: ReadBound) -> None:
+    def test_a_hole_before_the_end_is_none_of_its_gaps_as_it_keeps_the_last_batch(
+        self, compacted: LogRoom, bound: ReadBound
+    ) -> None:
         compacted.close()
         os.truncate(compacted.segment_path(10), 2 * BATCH)
         reopen(compacted)
-        assert passed(compacted, bound=bound) == [("read", 0, 12), ("gap", 12, 15)]
+        assert passed(compacted, bound=bound) == [("read", 0, 12), ("lost", 12, 15)]
+
+    @pytest.mark.parametrize("bound", BOUNDS)
+    @pytest.mark.parametrize("left", [0, 1, 2])
+    def test_a_hole_before_the_end_may_be_a_gap_of_kafkas(self, quick_path: Path, bound: ReadBound, left: int) -> None:
+        room = LogRoom(quick_path, replace(COMPACTED, segment_bytes=1 << 20))
+        for _ in range(3):
+            for _ in range(5):
+                room.append(b"v", rows=True)
+            room.log.roll(room.now_ms)
+        room.flush()
+        room.close()
+        os.truncate(room.segment_path(10), left * len(make_batch(b"v", rows=True)))
+        reopen(room)
+        assert passed(room, bound=bound) == [("read", 0, 10 + left), ("gap", 10 + left, 15)]
 
     def test_a_hole_before_the_high_watermark_is_passed_up_to_that(self, compacted: LogRoom) -> None:
         compacted.close()
@@ -252,6 +268,23 @@ def test_batches_after_a_hole_below_the_recovery_point_stay_readable(quick_path:
     for _ in range(2):
         assert passed(room) == [("read", 0, 3), ("lost", 3, 5), ("read", 5, 10)]
         room.crash()
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+@pytest.mark.parametrize("base_offset", [5, 15])
+def test_a_file_that_was_renamed_does_not_move_the_end_of_the_log(room: LogRoom, policy: str, base_offset: int) -> None:
+    room.set_config(cleanup_policy=policy)
+    room.append(b"v")
+    room.flush()
+    room.segment_path(base_offset).rename(room.segment_path(9000))
+    room.crash()
+    assert room.log.log_end_offset == 16
+    is_told = policy == "delete" or base_offset == 15
+    hole = [("lost", base_offset, min(base_offset + 5, 16))] * is_told
+    assert passed(room) == [
+        step for step in [("read", 0, base_offset), *hole, ("read", base_offset + 5, 16)] if step[1] < 16
+    ]
+    assert room.files(".cut") == [f"{9000:020d}.log.cut"]
 
 
 def test_a_truncated_log_forgets_what_was_damaged_behind_its_end(room: LogRoom) -> None:
