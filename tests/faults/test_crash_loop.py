@@ -211,7 +211,7 @@ def test_a_partition_at_whose_compaction_the_broker_crashes_is_not_compacted_and
             client.produce("t", encode_batch([b"x" * 200], timestamps_ms=0, keys=[b"%d" % (number % 3)]))
         broker.terminate()
     cleaned = data_dir / "t-0" / f"{0:020d}.log.cleaned"
-    crashing = InjectedBroker(data_dir, inject=f"openat:signal=KILL -P {cleaned}", crash_loop_limit=LIMIT)
+    crashing = InjectedBroker(data_dir, inject="openat:signal=KILL", path=cleaned, crash_loop_limit=LIMIT)
     for _ in range(LIMIT):
         with suppress(BrokerFailed):
             crashing.start()
