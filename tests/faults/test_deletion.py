@@ -59,7 +59,9 @@ def test_one_flipped_bit_in_what_is_left_stops_no_start(data_dir: Path) -> None:
 
 @pytest.mark.parametrize(("refused", "path"), [("openat", "t-0/partition.metadata"), ("rename", "t-0")])
 @pytest.mark.parametrize("errno", ["EIO", "EACCES"])
-def test_what_the_disk_refuses_now_is_left_to_the_next_start(data_dir: Path, refused: str, errno: str) -> None:
+def test_what_the_disk_refuses_now_is_left_to_the_next_start(
+    data_dir: Path, refused: str, path: str, errno: str
+) -> None:
     with InjectedBroker(data_dir, inject=f"{refused}:error={errno}", path=data_dir / path) as broker:
         check_served(broker)
         assert partitions_in(data_dir) == ["other-0", "t-0"]
