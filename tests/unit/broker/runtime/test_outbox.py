@@ -1,5 +1,7 @@
 """Answers leave at the end of the event that brought them about."""
 
+import asyncio
+
 from warmlog_broker.runtime.outbox import Outbox
 
 
@@ -16,7 +18,7 @@ class FakeSender:
             self._outbox.add(self)
 
 
-def test_each_sender_is_flushed_once_however_often_it_was_added() -> None:
+async def test_each_sender_is_flushed_once_however_often_it_was_added() -> None:
     outbox = Outbox()
     sender = FakeSender(outbox)
     for _ in range(5):
@@ -26,9 +28,19 @@ def test_each_sender_is_flushed_once_however_often_it_was_added() -> None:
     assert sender.flushes == 1
 
 
-def test_what_a_flush_adds_is_flushed_too() -> None:
+async def test_what_a_flush_adds_is_flushed_too() -> None:
     outbox = Outbox()
     sender = FakeSender(outbox, again=2)
     outbox.add(sender)
     outbox.send()
     assert sender.flushes == 3
+
+
+async def test_what_nobody_sends_is_sent_in_the_next_turn_of_the_loop() -> None:
+    outbox = Outbox()
+    senders = [FakeSender(outbox), FakeSender(outbox)]
+    for sender in senders:
+        outbox.add(sender)
+    assert [sender.flushes for sender in senders] == [0, 0]
+    await asyncio.sleep(0)
+    assert [sender.flushes for sender in senders] == [1, 1]
