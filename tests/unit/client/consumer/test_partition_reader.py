@@ -191,8 +191,8 @@ def test_a_batch_behind_a_gap_is_not_believed_when_the_next_one_contradicts_it()
 def test_a_gap_is_passed_once_what_came_before_it_is_read() -> None:
     reader = reader_at(0)
     add(reader, batch_at(0, 3))
-    reader.skip_to(3)
-    reader.skip_to(20)
+    reader.skip_to(3, 0)
+    reader.skip_to(20, 0)
     assert take_all(reader) == [0, 1, 2]
     assert (reader.position, reader.fetch_offset, reader.has_something) == (20, 20, False)
     add(reader, batch_at(20, 2))
@@ -201,9 +201,9 @@ def test_a_gap_is_passed_once_what_came_before_it_is_read() -> None:
 
 def test_a_gap_alone_is_something_to_pass() -> None:
     reader = reader_at(5)
-    reader.skip_to(-1)
+    reader.skip_to(-1, 0)
     assert not reader.has_something
-    reader.skip_to(8)
+    reader.skip_to(8, 0)
     assert reader.has_something
     assert reader.take() is None
     assert (reader.position, reader.has_something) == (8, False)
@@ -213,13 +213,13 @@ def test_a_gap_is_passed_up_to_the_end_that_is_asked_for_and_later_from_there() 
     reader = reader_at(0)
     reader.until = 5
     add(reader, batch_at(0, 3))
-    reader.skip_to(9)
+    reader.skip_to(9, 0)
     assert take_all(reader) == [0, 1, 2]
     assert reader.is_at_end
     assert reader.position == reader.fetch_offset == 5
     reader.until = 12
     assert reader.wants_data(1000)
-    reader.skip_to(9)
+    reader.skip_to(9, 0)
     assert reader.take() is None
     assert reader.position == 9
 
@@ -227,7 +227,7 @@ def test_a_gap_is_passed_up_to_the_end_that_is_asked_for_and_later_from_there() 
 def test_a_batch_before_a_gap_can_be_put_back() -> None:
     reader = reader_at(0)
     add(reader, batch_at(0, 3))
-    reader.skip_to(9)
+    reader.skip_to(9, 0)
     assert reader.take() is not None
     reader.put_back(1)
     assert take_all(reader) == [1, 2]
