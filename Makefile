@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 BENCH_ARGS ?=
 PYTEST_ARGS ?=
-# Tests of one file stay in one process; a process for each core.
+# Tests of one file stay in one process (more in tests/conftest.py); a process for each core.
 WORKERS ?= auto
 N ?= 200
 SEED ?= 1
@@ -51,7 +51,7 @@ demo: dev
 
 test: dev
 	@tools/fuse
-	@$(WITH_JAVA) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" $(PYTEST_ARGS)
+	@$(WITH_JAVA) $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow" $(PYTEST_ARGS)
 
 test-slow: dev
 	@tools/fuse

@@ -3,6 +3,8 @@
 import os
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -17,7 +19,28 @@ settings.load_profile("ci" if os.environ.get("CI") else "development")
 
 BrokerProcess.may_fork = True
 
+LONGEST_FIRST = ("kafka", "spark", "faults", "integration", "unit")
+"""Folders, by how long a file takes: short ones at the end let all processes end at the same time."""
+
 FIGURE = "figure"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Tests of a file stay in one process; all of Spark's do, as Spark takes long to start and to become fast."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "tests/spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
+
+    return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the longest first where several processes share the tests."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: LONGEST_FIRST.index(item.path.relative_to(Path(__file__).parent).parts[0]))
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ from warmlog_protocol.messages import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
     DescribedConfigs,
+    DivergingEpoch,
     FetchedPartition,
     FetchPartition,
     FetchRequest,
@@ -141,6 +142,10 @@ class FakeBroker:
         self.produced: list[ProduceRequest] = []
         self.handshakes: list[HandshakeRequest] = []
         self.fetch_error: Callable[[FetchPartition], ApiError | None] = lambda _: None
+        self.next_offset: Callable[[FetchPartition], int] = lambda _: -1
+        """Where a reader is told to go on."""
+        self.diverging: Callable[[FetchPartition], DivergingEpoch | None] = lambda _: None
+        """Where it says that the log was cut: nothing is read then."""
         self.refusal: Callable[[Message], ApiError | None] = lambda _: None
         """With what a request other than Produce and Fetch is refused."""
         self.is_silent = False
@@ -353,7 +358,7 @@ class FakeBroker:
         while True:
             appended = self._appended
             parts, payload = self._read(message)
-            if payload or any(part.error_code for part in parts):
+            if payload or any(part.error_code or part.diverging for part in parts):
                 break
             try:
                 async with asyncio.timeout_at(deadline):
@@ -369,6 +374,7 @@ class FakeBroker:
             error = self.fetch_error(asked)
             data = b""
             high_watermark, log_start_offset = -1, -1
+            diverging = self.diverging(asked)
             try:
                 if error is not None:
                     raise error
@@ -376,7 +382,7 @@ class FakeBroker:
                 high_watermark, log_start_offset = partition.next_offset, partition.log_start_offset
                 if not log_start_offset <= asked.fetch_offset <= high_watermark:
                     raise OffsetOutOfRange(f"offset {asked.fetch_offset}")
-                for base_offset, batch in partition.batches:
+                for base_offset, batch in () if diverging else partition.batches:
                     if base_offset + read_header(batch).last_offset_delta >= asked.fetch_offset:
                         if payload + data and len(data) + len(batch) > asked.max_bytes:
                             break
@@ -397,6 +403,8 @@ class FakeBroker:
                     0,
                     topic_id,
                     len(data),
+                    next_offset=self.next_offset(asked),
+                    diverging=diverging,
                 )
             )
             payload += data

@@ -96,6 +96,7 @@ class UnreadableBatch(CorruptBatch):
 
     def __init__(self, message: str, *, topic: str, partition: int, base_offset: int, next_offset: int) -> None:
         super().__init__(f"{topic}-{partition}, offsets {base_offset} to {next_offset - 1}: {message}")
+        self.reason = message
         self.topic = topic
         self.partition = partition
         self.base_offset = base_offset
@@ -104,7 +105,11 @@ class UnreadableBatch(CorruptBatch):
     def reworded(self, message: str) -> "UnreadableBatch":
         """The same with another message."""
         told = UnreadableBatch(
-            "", topic=self.topic, partition=self.partition, base_offset=self.base_offset, next_offset=self.next_offset
+            self.reason,
+            topic=self.topic,
+            partition=self.partition,
+            base_offset=self.base_offset,
+            next_offset=self.next_offset,
         )
         told.args = (message,)
         return told

@@ -166,7 +166,7 @@ def test_a_partition_at_which_every_start_crashes_is_left_out_and_the_others_are
     unclean_directory(data_dir)
     bad = data_dir / "t-1" / f"{0:020d}.log"
     crashing = InjectedBroker(
-        data_dir, inject=f"fdatasync:signal=KILL:when=1 -P {bad}", crash_loop_limit=LIMIT, num_recovery_threads=1
+        data_dir, "fdatasync:signal=KILL:when=1", bad, crash_loop_limit=LIMIT, num_recovery_threads=1
     )
     for _ in range(LIMIT):
         with pytest.raises(BrokerFailed):
@@ -211,7 +211,7 @@ def test_a_partition_at_whose_compaction_the_broker_crashes_is_not_compacted_and
             client.produce("t", encode_batch([b"x" * 200], timestamps_ms=0, keys=[b"%d" % (number % 3)]))
         broker.terminate()
     cleaned = data_dir / "t-0" / f"{0:020d}.log.cleaned"
-    crashing = InjectedBroker(data_dir, inject=f"openat:signal=KILL -P {cleaned}", crash_loop_limit=LIMIT)
+    crashing = InjectedBroker(data_dir, inject="openat:signal=KILL", path=cleaned, crash_loop_limit=LIMIT)
     for _ in range(LIMIT):
         with suppress(BrokerFailed):
             crashing.start()
@@ -230,8 +230,8 @@ def test_a_signal_during_a_long_start_ends_it_at_once_and_is_no_crash(tmp_path: 
     unclean_directory(data_dir)
     log = data_dir / "t-1" / f"{0:020d}.log"
     for _ in range(2):
-        delayed = f"fdatasync:delay_enter=1000000:when=1 -P {log}"
-        slow = InjectedBroker(data_dir, inject=delayed, crash_loop_limit=9, num_recovery_threads=1)
+        delayed = "fdatasync:delay_enter=1000000:when=1"
+        slow = InjectedBroker(data_dir, delayed, log, crash_loop_limit=9, num_recovery_threads=1)
         process = subprocess.Popen(
             slow.arguments, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True
         )

@@ -19,7 +19,7 @@ METADATA = "partition.metadata"
 def data_dir(tmp_path: Path) -> Path:
     """The broker was killed between the entry in the metadata log and the first rename."""
     path = tmp_path / "data"
-    killed = InjectedBroker(path, inject=f"rename:signal=KILL:when=1 -P {path / 't-0'}")
+    killed = InjectedBroker(path, inject="rename:signal=KILL:when=1", path=path / "t-0")
     with killed, WireClient(killed.address) as client:
         client.create_topic("t", partitions=2)
         for partition in range(2):
@@ -57,11 +57,12 @@ def test_one_flipped_bit_in_what_is_left_stops_no_start(data_dir: Path) -> None:
             client.create_topic("t")
 
 
-@pytest.mark.parametrize("refused", ["openat:error=EIO -P {}/partition.metadata", "rename:error=EIO -P {}"])
+@pytest.mark.parametrize(("refused", "path"), [("openat", "t-0/partition.metadata"), ("rename", "t-0")])
 @pytest.mark.parametrize("errno", ["EIO", "EACCES"])
-def test_what_the_disk_refuses_now_is_left_to_the_next_start(data_dir: Path, refused: str, errno: str) -> None:
-    inject = refused.format(data_dir / "t-0").replace("EIO", errno)
-    with InjectedBroker(data_dir, inject=inject) as broker:
+def test_what_the_disk_refuses_now_is_left_to_the_next_start(
+    data_dir: Path, refused: str, path: str, errno: str
+) -> None:
+    with InjectedBroker(data_dir, inject=f"{refused}:error={errno}", path=data_dir / path) as broker:
         check_served(broker)
         assert partitions_in(data_dir) == ["other-0", "t-0"]
         assert f"{data_dir / 't-0'} may belong to a deleted topic, the next start tries again" in broker.output

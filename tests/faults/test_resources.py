@@ -145,6 +145,7 @@ def test_a_broker_whose_threads_cannot_be_started_says_so_and_starts_when_they_c
     stack_bytes, memory_bytes = 4 << 30, 6 << 30  # the second thread's stack does not fit
     own = {kind: resource.getrlimit(kind) for kind in (resource.RLIMIT_STACK, resource.RLIMIT_AS)}
     broker = BrokerProcess(tmp_path / "data")
+    broker.may_fork = False  # it inherits the limits of this process
     try:
         resource.setrlimit(resource.RLIMIT_STACK, (stack_bytes, own[resource.RLIMIT_STACK][1]))
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, own[resource.RLIMIT_AS][1]))

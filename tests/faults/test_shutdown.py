@@ -71,7 +71,7 @@ def test_stalled_clients_of_all_kinds_do_not_hold_up_a_stop(tmp_path: Path) -> N
 def test_a_slow_disk_is_waited_for_and_its_clients_are_not_kept_longer_than_the_drain(
     tmp_path: Path, drain_ms: int
 ) -> None:
-    slow = InjectedBroker(tmp_path / "data", inject="fdatasync:delay_enter=400000", shutdown_drain_ms=drain_ms)
+    slow = InjectedBroker(tmp_path / "data", "fdatasync:delay_enter=400000", shutdown_drain_ms=drain_ms)
     with slow:
         with WireClient(slow.address, timeout_s=60) as client, WireClient(slow.address, timeout_s=60) as other:
             client.create_topic("t", partitions=2)

@@ -1,6 +1,5 @@
 """Brokers whose system calls fail, are delayed or kill them: by `strace -e inject=…`."""
 
-import shlex
 import shutil
 import signal
 import subprocess
@@ -25,20 +24,31 @@ def why_not_traced() -> str:
 class InjectedBroker(BrokerProcess):
     """A broker of which strace tampers with the system calls from its start on.
 
-    `inject` is what follows `-e inject=`, and after that further options: `-P PATH` for calls on that file only.
+    `inject` is what follows `-e inject=`. With `path` it concerns calls on that file only.
     """
 
-    def __init__(self, data_dir: Path, *more: Path, inject: str, **settings: object) -> None:
-        super().__init__(data_dir, *more, **settings)
-        self._inject = shlex.split(inject)
+    def __init__(self, data_dir: Path, inject: str, path: Path | None = None, **settings: object) -> None:
+        super().__init__(data_dir, **settings)
+        self._inject = inject
+        self._path = path
 
     @property
     def arguments(self) -> list[str]:
-        what, *options = self._inject
-        calls = what.split(":", 1)[0]
+        calls = self._inject.split(":", 1)[0]
         # -D: the broker is our child, and strace watches from the side.
-        tracer = ["strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={calls}", "-e", f"inject={what}"]
-        return [*tracer, *options, *super().arguments]
+        tracer = [
+            "strace",
+            "-D",
+            "-f",
+            "-qq",
+            "-o",
+            "/dev/null",
+            "-e",
+            f"trace={calls}",
+            "-e",
+            f"inject={self._inject}",
+        ]
+        return [*tracer, *(["-P", str(self._path)] if self._path else []), *super().arguments]
 
 
 @contextmanager

@@ -83,7 +83,7 @@ async def test_a_consumer_refuses_bombs_and_goes_on_behind_them(broker: BrokerPr
 
 def test_a_lookup_by_time_refuses_bombs_and_the_brokers_memory_stays(broker: BrokerProcess) -> None:
     with WireClient(broker.address) as client:
-        client.create_topic("looked-up", len(BOMBS) + 1)
+        client.create_topic("looked-up", len(BOMBS) + 1, retention_ms="-1")
         for partition, (codec, is_rows) in enumerate(BOMBS):
             client.produce("looked-up", bomb(codec, is_rows=is_rows), partition=partition)
         client.produce("looked-up", bomb_that_fits(), partition=len(BOMBS))
@@ -105,7 +105,7 @@ def test_many_who_look_up_times_in_large_batches_stop_nobody_and_take_the_memory
     lookups = 12 if kind == "values" else 6
     batch, timestamp_ms, offset = many_values() if kind == "values" else many_records()
     with Crowd(tmp_path / "data", lookups) as crowd:
-        crowd.honest.create_topic("large")
+        crowd.honest.create_topic("large", retention_ms="-1")
         crowd.honest.produce("large", batch)
         wanted = ListOffsetsRequest([ListOffsetsPartition("large", 0, timestamp_ms)])
         answers = crowd.ask(lambda client: client.send(wanted))
@@ -120,7 +120,7 @@ def test_many_who_have_large_batches_packed_stop_nobody_and_take_the_memory_of_o
     """Also where they are refused: an error must not keep what was decompressed before it."""
     batch, _, _ = many_values()
     with Crowd(tmp_path / "data", 12) as crowd:
-        crowd.honest.create_topic("packed", compression_type=kind)
+        crowd.honest.create_topic("packed", compression_type=kind, retention_ms="-1")
         answers = crowd.ask(lambda client: client.send_produce("packed", batch, timeout_ms=100_000))
     found = [cast("ProduceResponse", answer).partitions[0].error_code for answer in answers]
     assert found == [ErrorCode.MESSAGE_TOO_LARGE if kind == "uncompressed" else ErrorCode.NONE] * 12
@@ -148,7 +148,7 @@ class Crowd:
     def ask(self, send: Callable[[WireClient], int]) -> list[Message]:
         """What all are answered. Meanwhile the broker is as quick as ever, and takes little memory."""
         honest = self.honest
-        honest.create_topic("small")
+        honest.create_topic("small", retention_ms="-1")
         honest.produce("small", batch_of([b"a"], timestamp_ms=TIME_MS))
         before_bytes, largest_bytes = use_of(self._broker.pid).memory_bytes, 0
         longest_s, rounds, begin_s = 0.0, 0, time.monotonic()

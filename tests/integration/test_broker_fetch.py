@@ -1,15 +1,17 @@
 """Fetch and ListOffsets, as a real broker answers them."""
 
+import os
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import cast
 from uuid import uuid4
 
 import pytest
 
 from broker_process import BrokerProcess
-from warmlog_protocol.batch import iter_batches, read_batch
+from warmlog_protocol.batch import encode_batch, iter_batches, read_batch, to_rows
 from warmlog_protocol.errors import (
     ErrorCode,
     FencedLeaderEpoch,
@@ -42,12 +44,6 @@ def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     directory = tmp_path_factory.mktemp("broker") / "data"
     with BrokerProcess(directory, fetch_sendfile_enable=request.param, fetch_max_bytes=8_000_000) as process:
         yield process
-
-
-@pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[WireClient]:
-    with WireClient(broker.address) as wire_client:
-        yield wire_client
 
 
 @pytest.fixture
@@ -317,3 +313,55 @@ def test_readers_and_a_writer_at_once_see_every_record_in_order(broker: BrokerPr
 
 def test_error_codes_come_back_as_the_errors_they_stand_for() -> None:
     assert isinstance(error_from_code(OffsetOutOfRange.code, ""), OffsetOutOfRange)
+
+
+def test_a_gap_of_kafkas_up_to_the_end_is_answered_at_once_to_whoever_knows_how_to_go_on(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        with WireClient(broker.address) as client:
+            client.create_topic("compacted", cleanup_policy="compact", segment_bytes="1024")
+            for number in range(9):
+                sealed = encode_batch([b"x" * 300], keys=[b"%d" % number], timestamps_ms=number)
+                client.produce("compacted", to_rows(read_batch(sealed)))
+        assert broker.terminate() == 0
+        directory = broker.data_dir / "compacted-0"
+        os.truncate(max(directory.glob("*.log")), 0)
+        for _ in range(2):
+            broker.start()
+            assert broker.terminate() == 0
+        broker.start()
+        with WireClient(broker.address) as client:
+            wanted = FetchPartition("compacted", 0, 8, MAX_BYTES)
+            started = time.monotonic()
+            result, payload = client.fetched(client.send(FetchRequest(20_000, 1, MAX_BYTES, [wanted], skips_gaps=True)))
+            assert time.monotonic() - started < 10
+            assert (result.next_offset, result.high_watermark, payload) == (9, 9, b"")
+            started = time.monotonic()
+            result, payload = client.fetched(client.send(FetchRequest(300, 1, MAX_BYTES, [wanted])))
+            assert time.monotonic() - started >= 0.3, "an older client would ask again and again"
+            assert (result.next_offset, payload) == (9, b"")
+            waiting = client.send(FetchRequest(20_000, 1, MAX_BYTES, [wanted]))
+            client.produce("compacted", encode_batch([b"y"], keys=[b"y"], timestamps_ms=1))
+            result, payload = client.fetched(waiting)
+            assert [batch.values() for batch in iter_batches(payload)] == [[b"y"]]
+
+
+def test_lost_offsets_are_refused_with_the_offset_at_which_to_go_on(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as broker:
+        with WireClient(broker.address) as client:
+            client.create_topic("plain", segment_bytes="1024")
+            for _ in range(9):
+                client.produce("plain", batch_of([b"x" * 300]))
+        assert broker.terminate() == 0
+        logs = sorted((broker.data_dir / "plain-0").glob("*.log"))
+        os.truncate(logs[1], 0)
+        first, end = int(logs[1].stem), int(logs[2].stem)
+        broker.start()
+        with WireClient(broker.address) as client:
+            for offset in range(first, end):
+                response, payload = client.receive(
+                    client.send(FetchRequest(20_000, 1, MAX_BYTES, [FetchPartition("plain", 0, offset, MAX_BYTES)]))
+                )
+                (result,) = cast("FetchResponse", response).partitions
+                assert (result.error_code, result.next_offset, payload) == (ErrorCode.CORRUPT_MESSAGE, end, b"")
+                assert f"offset {offset} expected, offsets {end} to {end} found" in result.error_message
+            assert client.fetch("plain", end)[0].next_offset == -1

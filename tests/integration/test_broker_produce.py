@@ -37,12 +37,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 
 @pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[WireClient]:
-    with WireClient(broker.address) as wire_client:
-        yield wire_client
-
-
-@pytest.fixture
 def topic(client: WireClient) -> str:
     name = f"t{uuid4().hex}"
     client.create_topic(name, partitions=3)

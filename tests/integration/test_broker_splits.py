@@ -1,30 +1,14 @@
 """FindSplits, as a real broker answers it."""
 
-from collections.abc import Iterator
 from typing import cast
 from uuid import uuid4
 
-import pytest
-
-from broker_process import BrokerProcess
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.errors import ErrorCode
 from warmlog_protocol.messages import FindSplitsPartition, FindSplitsRequest, FindSplitsResponse, FoundSplits
 from wire_client import WireClient
 
 BATCHES, RECORDS, VALUE_BYTES = 60, 100, 1000
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker") / "data") as process:
-        yield process
-
-
-@pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[WireClient]:
-    with WireClient(broker.address) as wire_client:
-        yield wire_client
 
 
 def find(client: WireClient, *wanted: FindSplitsPartition, target: int, scan_ms: int = 0) -> list[FoundSplits]:

@@ -44,12 +44,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
         yield process
 
 
-@pytest.fixture
-def client(broker: BrokerProcess) -> Iterator[WireClient]:
-    with WireClient(broker.address) as wire_client:
-        yield wire_client
-
-
 def new_name() -> str:
     return f"t{uuid4().hex}"
 

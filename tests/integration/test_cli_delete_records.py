@@ -1,24 +1,11 @@
 """`warmlog topic delete-records`, and `topic describe` while a flush is held back, against a real broker."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from broker_process import BrokerProcess
 from integration.command_line import CommandLine, error_line, succeeded
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("data")) as process:
-        yield process
-
-
-@pytest.fixture
-def warmlog(broker: BrokerProcess) -> CommandLine:
-    return CommandLine(broker.address)
 
 
 def offsets_file(path: Path, *rows: tuple[str, int, int], version: int = 1) -> Path:

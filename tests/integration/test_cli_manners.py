@@ -16,17 +16,6 @@ from integration.command_line import WARMLOG, CommandLine, environment, error_li
 HEAVY = ("pyspark", "pyarrow", "numpy", "uvloop", "rich", "warmlog_broker")
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("data")) as process:
-        yield process
-
-
-@pytest.fixture
-def warmlog(broker: BrokerProcess) -> CommandLine:
-    return CommandLine(broker.address)
-
-
 @pytest.fixture
 def nobody() -> Iterator[CommandLine]:
     """Commands that dial a port where nobody listens."""
@@ -175,7 +164,8 @@ def test_a_reader_that_has_seen_enough_ends_the_command_quietly(warmlog: Command
     succeeded(warmlog("topic", "create", "long"))
     succeeded(warmlog("produce", "long", given=b"x" * 100 + b"\n" * 5_000))
     stderr = tmp_path / "stderr"
-    pipeline = f"{shlex.join(WARMLOG)} consume long --to latest 2>{stderr} | head -n 1; echo ${{PIPESTATUS[0]}}"
+    consume = f"{shlex.join(WARMLOG)} consume long --to latest 2>{shlex.quote(str(stderr))}"
+    pipeline = f"{consume} | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", pipeline], env=warmlog.environment, capture_output=True, timeout=60)
     assert done.stdout == b"x" * 100 + b"\n0\n"
     assert stderr.read_bytes() == b""

@@ -3,23 +3,11 @@
 import json
 import signal
 import time
-from collections.abc import Iterator
 
 import pytest
 
 from broker_process import BrokerProcess
 from integration.command_line import CommandLine, error_line, succeeded
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("data")) as process:
-        yield process
-
-
-@pytest.fixture
-def warmlog(broker: BrokerProcess) -> CommandLine:
-    return CommandLine(broker.address)
 
 
 @pytest.fixture

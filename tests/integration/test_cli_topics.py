@@ -4,23 +4,8 @@ import json
 import os
 import pty
 import subprocess
-from collections.abc import Iterator
 
-import pytest
-
-from broker_process import BrokerProcess
 from integration.command_line import WARMLOG, CommandLine, error_line, succeeded
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("data")) as process:
-        yield process
-
-
-@pytest.fixture
-def warmlog(broker: BrokerProcess) -> CommandLine:
-    return CommandLine(broker.address)
 
 
 def test_a_topic_is_created_listed_described_and_deleted(warmlog: CommandLine) -> None:

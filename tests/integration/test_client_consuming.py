@@ -1,8 +1,6 @@
 """The consumer and the admin client against a real broker in its own process."""
 
 import asyncio
-import re
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -13,18 +11,6 @@ from broker_process import BrokerProcess
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 START_MS = int(START.timestamp() * 1000)
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker")) as process:
-        yield process
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    """A name that no other test uses."""
-    return re.sub(r"[^a-z0-9]+", "-", request.node.name)
 
 
 async def create(broker: BrokerProcess, name: str, partitions: int, per_partition: int) -> None:

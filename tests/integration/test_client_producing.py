@@ -2,25 +2,11 @@
 
 import asyncio
 import random
-import re
-from collections.abc import Iterator
 
 import pytest
 
 import warmlog
 from broker_process import BrokerProcess
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker")) as process:
-        yield process
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    """A name that no other test uses."""
-    return re.sub(r"[^a-z0-9]+", "-", request.node.name)
 
 
 async def create(broker: BrokerProcess, name: str, partitions: int = 1, **configs: str) -> None:

@@ -68,10 +68,11 @@ def test_the_program_runs_from_the_wheel_alone(wheel: Path, tmp_path: Path) -> N
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-    code = "import warmlog as a, warmlog_broker as b, warmlog_protocol as c; print(a.__file__, b.__file__, c.__file__)"
+    code = "import warmlog, warmlog_broker, warmlog_protocol\n"
+    code += "for package in (warmlog, warmlog_broker, warmlog_protocol): print(package.__file__)"
     ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
-    assert all(path.startswith(str(tmp_path)) for path in ran.stdout.split())
+    assert all(path.startswith(str(tmp_path)) for path in ran.stdout.splitlines())
 
 
 def test_the_image_runs_as_a_fixed_user_that_is_not_root_with_one_volume() -> None:

@@ -46,7 +46,7 @@ def systemd_analyze(verb: str, *arguments: str, unit: Path) -> subprocess.Comple
 def runnable_unit(tmp_path: Path) -> Path:
     """The unit with a program that exists on this machine: systemd checks that, too."""
     unit = tmp_path / UNIT.name
-    unit.write_text(UNIT.read_text().replace(PROGRAM, sys.executable))
+    unit.write_text(UNIT.read_text().replace(PROGRAM, "/bin/sh"))
     return unit
 
 
@@ -92,9 +92,10 @@ def test_the_service_may_open_as_many_files_as_the_broker_bounds_itself_to() -> 
 
 def service_command(state_directory: Path) -> list[str]:
     """ExecStart as systemd would run it, with this environment's program."""
-    command = unit_settings()["ExecStart"][0].replace("${STATE_DIRECTORY}", str(state_directory)).split()
-    assert command[0] == PROGRAM
-    return [sys.executable, "-m", "warmlog", *command[1:]]
+    program, *arguments = unit_settings()["ExecStart"][0].split()
+    assert program == PROGRAM
+    given = [argument.replace("${STATE_DIRECTORY}", str(state_directory)) for argument in arguments]
+    return [sys.executable, "-m", "warmlog", *given]
 
 
 @contextmanager

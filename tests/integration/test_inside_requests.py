@@ -11,15 +11,18 @@ import pytest
 
 from broker_thread import BrokerThread
 from warmlog_broker import Broker
-from warmlog_broker.handlers.fetch import fetch
+from warmlog_broker.handlers import bind_handlers
 from warmlog_broker.handlers.produce import PARTITIONS_A_TURN, PendingProduce
-from warmlog_broker.network.peer import Expiring
+from warmlog_broker.network.body_threads import BodyThreads
+from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL, PLAINTEXT_LISTENER, RequestContext
+from warmlog_broker.network.request_runner import RequestRunner
+from warmlog_broker.network.response import Deferred, Response
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_protocol.batch import columns, encode_batch, iter_batches
 from warmlog_protocol.codec import compression
 from warmlog_protocol.codec.compression import Codec
-from warmlog_protocol.errors import ApiError, ErrorCode, OutOfOrderSequence
+from warmlog_protocol.errors import ApiError, ErrorCode
 from warmlog_protocol.messages import (
     ACKS_LEADER,
     APIS,
@@ -48,7 +51,9 @@ MAX_BYTES = 1 << 20
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
-    with BrokerThread(tmp_path_factory.mktemp("broker") / "data", flush_ms=86_400_000) as broker_thread:
+    with BrokerThread(
+        tmp_path_factory.mktemp("broker") / "data", flush_ms=86_400_000, retention_ms=-1
+    ) as broker_thread:
         yield broker_thread
 
 
@@ -59,34 +64,35 @@ def client(broker: BrokerThread) -> Iterator[WireClient]:
 
 
 class Peer:
-    """An Asker without a connection, which keeps what it is answered."""
-
-    name = "peer"
+    """The channel of one request, without a connection: keeps the response."""
 
     def __init__(self, *, is_replica: bool = False) -> None:
-        self.is_replica = is_replica
-        self.expiring: dict[int, Expiring] = {}
-        self.answered = threading.Event()
+        self.context = RequestContext(PLAINTEXT_LISTENER, "", ANONYMOUS_PRINCIPAL, "peer", is_replica)
+        self.has_ended = threading.Event()
         self.message: Message | None = None
         self.slices: Sequence[FileSlice] = ()
 
     def answer(self, _correlation_id: int, message: Message, slices: Sequence[FileSlice] = ()) -> None:
         self.message, self.slices = message, slices
-        self.answered.set()
+        self.has_ended.set()
 
     def refuse(self, _correlation_id: int, error: ApiError) -> None:
         raise error
 
     def end_without_answer(self) -> None:
-        self.answered.set()
+        self.has_ended.set()
 
     def close(self, reason: str) -> None:
         raise AssertionError(reason)
 
+    def hold(self, payload_bytes: int) -> None: ...
+
+    def resume(self, *, was_held: bool) -> None: ...
+
     @property
     def fetched(self) -> list[tuple[FetchedPartition, bytes]]:
-        """What a fetch was answered, each partition with its bytes, as a client cuts them out of the payload."""
-        assert self.answered.wait(20)
+        """The response to a fetch, each partition with its bytes, as a client cuts them out of the payload."""
+        assert self.has_ended.wait(20)
         payload = b"".join(piece.pread() for piece in self.slices)
         found = []
         for each in cast("FetchResponse", self.message).partitions:
@@ -99,7 +105,11 @@ class Peer:
 def fetch_as(broker: BrokerThread, peer: Peer, *wanted: FetchPartition, max_wait_ms: int = 0) -> Peer:
     message = FetchRequest(max_wait_ms, 1, MAX_BYTES, list(wanted), replica_id=CONSUMER_REPLICA_ID)
     request = Request(APIS[ApiKey.FETCH], 0, 1, message, memoryview(b""), False)
-    broker.in_loop(lambda inside: fetch(inside.services, peer, request))
+
+    def start(inside: Broker) -> None:
+        RequestRunner(peer, bind_handlers(inside.services), inside._tasks, peer.context).start(request)
+
+    broker.in_loop(start)
     return peer
 
 
@@ -149,6 +159,27 @@ def test_no_body_is_opened_on_the_event_loop(
         client.call(FetchRequest(0, 1, MAX_BYTES, wanted, isolation=IsolationLevel.READ_COMMITTED))
         client.call(FindSplitsRequest([FindSplitsPartition(topic, 0, 0, 200)], 4096, 1000))
         assert in_threads() == set()
+
+
+def test_a_lookup_begins_anew_where_the_log_was_cut_meanwhile(
+    broker: BrokerThread, client: WireClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.create_topic("cut")
+    for number in range(3):
+        client.produce("cut", batch_of([b"x"], timestamp_ms=TIME_MS + number))
+    run = BodyThreads.run
+    cuts = [2, 1]
+
+    async def cut_and_run(bodies: BodyThreads, work: Callable[[int], object]) -> object:
+        if cuts:
+            log = next(each.log for each in broker.broker.topics.partitions if each.key.topic == "cut")
+            log.truncate_to(cuts.pop(0), TIME_MS)
+        return await run(bodies, work)
+
+    monkeypatch.setattr(BodyThreads, "run", cut_and_run)
+    assert client.offset_at("cut", TIME_MS + 1) == -1
+    assert cuts == []
+    assert client.offset_at("cut", TIME_MS) == 0
 
 
 # --- produce, for many partitions ------------------------------------------------------------------------------------
@@ -213,27 +244,6 @@ def test_each_of_many_partitions_has_its_own_outcome(broker: BrokerThread, clien
                 assert (each.error_code, each.base_offset) == (ErrorCode.NONE, offset)
 
 
-def test_an_answer_waits_for_what_is_still_to_be_appended() -> None:
-    """A flush of the first partitions may be over before the last ones are reached."""
-    peer = Peer()
-    pending = PendingProduce(peer, 1, 1000)
-    places = []
-    for number in range(3):
-        places.append(pending.wait())
-        pending.results.append(ProducedPartition("t", number, 0))
-        pending.complete(places[-1], None)
-    assert not peer.answered.is_set()
-    places.append(pending.wait())
-    pending.results.append(ProducedPartition("t", 3, 0))
-    pending.begin(0.0)
-    assert not peer.answered.is_set()
-    pending.complete(places[-1], OutOfOrderSequence("no"))
-    assert peer.answered.is_set()
-    assert peer.expiring == {}
-    codes = [each.error_code for each in cast("ProduceResponse", peer.message).partitions]
-    assert codes == [0, 0, 0, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
-
-
 def test_many_who_wait_are_told_in_any_order_without_looking_through_a_list() -> None:
     """A comparison for each of those before it would be 50 million of them."""
     compared = 0
@@ -246,15 +256,22 @@ def test_many_who_wait_are_told_in_any_order_without_looking_through_a_list() ->
             compared += 1
             return int(self) == other
 
-    peer = Peer()
-    pending = PendingProduce(peer, 1, 1000)
+    ended: list[object] = []
+
+    class Owner:
+        def end(self, _deferred: Deferred, work: Callable[[], Response]) -> None:
+            ended.append(work())
+
+    pending = PendingProduce(1000)
     for number in range(10_000):
         pending.wait()
         pending.results.append(ProducedPartition("t", number, 0))
-    pending.begin(0.0)
+    assert pending.appended(0.0) is pending
+    pending.begin(Owner())
     for number in reversed(range(10_000)):
-        pending.complete(Place(number), None)
-    assert peer.answered.is_set()
+        assert ended == []
+        pending.batch_done(Place(number), None)
+    assert len(ended) == 1
     assert compared <= 4 * 10_000
 
 

@@ -2,8 +2,6 @@
 
 import asyncio
 import logging
-import re
-from collections.abc import Iterator
 from uuid import UUID
 
 import pytest
@@ -13,18 +11,6 @@ from broker_process import BrokerProcess
 
 VALUES = [b"%d" % number for number in range(50)]
 WAIT_S = 20.0
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("broker")) as process:
-        yield process
-
-
-@pytest.fixture
-def topic(request: pytest.FixtureRequest) -> str:
-    """A name that no other test uses."""
-    return re.sub(r"[^a-z0-9]+", "-", request.node.name)
 
 
 async def create(broker: BrokerProcess, topic: str, values: list[bytes], partitions: int = 1) -> UUID:

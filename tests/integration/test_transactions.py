@@ -49,12 +49,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
 
 
 @pytest.fixture
-def client(broker: BrokerThread) -> Iterator[WireClient]:
-    with WireClient(broker.address) as wire_client:
-        yield wire_client
-
-
-@pytest.fixture
 def topic(client: WireClient) -> str:
     name = f"t{uuid4().hex}"
     client.create_topic(name, segment_bytes="1048576", index_interval_bytes="100")

@@ -33,6 +33,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     # By its name: Spark finds no Python data sources where the path of the Python has a space in it.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     os.environ["PYSPARK_PYTHON"] = Path(sys.executable).name
+    paths = [str(Path(__file__).parent / "preloading"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     session = (
         SparkSession.builder.master("local[2,4]")
         .config("spark.ui.enabled", "false")

@@ -345,7 +345,11 @@ def test_take_stops_early_and_leaves_the_broker_and_the_session_whole(
         ),
         ({"partitions": "0-2"}, None, "topic plain has the partitions 0 to 1, not 2"),
         ({"partitions": "0,2-2147483647,5"}, None, "the partitions 0 to 1, not 2 to 2147483647, 5"),
-        ({"failOnDataLoss": ""}, None, "option failOnDataLoss is empty: whether offsets that are gone are an error"),
+        (
+            {"failOnDataLoss": ""},
+            None,
+            "option failOnDataLoss is empty: whether offsets that are gone or unreadable are an error",
+        ),
         ({"startingTimestamp": "2099-01-01"}, None, "no record at or after 4070908800000 ms, where it is to start"),
         ({}, "value bigint", "column value is binary or string, the schema says bigint"),
         ({}, "valeu binary", "format warmlog has no column valeu: did you mean value?"),

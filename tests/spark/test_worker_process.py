@@ -23,8 +23,7 @@ MODULES = 10_000
 READ_NOTHING = """
 import gc
 before = gc.get_freeze_count()
-from warmlog.ranges.projection import Projection
-from warmlog.ranges.read_settings import ReadSettings
+from warmlog.ranges.read_settings import Projection, ReadSettings
 from warmlog.spark.read.range_tasks import RangesPartition, read_partition
 assert not list(read_partition(RangesPartition([]), Projection(("value",)), ReadSettings()))
 print(gc.get_freeze_count() - before)

@@ -8,12 +8,21 @@ not set it itself. What is not known is refused.
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self
 
-from warmlog_broker.storage.config import MAX_INT32, TOPIC_SETTINGS, UNLIMITED, LogConfig, Setting, SettingValue
+from warmlog_broker.storage.config import (
+    MAX_INT32,
+    TOPIC_SETTINGS,
+    UNLIMITED,
+    LogConfig,
+    Setting,
+    SettingValue,
+    setting,
+    settings_of,
+)
 from warmlog_broker.storage.index.search import WARM_BYTES
 from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 from warmlog_protocol.errors import InvalidConfig
@@ -24,58 +33,51 @@ KIB, MIB = 1024, 1024 * 1024
 SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1000, 60_000, 3_600_000, 86_400_000
 
 
-def _integer(
-    name: str, default: int, unit: str, sentence: str, *, minimum: int = 1, maximum: int = MAX_INT32
-) -> Setting:
-    return Setting(name, "integer", default, sentence, unit=unit, minimum=minimum, maximum=maximum)
+def _integer(default: int, unit: str, sentence: str, *, minimum: int = 1, maximum: int = MAX_INT32) -> Any:
+    return setting(default, sentence, unit=unit, minimum=minimum, maximum=maximum)
 
 
-BROKER_SETTINGS: tuple[Setting, ...] = (
-    Setting("data.dir", "text", "", "The directory that holds everything; created when it is missing."),
-    Setting(
-        "data.dirs",
-        "text",
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """The settings of one broker process. Built directly it checks nothing; users' text is for `from_settings`."""
+
+    data_dir: str = setting("", "The directory that holds everything; created when it is missing.")
+    data_dirs: str = setting(
         "",
         "In place of data.dir: several directories joined by commas, one for each disk. New partitions go where the "
         "fewest are; the first directory holds metadata.log as well.",
-    ),
-    Setting("listen", "text", "127.0.0.1:7400", "HOST:PORT to accept connections at; port 0 takes a free one."),
-    _integer(
-        "node.id", 1, "", "This broker's number; a data directory keeps the one that it was made with.", minimum=0
-    ),
+    )
+    listen: str = setting("127.0.0.1:7400", "HOST:PORT to accept connections at; port 0 takes a free one.")
+    node_id: int = _integer(
+        1, "", "This broker's number; a data directory keeps the one that it was made with.", minimum=0
+    )
     # connections
-    _integer("max.connections", 8192, "connections", "How many connections are held at once."),
-    _integer("max.connections.per.ip", 8192, "connections", "How many of them one address may hold."),
-    _integer(
-        "handshake.timeout.ms", 10 * SECOND_MS, "ms", "A connection that has not said who it is by then is closed."
-    ),
-    _integer(
-        "request.receive.timeout.ms",
+    max_connections: int = _integer(8192, "connections", "How many connections are held at once.")
+    max_connections_per_ip: int = _integer(8192, "connections", "How many of them one address may hold.")
+    handshake_timeout_ms: int = _integer(
+        10 * SECOND_MS, "ms", "A connection that has not said who it is by then is closed."
+    )
+    request_receive_timeout_ms: int = _integer(
         MINUTE_MS,
         "ms",
         "A connection whose request has not come whole this long after it began is closed: it holds memory.",
-    ),
-    _integer("connections.max.idle.ms", 10 * MINUTE_MS, "ms", "A connection without requests for this long is closed."),
-    _integer(
-        "send.stall.timeout.ms",
-        2 * MINUTE_MS,
-        "ms",
-        "A connection that takes nothing of what it was answered for this long is closed.",
-    ),
-    _integer("max.in.flight.requests", 64, "requests", "Unanswered requests of a connection; beyond, it is not read."),
+    )
+    connections_max_idle_ms: int = _integer(
+        10 * MINUTE_MS, "ms", "A connection without requests for this long is closed."
+    )
+    send_stall_timeout_ms: int = _integer(
+        2 * MINUTE_MS, "ms", "A connection that takes nothing of what it was answered for this long is closed."
+    )
+    max_in_flight_requests: int = _integer(
+        64, "requests", "Unanswered requests of a connection; beyond, it is not read."
+    )
     # memory
-    _integer("socket.request.max.bytes", 100 * MIB, "bytes", "The largest frame that is taken.", minimum=64 * KIB),
-    _integer(
-        "request.header.max.bytes",
-        MIB,
-        "bytes",
-        "The largest request without its batches.",
-        minimum=64 * KIB,
-        maximum=MAX_HEADER_BYTES,
-    ),
-    _integer("request.max.items", DEFAULT_MAX_ITEMS, "items", "How many topics or partitions one request may name."),
-    _integer(
-        "queued.max.request.bytes",
+    socket_request_max_bytes: int = _integer(100 * MIB, "bytes", "The largest frame that is taken.", minimum=64 * KIB)
+    request_header_max_bytes: int = _integer(
+        MIB, "bytes", "The largest request without its batches.", minimum=64 * KIB, maximum=MAX_HEADER_BYTES
+    )
+    request_max_items: int = _integer(DEFAULT_MAX_ITEMS, "items", "How many topics or partitions one request may name.")
+    queued_max_request_bytes: int = _integer(
         256 * MIB,
         "bytes",
         "Memory for requests that are being received or looked at, over all connections; who finds none left waits. "
@@ -83,275 +85,169 @@ BROKER_SETTINGS: tuple[Setting, ...] = (
         "takes its share too, one at a time, if need be beyond this limit.",
         minimum=64 * KIB,
         maximum=2**40,
-    ),
-    _integer(
-        "queued.max.response.bytes",
+    )
+    queued_max_response_bytes: int = _integer(
         256 * MIB,
         "bytes",
         "Memory for answers that wait for their readers, over all connections; beyond, who has not been sent "
         "everything is answered nothing more.",
         minimum=MIB,
         maximum=2**40,
-    ),
-    _integer(
-        "stall.timeout.ms",
+    )
+    stall_timeout_ms: int = _integer(
         SECOND_MS,
         "ms",
         "While others wait for memory, a connection that holds some is closed when it stalls for this long.",
-    ),
-    _integer(
-        "stall.min.bytes.per.second",
-        64 * KIB,
-        "bytes/s",
-        "What moves slower than this, on average over stall.timeout.ms, stalls.",
-    ),
-    _integer(
-        "batch.max.decompressed.bytes",
+    )
+    stall_min_bytes_per_second: int = _integer(
+        64 * KIB, "bytes/s", "What moves slower than this, on average over stall.timeout.ms, stalls."
+    )
+    batch_max_decompressed_bytes: int = _integer(
         DEFAULT_MAX_DECOMPRESSED_BYTES,
         "bytes",
-        "The most that one batch may grow to where the broker opens it: on compacted topics and for their compaction, for "
-        "compression.type, and for lookups by time.",
+        "The most that one batch may grow to where the broker opens it: on compacted topics and for their compaction, "
+        "for compression.type, and for lookups by time.",
         minimum=MIB,
         maximum=DEFAULT_MAX_DECOMPRESSED_BYTES,
-    ),
-    _integer(
-        "receive.buffer.bytes",
+    )
+    receive_buffer_bytes: int = _integer(
         MIB,
         "bytes",
         "The receive buffer of a busy connection; an idle one has 8 KiB.",
         minimum=64 * KIB,
         maximum=64 * MIB,
-    ),
-    _integer(
-        "send.queue.bytes",
+    )
+    send_queue_bytes: int = _integer(
         64 * MIB,
         "bytes",
         "Answers of a connection that wait for its reader, file ranges included; beyond, its requests wait.",
         minimum=64 * KIB,
-    ),
+    )
     # fetch
-    _integer("fetch.max.bytes", 55 * MIB, "bytes", "The most that one Fetch is answered with.", minimum=KIB),
-    _integer("fetch.max.wait.ms", 5 * MINUTE_MS, "ms", "The longest that a Fetch may wait for data.", minimum=0),
-    _integer("fetch.max.waits", 16_384, "requests", "Fetches that wait for data, over all connections."),
-    _integer("fetch.max.wait.partitions", 262_144, "partitions", "How many partitions all of these wait for."),
-    Setting(
-        "fetch.sendfile.enable", "boolean", True, "Whether data goes from file to socket by sendfile, not by copies."
-    ),
-    _integer("cold.read.threads", 4, "threads", "Threads that read what is not in the page cache.", maximum=256),
+    fetch_max_bytes: int = _integer(55 * MIB, "bytes", "The most that one Fetch is answered with.", minimum=KIB)
+    fetch_max_wait_ms: int = _integer(5 * MINUTE_MS, "ms", "The longest that a Fetch may wait for data.", minimum=0)
+    fetch_max_waits: int = _integer(16_384, "requests", "Fetches that wait for data, over all connections.")
+    fetch_max_wait_partitions: int = _integer(262_144, "partitions", "How many partitions all of these wait for.")
+    fetch_sendfile_enable: bool = setting(True, "Whether data goes from file to socket by sendfile, not by copies.")
+    cold_read_threads: int = _integer(4, "threads", "Threads that read what is not in the page cache.", maximum=256)
     # disk
-    _integer("flush.threads", 4, "threads", "Threads that flush the files of one group commit.", maximum=256),
-    _integer(
-        "flush.syncfs.files",
+    flush_threads: int = _integer(4, "threads", "Threads that flush the files of one group commit.", maximum=256)
+    flush_syncfs_files: int = _integer(
         24,
         "files",
         "From this many files on, a group commit flushes the whole file system at once; 0: never.",
         minimum=0,
-    ),
-    _integer(
-        "disk.reserve.bytes",
+    )
+    disk_reserve_bytes: int = _integer(
         128 * MIB,
         "bytes",
         "With less room than this on its disk a data directory takes no records and no new partitions; reading, "
         "deleting and retention go on, and use it.",
         minimum=0,
         maximum=2**40,
-    ),
-    _integer(
-        "num.recovery.threads",
-        4,
-        "threads",
-        "Threads, for each data directory, that check partitions at start.",
-        maximum=256,
-    ),
-    _integer("max.open.files", 8192, "files", "Segment and index files that are open or mapped at once.", minimum=64),
-    _integer(
-        "log.flush.offset.checkpoint.interval.ms",
-        SECOND_MS,
-        "ms",
-        "How soon after a flush its recovery points are written down.",
-    ),
-    _integer(
-        "index.warm.bytes",
+    )
+    num_recovery_threads: int = _integer(
+        4, "threads", "Threads, for each data directory, that check partitions at start.", maximum=256
+    )
+    max_open_files: int = _integer(
+        8192, "files", "Segment and index files that are open or mapped at once.", minimum=64
+    )
+    log_flush_offset_checkpoint_interval_ms: int = _integer(
+        SECOND_MS, "ms", "How soon after a flush its recovery points are written down."
+    )
+    index_warm_bytes: int = _integer(
         WARM_BYTES,
         "bytes",
         "The end of each active index that is kept in memory, so that lookups in idle topics are fast, too; 0: off.",
         minimum=0,
         maximum=64 * MIB,
-    ),
-    _integer("index.warm.interval.ms", 5 * SECOND_MS, "ms", "How often these bytes are read."),
-    _integer(
-        "index.warm.max.bytes",
-        256 * MIB,
-        "bytes",
-        "The most that is kept in memory that way, over all indexes.",
-        minimum=0,
-        maximum=2**40,
-    ),
-    _integer(
-        "log.dir.move.bytes.per.second",
+    )
+    index_warm_interval_ms: int = _integer(5 * SECOND_MS, "ms", "How often these bytes are read.")
+    index_warm_max_bytes: int = _integer(
+        256 * MIB, "bytes", "The most that is kept in memory that way, over all indexes.", minimum=0, maximum=2**40
+    )
+    log_dir_move_bytes_per_second: int = _integer(
         64 * MIB,
         "bytes/s",
         "How fast each partition is copied that moves from one data directory to another.",
         minimum=64 * KIB,
         maximum=2**40,
-    ),
+    )
     # topics
-    _integer("num.partitions", 1, "partitions", "Partitions of a new topic that does not say how many."),
-    _integer("max.partitions.per.topic", 1000, "partitions", "The most partitions that one topic may have."),
-    _integer("max.partitions", 10_000, "partitions", "The most partitions that this broker holds."),
-    _integer("producer.id.block.size", 1000, "producer ids", "How many producer ids are reserved on disk at a time."),
-    _integer(
-        "max.producer.ids.per.partition",
+    num_partitions: int = _integer(1, "partitions", "Partitions of a new topic that does not say how many.")
+    max_partitions_per_topic: int = _integer(1000, "partitions", "The most partitions that one topic may have.")
+    max_partitions: int = _integer(10_000, "partitions", "The most partitions that this broker holds.")
+    producer_id_block_size: int = _integer(
+        1000, "producer ids", "How many producer ids are reserved on disk at a time."
+    )
+    max_producer_ids_per_partition: int = _integer(
         10_000,
         "producer ids",
         "How many idempotent producers a partition remembers; the one that was seen longest ago is forgotten first.",
         minimum=100,
-    ),
-    _integer(
-        "producer.id.expiration.ms",
-        DAY_MS,
-        "ms",
-        "A partition forgets an idempotent producer that has not written to it for this long.",
-    ),
-    _integer(
-        "producer.id.expiration.check.interval.ms", 10 * MINUTE_MS, "ms", "How often idle producers are looked for."
-    ),
-    _integer(
-        "log.retention.check.interval.ms",
-        5 * MINUTE_MS,
-        "ms",
-        "How often old segments are looked for, and idle ones rolled that segment.ms has closed.",
-    ),
-    _integer(
-        "log.retention.clock.settle.ms",
+    )
+    producer_id_expiration_ms: int = _integer(
+        DAY_MS, "ms", "A partition forgets an idempotent producer that has not written to it for this long."
+    )
+    producer_id_expiration_check_interval_ms: int = _integer(
+        10 * MINUTE_MS, "ms", "How often idle producers are looked for."
+    )
+    log_retention_check_interval_ms: int = _integer(
+        5 * MINUTE_MS, "ms", "How often old segments are looked for, and idle ones rolled that segment.ms has closed."
+    )
+    log_retention_clock_settle_ms: int = _integer(
         HOUR_MS,
         "ms",
         "How long a clock that has jumped ahead must go on before anything is given up by it; 0: believed at once.",
         minimum=0,
-    ),
+    )
     # compaction
-    _integer(
-        "log.cleaner.threads",
+    log_cleaner_threads: int = _integer(
         1,
         "threads",
         "Threads that compact topics with cleanup.policy=compact; 0: none is compacted.",
         minimum=0,
         maximum=64,
-    ),
-    _integer(
-        "log.cleaner.dedupe.buffer.size",
+    )
+    log_cleaner_dedupe_buffer_size: int = _integer(
         128 * MIB,
         "bytes",
         "Memory for the keys of one pass, over all threads; a key takes 208 bytes. What does not fit takes another.",
         minimum=MIB,
         maximum=2**40,
-    ),
-    _integer(
-        "log.cleaner.io.max.bytes.per.second",
+    )
+    log_cleaner_io_max_bytes_per_second: int = _integer(
         UNLIMITED,
         "bytes/s",
         "How fast compaction may read and write, over all threads.",
         minimum=UNLIMITED,
         maximum=2**40,
-    ),
-    _integer(
-        "log.cleaner.backoff.ms", 15 * SECOND_MS, "ms", "How long compaction rests when no log needs it.", minimum=1
-    ),
+    )
+    log_cleaner_backoff_ms: int = _integer(
+        15 * SECOND_MS, "ms", "How long compaction rests when no log needs it.", minimum=1
+    )
     # crashes
-    _integer(
-        "crash.loop.limit",
+    crash_loop_limit: int = _integer(
         5,
         "starts",
         "After so many starts within crash.loop.window.ms that crashed before they served, or in their first seconds, "
         "the broker starts in safe mode: it can be read, and takes no records; 0: never.",
         minimum=0,
         maximum=20,
-    ),
-    _integer(
-        "crash.loop.window.ms",
-        HOUR_MS,
-        "ms",
-        "How long a crash counts, and how long safe mode lasts if nobody stops the broker.",
-    ),
+    )
+    crash_loop_window_ms: int = _integer(
+        HOUR_MS, "ms", "How long a crash counts, and how long safe mode lasts if nobody stops the broker."
+    )
     # stop
-    _integer(
-        "shutdown.drain.ms", 10 * SECOND_MS, "ms", "How long a stop waits for requests that are under way.", minimum=0
-    ),
-    _integer(
-        "shutdown.disk.ms",
+    shutdown_drain_ms: int = _integer(
+        10 * SECOND_MS, "ms", "How long a stop waits for requests that are under way.", minimum=0
+    )
+    shutdown_disk_ms: int = _integer(
         MINUTE_MS,
         "ms",
         "How long a stop waits after that for the disks. Beyond, the broker ends as by a crash: what was acknowledged "
         "stays, and the next start checks the logs.",
-    ),
-)
-
-_BY_NAME: dict[str, Setting] = {setting.name: setting for setting in BROKER_SETTINGS}
-_TOPIC_NAMES = frozenset(setting.name for setting in TOPIC_SETTINGS)
-
-
-def _default(name: str) -> Any:
-    return _BY_NAME[name].default
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerConfig:
-    """The settings of one broker process. Built directly it checks nothing; users' text is for `from_settings`."""
-
-    data_dir: str = _default("data.dir")
-    data_dirs: str = _default("data.dirs")
-    listen: str = _default("listen")
-    node_id: int = _default("node.id")
-    max_connections: int = _default("max.connections")
-    max_connections_per_ip: int = _default("max.connections.per.ip")
-    handshake_timeout_ms: int = _default("handshake.timeout.ms")
-    request_receive_timeout_ms: int = _default("request.receive.timeout.ms")
-    connections_max_idle_ms: int = _default("connections.max.idle.ms")
-    send_stall_timeout_ms: int = _default("send.stall.timeout.ms")
-    max_in_flight_requests: int = _default("max.in.flight.requests")
-    socket_request_max_bytes: int = _default("socket.request.max.bytes")
-    request_header_max_bytes: int = _default("request.header.max.bytes")
-    request_max_items: int = _default("request.max.items")
-    queued_max_request_bytes: int = _default("queued.max.request.bytes")
-    queued_max_response_bytes: int = _default("queued.max.response.bytes")
-    stall_timeout_ms: int = _default("stall.timeout.ms")
-    stall_min_bytes_per_second: int = _default("stall.min.bytes.per.second")
-    batch_max_decompressed_bytes: int = _default("batch.max.decompressed.bytes")
-    receive_buffer_bytes: int = _default("receive.buffer.bytes")
-    send_queue_bytes: int = _default("send.queue.bytes")
-    fetch_max_bytes: int = _default("fetch.max.bytes")
-    fetch_max_wait_ms: int = _default("fetch.max.wait.ms")
-    fetch_max_waits: int = _default("fetch.max.waits")
-    fetch_max_wait_partitions: int = _default("fetch.max.wait.partitions")
-    fetch_sendfile_enable: bool = _default("fetch.sendfile.enable")
-    cold_read_threads: int = _default("cold.read.threads")
-    flush_threads: int = _default("flush.threads")
-    flush_syncfs_files: int = _default("flush.syncfs.files")
-    disk_reserve_bytes: int = _default("disk.reserve.bytes")
-    num_recovery_threads: int = _default("num.recovery.threads")
-    max_open_files: int = _default("max.open.files")
-    log_flush_offset_checkpoint_interval_ms: int = _default("log.flush.offset.checkpoint.interval.ms")
-    index_warm_bytes: int = _default("index.warm.bytes")
-    index_warm_interval_ms: int = _default("index.warm.interval.ms")
-    index_warm_max_bytes: int = _default("index.warm.max.bytes")
-    log_dir_move_bytes_per_second: int = _default("log.dir.move.bytes.per.second")
-    num_partitions: int = _default("num.partitions")
-    max_partitions_per_topic: int = _default("max.partitions.per.topic")
-    max_partitions: int = _default("max.partitions")
-    producer_id_block_size: int = _default("producer.id.block.size")
-    max_producer_ids_per_partition: int = _default("max.producer.ids.per.partition")
-    producer_id_expiration_ms: int = _default("producer.id.expiration.ms")
-    producer_id_expiration_check_interval_ms: int = _default("producer.id.expiration.check.interval.ms")
-    log_retention_check_interval_ms: int = _default("log.retention.check.interval.ms")
-    log_retention_clock_settle_ms: int = _default("log.retention.clock.settle.ms")
-    log_cleaner_threads: int = _default("log.cleaner.threads")
-    log_cleaner_dedupe_buffer_size: int = _default("log.cleaner.dedupe.buffer.size")
-    log_cleaner_io_max_bytes_per_second: int = _default("log.cleaner.io.max.bytes.per.second")
-    log_cleaner_backoff_ms: int = _default("log.cleaner.backoff.ms")
-    crash_loop_limit: int = _default("crash.loop.limit")
-    crash_loop_window_ms: int = _default("crash.loop.window.ms")
-    shutdown_drain_ms: int = _default("shutdown.drain.ms")
-    shutdown_disk_ms: int = _default("shutdown.disk.ms")
+    )
     topic_settings: Mapping[str, str] = field(default_factory=dict)
     """Topic settings that were given to the broker, as users write them."""
 
@@ -408,6 +304,11 @@ class BrokerConfig:
             )
 
 
+BROKER_SETTINGS = settings_of(BrokerConfig)
+_BY_NAME = {setting.name: setting for setting in BROKER_SETTINGS}
+_TOPIC_NAMES = frozenset(setting.name for setting in TOPIC_SETTINGS)
+
+
 def _check_data_paths(config: BrokerConfig) -> None:
     """InvalidConfig unless there is one directory at least, and none is given twice or lies within another."""
     if config.data_dir and config.data_dirs:
@@ -462,16 +363,3 @@ def parse_address(text: str) -> tuple[str, int]:
 def format_address(host: str, port: int) -> str:
     """The inverse of `parse_address`."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def describe_broker_settings() -> str:
-    """The table as Markdown, for the documentation."""
-    lines = ["| setting | default | allowed | unit | what it does |", "|---|---|---|---|---|"]
-    for setting in BROKER_SETTINGS:
-        allowed = "" if setting.kind == "text" else setting.allowed
-        default = setting.format(setting.default)
-        lines.append(f"| `{setting.name}` | {default} | {allowed} | {setting.unit} | {setting.sentence} |")
-    return "\n".join(lines) + "\n"
-
-
-assert {row.name for row in fields(BrokerConfig)} == {s.attribute for s in BROKER_SETTINGS} | {"topic_settings"}

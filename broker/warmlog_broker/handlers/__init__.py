@@ -1,30 +1,25 @@
 """Where requests go: one file an API family, and the table that joins API and handler."""
 
-from collections.abc import Callable, Coroutine
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
-from warmlog_broker.handlers.configs import describe_configs
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.handlers.epochs import offset_for_leader_epoch
 from warmlog_broker.handlers.fetch import fetch
 from warmlog_broker.handlers.handshake import handshake
 from warmlog_broker.handlers.log_dirs import alter_replica_log_dirs, describe_log_dirs
 from warmlog_broker.handlers.metadata import metadata
-from warmlog_broker.handlers.offsets import list_offsets
-from warmlog_broker.handlers.produce import produce
-from warmlog_broker.handlers.producer_ids import init_producer_id
-from warmlog_broker.handlers.records import delete_records
+from warmlog_broker.handlers.offsets import delete_records, list_offsets, offset_for_leader_epoch
+from warmlog_broker.handlers.produce import init_producer_id, produce
 from warmlog_broker.handlers.splits import find_splits
-from warmlog_broker.handlers.topics import create_topics, delete_topics
-from warmlog_broker.network.peer import Asker
-from warmlog_protocol.messages import APIS, ApiKey, Message
+from warmlog_broker.handlers.topics import create_topics, delete_topics, describe_configs
+from warmlog_broker.network.received_batch import cut_batches
+from warmlog_broker.network.request_context import RequestContext
+from warmlog_broker.network.request_runner import Handler
+from warmlog_broker.network.response import Response
+from warmlog_protocol.messages import APIS, ApiKey
 from warmlog_protocol.wire.connection import Request
 
-Handler = Callable[[Services, Asker, Request], Message | Coroutine[Any, Any, Message | None] | None]
-BoundHandler = Callable[[Asker, Request], Message | Coroutine[Any, Any, Message | None] | None]
-
-HANDLERS: dict[int, Handler] = {
+HANDLERS: dict[int, Callable[..., Response]] = {
     ApiKey.HANDSHAKE: handshake,
     ApiKey.METADATA: metadata,
     ApiKey.CREATE_TOPICS: create_topics,
@@ -40,12 +35,22 @@ HANDLERS: dict[int, Handler] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch,
     ApiKey.FIND_SPLITS: find_splits,
 }
-"""Who answers which API. A handler returns the answer, a coroutine that returns it, or None when it does it itself; so
-may the coroutine. While a Produce is a coroutine, its connection's next request waits: batches keep their order."""
+"""`handler(services, context, request)` by the key of its API, whose request struct it takes; Produce takes the batches
+of the request as well. What it may return and raise: network/response. While a Produce is a coroutine, its connection's
+next request waits, so that batches keep their order."""
 
 assert HANDLERS.keys() == APIS.keys()
 
 
-def bind_handlers(services: Services) -> dict[int, BoundHandler]:
+def bind_handlers(services: Services) -> dict[int, Handler]:
     """The handlers of one broker, by the key of their API."""
-    return {key: partial(handler, services) for key, handler in HANDLERS.items()}
+
+    def bind(handler: Callable[[Services, RequestContext, Any], Response]) -> Handler:
+        return lambda context, request: handler(services, context, request.message)
+
+    def bound_produce(context: RequestContext, request: Request) -> Response:
+        message: Any = request.message
+        batches = cut_batches(message, request.payload, is_owned=request.is_payload_owned)
+        return produce(services, context, message, batches)
+
+    return {key: bind(handler) for key, handler in HANDLERS.items()} | {ApiKey.PRODUCE: bound_produce}

@@ -1,4 +1,4 @@
-"""What handlers work with: the parts of the broker, and whoever asks."""
+"""What handlers work with: the parts of the broker."""
 
 import asyncio
 import time
@@ -13,9 +13,7 @@ from warmlog_broker.replica.delayed_fetch import FetchWaits
 from warmlog_broker.replica.replica_mover import Moves
 from warmlog_broker.replica.served_directories import DataDirectories
 from warmlog_broker.replica.topics import Topics
-from warmlog_broker.runtime.outbox import Outbox
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
-from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.storage.segment.splits import TimesFound
 from warmlog_protocol.errors import ApiError
 
@@ -35,8 +33,6 @@ class Services:
     producer_ids: ProducerIds
     cold_readers: Executor
     bodies: BodyThreads
-    outbox: Outbox
-    tasks: Tasks
     lines: RepeatedLines
     """For what peers bring about as often as they like."""
     version: str

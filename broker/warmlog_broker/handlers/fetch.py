@@ -1,8 +1,8 @@
 """Fetch: ranges of log files, when there is enough to read or the time is over.
 
 A fetch is answered at once if `min_bytes` can be read, if anything is wrong with a partition, or if it does not want to
-wait. Otherwise it waits (fetch_waits) and reads anew when it is woken. What is not in the page cache is read by a
-thread before the answer is sent, so that a cold reader never stops the event loop.
+wait. Otherwise it waits (`replica/delayed_fetch`) and reads again when it is woken. What is not in the page cache is
+read by a thread before the response is sent, so that a cold reader never stops the event loop.
 
 A reader that says of which leader epoch the batch before its offset is, is told at once if the log does not hold that
 batch: the log was cut after it was read, as by a power cut on a topic with write.caching.
@@ -15,12 +15,16 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
+
+from msgspec import Struct
 
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.network.peer import Asker
-from warmlog_broker.replica.delayed_fetch import WantedRead
+from warmlog_broker.handlers.items import Items
+from warmlog_broker.network.request_context import RequestContext
+from warmlog_broker.network.response import Deferred, MessageWithSlices, Response
+from warmlog_broker.replica.delayed_fetch import FetchWaits, WantedRead
 from warmlog_broker.replica.partition import Partition, read_bound
-from warmlog_broker.runtime.internal_error import own_failure
 from warmlog_broker.storage.io.os_errors import storage_error
 from warmlog_broker.storage.log.bounds import ReadBound
 from warmlog_broker.storage.log.reader import FetchData
@@ -28,11 +32,7 @@ from warmlog_broker.storage.record.batch_scan import UNKNOWN_OFFSET, DamagedLog
 from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_broker.storage.segment.segment_indexes import IndexRebuild, LostIndex
-from warmlog_protocol.errors import (
-    ApiError,
-    ErrorCode,
-    StorageError,
-)
+from warmlog_protocol.errors import ApiError, ErrorCode, StorageError
 from warmlog_protocol.messages import (
     AbortedTransaction,
     DivergingEpoch,
@@ -41,7 +41,6 @@ from warmlog_protocol.messages import (
     FetchRequest,
     FetchResponse,
 )
-from warmlog_protocol.wire.connection import Request
 
 MANY_ITEMS = 128
 """A fetch that names more partitions is read in turns."""
@@ -53,13 +52,18 @@ NO_TOPIC_ID = bytes(16)
 _log = logging.getLogger(__name__)
 
 
+class ReadPartition(Struct, frozen=True, gc=False):
+    """What was found in one partition."""
+
+    fetched: FetchedPartition
+    slices: list[FileSlice]
+
+
 @dataclass(slots=True)
 class FetchResult:
     """What was found, partition by partition, in the order of the request."""
 
-    partitions: list[FetchedPartition] = field(default_factory=list)
-    slices: list[list[FileSlice]] = field(default_factory=list)
-    """The bytes of each partition."""
+    partitions: list[ReadPartition] = field(default_factory=list)
     wanted: dict[Partition, WantedRead] = field(default_factory=dict)
     """Where to wait for more."""
     size_bytes: int = 0
@@ -70,89 +74,86 @@ class FetchResult:
     rebuilds: list[IndexRebuild] = field(default_factory=list)
     """Of indexes without which partitions could not be read."""
 
-    def add(self, fetched: FetchedPartition, slices: list[FileSlice]) -> None:
-        """The next partition of the request, with its bytes."""
-        self.partitions.append(fetched)
-        self.slices.append(slices)
-        self.size_bytes += fetched.size_bytes
-
-    def add_error(self, request: FetchPartition, error: ApiError) -> None:
-        """The next partition cannot be read."""
+    def failed(self, request: FetchPartition, error: ApiError) -> ReadPartition:
+        """The partition cannot be read."""
         self.has_error = True
-        self.add(_failed(request, error), [])
         if isinstance(error, LostIndex):
             self.rebuilds.append(error.rebuild)
+        return ReadPartition(_failed(request, error), [])
 
-    def all_slices(self) -> list[FileSlice]:
-        """The payload."""
-        return [piece for slices in self.slices for piece in slices]
-
-
-def fetch(services: Services, asker: Asker, request: Request) -> None:
-    """Reads, and answers or waits."""
-    message = request.message
-    assert isinstance(message, FetchRequest)
-    if len(message.partitions) > MANY_ITEMS:
-        services.tasks.start(_fetch_in_turns(services, asker, request.correlation_id, message))
-    else:
-        _answer_or_wait(services, asker, request.correlation_id, message, read_partitions(services, asker, message))
+    def response(self) -> MessageWithSlices:
+        """As it is sent."""
+        message = FetchResponse([each.fetched for each in self.partitions])
+        return MessageWithSlices(message, [each.slices for each in self.partitions])
 
 
-def _answer_or_wait(
-    services: Services, asker: Asker, correlation_id: int, message: FetchRequest, result: FetchResult
-) -> None:
-    max_wait_ms = min(message.max_wait_ms, services.config.fetch_max_wait_ms)
+class DelayedFetch(Deferred):
+    """A fetch that waits for data."""
+
+    __slots__ = ("_waits",)
+
+    def __init__(self, waits: FetchWaits) -> None:
+        super().__init__()
+        self._waits = waits
+
+    def drop(self) -> bool:
+        """Stop waiting. False when the wait is over, and the response under way."""
+        return self._waits.forget(self) > 0
+
+
+def fetch(services: Services, context: RequestContext, request: FetchRequest) -> Response:
+    """Read, and respond or wait."""
+    if len(request.partitions) > MANY_ITEMS:
+        return _fetch_in_turns(services, context, request)
+    return _respond_or_wait(services, context, request, read_partitions(services, context, request))
+
+
+async def _fetch_in_turns(services: Services, context: RequestContext, request: FetchRequest) -> Response:
+    return _respond_or_wait(services, context, request, await _read_in_turns(services, context, request))
+
+
+def _respond_or_wait(
+    services: Services, context: RequestContext, request: FetchRequest, result: FetchResult
+) -> Response:
+    max_wait_ms = min(request.max_wait_ms, services.config.fetch_max_wait_ms)
     if result.rebuilds:
-        services.tasks.start(_rebuild_and_answer(services, asker, correlation_id, message, result.rebuilds))
-        return
-    if is_due(result, message.min_bytes, max_wait_ms, skips_gaps=message.skips_gaps):
-        _answer(services, asker, correlation_id, result)
-        return
+        return _rebuild_and_respond(services, context, request, result.rebuilds)
+    if is_due(result, request.min_bytes, max_wait_ms, skips_gaps=request.skips_gaps):
+        return _respond(services, result)
+    delayed = DelayedFetch(services.fetch_waits)
     is_waiting = services.fetch_waits.add(
-        asker,
+        delayed,
         result.wanted,
-        min_bytes=min(message.min_bytes, message.max_bytes, services.config.fetch_max_bytes),
+        min_bytes=min(request.min_bytes, request.max_bytes, services.config.fetch_max_bytes),
         max_wait_ms=max_wait_ms,
-        on_done=lambda: _read_and_answer(services, asker, correlation_id, message),
+        on_done=partial(delayed.run, partial(_read_and_respond, services, context, request)),
     )
-    if not is_waiting:
-        services.lines.write(
-            logging.WARNING,
-            "fetches that could not wait",
-            f"Fetch of {asker.name} answered at once: {len(services.fetch_waits)} fetches wait already",
-            services.loop.time(),
-        )
-        _answer(services, asker, correlation_id, result)
+    if is_waiting:
+        return delayed
+    services.lines.write(
+        logging.WARNING,
+        "fetches that could not wait",
+        f"Fetch of {context.peer} answered at once: {len(services.fetch_waits)} fetches wait already",
+        services.loop.time(),
+    )
+    return _respond(services, result)
 
 
-def _read_and_answer(services: Services, asker: Asker, correlation_id: int, message: FetchRequest) -> None:
+def _read_and_respond(services: Services, context: RequestContext, request: FetchRequest) -> Response:
     """At the end of a wait."""
-    if len(message.partitions) > MANY_ITEMS:
-        services.tasks.start(_read_and_answer_in_turns(services, asker, correlation_id, message))
-    else:
-        _answer(services, asker, correlation_id, read_partitions(services, asker, message))
+    if len(request.partitions) > MANY_ITEMS:
+        return _read_in_turns_and_respond(services, context, request)
+    return _respond(services, read_partitions(services, context, request))
 
 
-async def _fetch_in_turns(services: Services, asker: Asker, correlation_id: int, message: FetchRequest) -> None:
-    async with services.wide_fetches:
-        _answer_or_wait(services, asker, correlation_id, message, await _read_in_turns(services, asker, message))
-        services.outbox.send()
-        await asyncio.sleep(0)
+async def _read_in_turns_and_respond(services: Services, context: RequestContext, request: FetchRequest) -> Response:
+    return _respond(services, await _read_in_turns(services, context, request))
 
 
-async def _read_and_answer_in_turns(
-    services: Services, asker: Asker, correlation_id: int, message: FetchRequest
-) -> None:
-    async with services.wide_fetches:
-        _answer(services, asker, correlation_id, await _read_in_turns(services, asker, message))
-        services.outbox.send()
-        await asyncio.sleep(0)
-
-
-async def _rebuild_and_answer(
-    services: Services, asker: Asker, correlation_id: int, message: FetchRequest, rebuilds: Sequence[IndexRebuild]
-) -> None:
-    """Has lost indexes rebuilt by a thread, and reads again. What is lost then is an error, which can be retried."""
+async def _rebuild_and_respond(
+    services: Services, context: RequestContext, request: FetchRequest, rebuilds: Sequence[IndexRebuild]
+) -> Response:
+    """Have lost indexes rebuilt by a thread, and read again. What is lost then is an error, which can be retried."""
     for rebuild in rebuilds:
         try:
             try:
@@ -161,8 +162,7 @@ async def _rebuild_and_answer(
                 rebuild.finish()
         except (OSError, MemoryError) as error:
             _log.error("an index cannot be rebuilt: %s", error)
-    _answer(services, asker, correlation_id, await _read_in_turns(services, asker, message))
-    services.outbox.send()
+    return _respond(services, await _read_in_turns(services, context, request))
 
 
 def is_due(result: FetchResult, min_bytes: int, max_wait_ms: int, *, skips_gaps: bool = False) -> bool:
@@ -172,66 +172,65 @@ def is_due(result: FetchResult, min_bytes: int, max_wait_ms: int, *, skips_gaps:
     return skips_gaps and result.has_gap
 
 
-def read_partitions(services: Services, asker: Asker, message: FetchRequest) -> FetchResult:
-    """Reads every partition, within the limits of the request, each partition and the broker.
+def read_partitions(services: Services, context: RequestContext, request: FetchRequest) -> FetchResult:
+    """Read every partition, within the limits of the request, each partition and the broker.
 
     The first batch of the first partition that has any is read whole, however large it is.
     """
     result = FetchResult()
-    _read_some(services, asker, message, message.partitions, result)
+    _read_some(services, context, request, request.partitions, result)
     return result
 
 
-async def _read_in_turns(services: Services, asker: Asker, message: FetchRequest) -> FetchResult:
+async def _read_in_turns(services: Services, context: RequestContext, request: FetchRequest) -> FetchResult:
     """As `read_partitions`, while others have their turn."""
     result = FetchResult()
-    for first in range(0, len(message.partitions), ITEMS_A_TURN):
-        _read_some(services, asker, message, message.partitions[first : first + ITEMS_A_TURN], result)
-        await asyncio.sleep(0)
+    async with services.wide_fetches:
+        for first in range(0, len(request.partitions), ITEMS_A_TURN):
+            _read_some(services, context, request, request.partitions[first : first + ITEMS_A_TURN], result)
+            await asyncio.sleep(0)
     return result
 
 
 def _read_some(
     services: Services,
-    asker: Asker,
-    message: FetchRequest,
+    context: RequestContext,
+    request: FetchRequest,
     partitions: Sequence[FetchPartition],
     result: FetchResult,
 ) -> None:
-    """Adds what can be read of `partitions`, some of those that `message` names, to `result`."""
-    bound = read_bound(message.isolation, is_replica=asker.is_replica)
-    left_bytes = min(message.max_bytes, services.config.fetch_max_bytes) - result.size_bytes
-    for request in partitions:
-        limit_bytes = max(0, min(request.max_bytes, left_bytes))
-        try:
-            left_bytes -= _read(services, request, bound, limit_bytes, result)
-        except ApiError as error:
-            result.add_error(request, error)
-        except OSError as error:
-            text = f"{request.topic}-{request.partition} cannot be read: {error}"
-            services.topics.partition(request.topic, request.partition).complain(text)
-            result.add_error(request, storage_error(text, error))
-        except Exception:
-            result.add_error(request, own_failure(f"Fetch of {request.topic!r} {request.partition}"))
+    """Add what can be read of `partitions`, some of those that `request` names, to `result`."""
+    items = Items(services, context, "Fetch")
+    bound = read_bound(request.isolation, is_replica=context.is_replica)
+    limit_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
+    read = partial(_read, services, bound, limit_bytes, result)
+    for wanted in partitions:
+        result.partitions.append(items.handle(wanted, read, result.failed))
 
 
-def _read(services: Services, request: FetchPartition, bound: ReadBound, limit_bytes: int, result: FetchResult) -> int:
-    """Adds what can be read of one partition to `result`; returns how many bytes that are."""
-    topic = services.topics.identified(request.topic, request.topic_id)
-    partition = services.topics.partition(request.topic, request.partition)
-    partition.check_leader_epoch(request.current_leader_epoch)
+def _read(
+    services: Services, bound: ReadBound, limit_bytes: int, result: FetchResult, wanted: FetchPartition
+) -> ReadPartition:
+    """Read one partition, as far as `limit_bytes` leaves room after what `result` holds; changes that at its end."""
+    topic = services.topics.identified(wanted.topic, wanted.topic_id)
+    partition = services.topics.partition(wanted.topic, wanted.partition)
+    partition.check_leader_epoch(wanted.current_leader_epoch)
     log = partition.log
-    diverging = log.divergence(request.fetch_offset, request.last_fetched_epoch)
+    diverging = log.divergence(wanted.fetch_offset, wanted.last_fetched_epoch)
     if diverging is None:
-        data = log.read(request.fetch_offset, limit_bytes, bound=bound, min_one_batch=result.size_bytes == 0)
+        left_bytes = max(0, min(wanted.max_bytes, limit_bytes - result.size_bytes))
+        try:
+            data = log.read(wanted.fetch_offset, left_bytes, bound=bound, min_one_batch=result.size_bytes == 0)
+        except DamagedLog as error:
+            partition.complain(f"damaged or lost: {error}")
+            raise
     else:
-        data = FetchData(LogOffsetMetadata(request.fetch_offset), [], 0, False)
-        result.has_error = True
+        data = FetchData(LogOffsetMetadata(wanted.fetch_offset), [], 0, False)
     slices = [] if data.is_first_batch_incomplete else data.slices
     size_bytes = sum(piece.size_bytes for piece in slices)
     fetched = FetchedPartition(
-        topic=request.topic,
-        partition=request.partition,
+        topic=wanted.topic,
+        partition=wanted.partition,
         error_code=ErrorCode.NONE,
         error_message="",
         high_watermark=log.high_watermark,
@@ -243,44 +242,44 @@ def _read(services: Services, request: FetchPartition, bound: ReadBound, limit_b
         aborted_transactions=[
             AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in data.aborted
         ],
-        has_dense_offsets=log.are_offsets_dense_from(request.fetch_offset),
+        has_dense_offsets=log.are_offsets_dense_from(wanted.fetch_offset),
         next_offset=data.next_offset,
         diverging=None if diverging is None else DivergingEpoch(*diverging),
     )
-    result.add(fetched, slices)
+    result.size_bytes += size_bytes
+    result.has_error |= diverging is not None
     result.has_gap |= data.next_offset != UNKNOWN_OFFSET
-    result.wanted[partition] = WantedRead(data.start, request.max_bytes, bound)
-    return size_bytes
+    result.wanted[partition] = WantedRead(data.start, wanted.max_bytes, bound)
+    return ReadPartition(fetched, slices)
 
 
-def _answer(services: Services, asker: Asker, correlation_id: int, result: FetchResult) -> None:
-    """Sends `result`, once all of it is in the page cache."""
-    slices = result.all_slices()
+def _respond(services: Services, result: FetchResult) -> Response:
+    """The response, once all of it is in the page cache."""
     try:
-        cold = [piece for piece in slices if not piece.is_cached()]
+        for each in result.partitions:
+            for piece in each.slices:
+                if not piece.is_cached():
+                    return _warm(services, result)
     except OSError:
-        cold = slices
-    if cold:
-        services.tasks.start(_warm_and_answer(services, asker, correlation_id, result))
-    else:
-        asker.answer(correlation_id, FetchResponse(result.partitions), slices)
+        return _warm(services, result)
+    return result.response()
 
 
-async def _warm_and_answer(services: Services, asker: Asker, correlation_id: int, result: FetchResult) -> None:
-    errors = await services.loop.run_in_executor(services.cold_readers, _read_all, result.slices)
+async def _warm(services: Services, result: FetchResult) -> MessageWithSlices:
+    """Bring the bytes into the page cache. A partition that cannot be read has an error instead."""
+    slices = [each.slices for each in result.partitions]
+    errors = await services.loop.run_in_executor(services.cold_readers, _read_all, slices)
     for index, error in errors.items():
-        fetched = result.partitions[index]
-        _log.error("%s-%d cannot be read: %s", fetched.topic, fetched.partition, error)
+        fetched = result.partitions[index].fetched
         message = f"{fetched.topic}-{fetched.partition} cannot be read: {error}"
+        _log.error("%s", message)
         failure = StorageError(message) if isinstance(error, ApiError) else storage_error(message, error)
-        result.slices[index] = []
-        result.partitions[index] = _failed(fetched, failure)
-    asker.answer(correlation_id, FetchResponse(result.partitions), result.all_slices())
-    services.outbox.send()
+        result.partitions[index] = ReadPartition(_failed(fetched, failure), [])
+    return result.response()
 
 
 def _read_all(partitions: Sequence[Sequence[FileSlice]]) -> dict[int, OSError | MemoryError | ApiError]:
-    """In a thread: brings everything into the page cache; the errors by the partition's place."""
+    """In a thread: brings everything into the page cache; the errors by the index of the partition."""
     errors: dict[int, OSError | MemoryError | ApiError] = {}
     for index, slices in enumerate(partitions):
         try:

@@ -3,21 +3,18 @@
 import logging
 
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.network.peer import Asker
+from warmlog_broker.network.request_context import RequestContext
 from warmlog_protocol.messages import APIS, ApiVersions, HandshakeRequest, HandshakeResponse
-from warmlog_protocol.wire.connection import Request
 
 _SHOWN_CHARACTERS = 100
 
 _log = logging.getLogger(__name__)
 
 
-def handshake(services: Services, asker: Asker, request: Request) -> HandshakeResponse:
+def handshake(services: Services, context: RequestContext, request: HandshakeRequest) -> HandshakeResponse:
     """The broker's version, its cluster, and the versions of every API."""
-    message = request.message
-    assert isinstance(message, HandshakeRequest)
-    client = f"{message.client_name[:_SHOWN_CHARACTERS]!r} {message.client_version[:_SHOWN_CHARACTERS]!r}"
-    _log.debug("connection with %s: client %s", asker.name, client)
+    version = request.client_version[:_SHOWN_CHARACTERS]
+    _log.debug("connection with %s: client %r %r", context.peer, context.client_id, version)
     return HandshakeResponse(
         broker_version=services.version,
         cluster_id=services.cluster_id,

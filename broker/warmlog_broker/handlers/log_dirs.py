@@ -1,15 +1,14 @@
 """DescribeLogDirs and AlterReplicaLogDirs: what lies in which data directory, and moving it to another."""
 
-import asyncio
 import os
 from pathlib import Path
 
 from warmlog_broker.data_dirs.directory_set import OfflineDirectory
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.network.peer import Asker
+from warmlog_broker.handlers.items import Items
+from warmlog_broker.network.request_context import RequestContext
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.served_directories import ServedDirectory
-from warmlog_broker.runtime.internal_error import own_failure
 from warmlog_protocol.errors import ApiError, ErrorCode
 from warmlog_protocol.messages import (
     AlteredReplicaLogDir,
@@ -21,47 +20,32 @@ from warmlog_protocol.messages import (
     LogDirPartition,
     ReplicaLogDir,
 )
-from warmlog_protocol.wire.connection import Request
 
 UNKNOWN = -1
-PARTITIONS_A_TURN = 100
-"""After so many others have their turn: to see that a path is no data directory takes 60 µs."""
 
 
 async def alter_replica_log_dirs(
-    services: Services,
-    asker: Asker,  # noqa: ARG001
-    request: Request,
+    services: Services, context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
     """Each partition by itself; answered once its move would go on after a restart."""
-    message = request.message
-    assert isinstance(message, AlterReplicaLogDirsRequest)
-    results = []
-    for number, wanted in enumerate(message.partitions):
-        if number % PARTITIONS_A_TURN == PARTITIONS_A_TURN - 1:
-            await asyncio.sleep(0)
-        results.append(await _alter(services, wanted))
-    return AlterReplicaLogDirsResponse(results)
 
-
-async def _alter(services: Services, wanted: ReplicaLogDir) -> AlteredReplicaLogDir:
-    failure: ApiError | None = None
-    try:
+    async def alter(wanted: ReplicaLogDir) -> AlteredReplicaLogDir:
         await services.moves.request(wanted.topic, wanted.partition, Path(wanted.path))
-    except ApiError as error:
-        failure = error
-    except Exception:
-        failure = own_failure(f"AlterReplicaLogDirs of {wanted.topic!r} {wanted.partition}")
-    if failure is None:
         return AlteredReplicaLogDir(wanted.topic, wanted.partition, ErrorCode.NONE, "")
-    return AlteredReplicaLogDir(wanted.topic, wanted.partition, failure.code, str(failure))
+
+    items = Items(services, context, "AlterReplicaLogDirs")
+    return AlterReplicaLogDirsResponse(await items.handle_all(request.partitions, alter, _not_altered))
 
 
-async def describe_log_dirs(services: Services, asker: Asker, request: Request) -> DescribeLogDirsResponse:  # noqa: ARG001
+def _not_altered(wanted: ReplicaLogDir, error: ApiError) -> AlteredReplicaLogDir:
+    return AlteredReplicaLogDir(wanted.topic, wanted.partition, error.code, str(error))
+
+
+async def describe_log_dirs(
+    services: Services, _context: RequestContext, request: DescribeLogDirsRequest
+) -> DescribeLogDirsResponse:
     """One entry for each data directory, those that are offline included."""
-    message = request.message
-    assert isinstance(message, DescribeLogDirsRequest)
-    topics = None if message.topics is None else set(message.topics)
+    topics = None if request.topics is None else set(request.topics)
     served = [await _describe(services, directory, topics) for directory in services.directories]
     offline = [_describe_offline(services, directory, topics) for directory in services.directories.offline]
     order = {str(path.absolute()): number for number, path in enumerate(services.config.data_paths)}

@@ -1,7 +1,8 @@
 """Metadata: the broker, the topics, and who leads their partitions."""
 
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.network.peer import Asker
+from warmlog_broker.handlers.items import Items
+from warmlog_broker.network.request_context import RequestContext
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.topics import Topic
 from warmlog_protocol.errors import ApiError, ErrorCode
@@ -12,7 +13,6 @@ from warmlog_protocol.messages import (
     PartitionMetadata,
     TopicMetadata,
 )
-from warmlog_protocol.wire.connection import Request
 
 DIALLED_HOST = ""
 """The address that the client dialled: with one broker there is no other."""
@@ -20,15 +20,18 @@ NO_LEADER = -1
 NO_TOPIC_ID = bytes(16)
 
 
-def metadata(services: Services, asker: Asker, request: Request) -> MetadataResponse:  # noqa: ARG001
+async def metadata(services: Services, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
     """The topics asked for, each once, or all; one that does not exist has an error code and no partitions."""
-    message = request.message
-    assert isinstance(message, MetadataRequest)
     node_id = services.config.node_id
-    if message.topics is None:
+
+    async def describe(name: str) -> TopicMetadata:
+        return _describe(services.topics.get(name), node_id)
+
+    if request.topics is None:
         topics = [_describe(topic, node_id) for topic in services.topics]
     else:
-        topics = [_find(services, name) for name in dict.fromkeys(message.topics)]
+        items = Items(services, context, "Metadata")
+        topics = await items.handle_all(dict.fromkeys(request.topics), describe, _not_described)
     return MetadataResponse(
         cluster_id=services.cluster_id,
         controller_id=node_id,
@@ -37,11 +40,8 @@ def metadata(services: Services, asker: Asker, request: Request) -> MetadataResp
     )
 
 
-def _find(services: Services, name: str) -> TopicMetadata:
-    try:
-        return _describe(services.topics.get(name), services.config.node_id)
-    except ApiError as error:
-        return TopicMetadata(error.code, name, NO_TOPIC_ID, [])
+def _not_described(name: str, error: ApiError) -> TopicMetadata:
+    return TopicMetadata(error.code, name, NO_TOPIC_ID, [])
 
 
 def _describe(topic: Topic, node_id: int) -> TopicMetadata:

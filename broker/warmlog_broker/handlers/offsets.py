@@ -1,9 +1,18 @@
-"""ListOffsets: the beginning, the end, or the first record from a time on.
+"""Offsets of partitions: ListOffsets, OffsetForLeaderEpoch and DeleteRecords, which moves the first one.
 
-A lookup by time finds its place in the indexes here, and opens batches in a thread (`bodies`).
+ListOffsets tells the beginning, the end, or the first record from a time on. A lookup by time finds its place in the
+indexes here, and opens batches in a thread (`bodies`). No client finds records that it may not read, whatever
+`replica_id` its request claims. The log end offset by itself is no secret: tools that tell how much is not committed
+yet ask for it (LATEST_TIMESTAMP with DEBUGGING_REPLICA_ID).
 
-No client finds records that it may not read, whatever `replica_id` its request claims. The log end offset by itself is
-no secret: tools that tell how much is not committed yet ask for it (LATEST_TIMESTAMP with DEBUGGING_REPLICA_ID).
+OffsetForLeaderEpoch tells where a leader epoch ends.
+
+DeleteRecords gives up the oldest records of partitions by raising their log start offsets. The response is sent once
+the checkpoint of log starts has been written, which a start trusts whatever has happened after. The checkpoint and not
+the metadata log, because retention raises the log start as well: so there is one place that says where a log begins. It
+is in the data directory of that log, and goes along when a partition moves. A start never takes the log start for
+higher than the end of the log, and what is below it was durable before. Files of segments that are entirely below the
+log start are removed by the next run of retention.
 """
 
 import asyncio
@@ -11,10 +20,11 @@ import logging
 from functools import partial
 
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.network.peer import Asker
-from warmlog_broker.replica.partition import read_bound
-from warmlog_broker.runtime.internal_error import own_failure
+from warmlog_broker.handlers.items import Items
+from warmlog_broker.network.request_context import RequestContext
+from warmlog_broker.replica.partition import Partition, read_bound
 from warmlog_broker.storage.cleaner.throttle import Turns
+from warmlog_broker.storage.directory.leader_epochs import NO_EPOCH, NO_OFFSET
 from warmlog_broker.storage.io.os_errors import storage_error
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.segment.segment import TimeSearch, TimestampAndOffset
@@ -24,61 +34,48 @@ from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
+    DeletedRecords,
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    EpochEndOffset,
     ListedOffset,
     ListOffsetsPartition,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    OffsetForLeaderEpochPartition,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
 )
-from warmlog_protocol.wire.connection import Request
 
-PARTITIONS_A_TURN = 100
-"""After so many others have their turn."""
 NOT_FOUND = TimestampAndOffset(-1, -1, -1)
 
 _log = logging.getLogger(__name__)
 
 
-async def list_offsets(services: Services, asker: Asker, request: Request) -> ListOffsetsResponse:
+async def list_offsets(services: Services, context: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
     """One result for each partition, in the order of the request."""
-    message = request.message
-    assert isinstance(message, ListOffsetsRequest)
-    results = []
-    for number, wanted in enumerate(message.partitions):
-        if number % PARTITIONS_A_TURN == PARTITIONS_A_TURN - 1:
-            await asyncio.sleep(0)
-        results.append(await _answer(services, asker, message, wanted))
-    return ListOffsetsResponse(results)
 
+    async def find(wanted: ListOffsetsPartition) -> ListedOffset:
+        found = await find_offset(services, context, request, wanted)
+        return ListedOffset(wanted.topic, wanted.partition, ErrorCode.NONE, "", *found)
 
-async def _answer(
-    services: Services, asker: Asker, message: ListOffsetsRequest, wanted: ListOffsetsPartition
-) -> ListedOffset:
-    try:
-        found = await find_offset(services, asker, message, wanted)
-    except ApiError as error:
-        return _failed(wanted, error)
-    except OSError as error:
-        _log.error("%s-%d: offsets cannot be looked up: %s", wanted.topic, wanted.partition, error)
-        return _failed(wanted, storage_error(f"{wanted.topic}-{wanted.partition}: {error}", error))
-    except Exception:
-        return _failed(wanted, own_failure(f"ListOffsets of {wanted.topic!r} {wanted.partition}"))
-    return ListedOffset(
-        wanted.topic, wanted.partition, ErrorCode.NONE, "", found.timestamp_ms, found.offset, found.leader_epoch
-    )
+    items = Items(services, context, "ListOffsets")
+    return ListOffsetsResponse(await items.handle_all(request.partitions, find, _offset_not_found))
 
 
 async def find_offset(
-    services: Services, asker: Asker, message: ListOffsetsRequest, wanted: ListOffsetsPartition
+    services: Services, context: RequestContext, request: ListOffsetsRequest, wanted: ListOffsetsPartition
 ) -> TimestampAndOffset:
     """The record at the time that is `wanted`, or at one of the names that stand for one, as far as the asker may read.
 
     NOT_FOUND where no record is at or after the time. InvalidRequest for other negative numbers.
     """
     timestamp_ms = wanted.timestamp_ms
-    bound = read_bound(message.isolation, is_replica=asker.is_replica)
+    bound = read_bound(request.isolation, is_replica=context.is_replica)
     log = _log_of(services, wanted)
     if timestamp_ms == LATEST_TIMESTAMP:
-        return log.latest("log_end" if message.replica_id == DEBUGGING_REPLICA_ID else bound)
+        return log.latest("log_end" if request.replica_id == DEBUGGING_REPLICA_ID else bound)
     if timestamp_ms == EARLIEST_TIMESTAMP:
         return log.earliest()
     if timestamp_ms < 0 and timestamp_ms != MAX_TIMESTAMP:
@@ -92,7 +89,7 @@ async def find_offset(
 
 
 async def _search(services: Services, wanted: ListOffsetsPartition) -> TimestampAndOffset | None:
-    """Looks through the segments that may have the record, one after another, in a thread: batches are opened for it.
+    """Look through the segments that may have the record, one after another, in a thread: batches are opened for it.
 
     Meanwhile the log may have changed in any way, so it is asked anew each time what is left to search.
     """
@@ -123,11 +120,60 @@ async def _run(services: Services, search: TimeSearch) -> TimestampAndOffset | N
         raise
 
 
-def _log_of(services: Services, wanted: ListOffsetsPartition) -> Log:
+def _log_of(services: Services, wanted: ListOffsetsPartition | OffsetForLeaderEpochPartition) -> Log:
+    """The log, if the asker knows the partition's leader epoch, or does not care."""
     partition = services.topics.partition(wanted.topic, wanted.partition)
     partition.check_leader_epoch(wanted.current_leader_epoch)
     return partition.log
 
 
-def _failed(wanted: ListOffsetsPartition, error: ApiError) -> ListedOffset:
+def _offset_not_found(wanted: ListOffsetsPartition, error: ApiError) -> ListedOffset:
     return ListedOffset(wanted.topic, wanted.partition, error.code, str(error), *NOT_FOUND)
+
+
+async def offset_for_leader_epoch(
+    services: Services, context: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    """One result for each partition, in the order of the request."""
+
+    async def find(wanted: OffsetForLeaderEpochPartition) -> EpochEndOffset:
+        log = _log_of(services, wanted)
+        epoch, end_offset = log.end_offset_for_epoch(wanted.leader_epoch)
+        return EpochEndOffset(wanted.topic, wanted.partition, ErrorCode.NONE, "", epoch, end_offset, log.log_end_offset)
+
+    items = Items(services, context, "OffsetForLeaderEpoch")
+    return OffsetForLeaderEpochResponse(await items.handle_all(request.partitions, find, _epoch_not_found))
+
+
+def _epoch_not_found(wanted: OffsetForLeaderEpochPartition, error: ApiError) -> EpochEndOffset:
+    return EpochEndOffset(wanted.topic, wanted.partition, error.code, str(error), NO_EPOCH, NO_OFFSET, NO_OFFSET)
+
+
+async def delete_records(
+    services: Services, context: RequestContext, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse:
+    """One result for each partition, in the order of the request; one that is refused does not keep the others."""
+    raised: list[Partition] = []
+
+    async def raise_log_start(wanted: DeleteRecordsPartition) -> DeletedRecords:
+        partition = services.topics.partition(wanted.topic, wanted.partition)
+        low_watermark = partition.delete_records(wanted.offset)
+        raised.append(partition)
+        return DeletedRecords(wanted.topic, wanted.partition, ErrorCode.NONE, "", low_watermark)
+
+    items = Items(services, context, "DeleteRecords")
+    results = await items.handle_all(request.partitions, raise_log_start, _not_deleted)
+    try:
+        await services.directories.write_down(raised)
+    except OSError as error:
+        _log.error("log starts could not be written down: %s", error)
+        failure = storage_error(f"the log start could not be made durable: {error}", error)
+        results = [
+            result if result.error_code else _not_deleted(wanted, failure)
+            for result, wanted in zip(results, request.partitions, strict=True)
+        ]
+    return DeleteRecordsResponse(results)
+
+
+def _not_deleted(wanted: DeleteRecordsPartition, error: ApiError) -> DeletedRecords:
+    return DeletedRecords(wanted.topic, wanted.partition, error.code, str(error), NO_OFFSET)

@@ -1,159 +1,176 @@
-"""Produce: batches from the receive buffer into the log, and the answer at the time that `acks` asks for.
+"""Produce: batches from the receive buffer into the log, and the response at the time that `acks` asks for.
 
-Appending happens here and now, in the order in which requests come; the payload is used up on return. With acks=all
-the answer waits until every batch is below its partition's high watermark, also for a batch that was appended before
-(then until the original is). With acks=1 it is given at once. With acks=0 there is none, and since nobody would hear of
-an error, an error closes the connection, as in Kafka.
+Appending happens here and now, in the order in which requests come. With acks=all the response waits until every batch
+is below its partition's high watermark, also for a batch that was appended before (then until the original is). With
+acks=1 it is given at once. With acks=0 there is none, and since the producer would not hear of an error, an error
+closes the connection, as in Kafka.
 
 Two kinds of requests are appended in turns, between which others are served: those for many partitions, and those whose
-records the broker looks at (`log/preparation`), which it does in a thread. Their connection's next request waits until
-all batches are appended, so that their order stays.
+records the broker looks at (`storage/record/recompression`), which it does in a thread. Their connection's next request
+waits until all batches are appended, so that their order stays.
+
+InitProducerId: an id for an idempotent producer, or a higher epoch for the one that it has.
 """
 
 import asyncio
 from collections.abc import Coroutine, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from warmlog_broker.handlers.context import Services
-from warmlog_broker.network.peer import Asker
-from warmlog_broker.runtime.internal_error import own_failure
+from warmlog_broker.handlers.items import Items
+from warmlog_broker.network.received_batch import ReceivedBatch
+from warmlog_broker.network.request_context import RequestContext
+from warmlog_broker.network.response import ConnectionEnds, Deferred
+from warmlog_broker.replica.partition import Partition
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.record.recompression import prepare_batch
 from warmlog_broker.storage.record.validation import CheckedBatch, check_batch
 from warmlog_protocol.batch import NeedsMemory
-from warmlog_protocol.errors import ApiError, InvalidRequest, InvalidRequiredAcks, RequestTimedOut
+from warmlog_protocol.errors import (
+    ApiError,
+    InvalidProducerEpoch,
+    InvalidRequest,
+    InvalidRequiredAcks,
+    RequestTimedOut,
+    UnknownProducerId,
+)
 from warmlog_protocol.messages import (
     ACKS_ALL,
     ACKS_LEADER,
     ACKS_NONE,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
     ProducedPartition,
-    ProducePartition,
     ProduceRequest,
     ProduceResponse,
 )
-from warmlog_protocol.wire.connection import Request
 
 NO_ERROR = 0
 PARTITIONS_A_TURN = 16
 """So many partitions are appended to before others have their turn: 1 ms, and some more where files are created."""
+NO_PRODUCER_ID = -1
+NO_EPOCH = -1
+FIRST_EPOCH = 0
+LAST_EPOCH = 2**15 - 2
+"""One below the largest i16, as Kafka has it; a producer that has used it up gets a new id."""
 
 
-class PendingProduce:
-    """A Produce request, from its first append to its answer."""
+class PendingProduce(Deferred):
+    """A Produce request, from its first append to its response."""
 
-    __slots__ = ("_asker", "_correlation_id", "_is_begun", "_timeout_ms", "_waiting", "deadline_s", "results")
+    __slots__ = ("_is_appended", "_timeout_ms", "_waiting", "results")
 
-    def __init__(self, asker: Asker, correlation_id: int, timeout_ms: int) -> None:
+    def __init__(self, timeout_ms: int) -> None:
+        super().__init__()
         self.results: list[ProducedPartition] = []
-        self.deadline_s = 0.0
-        self._asker = asker
-        self._correlation_id = correlation_id
         self._timeout_ms = timeout_ms
         self._waiting: set[int] = set()
-        """The places of the results that hold only once a flush is over."""
-        self._is_begun = False
+        """The indexes of the results that hold only once a flush is over."""
+        self._is_appended = False
 
     def wait(self) -> None:
-        """The result that is added next holds only once `complete` is called with its place."""
+        """The result that is added next holds only once `batch_done` is called with its index."""
         self._waiting.add(len(self.results))
 
-    def begin(self, now_s: float) -> None:
-        """All is appended: answers if nothing is to be waited for; otherwise the time runs."""
-        self._is_begun = True
-        if self._waiting:
-            self.deadline_s = now_s + self._timeout_ms / 1000
-            self._asker.expiring[self._correlation_id] = self
-        else:
-            self._asker.answer(self._correlation_id, ProduceResponse(self.results))
+    def appended(self, now_s: float) -> "ProduceResponse | PendingProduce":
+        """All is appended: return the response if nothing is to be waited for; otherwise the time runs."""
+        self._is_appended = True
+        if not self._waiting:
+            return ProduceResponse(self.results)
+        self.deadline_s = now_s + self._timeout_ms / 1000
+        return self
 
-    def complete(self, index: int, error: ApiError | None) -> None:
+    def batch_done(self, index: int, error: ApiError | None) -> None:
         """The batch at `index` is durable, or will never be. Comes to nothing after the request has expired."""
         if index not in self._waiting:
             return
         if error is not None:
             self.results[index] = _failed(self.results[index], error)
         self._waiting.remove(index)
-        if self._is_begun and not self._waiting:
-            self._end()
+        if self._is_appended and not self._waiting:
+            self.complete(ProduceResponse(self.results))
 
     def expire(self) -> None:
-        """The time is over: what is not durable yet may still become so, but this answer cannot say it."""
+        """Respond: what is not durable yet may still become so, but this response cannot say it."""
         for index in self._waiting:
             error = RequestTimedOut(f"not on disk after {self._timeout_ms} ms; it may still get there")
             self.results[index] = _failed(self.results[index], error)
         self._waiting.clear()
-        self._end()
-
-    def _end(self) -> None:
-        self._asker.expiring.pop(self._correlation_id, None)
-        self._asker.answer(self._correlation_id, ProduceResponse(self.results))
+        self.complete(ProduceResponse(self.results))
 
 
-Batch = memoryview | CheckedBatch | ApiError
-"""As it came; or, where the records had to be looked at, as it goes into the log, or why it does not."""
+class PreparedBatch(NamedTuple):
+    """A batch whose records had to be looked at: as it goes into the log, or why it does not."""
+
+    topic: str
+    partition: int
+    batch: CheckedBatch | ApiError
 
 
-def produce(services: Services, asker: Asker, request: Request) -> Coroutine[Any, Any, None] | None:
-    """Appends every batch of the request, and sees to the answer; in a coroutine where that is done in turns."""
-    message = request.message
-    assert isinstance(message, ProduceRequest)
-    payload, wanted = request.payload, message.partitions
-    _check(message, len(payload))
-    pending = PendingProduce(asker, request.correlation_id, message.timeout_ms)
-    if len(wanted) > PARTITIONS_A_TURN or any(_config_to_decode_by(services, each) for each in wanted):
-        kept = payload if request.is_payload_owned else memoryview(bytes(payload))
-        return _append_in_turns(services, asker, message, kept, pending)
-    _append_some(services, message.acks, wanted, _cut(wanted, payload), pending)
-    _end_or_wait(services, asker, message.acks, pending)
-    return None
+Batch = ReceivedBatch | PreparedBatch
+Outcome = ProduceResponse | PendingProduce | None
+
+
+def produce(
+    services: Services, context: RequestContext, request: ProduceRequest, batches: list[ReceivedBatch]
+) -> Outcome | Coroutine[Any, Any, Outcome]:
+    """Append `batches`, one for each partition of the request; in a coroutine where that is done in turns."""
+    _check(request)
+    if len(batches) > PARTITIONS_A_TURN or any(_config_to_decode_by(services, batch) for batch in batches):
+        return _append_in_turns(services, context, request, [batch.owned() for batch in batches])
+    pending = PendingProduce(request.timeout_ms)
+    _append_some(services, context, request.acks, batches, pending)
+    return _outcome(services, request.acks, pending)
 
 
 async def _append_in_turns(
-    services: Services, asker: Asker, message: ProduceRequest, payload: memoryview, pending: PendingProduce
-) -> None:
-    wanted, done = message.partitions, 0
-    while done < len(wanted):
-        some = wanted[done : done + PARTITIONS_A_TURN]
-        batches = _cut(some, payload)
-        configs = [_config_to_decode_by(services, each) for each in some]
-        if any(configs):
-            batches = await _prepared(services, batches, configs)
-            some = some[: len(batches)]
+    services: Services, context: RequestContext, request: ProduceRequest, batches: Sequence[ReceivedBatch]
+) -> Outcome:
+    pending = PendingProduce(request.timeout_ms)
+    done = 0
+    while done < len(batches):
+        received = batches[done : done + PARTITIONS_A_TURN]
+        configs = [_config_to_decode_by(services, batch) for batch in received]
+        some = await _prepared(services, received, configs) if any(configs) else received
         async with services.wide_appends:
-            _append_some(services, message.acks, some, batches, pending)
+            _append_some(services, context, request.acks, some, pending)
             done += len(some)
-            payload = payload[sum([each.size_bytes for each in some]) :]
-            if done < len(wanted):
+            if done < len(batches):
                 await asyncio.sleep(0)
-    _end_or_wait(services, asker, message.acks, pending)
+    return _outcome(services, request.acks, pending)
 
 
-def _end_or_wait(services: Services, asker: Asker, acks: int, pending: PendingProduce) -> None:
-    """All is appended."""
+def _outcome(services: Services, acks: int, pending: PendingProduce) -> Outcome:
+    """All is appended. Raises ConnectionEnds if there is an error and acks=0."""
     if acks != ACKS_NONE:
-        pending.begin(services.loop.time())
-    else:
-        _end_without_answer(asker, pending.results)
+        return pending.appended(services.loop.time())
+    failed = next((result for result in pending.results if result.error_code != NO_ERROR), None)
+    if failed is not None:
+        raise ConnectionEnds(
+            f"acks=0 and {failed.topic!r} {failed.partition} refused the batch: {failed.error_message!r}"
+        )
+    return None
 
 
-def _config_to_decode_by(services: Services, wanted: ProducePartition) -> LogConfig | None:
+def _check(request: ProduceRequest) -> None:
+    """InvalidRequest when the request does not make sense as a whole: then nothing is appended."""
+    partitions = request.partitions
+    if request.transactional_id is not None:
+        raise InvalidRequest("this broker offers no transactions: transactional_id must not be set")
+    if len(partitions) > 1 and len({(wanted.topic, wanted.partition) for wanted in partitions}) != len(partitions):
+        raise InvalidRequest("a partition is in the request more than once; one batch each is allowed")
+
+
+def _config_to_decode_by(services: Services, batch: ReceivedBatch) -> LogConfig | None:
     """The topic's settings, if they ask for its batches to be decoded."""
-    topic = services.topics.find(wanted.topic)
+    topic = services.topics.find(batch.topic)
     return topic.config if topic is not None and topic.config.must_decode else None
 
 
-def _cut(partitions: Sequence[ProducePartition], payload: memoryview) -> list[Batch]:
-    """The batches at the beginning of `payload`, one for each partition."""
-    batches: list[Batch] = []
-    position = 0
-    for wanted in partitions:
-        batches.append(payload[position : position + wanted.size_bytes])
-        position += wanted.size_bytes
-    return batches
-
-
-async def _prepared(services: Services, batches: list[Batch], configs: Sequence[LogConfig | None]) -> list[Batch]:
+async def _prepared(
+    services: Services, batches: Sequence[ReceivedBatch], configs: Sequence[LogConfig | None]
+) -> Sequence[Batch]:
     """The first of `batches`, one at least, as they go into their logs."""
     return await services.bodies.run(
         partial(_prepare_some, batches, configs, services.config.batch_max_decompressed_bytes)
@@ -161,29 +178,32 @@ async def _prepared(services: Services, batches: list[Batch], configs: Sequence[
 
 
 def _prepare_some(
-    batches: Sequence[Batch], configs: Sequence[LogConfig | None], max_decompressed_bytes: int, memory_bytes: int
-) -> list[Batch]:
-    """In a thread: looks at those for which there is a config; the others stay as they came.
+    batches: Sequence[ReceivedBatch],
+    configs: Sequence[LogConfig | None],
+    max_decompressed_bytes: int,
+    memory_bytes: int,
+) -> Sequence[Batch]:
+    """In a thread: look at those for which there is a config; the others stay as they came.
 
     Ends before one that takes more than `memory_bytes`, and once so much was made; NeedsMemory for the first.
     """
     prepared: list[Batch] = []
     made_bytes = 0
-    for batch, config in zip(batches, configs, strict=True):
-        if config is None or not isinstance(batch, memoryview):
-            prepared.append(batch)
+    for received, config in zip(batches, configs, strict=True):
+        if config is None:
+            prepared.append(received)
             continue
         try:
-            checked = check_batch(batch, config.max_message_bytes)
+            checked = check_batch(received.batch, config.max_message_bytes)
             made = prepare_batch(checked, config, max_decompressed_bytes, memory_bytes=memory_bytes)
         except NeedsMemory:
             if not prepared:
                 raise
             break
         except ApiError as error:
-            prepared.append(_without_traceback(error))
+            prepared.append(PreparedBatch(received.topic, received.partition, _without_traceback(error)))
             continue
-        prepared.append(made)
+        prepared.append(PreparedBatch(received.topic, received.partition, made))
         made_bytes += made.size_bytes
         if made_bytes >= memory_bytes:
             break
@@ -191,76 +211,80 @@ def _prepare_some(
 
 
 def _without_traceback(error: ApiError) -> ApiError:
-    """`error` without the frames that raised it, which would keep decompressed bodies until it is answered."""
+    """`error` without the frames that raised it, which would keep decompressed bodies until the response is sent."""
     error.__context__ = error.__cause__ = None
     return error.with_traceback(None)
 
 
 def _append_some(
-    services: Services, acks: int, partitions: Sequence[ProducePartition], batches: list[Batch], pending: PendingProduce
+    services: Services, context: RequestContext, acks: int, batches: Sequence[Batch], pending: PendingProduce
 ) -> None:
-    """Appends `batches`, one to each of `partitions`, here and now."""
-    results = pending.results
-    now_ms = services.now_ms()
-    refusal = services.write_refusal()
-    for wanted, batch in zip(partitions, batches, strict=True):
-        if refusal is not None:
-            results.append(_failed(wanted, refusal))
-            continue
-        try:
-            results.append(_append(services, wanted, batch, acks, now_ms, pending))
-        except ApiError as error:
-            results.append(_failed(wanted, error))
-        except Exception:
-            results.append(_failed(wanted, own_failure(f"Produce to {wanted.topic!r} {wanted.partition}")))
-
-
-def _check(message: ProduceRequest, payload_bytes: int) -> None:
-    """InvalidRequest when the request does not make sense as a whole: then nothing is appended."""
-    partitions = message.partitions
-    if message.transactional_id is not None:
-        raise InvalidRequest("this broker offers no transactions: transactional_id must not be set")
-    if len(partitions) == 1:
-        promised_bytes = partitions[0].size_bytes
-    else:
-        promised_bytes = sum(wanted.size_bytes for wanted in partitions)
-        if len({(wanted.topic, wanted.partition) for wanted in partitions}) != len(partitions):
-            raise InvalidRequest("a partition is in the request more than once; one batch each is allowed")
-        if any(wanted.size_bytes < 0 for wanted in partitions):
-            raise InvalidRequest("a batch of a negative size")
-    if promised_bytes != payload_bytes:
-        raise InvalidRequest(f"the batches have {promised_bytes} bytes by the header, {payload_bytes} came")
+    """Append `batches` here and now."""
+    items = Items(services, context, "Produce")
+    append = partial(_append, services, acks, services.now_ms(), services.write_refusal(), pending)
+    for batch in batches:
+        pending.results.append(items.handle(batch, append, _failed))
 
 
 def _append(
-    services: Services, wanted: ProducePartition, batch: Batch, acks: int, now_ms: int, pending: PendingProduce
+    services: Services, acks: int, now_ms: int, refusal: ApiError | None, pending: PendingProduce, item: Batch
 ) -> ProducedPartition:
-    """Appends one batch, and with acks=all lets `pending` wait for its flush."""
+    """Append one batch, and with acks=all let `pending` wait for its flush."""
+    if refusal is not None:
+        raise refusal
     if not ACKS_ALL <= acks <= ACKS_LEADER:
         raise InvalidRequiredAcks(f"acks {acks}, it must be -1 (all), 1 or 0")
-    topic, index = wanted.topic, wanted.partition
-    partition = services.topics.partition(topic, index)
-    if isinstance(batch, ApiError):
-        raise batch
+    partition = services.topics.partition(item.topic, item.partition)
+    if isinstance(item.batch, ApiError):
+        raise item.batch
     must_wait = partition.must_wait(acks)
     first_offset, _, append_time_ms, log_start_offset, _ = partition.append(
-        batch,
+        item.batch,
         acks,
-        partial(pending.complete, len(pending.results)) if must_wait else None,
+        partial(pending.batch_done, len(pending.results)) if must_wait else None,
         now_ms=now_ms,
         next_producer_id=services.producer_ids.next_id,
     )
     if must_wait:
         pending.wait()
-    return ProducedPartition(topic, index, NO_ERROR, "", first_offset, append_time_ms, log_start_offset)
+    return ProducedPartition(item.topic, item.partition, NO_ERROR, "", first_offset, append_time_ms, log_start_offset)
 
 
-def _failed(wanted: ProducePartition | ProducedPartition, error: ApiError) -> ProducedPartition:
-    return ProducedPartition(wanted.topic, wanted.partition, error.code, str(error))
+def _failed(item: Batch | ProducedPartition, error: ApiError) -> ProducedPartition:
+    return ProducedPartition(item.topic, item.partition, error.code, str(error))
 
 
-def _end_without_answer(asker: Asker, results: list[ProducedPartition]) -> None:
-    asker.end_without_answer()
-    failed = next((result for result in results if result.error_code != NO_ERROR), None)
-    if failed is not None:
-        asker.close(f"acks=0 and {failed.topic!r} {failed.partition} refused the batch: {failed.error_message!r}")
+async def init_producer_id(
+    services: Services, _context: RequestContext, request: InitProducerIdRequest
+) -> InitProducerIdResponse:
+    """A new id with epoch 0; or, for an id that the broker gave out, the next epoch.
+
+    Raises UnknownProducerId for an id that nobody was given, and InvalidProducerEpoch when a partition has seen a newer
+    epoch of that id. Asked twice with the same epoch, it answers the same: the first answer may have been lost.
+    """
+    if request.transactional_id is not None:
+        raise InvalidRequest("this broker offers no transactions: transactional_id must not be set")
+    if request.producer_id != NO_PRODUCER_ID:
+        epoch = next_epoch(services, request.producer_id, request.producer_epoch)
+        if epoch <= LAST_EPOCH:
+            return InitProducerIdResponse(request.producer_id, epoch)
+    return InitProducerIdResponse(await services.producer_ids.give_out(), FIRST_EPOCH)
+
+
+def next_epoch(services: Services, producer_id: int, epoch: int) -> int:
+    """The epoch after `epoch`."""
+    if not 0 <= producer_id < services.producer_ids.next_id:
+        raise UnknownProducerId(f"producer id {producer_id} was never given out by this broker")
+    if not 0 <= epoch <= LAST_EPOCH:
+        raise InvalidRequest(f"producer epoch {epoch}, it must be from 0 to {LAST_EPOCH}")
+    newest = max((_epoch_in(partition, producer_id) for partition in services.topics.partitions), default=NO_EPOCH)
+    if newest > epoch:
+        raise InvalidProducerEpoch(f"producer {producer_id}: epoch {epoch} is fenced by {newest}")
+    return epoch + 1
+
+
+def _epoch_in(partition: Partition, producer_id: int) -> int:
+    if not partition.allows.read:
+        return NO_EPOCH
+    entry = partition.log.producers.get(producer_id)
+    return NO_EPOCH if entry is None else entry.epoch

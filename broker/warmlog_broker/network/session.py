@@ -12,24 +12,24 @@ lets the Outbox do at the end: all answers that one event brings about for a con
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 from warmlog_broker.config.broker_config import BrokerConfig, format_address
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.deadlines import Deadlines, Standing
 from warmlog_broker.network.memory_budget import AnswerMemory, RequestMemory
-from warmlog_broker.network.peer import Expiring
 from warmlog_broker.network.receive_buffer import SMALL_BUFFER_BYTES, ReceiveRoom
+from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL, PLAINTEXT_LISTENER, RequestContext
+from warmlog_broker.network.request_runner import Handler, RequestRunner
 from warmlog_broker.network.send_queue import SendQueue
-from warmlog_broker.runtime.internal_error import own_failure
 from warmlog_broker.runtime.outbox import Outbox
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_protocol.errors import ApiError, RemoteProtocolError, TooManyConnections
-from warmlog_protocol.messages import ApiKey, Message
+from warmlog_protocol.messages import Message
 from warmlog_protocol.wire.connection import AnswerTooLarge, Request, ServerConnection
 
 SHRINK_AFTER_S = 10.0
@@ -40,10 +40,6 @@ LINGER_S = 2.0
 
 _log = logging.getLogger(__name__)
 _discarded = bytearray(64 * 1024)
-
-
-Handler = Callable[["Session", Request], Message | Coroutine[Any, Any, Message | None] | None]
-"""Returns the answer; or a coroutine that returns it; or None when it sees to the answer itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +56,6 @@ class SessionContext:
     tasks: Tasks
     handlers: Mapping[int, Handler]
     """By the key of their API."""
-    drop_waits: Callable[["Session"], int]
-    """Forgets the requests of a session that only wait for data, and returns how many there were."""
     make_send_queue: Callable[[asyncio.Transport, Callable[[], None]], SendQueue]
 
 
@@ -72,10 +66,6 @@ class Session(asyncio.BufferedProtocol):
         self.host = ""
         self.name = "?"
         self.is_lost = False
-        self.is_replica = False
-        """Nothing yet tells the broker that a peer is another broker."""
-        self.expiring: dict[int, Expiring] = {}
-        """Requests with a deadline, by correlation id."""
         self._context = context
         self._loop = asyncio.get_running_loop()
         self._connection = ServerConnection(
@@ -92,6 +82,7 @@ class Session(asyncio.BufferedProtocol):
         )
         self._transport: asyncio.Transport
         self._sending: SendQueue
+        self._requests: RequestRunner
         self._backlog: deque[Request] = deque()
         self._in_flight = 0
         self._room_bytes = 0
@@ -119,6 +110,12 @@ class Session(asyncio.BufferedProtocol):
             return
         self._context.connections.add(self)
         self._sending = self._context.make_send_queue(self._transport, self._sent)
+        self._requests = RequestRunner(
+            self,
+            self._context.handlers,
+            self._context.tasks,
+            RequestContext(PLAINTEXT_LISTENER, "", ANONYMOUS_PRINCIPAL, self.name, is_replica=False),
+        )
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The peer is gone. What it asked for is carried out; nobody hears of it."""
@@ -130,10 +127,9 @@ class Session(asyncio.BufferedProtocol):
         self.is_lost = True
         self._backlog.clear()
         self._sending.close()
-        self.expiring.clear()
+        self._requests.forget_all()
         self._context.connections.remove(self)
         self._room.release()
-        self._context.drop_waits(self)
 
     def get_buffer(self, sizehint: int) -> memoryview | bytearray:  # noqa: ARG002  (asyncio's signature)
         """Where the socket writes next."""
@@ -174,7 +170,7 @@ class Session(asyncio.BufferedProtocol):
         """The peer sends no more. It may still read: what is under way is answered before the connection closes."""
         if self._is_discarding:
             return False
-        self._in_flight -= self._context.drop_waits(self)
+        self._in_flight -= self._requests.drop_waiting()
         self._is_ending = True
         return not self._is_done()
 
@@ -188,7 +184,7 @@ class Session(asyncio.BufferedProtocol):
             self._deadlines.active_s = self._loop.time()
             self._sending.resume()
 
-    # --- called by handlers ---------------------------------------------------------------------------------------
+    # --- called by the request runner -----------------------------------------------------------------------------
 
     def answer(self, correlation_id: int, message: Message, slices: Sequence[FileSlice] = ()) -> None:
         """Ends a request with `message` and the bytes of `slices` behind it. Sent by the Outbox."""
@@ -211,8 +207,21 @@ class Session(asyncio.BufferedProtocol):
         self._context.outbox.add(self)
 
     def end_without_answer(self) -> None:
-        """Ends a request that nobody waits for."""
+        """Ends a request that gets no response."""
         self._in_flight -= 1
+
+    def hold(self, payload_bytes: int) -> None:
+        """Starts no request until `resume`: one with so much payload is under way, and none may overtake it."""
+        self._is_alone = True
+        self._room.hold(payload_bytes)
+
+    def resume(self, *, was_held: bool) -> None:
+        """Sends what was answered outside of a call of this session; starts requests again if they were held."""
+        if was_held:
+            self._is_alone = False
+            self._room.hold(0)
+        self._context.outbox.add(self)
+        self._context.outbox.send()
 
     def close(self, reason: str, *, kind: str = "connections closed") -> None:
         """Cuts the connection. `kind` is what such lines are counted as when there are many."""
@@ -224,9 +233,7 @@ class Session(asyncio.BufferedProtocol):
 
     def tick(self, now_s: float) -> None:
         """Looks at the deadlines; called several times a second."""
-        if self.expiring:
-            for expiring in [late for late in self.expiring.values() if late.deadline_s <= now_s]:
-                expiring.expire()
+        self._requests.tick(now_s)
         deadlines = self._deadlines
         if self._is_discarding:
             if now_s - deadlines.active_s > LINGER_S:
@@ -276,48 +283,12 @@ class Session(asyncio.BufferedProtocol):
     def _start_requests(self) -> None:
         backlog = self._backlog
         while backlog and self._may_start():
-            self._start(backlog.popleft())
+            self._in_flight += 1
+            self._requests.start(backlog.popleft())
         if backlog or not self._may_start():
             self._pause_reading()
         else:
             self._resume_reading()
-
-    def _start(self, request: Request) -> None:
-        self._in_flight += 1
-        try:
-            result = self._context.handlers[request.api.key](self, request)
-        except ApiError as error:
-            self.refuse(request.correlation_id, error)
-        except Exception:
-            self._failed(request)
-        else:
-            if result is None:
-                return
-            if isinstance(result, Message):
-                self.answer(request.correlation_id, result)
-            else:
-                self._is_alone = not request.api.is_pipelined or request.api.key is ApiKey.PRODUCE
-                if self._is_alone:
-                    self._room.hold(len(request.payload))
-                self._context.tasks.start(self._finish(request, result))
-
-    async def _finish(self, request: Request, result: Coroutine[Any, Any, Message | None]) -> None:
-        try:
-            message = await result
-            if message is not None:
-                self.answer(request.correlation_id, message)
-        except ApiError as error:
-            self.refuse(request.correlation_id, error)
-        except Exception:
-            self._failed(request)
-        finally:
-            self._is_alone = False
-            self._room.hold(0)
-            self._context.outbox.add(self)
-            self._context.outbox.send()
-
-    def _failed(self, request: Request) -> None:
-        self.refuse(request.correlation_id, own_failure(f"{request.api.key.name} from {self.name}"))
 
     def _refuse(self, error: RemoteProtocolError) -> None:
         """Tells the peer what it did wrong, if it can be told, and ends the connection."""

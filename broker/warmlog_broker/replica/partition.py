@@ -48,8 +48,8 @@ _log = logging.getLogger(__name__)
 def read_bound(isolation: int, *, is_replica: bool) -> ReadBound:
     """Up to where a peer reads: a consumer by its isolation level, a replica up to the log end.
 
-    `is_replica` is what the broker knows of the peer (`Asker.is_replica`). The `replica_id` in a request is a claim,
-    and counts for nothing: with any id, a client reads what a consumer may.
+    `is_replica` is what the broker knows of the peer (`RequestContext.is_replica`). The `replica_id` in a request is a
+    claim, and counts for nothing: with any id, a client reads what a consumer may.
     """
     if is_replica:
         return "log_end"

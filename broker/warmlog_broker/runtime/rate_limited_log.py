@@ -1,7 +1,8 @@
 """Lines of the log that any peer can bring about, as often as it likes: the first few as they are, then a count.
 
-Each kind of line has an allowance for a while; what goes beyond is counted, and said in one line at its end. Only what
-peers do to their own connections is told here. Errors of our own and of the disk go to the log as they are.
+Each kind of line has an allowance for a while; what goes beyond is counted, and said in one line at its end. That is
+for what peers do to their own connections, and for requests that failed because of the disk. Bugs go to the log as they
+are.
 """
 
 import logging

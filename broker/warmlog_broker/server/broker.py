@@ -363,8 +363,6 @@ class Broker:
             producer_ids=ProducerIds(self._metadata, config.producer_id_block_size),
             cold_readers=self._threads.cold_readers,
             bodies=BodyThreads(self._threads.preparers, self._memory),
-            outbox=self._outbox,
-            tasks=self._tasks,
             write_refusal=self._guard.write_refusal,
             lines=self._lines,
         )
@@ -379,7 +377,6 @@ class Broker:
             outbox=self._outbox,
             tasks=self._tasks,
             handlers=bind_handlers(self.services),
-            drop_waits=self.services.fetch_waits.forget,
             make_send_queue=self._make_send_queue,
         )
         self.port = sockets[0].getsockname()[1]

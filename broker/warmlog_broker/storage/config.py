@@ -6,13 +6,16 @@ sentence below says otherwise.
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 UNLIMITED = -1
 MAX_INT32 = 2**31 - 1
@@ -27,6 +30,8 @@ SettingValue = int | float | bool | str
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _BOOLEANS = {"true": True, "false": False}
+_KINDS: dict[type, Literal["integer", "number", "boolean", "text"]]
+_KINDS = {int: "integer", float: "number", bool: "boolean", str: "text"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +54,12 @@ class Setting:
 
     @property
     def allowed(self) -> str:
-        """What values may be, in words."""
+        """What values may be, in words; empty for any text."""
         if self.kind == "boolean":
             return "true or false"
         if self.kind == "list":
             return f"one or more of {', '.join(self.choices)}, separated by commas"
-        if self.choices:
+        if self.kind == "text":
             return " or ".join(self.choices)
         if self.kind == "number":
             return f"a number from {self.minimum} to {self.maximum}"
@@ -87,194 +92,29 @@ class Setting:
         return str(value).lower() if self.kind == "boolean" else str(value)
 
 
-TOPIC_SETTINGS: tuple[Setting, ...] = (
-    Setting(
-        "cleanup.policy",
-        "list",
-        "delete",
-        "What happens to old segments: delete removes them by retention.ms and retention.bytes, compact keeps the last "
-        "value of each key, compact,delete does both.",
-        choices=("delete", "compact"),
-    ),
-    Setting(
-        "compression.type",
-        "text",
-        PRODUCER,
-        "How batches are compressed in the log: producer leaves them as they came, anything else packs them again.",
-        choices=(PRODUCER, "uncompressed", "gzip", "snappy", "lz4", "zstd"),
-    ),
-    Setting(
-        "delete.retention.ms",
-        "integer",
-        86_400_000,
-        "How long compaction keeps the deletion of a key (a record without a value) from the first pass that meets it: "
-        "a reader must get through the log within this time.",
-        unit="ms",
-    ),
-    Setting(
-        "file.delete.delay.ms",
-        "integer",
-        60_000,
-        "How long removed files stay on disk under a name ending in .deleted or -delete; counted by elapsed time, and "
-        "over at a restart.",
-        unit="ms",
-    ),
-    Setting(
-        "flush.messages",
-        "integer",
-        MAX_INT64,
-        "A flush starts once this many records are unflushed; with write.caching it bounds what a power cut can lose.",
-        unit="records",
-        minimum=1,
-    ),
-    Setting(
-        "flush.ms",
-        "integer",
-        100,
-        "Every append is flushed within this time, whatever its acks (Kafka's default is never).",
-        unit="ms",
-        maximum=86_400_000,
-    ),
-    Setting(
-        "index.interval.bytes",
-        "integer",
-        4096,
-        "How many bytes of log lie between two index entries: smaller finds offsets faster and makes indexes larger.",
-        unit="bytes",
-        maximum=MAX_INT32,
-    ),
-    Setting(
-        "max.compaction.lag.ms",
-        "integer",
-        MAX_INT64,
-        "Records are compacted no later than this after they came, whatever min.cleanable.dirty.ratio says.",
-        unit="ms",
-        minimum=1,
-    ),
-    Setting(
-        "max.message.bytes",
-        "integer",
-        1_048_588,
-        "The largest record batch that is accepted, after compression.",
-        unit="bytes",
-        minimum=61,
-        maximum=MAX_INT32,
-    ),
-    Setting(
-        "message.timestamp.after.max.ms",
-        "integer",
-        3_600_000,
-        "Batches with a timestamp further than this ahead of the broker's clock are refused; CreateTime only.",
-        unit="ms",
-    ),
-    Setting(
-        "message.timestamp.before.max.ms",
-        "integer",
-        MAX_INT64,
-        "Batches with a timestamp further than this behind the broker's clock are refused; CreateTime only.",
-        unit="ms",
-    ),
-    Setting(
-        "message.timestamp.type",
-        "text",
-        CREATE_TIME,
-        "Whose clock stamps the records: CreateTime the producer's, LogAppendTime the broker's.",
-        choices=(CREATE_TIME, LOG_APPEND_TIME),
-    ),
-    Setting(
-        "min.cleanable.dirty.ratio",
-        "number",
-        0.5,
-        "A log is compacted once more than this share of its closed segments has not been compacted yet.",
-        minimum=0,
-        maximum=1,
-    ),
-    Setting(
-        "min.compaction.lag.ms",
-        "integer",
-        0,
-        "Records are left as they are for at least this long.",
-        unit="ms",
-    ),
-    Setting(
-        "preallocate",
-        "boolean",
-        False,
-        "Whether the file of a new segment gets its whole size at once.",
-    ),
-    Setting(
-        "retention.bytes",
-        "integer",
-        -1,
-        "Oldest segments are removed while those that stay hold at least this much, for each partition.",
-        unit="bytes",
-        minimum=UNLIMITED,
-    ),
-    Setting(
-        "retention.ms",
-        "integer",
-        604_800_000,
-        "Segments are removed once their newest record is older than this.",
-        unit="ms",
-        minimum=UNLIMITED,
-    ),
-    Setting(
-        "segment.bytes",
-        "integer",
-        1_073_741_824,
-        "A segment is closed and the next one begun before it grows beyond this size.",
-        unit="bytes",
-        minimum=1024,
-        maximum=MAX_INT32,
-    ),
-    Setting(
-        "segment.index.bytes",
-        "integer",
-        10_485_760,
-        "The largest size of an index file; a full index closes its segment.",
-        unit="bytes",
-        minimum=24,
-        maximum=MAX_INT32,
-    ),
-    Setting(
-        "segment.jitter.ms",
-        "integer",
-        0,
-        "At most this much, chosen at random for each segment, is taken off segment.ms, so that not all roll at once.",
-        unit="ms",
-    ),
-    Setting(
-        "segment.ms",
-        "integer",
-        604_800_000,
-        "A segment is closed and the next one begun once its first record is older than this.",
-        unit="ms",
-        minimum=1,
-    ),
-    Setting(
-        "write.caching",
-        "boolean",
-        False,
-        "Whether acks=all is answered from the page cache, before the flush: faster, and a power cut loses what "
-        "flush.ms and flush.messages let pass (Redpanda's setting).",
-    ),
-)
-
-_BY_NAME: dict[str, Setting] = {setting.name: setting for setting in TOPIC_SETTINGS}
+def setting(
+    default: SettingValue,
+    sentence: str,
+    *,
+    kind: Literal["list"] | None = None,
+    unit: str = "",
+    minimum: int = 0,
+    maximum: int = MAX_INT64,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """A field of a settings class that is a row of its table as well (`settings_of`). Its kind is that of the default,
+    unless it is a list; its name is the field's with dots."""
+    row = Setting("", kind or _KINDS[type(default)], default, sentence, unit, minimum, maximum, choices)
+    return field(default=default, metadata={"setting": row})
 
 
-def _default(name: str) -> Any:
-    return _BY_NAME[name].default
-
-
-def setting_named(name: str) -> Setting:
-    """The row called `name`; InvalidConfig, with the nearest name that exists, when there is none."""
-    setting = _BY_NAME.get(name)
-    if setting is None:
-        nearest = get_close_matches(name, _BY_NAME, n=1, cutoff=0.5)
-        hint = f"; did you mean {nearest[0]}?" if nearest else ""
-        raise InvalidConfig(f"{name!r} is not a topic setting{hint}")
-    return setting
+def settings_of(config: "type[DataclassInstance]") -> tuple[Setting, ...]:
+    """The table of a settings class: a row for each field made by `setting`, in their order."""
+    return tuple(
+        replace(each.metadata["setting"], name=each.name.replace("_", "."))
+        for each in fields(config)
+        if "setting" in each.metadata
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,28 +122,123 @@ class LogConfig:
     """The settings of one topic, as the log uses them. Built directly it checks nothing; users' text goes through
     `from_settings`."""
 
-    cleanup_policy: str = _default("cleanup.policy")
-    compression_type: str = _default("compression.type")
-    delete_retention_ms: int = _default("delete.retention.ms")
-    file_delete_delay_ms: int = _default("file.delete.delay.ms")
-    flush_messages: int = _default("flush.messages")
-    flush_ms: int = _default("flush.ms")
-    index_interval_bytes: int = _default("index.interval.bytes")
-    max_compaction_lag_ms: int = _default("max.compaction.lag.ms")
-    max_message_bytes: int = _default("max.message.bytes")
-    message_timestamp_after_max_ms: int = _default("message.timestamp.after.max.ms")
-    message_timestamp_before_max_ms: int = _default("message.timestamp.before.max.ms")
-    message_timestamp_type: str = _default("message.timestamp.type")
-    min_cleanable_dirty_ratio: float = _default("min.cleanable.dirty.ratio")
-    min_compaction_lag_ms: int = _default("min.compaction.lag.ms")
-    preallocate: bool = _default("preallocate")
-    retention_bytes: int = _default("retention.bytes")
-    retention_ms: int = _default("retention.ms")
-    segment_bytes: int = _default("segment.bytes")
-    segment_index_bytes: int = _default("segment.index.bytes")
-    segment_jitter_ms: int = _default("segment.jitter.ms")
-    segment_ms: int = _default("segment.ms")
-    write_caching: bool = _default("write.caching")
+    cleanup_policy: str = setting(
+        "delete",
+        "What happens to old segments: delete removes them by retention.ms and retention.bytes, compact keeps the last "
+        "value of each key, compact,delete does both.",
+        kind="list",
+        choices=("delete", "compact"),
+    )
+    compression_type: str = setting(
+        PRODUCER,
+        "How batches are compressed in the log: producer leaves them as they came, anything else packs them again.",
+        choices=(PRODUCER, "uncompressed", "gzip", "snappy", "lz4", "zstd"),
+    )
+    delete_retention_ms: int = setting(
+        86_400_000,
+        "How long compaction keeps the deletion of a key (a record without a value) from the first pass that meets it: "
+        "a reader must get through the log within this time.",
+        unit="ms",
+    )
+    file_delete_delay_ms: int = setting(
+        60_000,
+        "How long removed files stay on disk under a name ending in .deleted or -delete; counted by elapsed time, and "
+        "over at a restart.",
+        unit="ms",
+    )
+    flush_messages: int = setting(
+        MAX_INT64,
+        "A flush starts once this many records are unflushed; with write.caching it bounds what a power cut can lose.",
+        unit="records",
+        minimum=1,
+    )
+    flush_ms: int = setting(
+        100,
+        "Every append is flushed within this time, whatever its acks (Kafka's default is never).",
+        unit="ms",
+        maximum=86_400_000,
+    )
+    index_interval_bytes: int = setting(
+        4096,
+        "How many bytes of log lie between two index entries: smaller finds offsets faster and makes indexes larger.",
+        unit="bytes",
+        maximum=MAX_INT32,
+    )
+    max_compaction_lag_ms: int = setting(
+        MAX_INT64,
+        "Records are compacted no later than this after they came, whatever min.cleanable.dirty.ratio says.",
+        unit="ms",
+        minimum=1,
+    )
+    max_message_bytes: int = setting(
+        1_048_588,
+        "The largest record batch that is accepted, after compression.",
+        unit="bytes",
+        minimum=61,
+        maximum=MAX_INT32,
+    )
+    message_timestamp_after_max_ms: int = setting(
+        3_600_000,
+        "Batches with a timestamp further than this ahead of the broker's clock are refused; CreateTime only.",
+        unit="ms",
+    )
+    message_timestamp_before_max_ms: int = setting(
+        MAX_INT64,
+        "Batches with a timestamp further than this behind the broker's clock are refused; CreateTime only.",
+        unit="ms",
+    )
+    message_timestamp_type: str = setting(
+        CREATE_TIME,
+        "Whose clock stamps the records: CreateTime the producer's, LogAppendTime the broker's.",
+        choices=(CREATE_TIME, LOG_APPEND_TIME),
+    )
+    min_cleanable_dirty_ratio: float = setting(
+        0.5,
+        "A log is compacted once more than this share of its closed segments has not been compacted yet.",
+        minimum=0,
+        maximum=1,
+    )
+    min_compaction_lag_ms: int = setting(0, "Records are left as they are for at least this long.", unit="ms")
+    preallocate: bool = setting(False, "Whether the file of a new segment gets its whole size at once.")
+    retention_bytes: int = setting(
+        -1,
+        "Oldest segments are removed while those that stay hold at least this much, for each partition.",
+        unit="bytes",
+        minimum=UNLIMITED,
+    )
+    retention_ms: int = setting(
+        604_800_000, "Segments are removed once their newest record is older than this.", unit="ms", minimum=UNLIMITED
+    )
+    segment_bytes: int = setting(
+        1_073_741_824,
+        "A segment is closed and the next one begun before it grows beyond this size.",
+        unit="bytes",
+        minimum=1024,
+        maximum=MAX_INT32,
+    )
+    segment_index_bytes: int = setting(
+        10_485_760,
+        "The largest size of an index file; a full index closes its segment.",
+        unit="bytes",
+        minimum=24,
+        maximum=MAX_INT32,
+    )
+    segment_jitter_ms: int = setting(
+        0,
+        "At most this much, chosen at random for each segment, is taken off segment.ms, so that not all roll at once.",
+        unit="ms",
+    )
+    segment_ms: int = setting(
+        604_800_000,
+        "A segment is closed and the next one begun once its first record is older than this.",
+        unit="ms",
+        minimum=1,
+    )
+    write_caching: bool = setting(
+        False,
+        "Whether acks=all is answered from the page cache, before the flush: faster, and a power cut loses what "
+        "flush.ms and flush.messages let pass (Redpanda's setting).",
+    )
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, str], *, base: "LogConfig | None" = None) -> "LogConfig":
@@ -359,10 +294,24 @@ class LogConfig:
         return self.message_timestamp_type == LOG_APPEND_TIME
 
 
-def describe_topic_settings() -> str:
+TOPIC_SETTINGS = settings_of(LogConfig)
+_BY_NAME = {setting.name: setting for setting in TOPIC_SETTINGS}
+
+
+def setting_named(name: str) -> Setting:
+    """The row called `name`; InvalidConfig, with the nearest name that exists, when there is none."""
+    setting = _BY_NAME.get(name)
+    if setting is None:
+        nearest = get_close_matches(name, _BY_NAME, n=1, cutoff=0.5)
+        hint = f"; did you mean {nearest[0]}?" if nearest else ""
+        raise InvalidConfig(f"{name!r} is not a topic setting{hint}")
+    return setting
+
+
+def describe_settings(table: Sequence[Setting]) -> str:
     """The table as Markdown, for the documentation."""
     lines = ["| setting | default | allowed | unit | what it does |", "|---|---|---|---|---|"]
-    for setting in TOPIC_SETTINGS:
-        default = setting.format(setting.default)
-        lines.append(f"| `{setting.name}` | {default} | {setting.allowed} | {setting.unit} | {setting.sentence} |")
+    lines += [
+        f"| `{row.name}` | {row.format(row.default)} | {row.allowed} | {row.unit} | {row.sentence} |" for row in table
+    ]
     return "\n".join(lines) + "\n"

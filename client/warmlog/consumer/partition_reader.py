@@ -88,7 +88,8 @@ class PartitionReader:
     @property
     def has_something(self) -> bool:
         """Whether there is data, an error to raise, or a gap to pass before `until`."""
-        return bool(self._chunks) or (not self.is_at_end and (self.error is not None or self._is_in_gap))
+        is_wanted = self.position != self.until  # also beyond `until`: then the start was wrong, and an error says so
+        return bool(self._chunks) or (is_wanted and (self.error is not None or self._is_in_gap))
 
     @property
     def is_at_end(self) -> bool:

@@ -248,7 +248,7 @@ class OutgoingBatch:
             await waiter
 
     async def wait_for(self, index: int) -> Placed:
-        """Wait for the end on behalf of one record: where it lies, or raise why not.
+        """Wait for the end on behalf of one record: where it is in the log, or raise why it is not.
 
         The caller has received the error once it is raised here, not by waiting: a wait may be cancelled.
         """

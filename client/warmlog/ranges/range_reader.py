@@ -368,7 +368,9 @@ class _RangeReader:
         elif isinstance(error, _OutOfLog):
             lost = self._lost_in_log(error)
         elif isinstance(error, UnreadableBatch):
-            lost = Loss(*planned.place, window.position, min(error.next_offset, planned.end), f"unreadable: {error}")
+            lost = Loss(
+                *planned.place, window.position, min(error.next_offset, planned.end), f"unreadable: {error.reason}"
+            )
         elif isinstance(error, LogTruncated):
             lost = Loss(*planned.place, window.position, planned.end, f"gone: {error}")
         if lost is None:

@@ -27,6 +27,8 @@ def problems(
         found.append(f"offsets {offsets} do not rise")
     if any(first >= end for first, end in told) or any(end > first for (_, end), (first, _) in pairwise(told)):
         found.append(f"ranges {told} are not disjoint and in order")
+    if never := [(first, end) for first, end in told if first < min(written) or end > max(written) + 1]:
+        found.append(f"ranges {never} go beyond what was written")
     if both := [offset for offset in offsets if _is_in(told, offset)]:
         found.append(f"offsets {both} were read and told as unreadable")
     missing = sorted(set(there_before) - set(offsets))

@@ -24,7 +24,7 @@ from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_broker.storage.segment.segment import LogSegment, SegmentRead, TimeSearch
 from warmlog_broker.storage.segment.segments import LogSegments
 from warmlog_broker.storage.segment.splits import Stretch, find_stretches
-from warmlog_protocol.batch.header import MAGIC_COLUMNS
+from warmlog_protocol.batch.header import MAGIC_COLUMNS, MAGIC_ROWS
 from warmlog_protocol.errors import CorruptBatch, OffsetOutOfRange
 
 NOTHING_ABORTED = CollectedAborted([], is_complete=False)
@@ -82,12 +82,12 @@ def read_segments(
             raise
         if found is not None:
             start = LogOffsetMetadata(start_offset, segment.base_offset, found.position)
-            if found.slice is None:
-                is_gap = start_offset < end.offset <= found.first_offset
-                return FetchData(start, [], 0, False, next_offset=end.offset if is_gap else UNKNOWN_OFFSET)
-            return FetchData(start, [found.slice], found.slice.size_bytes, found.is_first_batch_incomplete)
+            if found.slice is not None:
+                return FetchData(start, [found.slice], found.slice.size_bytes, found.is_first_batch_incomplete)
+            is_gap = start_offset < end.offset <= found.first_offset
+            return FetchData(start, [], 0, False, next_offset=end.offset if is_gap else UNKNOWN_OFFSET)
         segment = segments.higher(segment.base_offset)
-    if has_dense_offsets and start_offset < end.offset:
+    if start_offset < end.offset and not _follows_rows(segments, start_offset):
         raise _lost_end(segments, start_offset, end)
     return FetchData(end, [], 0, False, next_offset=end.offset)
 
@@ -156,10 +156,27 @@ def _check_gap(
 
 
 def _lost_end(segments: LogSegments, start_offset: int, end: LogOffsetMetadata) -> DamagedLog:
-    """The error of a read from `start_offset` on that found no batch before `end`."""
+    """The error of a read from `start_offset` on after which the log has no batch."""
     segment = segments.floor(start_offset) or segments.active
     reason = f"offset {start_offset} expected, nothing found before offset {end.offset}"
     return DamagedLog(segment.path, segment.size_bytes, reason, end.offset)
+
+
+def _follows_rows(segments: LogSegments, offset: int) -> bool:
+    """Whether the last batch before `offset` is one of rows, so that Kafka may have compacted what came after it.
+
+    Compaction here keeps the last batch of what it compacts.
+    """
+    segment = segments.floor(offset)
+    while segment is not None:
+        try:
+            header = segment.last_header_before(offset)
+        except DamagedLog:
+            return False
+        if header is not None:
+            return header.magic == MAGIC_ROWS
+        segment = segments.lower(segment.base_offset)
+    return False
 
 
 def learn_timestamps(segments: LogSegments) -> Iterator[None]:

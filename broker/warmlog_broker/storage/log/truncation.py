@@ -23,6 +23,7 @@ DamagedLog when it is read, also after other batches have been appended there, o
 """
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 from warmlog_broker.storage.directory.data_dir import LogOffsets
@@ -138,6 +139,11 @@ class LogTruncation:
         local.active = local.segments.active
         local.log_end_offset = end_offset
         local.truncations += 1
+        local.damage = tuple(
+            replace(damage, next_offset=min(damage.next_offset, end_offset))
+            for damage in local.damage
+            if damage.first_offset < end_offset
+        )
         self._bounds.truncated()
         self._epochs.truncate_from_end(end_offset)
         restore_producers(

@@ -180,8 +180,11 @@ def recover_segments(
     for number, segment in enumerate(segments):
         if segment.base_offset != expected_offset:
             reason = f"segment {segment.base_offset} does not follow offset {expected_offset}"
-            if expected_offset >= rules.recovery_point and rules.has_dense_offsets:
+            must_follow = expected_offset >= rules.recovery_point and rules.has_dense_offsets
+            if must_follow or (segment.base_offset > rules.recovery_point and not _begins_as_named(segment)):
                 set_aside(segments[number:], reason, report)
+                if expected_offset < rules.recovery_point:
+                    _note_hole(segments[number - 1], expected_offset, rules.recovery_point, report)
                 return Recovered(segments[:number], expected_offset)
             if check is None or check.wants_dense_offsets:
                 _note_hole(segments[number - 1], expected_offset, segment.base_offset, report)
@@ -198,6 +201,15 @@ def recover_segments(
     if expected_offset < rules.recovery_point:
         _note_hole(segments[-1], expected_offset, rules.recovery_point, report)
     return Recovered(segments, expected_offset)
+
+
+def _begins_as_named(segment: LogSegment) -> bool:
+    """Whether the first batch can be in a segment of this name. If not, it does not say where the log ends either."""
+    try:
+        header = next(segment.records.batches(), (None,))[0]
+    except DamagedLog:
+        return False
+    return header is not None and header.base_offset >= segment.base_offset
 
 
 def _check_and_cut(

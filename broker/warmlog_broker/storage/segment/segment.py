@@ -39,6 +39,7 @@ from warmlog_broker.storage.segment.segment_files import (
 from warmlog_broker.storage.segment.segment_indexes import SegmentConfig, SegmentIndexes
 from warmlog_broker.storage.segment.segment_lookup import SegmentLookup, TimeSearch, TimestampAndOffset
 from warmlog_broker.storage.segment.segment_recovery import OnBatch, SegmentRecovery, StepOver, check_and_index
+from warmlog_protocol.batch import BatchHeader
 from warmlog_protocol.errors import WarmlogError
 
 __all__ = [
@@ -312,6 +313,10 @@ class LogSegment:
     def translate_offset(self, offset: int) -> BatchPosition | None:
         """The first batch whose last offset is `offset` or greater; None when all lie below."""
         return self._lookup.find_batch(offset)
+
+    def last_header_before(self, offset: int) -> BatchHeader | None:
+        """The last batch that begins before `offset`; None when there is none. DamagedLog when that cannot be told."""
+        return self._lookup.last_header_before(offset)
 
     def fetch_upper_bound_offset(self, position: int, size_bytes: int) -> int | None:
         """The offset of the first index entry at or behind `position + size_bytes`; None when there is none."""

@@ -126,6 +126,16 @@ class SegmentLookup:
                 end_offset = header.next_offset
         return end_offset
 
+    def last_header_before(self, offset: int) -> BatchHeader | None:
+        """The last batch that begins before `offset`; None when there is none. DamagedLog when that cannot be told."""
+        index = self._indexes.for_offsets()
+        last: BatchHeader | None = None
+        for header, _ in self._records.batches(0 if index is None else index.lookup(offset - 1).position):
+            if header.base_offset >= offset:
+                break
+            last = header
+        return last
+
     def search_time(self, timestamp_ms: int, starting_offset: int) -> "TimeSearch":
         """For the first record from `starting_offset` on with `timestamp_ms` or a later one."""
         entry = self._time_entry(timestamp_ms)

@@ -8,9 +8,9 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from warmlog_broker.storage.record.batch_scan import DamagedLog
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_broker.storage.segment.segment import LogSegment
-from warmlog_protocol.errors import CorruptBatch
 
 
 class LogSegments:
@@ -113,15 +113,23 @@ class LogSegments:
         return [] if from_offset > active_base_offset else self.values(from_offset, active_base_offset)
 
     def locate(self, offset: int) -> LogOffsetMetadata:
-        """`offset` with the position of the batch that holds it; message-only when that cannot be found."""
-        segment = self.floor(offset)
-        try:
-            found = None if segment is None else segment.translate_offset(offset)
-        except CorruptBatch:
-            found = None
-        if segment is None or found is None:
-            return LogOffsetMetadata(offset)
-        return LogOffsetMetadata(offset, segment.base_offset, found.position)
+        """`offset` with the position of the batch that holds it, or of the first batch after it, or of the log's end.
+
+        If that is damaged, it is the position of the damage: all batches before that have lower offsets. Message-only
+        when there is no segment.
+        """
+        segment = self.floor(offset) or self.first
+        while segment is not None:
+            try:
+                found = segment.translate_offset(offset)
+            except DamagedLog as error:
+                return LogOffsetMetadata(offset, segment.base_offset, error.position)
+            following = self.higher(segment.base_offset)
+            if found is not None or following is None:
+                position = segment.size_bytes if found is None else found.position
+                return LogOffsetMetadata(offset, segment.base_offset, position)
+            segment = following
+        return LogOffsetMetadata(offset)
 
     def update_directory(self, directory: Path) -> None:
         """Notes that the partition's directory has been renamed to `directory`."""

@@ -1,7 +1,6 @@
 """The seven steps of the demo, in order. Whatever happens, the broker is ended and its temporary directory removed."""
 
 import shutil
-import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from warmlog.cli.demo.screen import ProgressBar, Screen
 from warmlog.cli.demo.seeking import first_from
 from warmlog.cli.demo.sending import Outage, Sending
 from warmlog.cli.demo.spark_query import ask_spark, check_figures, log_path
-from warmlog.cli.terminal.options import run_client
+from warmlog.cli.terminal.options import run_client, take_sigterm_as_ctrl_c
 from warmlog.cli.terminal.output import note, remark
 
 TOPIC = "flights"
@@ -35,7 +34,7 @@ LOG_LINES_SHOWN = 20
 def tell(*, limit: int | None, keep: Path | None) -> None:
     """Runs the demo. Raises CommandFailed, or another error, unless every check held."""
     package = find_requirements()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    take_sigterm_as_ctrl_c()
     with _directory(keep) as directory:
         broker = DemoBroker(directory / "data", directory / "broker.log")
         try:

@@ -61,6 +61,13 @@ def run_client(main: Callable[[], Coroutine[Any, Any, T]], *, is_bulk: bool = Fa
         return runner.run(main())
 
 
+def take_sigterm_as_ctrl_c() -> None:
+    """From now on SIGTERM interrupts what runs as SIGINT does."""
+    import signal
+
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+
+
 def show_warnings() -> None:
     """Shows what the client has to say from now on: once it is connected, it goes on trying when the broker is gone."""
     import logging

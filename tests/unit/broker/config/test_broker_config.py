@@ -8,12 +8,11 @@ import pytest
 from warmlog_broker.config.broker_config import (
     BROKER_SETTINGS,
     BrokerConfig,
-    describe_broker_settings,
     format_address,
     parse_address,
 )
 from warmlog_broker.config.sources import load_settings
-from warmlog_broker.storage.config import TOPIC_SETTINGS
+from warmlog_broker.storage.config import TOPIC_SETTINGS, describe_settings
 from warmlog_broker.storage.directory.data_dir import DataDirectory, DataDirectoryError
 from warmlog_protocol.errors import InvalidConfig
 
@@ -152,6 +151,6 @@ def test_a_file_that_is_missing_is_named() -> None:
 
 
 def test_the_documentation_has_a_row_for_each_setting() -> None:
-    text = describe_broker_settings()
+    text = describe_settings(BROKER_SETTINGS)
     for setting in BROKER_SETTINGS:
         assert f"| `{setting.name}` |" in text

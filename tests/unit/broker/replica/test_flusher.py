@@ -5,6 +5,7 @@ import errno
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Container, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,68 @@ async def test_what_comes_during_a_flush_goes_into_the_next_one(
     disk.may_go_on.set()
     await done(first, *others)
     assert flusher.flush_count == 2
+
+
+async def test_one_flush_of_many_partitions_lets_others_have_their_turn(
+    flusher: Flusher, make_partition: MakePartition, disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("warmlog_broker.replica.flusher.PARTITIONS_A_TURN", 4)
+    partitions = [make_partition(number) for number in range(18)]
+    flushed_at: list[int] = []
+
+    def turn() -> None:
+        flushed_at.append(sum(partition.log.high_watermark for partition in partitions))
+        if flushed_at[-1] < len(partitions):
+            asyncio.get_running_loop().call_soon(turn)
+
+    turn()
+    waiters = [append(partition, flusher) for partition in partitions]
+    await done(*waiters)
+    assert flusher.flush_count == 1
+    assert max(after - before for before, after in pairwise(flushed_at)) <= 8
+    assert all(waiter.error is None for waiter in waiters)
+
+
+async def test_what_comes_while_many_are_prepared_or_told_is_flushed_by_the_next(
+    flusher: Flusher, make_partition: MakePartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("warmlog_broker.replica.flusher.PARTITIONS_A_TURN", 2)
+    partitions = [make_partition(number) for number in range(9)]
+    waiters = [append(partition, flusher) for partition in partitions]
+    for _ in range(50):
+        waiters.append(append(partitions[len(waiters) % 9], flusher))
+        await asyncio.sleep(0)
+    await done(*waiters)
+    assert all(waiter.error is None for waiter in waiters)
+
+
+async def test_nothing_is_under_way_once_everything_is_flushed_and_everybody_was_told(
+    flusher: Flusher, make_partition: MakePartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("warmlog_broker.replica.flusher.PARTITIONS_A_TURN", 2)
+    partitions = [make_partition(number) for number in range(9)]
+    waiters = [append(partition, flusher, is_waited_for=False) for partition in partitions]
+    await flusher.flush_all()
+    assert all(waiter.done.is_set() for waiter in waiters)
+    await flusher.flush_all()
+
+
+async def test_a_partition_that_cannot_be_prepared_or_told_keeps_the_others_from_nothing(
+    flusher: Flusher, make_partition: MakePartition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitions = [make_partition(number) for number in range(4)]
+    waiters = [append(partition, flusher) for partition in partitions]
+    monkeypatch.setattr(partitions[1], "prepare_flush", failing)
+    monkeypatch.setattr(partitions[2], "wake", failing)
+    await done(waiters[0], waiters[1], waiters[3])
+    assert isinstance(waiters[1].error, StorageError)
+    assert (waiters[0].error, waiters[3].error) == (None, None)
+    assert partitions[2].log.high_watermark == 1
+    await asyncio.wait_for(flusher.flush_all(), 10)
+
+
+def failing() -> None:
+    raise RuntimeError("of the test")
 
 
 @pytest.mark.parametrize("is_late_one_first", [False, True])

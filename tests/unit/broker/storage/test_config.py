@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warmlog_broker.storage.config import TOPIC_SETTINGS, LogConfig, Setting, describe_topic_settings, setting_named
+from warmlog_broker.storage.config import TOPIC_SETTINGS, LogConfig, Setting, describe_settings, setting_named
 from warmlog_protocol.errors import InvalidConfig
 
 
@@ -88,7 +88,7 @@ def test_what_is_allowed_comes_back_as_it_was_written(settings: dict[str, str]) 
 
 
 def test_the_documentation_has_every_setting_once() -> None:
-    text = describe_topic_settings()
+    text = describe_settings(TOPIC_SETTINGS)
     for setting in TOPIC_SETTINGS:
         assert text.count(f"| `{setting.name}` |") == 1
         assert setting.sentence.endswith((".", ")."))

@@ -121,7 +121,7 @@ def test_a_producer_interrupted_at_any_step_loses_and_doubles_nothing(broker: Fa
 def test_a_producer_interrupted_at_thousands_of_steps_loses_and_doubles_nothing(
     broker: FakeBroker, faults: str
 ) -> None:
-    interrupt_everywhere(lambda call: produce(broker, FAULTS[faults], call), MODULES, 5_000, seed=1)
+    interrupt_everywhere(lambda call: produce(broker, FAULTS[faults], call), MODULES, 2_000, seed=1)
 
 
 def test_a_cluster_interrupted_at_any_step_answers_the_next_time(broker: FakeBroker) -> None:

@@ -10,6 +10,7 @@ import warmlog
 from fake_broker import FakeBroker
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.errors import CorruptBatch, StorageError, UnknownTopicId
+from warmlog_protocol.messages import DivergingEpoch, FetchPartition
 
 pytestmark = pytest.mark.usefixtures("quick_clock")
 
@@ -247,6 +248,23 @@ async def test_an_offset_that_is_not_in_the_log_names_the_range() -> None:
                 await anext(client.batches())
 
 
+async def test_where_the_broker_cannot_say_where_the_log_was_cut_the_policy_does(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with FakeBroker(t=1) as broker:
+        fill(broker, 0, 5, 5)
+        broker.diverging = lambda asked: DivergingEpoch(-1, -1) if asked.fetch_offset == 10 else None
+        async with consumer(broker, start="latest") as client:
+            for _ in range(2):
+                with pytest.raises(warmlog.LogTruncated, match=r"is new\. Seek, or set on_out_of_range") as raised:
+                    await anext(client.batches())
+            assert (raised.value.offset, raised.value.diverging_offset) == (10, None)
+        async with consumer(broker, start="latest", on_out_of_range="earliest") as client:
+            assert (await anext(client.batches())).values == numbers(range(5))
+            assert "t-0: the log was cut at an offset that is not known after" in caplog.text
+            assert "going on at 0" in caplog.text
+
+
 async def test_after_a_damaged_batch_the_same_iterator_goes_on() -> None:
     async with FakeBroker(t=1) as broker:
         fill(broker, 0, 2, 2, 2)
@@ -286,6 +304,76 @@ async def test_damage_that_the_broker_tells_of_can_be_passed() -> None:
             assert seen == [*range(30), *range(60, 100)]
             assert [(error.base_offset, error.next_offset) for error in errors] == [(30, 60)]
             assert "position 77" in str(errors[0])
+
+
+async def test_where_the_broker_says_how_far_damage_reaches_nothing_is_searched_for() -> None:
+    async with FakeBroker(t=1) as broker:
+        fill(broker, 0, *[10] * 10)
+        del broker.topics[TOPIC][0].batches[3:6]
+        asked: list[int] = []
+
+        def lost(partition: FetchPartition) -> CorruptBatch | None:
+            asked.append(partition.fetch_offset)
+            return CorruptBatch("position 77") if 30 <= partition.fetch_offset < 60 else None
+
+        broker.fetch_error = lost
+        broker.next_offset = lambda partition: 60 if 30 <= partition.fetch_offset < 60 else -1
+        async with consumer(broker, partition_max_bytes=100) as client:
+            for read in (client.batches, client.arrow):
+                client.seek(TOPIC, 0, 25)
+                asked.clear()
+                items = read("latest")
+                await anext(items)
+                with pytest.raises(warmlog.UnreadableBatch, match="t-0, offsets 30 to 59: position 77") as caught:
+                    await anext(items)
+                assert (caught.value.base_offset, caught.value.next_offset) == (30, 60)
+                assert client.position(TOPIC, 0) == 60
+                assert len([item async for item in items]) > 0
+                assert asked.count(30) == 1
+                assert not [offset for offset in asked if 30 < offset < 60]
+
+
+async def test_a_range_that_an_end_does_not_reach_is_not_told_and_one_that_begins_before_it_is() -> None:
+    async with FakeBroker(t=1) as broker:
+        fill(broker, 0, *[10] * 5)
+        del broker.topics[TOPIC][0].batches[2:3]
+        broker.fetch_error = lambda asked: CorruptBatch("lost") if 20 <= asked.fetch_offset < 30 else None
+        broker.next_offset = lambda asked: 30 if 20 <= asked.fetch_offset < 30 else -1
+        async with consumer(broker, partition_max_bytes=100) as client:
+            assert await values_until(client, 20) == numbers(range(20))
+            with pytest.raises(warmlog.UnreadableBatch, match="offsets 20 to 29"):
+                await values_until(client, 25)
+            assert await values_until(client, 25) == []
+            assert await values_until(client, 50) == numbers(range(30, 50))
+
+
+async def test_a_gap_up_to_the_end_ends_the_reading_of_what_is_there() -> None:
+    async with FakeBroker(t=2) as broker:
+        for partition in range(2):
+            fill(broker, partition, *[10] * 5)
+            del broker.topics[TOPIC][partition].batches[2:]
+        broker.next_offset = lambda asked: 50 if asked.fetch_offset >= 20 else -1
+        async with consumer(broker) as client:
+            assert len(await values_until(client)) == 40
+            assert [client.position(TOPIC, partition) for partition in range(2)] == [50, 50]
+            fill(broker, 0, 3)
+            assert await values_until(client) == numbers(range(50, 53))
+            client.seek(TOPIC, 1, 30)
+            assert await values_until(client, {(TOPIC, 0): 53, (TOPIC, 1): 40}) == []
+
+
+async def test_a_record_read_one_by_one_before_a_gap_is_not_lost_to_whoever_reads_on() -> None:
+    async with FakeBroker(t=1) as broker:
+        fill(broker, 0, 10, 10)
+        del broker.topics[TOPIC][0].batches[1:]
+        broker.next_offset = lambda asked: 20 if asked.fetch_offset >= 10 else -1
+        async with consumer(broker) as client:
+            records = client.records("latest")
+            assert [(await anext(records)).offset for _ in range(4)] == [0, 1, 2, 3]
+            await asyncio.sleep(0.1)
+            assert client.position(TOPIC, 0) == 4
+            assert await values_until(client) == numbers(range(4, 10))
+            assert client.position(TOPIC, 0) == 20
 
 
 async def test_a_broker_restart_goes_unnoticed() -> None:

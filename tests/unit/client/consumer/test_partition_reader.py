@@ -188,6 +188,63 @@ def test_a_batch_behind_a_gap_is_not_believed_when_the_next_one_contradicts_it()
     assert reader.fetch_offset == 3
 
 
+def test_a_gap_is_passed_once_what_came_before_it_is_read() -> None:
+    reader = reader_at(0)
+    add(reader, batch_at(0, 3))
+    reader.skip_to(3, 0)
+    reader.skip_to(20, 0)
+    assert take_all(reader) == [0, 1, 2]
+    assert (reader.position, reader.fetch_offset, reader.has_something) == (20, 20, False)
+    add(reader, batch_at(20, 2))
+    assert take_all(reader) == [20, 21]
+
+
+def test_a_gap_alone_is_something_to_pass() -> None:
+    reader = reader_at(5)
+    reader.skip_to(-1, 0)
+    assert not reader.has_something
+    reader.skip_to(8, 0)
+    assert reader.has_something
+    assert reader.take() is None
+    assert (reader.position, reader.has_something) == (8, False)
+
+
+def test_a_gap_is_passed_up_to_the_end_that_is_asked_for_and_later_from_there() -> None:
+    reader = reader_at(0)
+    reader.until = 5
+    add(reader, batch_at(0, 3))
+    reader.skip_to(9, 0)
+    assert take_all(reader) == [0, 1, 2]
+    assert reader.is_at_end
+    assert reader.position == reader.fetch_offset == 5
+    reader.until = 12
+    assert reader.wants_data(1000)
+    reader.skip_to(9, 0)
+    assert reader.take() is None
+    assert reader.position == 9
+
+
+def test_a_batch_before_a_gap_can_be_put_back() -> None:
+    reader = reader_at(0)
+    add(reader, batch_at(0, 3))
+    reader.skip_to(9, 0)
+    assert reader.take() is not None
+    reader.put_back(1)
+    assert take_all(reader) == [1, 2]
+    assert reader.position == 9
+
+
+def test_an_error_behind_the_end_that_is_asked_for_is_not_told() -> None:
+    reader = reader_at(0)
+    add(reader, batch_at(0, 3))
+    reader.error = warmlog.CorruptBatch("behind it")
+    reader.until = 3
+    assert take_all(reader) == [0, 1, 2]
+    assert not reader.has_something
+    reader.until = 4
+    assert reader.has_something
+
+
 def test_control_batches_and_empty_ones_are_hidden_but_their_offsets_count() -> None:
     marker = encode_end_txn_marker(
         EndTxnMarker(ControlType.COMMIT, 0), timestamp_ms=1, producer_id=1, producer_epoch=0, base_offset=3

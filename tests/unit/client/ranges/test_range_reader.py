@@ -21,6 +21,7 @@ from warmlog.errors import (
     StorageError,
     UnknownTopicId,
     UnknownTopicOrPartition,
+    UnreadableBatch,
 )
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog.ranges.range_reader import read_ranges
@@ -356,6 +357,95 @@ def test_a_gap_is_damage_where_the_broker_says_that_there_is_none() -> None:
 
     with FakeBroker(batches, [without_one]) as broker, pytest.raises(CorruptBatch, match="where 40 was expected"):
         read_offsets(broker, (0, 100), settings=replace(QUICK, fetch_bytes=1_000_000))
+
+
+def lost(first: int, end: int) -> Step:
+    """The broker has no batch for `[first, end)`, and says so."""
+
+    def step(wanted: FetchPartition, answer: Answer) -> Answer:
+        if not first <= wanted.fetch_offset < end:
+            return answer
+        code = int(CorruptBatch.code)
+        return replace_fields(answer[0], error_code=code, error_message="gone", size_bytes=0, next_offset=end), b""
+
+    return step
+
+
+def without(first: int, end: int) -> list[bytes]:
+    return [batch for batch in log_of(300) if not first <= read_batch(batch).base_offset < end]
+
+
+def test_lost_offsets_are_an_error_that_says_which() -> None:
+    with FakeBroker(without(100, 150), [lost(100, 150)] * 1_000) as broker:
+        with pytest.raises(UnreadableBatch) as caught:
+            read_offsets(broker, (0, 300))
+        error = caught.value
+        assert (error.topic, error.partition, error.base_offset, error.next_offset) == ("t", 2, 100, 150)
+        message = str(error)
+        assert message.startswith("t-2 offsets 0 to 300, stopped at 100, broker ")
+        assert message.endswith(
+            "t-2, offsets 100 to 149: gone; other offsets can be read: leave these out with start and end"
+        )
+        assert read_offsets(broker, (0, 100), (150, 300)) == [*range(100), *range(150, 300)]
+
+
+def test_lost_offsets_are_skipped_and_told_once_where_that_is_allowed() -> None:
+    losses: list[Loss] = []
+    with FakeBroker(without(100, 150), [lost(100, 150)] * 1_000) as broker:
+        bounds = [(0, 120), (120, 300)]
+        ranges = [OffsetRange("t", 2, *each, broker.address, TOPIC_ID) for each in bounds]
+        batches = list(read_ranges(ranges, Projection(("offset",)), LENIENT, on_loss=losses.append))
+    offsets = [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+    assert offsets == [*range(100), *range(150, 300)]
+    assert [tuple(each) for each in losses] == [
+        ("t", 2, 100, 120, "unreadable: gone"),
+        ("t", 2, 120, 150, "unreadable: gone"),
+    ]
+
+
+def test_a_gap_that_the_broker_tells_of_is_passed_without_a_word() -> None:
+    def gap(wanted: FetchPartition, answer: Answer) -> Answer:
+        if wanted.fetch_offset < 250:
+            return answer
+        return replace_fields(answer[0], size_bytes=0, next_offset=300, high_watermark=300), b""
+
+    losses: list[Loss] = []
+    with FakeBroker(log_of(250), [gap] * 1_000) as broker:
+        ranges = [OffsetRange("t", 2, *each, broker.address, TOPIC_ID) for each in ((0, 280), (260, 300))]
+        batches = list(read_ranges(ranges, Projection(("offset",)), QUICK, on_loss=losses.append))
+    assert [offset for batch in batches for offset in batch.column("offset").to_pylist()] == list(range(250))
+    assert not losses
+
+
+def test_damage_that_the_reader_finds_ends_where_the_broker_or_the_batch_says() -> None:
+    batches = log_of(300)
+    batches[6] = batches[6][:-1] + bytes([batches[6][-1] ^ 1])
+
+    def torn(wanted: FetchPartition, answer: Answer) -> Answer:
+        """From 200 to 220 the file holds something else, which the broker sends along until it is asked for it."""
+        if 200 <= wanted.fetch_offset < 220:
+            return lost(200, 220)(wanted, answer)  # type: ignore[return-value]
+        return answer[0], answer[1].replace(batches[20], b"\xff" * len(batches[20]))
+
+    whole = replace(LENIENT, fetch_bytes=1_000_000)
+    with FakeBroker(batches, [torn] * 1_000) as broker:
+        assert read_offsets(broker, (0, 300), settings=whole) == [*range(60), *range(70, 200), *range(220, 300)]
+        with pytest.raises(UnreadableBatch, match=r"stopped at 60, .*t-2, offsets 60 to 69: batch at offset 60: CRC"):
+            read_offsets(broker, (0, 300))
+        with pytest.raises(UnreadableBatch, match=r"stopped at 200, .*t-2, offsets 200 to 219: gone"):
+            read_offsets(broker, (70, 300), settings=replace(whole, fails_on_data_loss=True))
+
+
+def test_damage_on_the_way_that_is_not_stored_is_not_skipped() -> None:
+    batches = log_of(100)
+    damaged = batches[6][:-1] + bytes([batches[6][-1] ^ 1])
+
+    def once(_: FetchPartition, answer: Answer) -> Answer:
+        return answer[0], answer[1].replace(batches[6], damaged)
+
+    with FakeBroker(batches, [once]) as broker, pytest.raises(CorruptBatch) as caught:
+        read_offsets(broker, (0, 100), settings=replace(LENIENT, fetch_bytes=1_000_000))
+    assert not isinstance(caught.value, UnreadableBatch)
 
 
 def test_checksums_are_not_looked_at_where_they_are_not_wanted() -> None:

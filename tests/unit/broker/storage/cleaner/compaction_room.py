@@ -86,12 +86,12 @@ class CompactionRoom(LogRoom):
         self.log.roll(self.now_ms)
         self.flush()
 
-    def begin(self, *, memory_bytes: int = PLENTY_BYTES) -> Cleaning:
+    def begin(self, *, memory_bytes: int = PLENTY_BYTES, **options: int) -> Cleaning:
         """A compaction of all that may be compacted, before anything is read."""
         found = self.log.compaction.range(self.now_ms)
         pace = CleaningPace()
         task = self.log.compaction.begin(found, pace, self.now_ms)
-        return Cleaning(task, pace, memory_bytes=memory_bytes, now_ms=self.now_ms)
+        return Cleaning(task, pace, memory_bytes=memory_bytes, now_ms=self.now_ms, **options)
 
     def finish(self, cleaning: Cleaning) -> CleaningStats:
         """Rewrites every group and takes it into the log."""

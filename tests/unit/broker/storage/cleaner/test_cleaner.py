@@ -14,8 +14,9 @@ from warmlog_broker.storage.cleaner.offset_map import ENTRY_BYTES
 from warmlog_broker.storage.cleaner.sources import CleaningAborted
 from warmlog_broker.storage.record.batch_scan import DamagedLog
 from warmlog_broker.storage.segment.delayed_deletion import run_deletions
+from warmlog_protocol.batch.int_column import PIECE_VALUES
 from warmlog_protocol.codec.compression import Codec
-from warmlog_protocol.errors import DuplicateSequence
+from warmlog_protocol.errors import CorruptBatch, DuplicateSequence
 
 
 @pytest.fixture
@@ -60,6 +61,30 @@ def test_batches_keep_format_codec_and_place(room: CompactionRoom, rows: bool, c
     assert (second.offsets(), second.record_count) == ([4, 5], 2)
     assert {batch.header.magic for batch in (first, second)} == {2 if rows else 3}
     assert {batch.header.codec for batch in (first, second)} == {codec}
+
+
+@pytest.mark.parametrize("rows", [False, True])
+def test_a_batch_that_grows_over_the_limit_ends_the_compaction(room: CompactionRoom, rows: bool) -> None:
+    room.set_config(segment_bytes=1_000_000)
+    room.put((b"k", bytes(2_000_000)), (b"l", b"v"), rows=rows, codec=Codec.ZSTD)
+    room.put_each([pair(1, 1)])
+    room.roll()
+    with pytest.raises(CorruptBatch, match="limit"):
+        room.begin(max_decompressed_bytes=1_000_000).build_map()
+    room.log.compaction.end(None)
+    room.compact()
+    assert [value for _, _, _, value in room.records()] == [bytes(2_000_000), b"v", b"v1"]
+
+
+def test_more_records_than_are_looked_at_at_a_time(room: CompactionRoom) -> None:
+    count = 2 * PIECE_VALUES + 5
+    room.set_config(segment_bytes=10_000_000)
+    room.put(*[pair(number % 1000, number) for number in range(count)])
+    room.put_each([pair(1000, 0)])
+    room.roll()
+    room.compact()
+    assert room.offsets() == [*range(count - 1000, count), count]
+    assert room.state() == {b"k%d" % (number % 1000): b"v%d" % number for number in range(count)} | {b"k1000": b"v0"}
 
 
 def test_records_without_a_key_go(room: CompactionRoom) -> None:

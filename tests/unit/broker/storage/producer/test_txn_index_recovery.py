@@ -19,6 +19,16 @@ from unit.broker.storage.transactions_room import (
     read_committed,
 )
 from warmlog_broker.storage.index.transaction_index import ENTRY_BYTES, AbortedTxn, pack_entry
+from warmlog_protocol.batch import (
+    ControlType,
+    EndTxnMarker,
+    columns_of,
+    encode_end_txn_marker,
+    read_batch,
+    seal_rows,
+)
+from warmlog_protocol.codec import compression
+from warmlog_protocol.codec.compression import Codec
 
 Restart = Callable[[LogRoom], object]
 every_restart = pytest.mark.parametrize("restart", [LogRoom.restart, LogRoom.crash], ids=["clean", "unclean"])
@@ -286,3 +296,32 @@ def test_an_index_that_is_lost_while_it_is_in_use_is_made_anew(room: LogRoom, da
             damage(segment.transactions.path)
     assert committed_values(room) == expected
     assert index_entries(room) == INTERLEAVED
+
+
+@pytest.mark.parametrize("size_bytes", [100_000, 50_000_000])
+def test_a_control_batch_that_is_too_large_for_a_marker_is_not_opened(
+    room: LogRoom, size_bytes: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The broker looks at markers in the thread that serves everybody."""
+    opened: list[int] = []
+    decompress = compression.decompress_rows
+
+    def noting(codec: Codec, data: memoryview, *, limit_bytes: int) -> memoryview:
+        opened.append(limit_bytes)
+        return decompress(codec, data, limit_bytes=limit_bytes)
+
+    marker = read_batch(
+        encode_end_txn_marker(EndTxnMarker(ControlType.ABORT, 0), timestamp_ms=1, producer_id=1, producer_epoch=0)
+    )
+    columns = columns_of([bytes(size_bytes)], keys=marker.keys(), timestamps_ms=1)
+    codec = Codec.NONE if size_bytes == 100_000 else Codec.ZSTD
+    large = seal_rows(marker.header._replace(attributes=marker.header.attributes | codec), columns)
+    monkeypatch.setattr("warmlog_protocol.batch.batch.decompress_rows", noting)
+    room.log.append_as_follower(large, now_ms=room.now_ms)
+    assert room.log.log_end_offset == 1
+    assert "a control batch that says nothing" in caplog.text
+    assert all(limit_bytes <= 64 * 1024 for limit_bytes in opened)
+    producer = Producer(room, 1)
+    producer.send(2)
+    producer.abort()
+    assert committed_values(room) == []

@@ -10,7 +10,7 @@ from unit.protocol.batch_strategies import CODECS, Records, lists_of, records
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.record.recompression import prepare_batch
 from warmlog_broker.storage.record.validation import CheckedBatch, check_batch
-from warmlog_protocol.batch import encode_batch, pack_header, read_batch, read_header, seal_batch, to_rows
+from warmlog_protocol.batch import NeedsMemory, encode_batch, pack_header, read_batch, read_header, seal_batch, to_rows
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.errors import InvalidRecord, MessageTooLarge
 
@@ -106,3 +106,32 @@ def test_a_batch_that_becomes_too_large_is_refused() -> None:
     config = LogConfig(compression_type="uncompressed", max_message_bytes=10_000)
     with pytest.raises(MessageTooLarge, match=r"compression\.type=uncompressed"):
         prepare_batch(check_batch(sent, 10_000), config)
+
+
+@pytest.mark.parametrize("rows", [False, True])
+@pytest.mark.parametrize(("settings", "copies"), [({"cleanup_policy": "compact"}, 1), ({"compression_type": "lz4"}, 2)])
+def test_a_batch_that_takes_more_memory_than_is_allowed_is_not_opened(
+    rows: bool, settings: dict[str, str], copies: int
+) -> None:
+    made = encode_batch([bytes(3_000_000)], keys=[b"k"], timestamps_ms=1, codec=Codec.ZSTD)
+    checked = check_batch(to_rows(read_batch(made)) if rows else made, LIMIT)
+    config = LogConfig(**settings)  # type: ignore[arg-type]
+    with pytest.raises(NeedsMemory) as raised:
+        prepare_batch(checked, config, 4_000_000, memory_bytes=copies * 2_000_000)
+    needed_bytes = raised.value.size_bytes
+    assert copies * 3_000_000 < needed_bytes <= copies * 4_000_000
+    prepared = prepare_batch(checked, config, 4_000_000, memory_bytes=needed_bytes)
+    assert read_batch(whole(prepared)).values() == [bytes(3_000_000)]
+
+
+def test_a_few_bytes_that_stand_for_millions_of_records_are_not_taken_for_compaction() -> None:
+    """Keys are looked at one by one there; elsewhere they are not, and as many are stored as may be read."""
+    count = 3_000_000
+    columns = (b"\x00" + bytes(8)) + (b"\x00" + (1).to_bytes(8, "little")) * 2
+    header = read_header(encode_batch([b""], keys=[b""], timestamps_ms=1))
+    body = b"\x01" + len(columns).to_bytes(4, "little") + columns
+    batch = seal_batch(header._replace(record_count=count, last_offset_delta=count - 1), body)
+    checked = check_batch(batch, LIMIT)
+    with pytest.raises(InvalidRecord, match="3000000 records in one batch: for compaction at most 2097152 are taken"):
+        prepare_batch(checked, LogConfig(cleanup_policy="compact"))
+    assert prepare_batch(checked, LogConfig(compression_type="uncompressed")) is checked

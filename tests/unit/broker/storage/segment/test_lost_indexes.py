@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from unit.broker.storage.log_room import START_MS, LogRoom, make_batch, read_batches, read_values
+from unit.broker.storage.time_lookups import record_at
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
 from warmlog_broker.storage.segment import segment_indexes
 from warmlog_broker.storage.segment.segment import LogSegment
@@ -66,7 +67,7 @@ def fill(room: LogRoom, count: int) -> None:
 def expect(room: LogRoom, count: int) -> None:
     """Each record is found by its offset and by its time."""
     assert [read_batches(room.log, n, max_bytes=1)[0].base_offset for n in range(count)] == list(range(count))
-    found = [room.log.offset_for_timestamp(START_MS + n) for n in range(count)]
+    found = [record_at(room.log, START_MS + n) for n in range(count)]
     assert [record and record.offset for record in found] == list(range(count))
 
 

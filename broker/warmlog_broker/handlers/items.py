@@ -1,0 +1,83 @@
+"""Requests with many items (topics, partitions): each item has a result, and an error, of its own.
+
+This is the one place that turns what goes wrong with an item into an error code; `network/request_runner` does so for
+whole requests.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Protocol, TypeVar
+
+from warmlog_broker.handlers.context import Services
+from warmlog_broker.network.request_context import RequestContext
+from warmlog_broker.runtime.internal_error import own_failure
+from warmlog_broker.storage.io.os_errors import storage_error
+from warmlog_protocol.errors import ApiError
+
+ITEMS_A_TURN = 100
+"""After so many others have their turn: an item takes up to 60 µs."""
+
+
+class PartitionItem(Protocol):
+    """An item that concerns one partition."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+
+
+Item = TypeVar("Item", bound=str | PartitionItem)
+Result = TypeVar("Result")
+
+
+class Items:
+    """How one request handles its items. A str is the name of a topic."""
+
+    __slots__ = ("_context", "_name", "_services")
+
+    def __init__(self, services: Services, context: RequestContext, name: str) -> None:
+        """`name` of the API, for error messages."""
+        self._services = services
+        self._context = context
+        self._name = name
+
+    def handle(
+        self, item: Item, action: Callable[[Item], Result], failed: Callable[[Item, ApiError], Result]
+    ) -> Result:
+        """Return the result of `action`, or what `failed` makes of the error that it raised."""
+        try:
+            return action(item)
+        except Exception as error:
+            return failed(item, self._error(item, error))
+
+    async def handle_all(
+        self,
+        items: Iterable[Item],
+        action: Callable[[Item], Coroutine[Any, Any, Result]],
+        failed: Callable[[Item, ApiError], Result],
+    ) -> list[Result]:
+        """Return the result of each item, in their order. Others have their turn after every ITEMS_A_TURN."""
+        results: list[Result] = []
+        for number, item in enumerate(items, start=1):
+            try:
+                results.append(await action(item))
+            except Exception as error:
+                results.append(failed(item, self._error(item, error)))
+            if number % ITEMS_A_TURN == 0:
+                await asyncio.sleep(0)
+        return results
+
+    def _error(self, item: str | PartitionItem, error: Exception) -> ApiError:
+        """The error to respond with. It is logged, unless it is the client's: a disk's by the line, a bug in full."""
+        if isinstance(error, ApiError):
+            return error
+        subject = repr(item) if isinstance(item, str) else f"{item.topic!r} {item.partition}"
+        if isinstance(error, OSError):
+            text = f"{self._name} of {subject}: the disk cannot be read or written: {error}"
+            self._services.lines.write(
+                logging.ERROR, "requests that failed because of the disk", text, self._services.loop.time()
+            )
+            return storage_error(text, error)
+        return own_failure(f"{self._name} of {subject} for {self._context.peer}")

@@ -1,0 +1,26 @@
+"""What handlers know of the connection that a request came by."""
+
+from dataclasses import dataclass
+
+PLAINTEXT_LISTENER = "PLAINTEXT"
+"""Kafka's name for a listener without encryption and authentication."""
+ANONYMOUS_PRINCIPAL = "User:ANONYMOUS"
+"""Kafka's name for a client that did not authenticate."""
+MAX_CLIENT_ID_CHARACTERS = 100
+"""The context holds the client id for as long as the connection lasts."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """One object for each connection, replaced at the Handshake."""
+
+    listener: str
+    """The name of the listener that accepted the connection."""
+    client_id: str
+    """The client's name from the Handshake, at most MAX_CLIENT_ID_CHARACTERS of it; empty before."""
+    principal: str
+    """On whose behalf the client acts."""
+    peer: str
+    """HOST:PORT, for the log."""
+    is_replica: bool
+    """Whether the peer is known to be another broker. A request cannot claim it."""

@@ -1,0 +1,66 @@
+"""What tests of handlers share: services with partitions on real logs, and a context."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from unit.broker.conftest import NOW_MS, MakePartition
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.handlers.context import Services
+from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL, PLAINTEXT_LISTENER, RequestContext
+from warmlog_broker.replica.partition import Partition
+from warmlog_broker.runtime.rate_limited_log import RepeatedLines
+from warmlog_protocol.errors import UnknownTopicOrPartition
+
+TOPIC_ID = bytes(range(16))
+MakeServices = Callable[..., Services]
+
+
+class FakeTopics:
+    """One topic `t`, with the partitions of the test."""
+
+    def __init__(self, partitions: list[Partition]) -> None:
+        self._partitions = partitions
+        self._topic = SimpleNamespace(
+            name="t", topic_id=TOPIC_ID, partitions=partitions, config=partitions[0].config if partitions else None
+        )
+
+    def find(self, name: str) -> object:
+        return self._topic
+
+    def identified(self, name: str, topic_id: bytes | None) -> object:
+        return self._topic
+
+    def partition(self, name: str, index: int) -> Partition:
+        if index >= len(self._partitions):
+            raise UnknownTopicOrPartition(f"no partition {index}")
+        return self._partitions[index]
+
+
+@pytest.fixture
+def make_services(make_partition: MakePartition) -> MakeServices:
+    """Makes services with a topic `t` of so many partitions; settings have underscores for dots."""
+
+    def make(partition_count: int = 0, **settings: str) -> Services:
+        partitions = [make_partition(number, **settings) for number in range(partition_count)]
+        services = SimpleNamespace(
+            config=BrokerConfig(),
+            loop=asyncio.get_running_loop(),
+            topics=FakeTopics(partitions),
+            lines=RepeatedLines(logging.getLogger("warmlog_broker")),
+            producer_ids=SimpleNamespace(next_id=0),
+            now_ms=lambda: NOW_MS,
+            write_refusal=lambda: None,
+        )
+        return cast("Services", services)
+
+    return make
+
+
+@pytest.fixture
+def context() -> RequestContext:
+    return RequestContext(PLAINTEXT_LISTENER, "reader", ANONYMOUS_PRINCIPAL, "127.0.0.1:4711", is_replica=False)

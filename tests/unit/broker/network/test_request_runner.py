@@ -1,0 +1,274 @@
+"""From requests to responses: each request is ended once, by what its handler returns, raises or gives later."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import pytest
+
+from warmlog_broker.network.request_context import (
+    ANONYMOUS_PRINCIPAL,
+    MAX_CLIENT_ID_CHARACTERS,
+    PLAINTEXT_LISTENER,
+    RequestContext,
+)
+from warmlog_broker.network.request_runner import RequestRunner
+from warmlog_broker.network.response import ConnectionEnds, Deferred, MessageWithSlices, Response
+from warmlog_broker.runtime.tasks import Tasks
+from warmlog_broker.storage.record.file_records import FileSlice
+from warmlog_protocol.errors import ApiError, ErrorCode, InvalidRequest
+from warmlog_protocol.messages import (
+    APIS,
+    ApiKey,
+    FetchRequest,
+    HandshakeRequest,
+    Message,
+    MetadataRequest,
+    ProduceRequest,
+)
+from warmlog_protocol.wire.connection import Request
+
+RESPONSE = MetadataRequest(["the response"])
+REQUESTS: dict[ApiKey, Message] = {
+    ApiKey.HANDSHAKE: HandshakeRequest("reader", "1"),
+    ApiKey.METADATA: MetadataRequest(None),
+    ApiKey.PRODUCE: ProduceRequest(-1, 1000, []),
+    ApiKey.FETCH: FetchRequest(0, 0, 0, []),
+}
+
+
+class FakeChannel:
+    """Notes how requests were ended."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[object, ...]] = []
+
+    def answer(self, correlation_id: int, message: Message, slices: Sequence[FileSlice] = ()) -> None:
+        self.events.append(("answer", correlation_id, message, list(slices)))
+
+    def refuse(self, correlation_id: int, error: ApiError) -> None:
+        self.events.append(("refuse", correlation_id, error.code))
+
+    def end_without_answer(self) -> None:
+        self.events.append(("end",))
+
+    def close(self, reason: str) -> None:
+        self.events.append(("close", reason))
+
+    def hold(self, payload_bytes: int) -> None:
+        self.events.append(("hold", payload_bytes))
+
+    def resume(self, *, was_held: bool) -> None:
+        self.events.append(("resume", was_held))
+
+
+class Room:
+    """A runner whose handlers do what the test says."""
+
+    def __init__(self) -> None:
+        self.channel = FakeChannel()
+        self.events = self.channel.events
+        self.tasks = Tasks()
+        self.contexts: list[RequestContext] = []
+        self.outcome: Response | Exception = None
+        context = RequestContext(PLAINTEXT_LISTENER, "", ANONYMOUS_PRINCIPAL, "127.0.0.1:4711", is_replica=False)
+        self.runner = RequestRunner(self.channel, dict.fromkeys(APIS, self._handle), self.tasks, context)
+
+    def _handle(self, context: RequestContext, request: Request) -> Response:
+        self.contexts.append(context)
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+    def start(
+        self,
+        outcome: Response | Exception,
+        key: ApiKey = ApiKey.METADATA,
+        correlation_id: int = 1,
+        payload: bytes = b"",
+    ) -> None:
+        self.outcome = outcome
+        self.runner.start(Request(APIS[key], 0, correlation_id, REQUESTS[key], memoryview(payload), True))
+
+    async def finish(self) -> None:
+        await self.tasks.finish(10)
+
+
+@pytest.fixture
+async def room() -> Room:
+    return Room()
+
+
+class Late(Deferred):
+    """Answers with what there is when it expires; says that it has only waited if the test says so."""
+
+    def __init__(self, deadline_s: float, *, has_only_waited: bool = False) -> None:
+        super().__init__(deadline_s)
+        self._has_only_waited = has_only_waited
+
+    def expire(self) -> None:
+        self.complete(RESPONSE)
+
+    def drop(self) -> bool:
+        return self._has_only_waited
+
+
+def piece(position: int) -> FileSlice:
+    return FileSlice(None, position, 1)  # type: ignore[arg-type]
+
+
+async def test_a_message_is_the_response(room: Room) -> None:
+    room.start(RESPONSE)
+    assert room.events == [("answer", 1, RESPONSE, [])]
+
+
+async def test_slices_follow_in_the_order_of_the_partitions(room: Room) -> None:
+    first, second, third = piece(1), piece(2), piece(3)
+    room.start(MessageWithSlices(RESPONSE, [[first], [], [second, third]]))
+    assert room.events == [("answer", 1, RESPONSE, [first, second, third])]
+
+
+async def test_none_is_no_response(room: Room) -> None:
+    room.start(None)
+    assert room.events == [("end",)]
+
+
+@pytest.mark.parametrize("is_coroutine", [False, True])
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (InvalidRequest("no"), [("refuse", 1, ErrorCode.INVALID_REQUEST)]),
+        (MemoryError(), [("refuse", 1, ErrorCode.OUT_OF_RESOURCES)]),
+        (KeyError("x"), [("refuse", 1, ErrorCode.UNKNOWN_SERVER_ERROR)]),
+        (ConnectionEnds("acks=0"), [("end",), ("close", "acks=0")]),
+    ],
+)
+async def test_what_a_handler_raises_is_an_error_code(
+    room: Room, error: Exception, expected: list[tuple[object, ...]], is_coroutine: bool
+) -> None:
+    async def fail() -> Response:
+        raise error
+
+    room.start(fail() if is_coroutine else error, ApiKey.FETCH)
+    await room.finish()
+    assert room.events[: len(expected)] == expected
+    assert room.events[len(expected) :] == ([("resume", False)] if is_coroutine else [])
+
+
+async def test_a_bug_is_logged_with_the_api_and_the_peer(room: Room, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR):
+        room.start(KeyError("x"))
+    assert "METADATA from 127.0.0.1:4711 failed: a bug" in caplog.text
+    assert "KeyError" in caplog.text
+
+
+@pytest.mark.parametrize("key", [ApiKey.METADATA, ApiKey.PRODUCE])
+async def test_nothing_overtakes_a_coroutine_of_an_api_that_keeps_order(room: Room, key: ApiKey) -> None:
+    async def work() -> Response:
+        return RESPONSE
+
+    room.start(work(), key, payload=b"1234567")
+    assert room.events == [("hold", 7)]
+    await room.finish()
+    assert room.events[1:] == [("answer", 1, RESPONSE, []), ("resume", True)]
+
+
+async def test_a_coroutine_of_fetch_holds_nothing(room: Room) -> None:
+    async def work() -> Response:
+        return RESPONSE
+
+    room.start(work(), ApiKey.FETCH)
+    await room.finish()
+    assert room.events == [("answer", 1, RESPONSE, []), ("resume", False)]
+
+
+async def test_deferred_responses_end_their_own_requests_in_any_order(room: Room) -> None:
+    first, second = Deferred(), Deferred()
+    room.start(first, ApiKey.FETCH, correlation_id=1)
+    room.start(second, ApiKey.FETCH, correlation_id=1)
+    room.start(RESPONSE, ApiKey.FETCH, correlation_id=2)
+    assert [event[1] for event in room.events] == [2]
+    second.complete(RESPONSE)
+    bytes_of_first = piece(1)
+    first.run(lambda: MessageWithSlices(RESPONSE, [[bytes_of_first]]))
+    assert [(event[1], event[3]) for event in room.events[1:]] == [(1, []), (1, [bytes_of_first])]
+
+
+async def test_a_deferred_response_may_be_complete_before_the_handler_returns_it(room: Room) -> None:
+    deferred = Deferred()
+    deferred.complete(RESPONSE)
+    room.start(deferred)
+    assert room.events == [("answer", 1, RESPONSE, [])]
+
+
+async def test_a_deferred_response_ends_once(room: Room) -> None:
+    deferred = Deferred()
+    room.start(deferred)
+    deferred.complete(RESPONSE)
+    deferred.complete(RESPONSE)
+    assert len(room.events) == 1
+
+
+async def test_what_a_deferred_response_runs_may_fail_or_take_longer(room: Room) -> None:
+    async def work() -> Response:
+        await asyncio.sleep(0)
+        return RESPONSE
+
+    def fail() -> Response:
+        raise InvalidRequest("no")
+
+    failing, slow = Deferred(), Deferred()
+    room.start(failing, ApiKey.FETCH, correlation_id=1)
+    room.start(slow, ApiKey.FETCH, correlation_id=2)
+    failing.run(fail)
+    slow.complete(work())
+    assert room.events == [("refuse", 1, ErrorCode.INVALID_REQUEST)]
+    await room.finish()
+    assert room.events[1:] == [("answer", 2, RESPONSE, []), ("resume", False)]
+
+
+async def test_deferred_responses_expire_at_their_deadlines(room: Room) -> None:
+    for correlation_id, deadline_s in enumerate([5.0, 7.0, 5.0]):
+        room.start(Late(deadline_s), correlation_id=correlation_id)
+    room.start(Deferred(), correlation_id=3)
+    room.runner.tick(4.9)
+    assert room.events == []
+    room.runner.tick(5.0)
+    assert [event[1] for event in room.events] == [0, 2]
+    room.runner.tick(1e9)
+    assert [event[1] for event in room.events] == [0, 2, 1]
+
+
+async def test_requests_that_only_wait_are_dropped_when_the_peer_sends_no_more(room: Room) -> None:
+    waiting, working = Late(5, has_only_waited=True), Late(5)
+    room.start(waiting, correlation_id=1)
+    room.start(working, correlation_id=2)
+    assert room.runner.drop_waiting() == 1
+    waiting.complete(RESPONSE)
+    working.complete(RESPONSE)
+    assert [event[1] for event in room.events] == [2]
+
+
+async def test_responses_of_a_lost_connection_go_nowhere(room: Room) -> None:
+    deferred = Late(5)
+    room.start(deferred)
+    room.runner.forget_all()
+    deferred.complete(RESPONSE)
+    room.runner.tick(6)
+    assert room.events == []
+
+
+async def test_the_handshake_says_who_the_client_is(room: Room) -> None:
+    room.start(RESPONSE)
+    room.start(RESPONSE, ApiKey.HANDSHAKE)
+    room.start(RESPONSE)
+    assert [context.client_id for context in room.contexts] == ["", "reader", "reader"]
+    assert {context.peer for context in room.contexts} == {"127.0.0.1:4711"}
+    assert room.contexts[1] is room.contexts[2]
+
+
+async def test_a_client_id_is_cut(room: Room) -> None:
+    long = HandshakeRequest("x" * 10_000, "1")
+    room.outcome = RESPONSE
+    room.runner.start(Request(APIS[ApiKey.HANDSHAKE], 0, 1, long, memoryview(b""), True))
+    assert room.runner.context.client_id == "x" * MAX_CLIENT_ID_CHARACTERS
