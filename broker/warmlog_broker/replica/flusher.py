@@ -20,6 +20,7 @@ from pathlib import Path
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.sync_strategy import run_plans
 from warmlog_broker.runtime.threads import FlushThread, start_threads
+from warmlog_broker.storage.io.os_errors import is_shortage
 from warmlog_broker.storage.log.flush_plan import FlushPlan
 
 POSTPONED_MS = 100
@@ -187,8 +188,12 @@ class Flusher:
                 continue  # it has moved away since: a syncfs of this disk says nothing of where it is now
             try:
                 plan = partition.prepare_flush()
-            except OSError as error:
-                self._postpone(partition, error)
+            except Exception as error:  # it concerns this partition alone
+                if isinstance(error, OSError) and is_shortage(error):
+                    self._postpone(partition, error)
+                else:
+                    _log.exception("%s: a flush could not be prepared", partition.key.directory_name)
+                    partition.take_offline(f"a flush could not be prepared: {error!r}")
                 continue
             if plan is not None:
                 partitions.append(partition)

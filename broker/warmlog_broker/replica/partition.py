@@ -18,7 +18,7 @@ from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import CleanEnd, LogOffsets
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
-from warmlog_broker.storage.io.os_errors import DiskReadOnly, SyncNotBegun, is_read_only, is_shortage
+from warmlog_broker.storage.io.os_errors import DiskReadOnly, SyncNotBegun, is_read_only
 from warmlog_broker.storage.log.appender import AppendInfo
 from warmlog_broker.storage.log.bounds import ReadBound
 from warmlog_broker.storage.log.flush_plan import FlushPlan
@@ -275,18 +275,9 @@ class Partition:
     def prepare_flush(self) -> FlushPlan | None:
         """What to sync; None when everything is durable, or nothing can be done for it any more, or not now.
 
-        OSError when descriptors or memory ran out: it can be tried again. Any other error takes the partition offline.
+        OSError when descriptors or memory ran out: it can be tried again. After any other error the log is of no use.
         """
-        if self._log is None or not self.allows.flush:
-            return None
-        try:
-            return self._log.prepare_flush()
-        except Exception as error:
-            if isinstance(error, OSError) and is_shortage(error):
-                raise
-            _log.exception("%s: a flush could not be prepared", self.key.directory_name)
-            self.take_offline(f"a flush could not be prepared: {error!r}")
-        return None
+        return self._log.prepare_flush() if self._log is not None and self.allows.flush else None
 
     def flushed(self, plan: FlushPlan, error: Exception | None = None) -> bool:
         """Take note of what became of `plan`; return whether it is to be tried again later. Wakes nobody: see `wake`.
