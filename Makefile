@@ -12,13 +12,16 @@ CUTS ?= 36
 MINUTES ?= 30
 SHARE ?= 0.7
 FRAMES ?= 1000000
+BASE ?= HEAD~1
+TARGET ?= bench
+ROUNDS ?= 3
 BIN := .venv/bin
 # What the tests' many processes import is compiled once and not in each of them.
 unexport PYTHONDONTWRITEBYTECODE
 # Only what runs Spark asks for Java, and only when it runs.
 WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
 
-.PHONY: help dev demo test test-slow test-kafka chaos power-loss soak fuzz connections check fmt bench bench-flush bench-start bench-storage bench-spark bench-spark-kafka test-spark-matrix clean
+.PHONY: help dev demo test test-slow test-kafka chaos power-loss soak fuzz connections check fmt bench bench-flush bench-start bench-storage bench-spark bench-spark-kafka bench-compare test-spark-matrix clean
 .NOTPARALLEL:
 
 help:
@@ -40,6 +43,7 @@ help:
 	@echo 'make bench-spark  measure reading with Spark; writes build/bench-spark.json (BENCH_ARGS as above)'
 	@echo 'make bench-spark-kafka  the same beside Kafka and its own connector, as far as that goes; fetches their jars by Maven'
 	@echo 'make bench-storage  measure the storage engine; writes build/bench-storage.json (BENCH_ARGS as above)'
+	@echo 'make bench-compare  a benchmark of another commit and of this tree in turns (BASE=COMMIT TARGET=bench ROUNDS=3)'
 	@echo 'make dev        only set up .venv'
 	@echo 'make clean      remove what the other targets made, except .venv'
 
@@ -106,6 +110,10 @@ test-spark-matrix: dev
 
 bench-spark: dev
 	@$(WITH_JAVA) PYTHONPATH=tests $(BIN)/python -m benchmarks.spark $(BENCH_ARGS)
+
+bench-compare: dev
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.compare "$(BASE)" --target $(TARGET) --rounds $(ROUNDS) \
+		--bench-args="$(BENCH_ARGS)"
 
 bench-spark-kafka: dev
 	@KAFKA_JARS="$$(tools/kafka-jars)" && CONNECTOR_JARS="$$(tools/kafka-jars connector)" && \

@@ -3,8 +3,8 @@
 Run once, with the code of that release, and never again (0.1.0: commit c56c8c3). `release-N.tar.gz` holds the two data
 directories `a` and `b` of a broker that was killed; they hold what the directories of `make.py` do not: a partition
 that was moved, a topic that was deleted and created again, leader epochs that two kills have raised, a topic with
-`write.caching`, and deleted records.. `release-N.json` says what a reader
-must find there.
+`write.caching`, and deleted records. `release-N.json` says what a reader must
+find there.
 """
 
 import asyncio
