@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Only what runs Spark asks for Java, and only when it runs.
 WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
 
-.PHONY: help dev demo test test-slow test-kafka chaos power-loss soak fuzz connections check fmt bench bench-flush bench-start bench-storage bench-spark bench-spark-kafka bench-compare test-spark-matrix clean
+.PHONY: help dev demo test test-slow test-kafka chaos power-loss soak fuzz connections check fmt bench bench-flush bench-start bench-storage bench-spark bench-spark-kafka bench-compare walk test-spark-matrix clean
 .NOTPARALLEL:
 
 help:
@@ -44,6 +44,7 @@ help:
 	@echo 'make bench-spark-kafka  the same beside Kafka and its own connector, as far as that goes; fetches their jars by Maven'
 	@echo 'make bench-storage  measure the storage engine; writes build/bench-storage.json (BENCH_ARGS as above)'
 	@echo 'make bench-compare  a benchmark of another commit and of this tree in turns (BASE=COMMIT TARGET=bench ROUNDS=3)'
+	@echo 'make walk       which files and functions one produced and one fetched record go through'
 	@echo 'make dev        only set up .venv'
 	@echo 'make clean      remove what the other targets made, except .venv'
 
@@ -114,6 +115,9 @@ bench-spark: dev
 bench-compare: dev
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.compare "$(BASE)" --target $(TARGET) --rounds $(ROUNDS) \
 		--bench-args="$(BENCH_ARGS)"
+
+walk: dev
+	@PYTHONPATH=tests $(BIN)/python -m walk
 
 bench-spark-kafka: dev
 	@KAFKA_JARS="$$(tools/kafka-jars)" && CONNECTOR_JARS="$$(tools/kafka-jars connector)" && \
