@@ -33,10 +33,9 @@ def test_timers_are_called_in_the_order_of_their_ticks() -> None:
 
 def test_one_that_is_cancelled_by_another_of_its_tick_is_not_called() -> None:
     wheel, calls = TimerWheel(TICK_S), []
-    wheel.schedule(1.0, lambda: second.cancel())
-    second = wheel.schedule(1.0, lambda: calls.append("second"))
+    wheel.schedule(1.0, lambda: timers.pop().cancel())
+    timers = [wheel.schedule(1.0, lambda: calls.append("second"))]
     wheel.advance(1.0)
-    second.cancel()
     assert calls == []
 
 
