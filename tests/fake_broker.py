@@ -249,7 +249,7 @@ class FakeBroker:
             ListOffsetsRequest: self._list_offsets,
         }
         response = handlers[type(request.message)](request.message)
-        writer.write(connection.answer(request.correlation_id, response))
+        writer.write(connection.respond(request.correlation_id, response))
 
     def _handshake(self, request: HandshakeRequest) -> HandshakeResponse:
         self.handshakes.append(request)
@@ -313,9 +313,9 @@ class FakeBroker:
         if fault is Fault.LOSE_ANSWER:
             writer.transport.abort()
         elif fault is Fault.HOLD:
-            self._held.append(lambda: writer.write(connection.answer(request.correlation_id, response)))
+            self._held.append(lambda: writer.write(connection.respond(request.correlation_id, response)))
         elif fault is not Fault.IGNORE and message.acks != 0:
-            writer.write(connection.answer(request.correlation_id, response))
+            writer.write(connection.respond(request.correlation_id, response))
 
     def _append(self, message: ProduceRequest, payload: bytes, fault: Fault) -> list[ProducedPartition]:
         results = []
@@ -365,7 +365,7 @@ class FakeBroker:
                     await appended.wait()
             except TimeoutError:
                 break
-        writer.write(connection.answer(request.correlation_id, FetchResponse(parts), len(payload)) + payload)
+        writer.write(connection.respond(request.correlation_id, FetchResponse(parts), len(payload)) + payload)
 
     def _read(self, message: FetchRequest) -> tuple[list[FetchedPartition], bytes]:
         parts: list[FetchedPartition] = []

@@ -14,14 +14,15 @@ from warmlog_broker import Broker
 from warmlog_broker.handlers import bind_handlers
 from warmlog_broker.handlers.produce import PARTITIONS_A_TURN, PendingProduce
 from warmlog_broker.network.body_threads import BodyThreads
+from warmlog_broker.network.codec import Codec, Pieces, Slices, Started
 from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL, PLAINTEXT_LISTENER, RequestContext
 from warmlog_broker.network.request_runner import RequestRunner
+from warmlog_broker.network.request_scheduler import StartedRequest
 from warmlog_broker.network.response import Deferred, Response
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_protocol.batch import columns, encode_batch, iter_batches
 from warmlog_protocol.codec import compression
-from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.errors import ApiError, ErrorCode
 from warmlog_protocol.messages import (
     ACKS_LEADER,
@@ -64,7 +65,7 @@ def client(broker: BrokerThread) -> Iterator[WireClient]:
 
 
 class Peer:
-    """The channel of one request, without a connection: keeps the response."""
+    """Channel and codec of one request, without a connection: keeps the response."""
 
     def __init__(self, *, is_replica: bool = False) -> None:
         self.context = RequestContext(PLAINTEXT_LISTENER, "", ANONYMOUS_PRINCIPAL, "peer", is_replica)
@@ -72,22 +73,22 @@ class Peer:
         self.message: Message | None = None
         self.slices: Sequence[FileSlice] = ()
 
-    def answer(self, _correlation_id: int, message: Message, slices: Sequence[FileSlice] = ()) -> None:
-        self.message, self.slices = message, slices
-        self.has_ended.set()
+    def encode(self, _request: Started, message: Message, slices: Slices) -> Pieces:
+        self.message, self.slices = message, [piece for of_partition in slices for piece in of_partition]
+        return ()
 
-    def refuse(self, _correlation_id: int, error: ApiError) -> None:
+    def encode_error(self, _request: Started, error: ApiError) -> Pieces:
         raise error
 
-    def end_without_answer(self) -> None:
+    def end(self, _started: Started, _pieces: Pieces | None) -> None:
         self.has_ended.set()
 
     def close(self, reason: str) -> None:
         raise AssertionError(reason)
 
-    def hold(self, payload_bytes: int) -> None: ...
+    def hold(self, _started: Started, payload_bytes: int) -> None: ...
 
-    def resume(self, *, was_held: bool) -> None: ...
+    def release(self, _started: Started) -> None: ...
 
     @property
     def fetched(self) -> list[tuple[FetchedPartition, bytes]]:
@@ -107,7 +108,15 @@ def fetch_as(broker: BrokerThread, peer: Peer, *wanted: FetchPartition, max_wait
     request = Request(APIS[ApiKey.FETCH], 0, 1, message, memoryview(b""), False)
 
     def start(inside: Broker) -> None:
-        RequestRunner(peer, bind_handlers(inside.services), inside._tasks, peer.context).start(request)
+        runner = RequestRunner(
+            peer,
+            cast("Codec", peer),
+            bind_handlers(inside.services),
+            tasks=inside._tasks,
+            timers=inside._timers,
+            context=peer.context,
+        )
+        runner.start(request, StartedRequest(request))
 
     broker.in_loop(start)
     return peer
@@ -137,7 +146,7 @@ def test_no_body_is_opened_on_the_event_loop(
         opened_in.clear()
         return found
 
-    packed = encode_batch([b"v"] * 100, keys=[b"k"] * 100, timestamps_ms=TIME_MS, codec=Codec.ZSTD)
+    packed = encode_batch([b"v"] * 100, keys=[b"k"] * 100, timestamps_ms=TIME_MS, codec=compression.Codec.ZSTD)
     plain = encode_batch([b"v"] * 100, keys=[b"k"] * 100, timestamps_ms=TIME_MS)
     monkeypatch.setattr(compression, "_decompress_into", noting(compression._decompress_into))
     monkeypatch.setattr(columns, "read_column", noting(columns.read_column))

@@ -12,12 +12,11 @@ from warmlog_broker.handlers.offsets import delete_records, list_offsets, offset
 from warmlog_broker.handlers.produce import init_producer_id, produce
 from warmlog_broker.handlers.splits import find_splits
 from warmlog_broker.handlers.topics import create_topics, delete_topics, describe_configs
-from warmlog_broker.network.received_batch import cut_batches
+from warmlog_broker.network.codec import ReceivedRequest
 from warmlog_broker.network.request_context import RequestContext
 from warmlog_broker.network.request_runner import Handler
 from warmlog_broker.network.response import Response
 from warmlog_protocol.messages import APIS, ApiKey
-from warmlog_protocol.wire.connection import Request
 
 HANDLERS: dict[int, Callable[..., Response]] = {
     ApiKey.HANDSHAKE: handshake,
@@ -48,9 +47,8 @@ def bind_handlers(services: Services) -> dict[int, Handler]:
     def bind(handler: Callable[[Services, RequestContext, Any], Response]) -> Handler:
         return lambda context, request: handler(services, context, request.message)
 
-    def bound_produce(context: RequestContext, request: Request) -> Response:
+    def bound_produce(context: RequestContext, request: ReceivedRequest) -> Response:
         message: Any = request.message
-        batches = cut_batches(message, request.payload, is_owned=request.is_payload_owned)
-        return produce(services, context, message, batches)
+        return produce(services, context, message, request.batches())
 
     return {key: bind(handler) for key, handler in HANDLERS.items()} | {ApiKey.PRODUCE: bound_produce}

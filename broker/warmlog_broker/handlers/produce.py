@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import Items
-from warmlog_broker.network.received_batch import ReceivedBatch
 from warmlog_broker.network.request_context import RequestContext
 from warmlog_broker.network.response import ConnectionEnds, Deferred
 from warmlog_broker.replica.partition import Partition
@@ -45,6 +44,7 @@ from warmlog_protocol.messages import (
     ProduceRequest,
     ProduceResponse,
 )
+from warmlog_protocol.wire.received_batch import ReceivedBatch
 
 NO_ERROR = 0
 PARTITIONS_A_TURN = 16

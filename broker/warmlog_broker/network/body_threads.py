@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TypeVar
 
-from warmlog_broker.network.memory_budget import RequestMemory
+from warmlog_broker.network.memory_pool import MemoryPool
 from warmlog_protocol.batch import NeedsMemory
 
 SMALL_BODY_BYTES = 4 * 1024 * 1024
@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 class BodyThreads:
     """The threads in which bodies are opened."""
 
-    def __init__(self, threads: Executor, memory: RequestMemory) -> None:
+    def __init__(self, threads: Executor, memory: MemoryPool) -> None:
         self._threads = threads
         self._memory = memory
         self._large = asyncio.Lock()

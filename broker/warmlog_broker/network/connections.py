@@ -23,10 +23,6 @@ class Connection(Protocol):
         """Cuts the connection."""
         ...
 
-    def tick(self, now_s: float) -> None:
-        """Looks at its deadlines."""
-        ...
-
 
 class Connections:
     """All connections, counted by address."""

@@ -1,147 +1,160 @@
-"""When one connection last did what, and whether it has to go. Times in seconds of the event loop's clock.
+"""When one connection last did what, and whether it must be closed. Times in seconds of the event loop's clock.
 
-Whether bytes go on: looked at now and then, with the time as an argument.
+Pure: a connection that is not at rest is looked at several times a second, with the time as an argument. One at rest is
+looked at when it may have idled for too long.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from warmlog_broker.config.broker_config import BrokerConfig
 
 
-class Pace:
-    """How many bytes had moved when it was last looked at."""
-
-    __slots__ = ("_moved_bytes", "since_s")
-
-    def __init__(self, now_s: float) -> None:
-        self._moved_bytes = 0
-        self.since_s = now_s
-
-    def restart(self, moved_bytes: int, now_s: float) -> None:
-        """Nothing is expected before now."""
-        self._moved_bytes = moved_bytes
-        self.since_s = now_s
-
-    def is_slow(self, moved_bytes: int, now_s: float, *, window_s: float, bytes_per_second: float) -> bool:
-        """Whether a window is over in which fewer bytes moved. `moved_bytes` is the sum since the beginning."""
-        elapsed_s = now_s - self.since_s
-        if elapsed_s < window_s:
-            return False
-        is_slow = moved_bytes - self._moved_bytes < elapsed_s * bytes_per_second
-        self.restart(moved_bytes, now_s)
-        return is_slow
-
-    def stands_still(self, moved_bytes: int, now_s: float, *, limit_s: float) -> bool:
-        """Whether nothing at all has moved for `limit_s`."""
-        if moved_bytes != self._moved_bytes:
-            self.restart(moved_bytes, now_s)
-        return now_s - self.since_s >= limit_s
-
-
-@dataclass(frozen=True, slots=True)
-class Overdue:
-    """Why a connection is closed: which rule, and what to say."""
-
-    rule: str
-    reason: str
-
-
-@dataclass(slots=True)
-class Standing:
+class ConnectionState(NamedTuple):
     """What a connection is doing right now."""
 
     is_open: bool
-    """It has shaken hands."""
-    has_partial: bool
-    """A request has come in part."""
-    is_kept_waiting: bool
-    """We do not read it."""
-    is_in_the_way: bool
-    """It holds memory for requests, and others wait for some."""
-    is_reader_due: bool
-    """There is something to send that it does not take."""
-    is_hoarding: bool
-    """It holds memory for answers, and there is too much of that."""
+    """The Handshake was received."""
+    is_receiving: bool
+    """A request is incomplete, and we read the socket."""
+    is_sending: bool
+    """There is something to send that the peer does not take."""
     is_served: bool
-    """Requests of it are under way, and it has taken everything that was sent."""
+    """Requests are under way, and the peer has taken everything that was sent."""
+    blocks_requests: bool
+    """It holds memory for requests, and other connections wait for some."""
+    blocks_responses: bool
+    """It holds memory for responses, and there is too much of that."""
     received_bytes: int
+    """Since the connection was made."""
     taken_bytes: int
+    """Responses that the peer has taken, since the connection was made."""
+
+
+class Overdue(NamedTuple):
+    """Why a connection is closed."""
+
+    rule: str
+    """The setting."""
+    reason: str
+
+
+class Flow:
+    """Bytes in one direction, while the peer is expected to move some. All counts are sums since the beginning."""
+
+    __slots__ = ("_window_bytes", "moved_bytes", "moved_s", "window_s")
+
+    def __init__(self, now_s: float) -> None:
+        self.restart(0, now_s)
+
+    def restart(self, moved_bytes: int, now_s: float) -> None:
+        """Nothing is expected before now."""
+        self.moved_bytes = self._window_bytes = moved_bytes
+        self.moved_s = self.window_s = now_s
+
+    def idle_s(self, moved_bytes: int, now_s: float) -> float:
+        """How long nothing at all has moved."""
+        if moved_bytes != self.moved_bytes:
+            self.moved_bytes, self.moved_s = moved_bytes, now_s
+        return now_s - self.moved_s
+
+    def is_slow(self, moved_bytes: int, now_s: float, *, window_s: float, bytes_per_second: float) -> bool:
+        """Whether a window has just ended in which fewer bytes moved."""
+        elapsed_s = now_s - self.window_s
+        if elapsed_s < window_s:
+            return False
+        is_slow = moved_bytes - self._window_bytes < elapsed_s * bytes_per_second
+        self._window_bytes, self.window_s = moved_bytes, now_s
+        return is_slow
 
 
 class Deadlines:
-    """The clock of one connection."""
+    """The deadlines of one connection."""
 
     def __init__(self, config: BrokerConfig, now_s: float) -> None:
         self.active_s = now_s
         """The last time that it asked for something, or took something that had to wait."""
-        self.partial_since_s = now_s
-        """When the first byte of a request came that is not whole."""
-        self.rested_s = now_s
-        """The last time that there was nothing to receive or to send."""
         self._config = config
-        self._since_s = now_s
-        self._receiving = Pace(now_s)
-        self._taking = Pace(now_s)
-        self._reading = Pace(now_s)
+        self._since_s = self._request_since_s = now_s
+        self._has_partial = False
+        self._receiving = Flow(now_s)
+        self._sending = Flow(now_s)
 
-    def overdue(self, now_s: float, now: Standing) -> Overdue | None:
-        """Why the connection must be closed, if it must. To be asked several times a second."""
+    @property
+    def idle_end_s(self) -> float:
+        """When it will have idled for too long, unless it does something."""
+        return self.active_s + self._config.connections_max_idle_ms / 1000
+
+    def received(self, now_s: float, *, has_requests: bool, has_partial: bool) -> None:
+        """Bytes were received: they completed requests, or began one."""
+        if has_requests:
+            self.active_s = now_s
+        if has_requests or not self._has_partial:
+            self._request_since_s = now_s
+        self._has_partial = has_partial
+
+    def rest_ended(self, now_s: float) -> None:
+        """Until now there was nothing to receive or to send."""
+        self.active_s = now_s
+        self._receiving.restart(self._receiving.moved_bytes, now_s)
+        self._sending.restart(self._sending.moved_bytes, now_s)
+
+    def overdue(self, now_s: float, now: ConnectionState) -> Overdue | None:
+        """Why the connection must be closed, if it must."""
         config = self._config
-        if now.is_kept_waiting:
-            self.partial_since_s = now_s  # we keep the peer waiting, not it us
+        if not now.is_receiving:
+            self._request_since_s = now_s  # the peer is not late while we do not read
+            self._receiving.restart(now.received_bytes, now_s)
+        if not now.is_sending:
+            self._sending.restart(now.taken_bytes, now_s)
         if not now.is_open:
             if (now_s - self._since_s) * 1000 > config.handshake_timeout_ms:
                 return Overdue("handshake.timeout.ms", f"no handshake within {config.handshake_timeout_ms} ms")
             return None
-        return self._receiving_too_late(now_s, now) or self._reading_too_late(now_s, now) or self._idle(now_s, now)
+        return (
+            (self._receiving_too_late(now_s, now) if now.is_receiving else None)
+            or (self._sending_too_late(now_s, now) if now.is_sending else None)
+            or self._idle(now_s, now)
+        )
 
-    def _receiving_too_late(self, now_s: float, now: Standing) -> Overdue | None:
+    def _receiving_too_late(self, now_s: float, now: ConnectionState) -> Overdue | None:
         config = self._config
-        if not now.has_partial or now.is_kept_waiting:
+        if self._receiving.window_s < self._request_since_s:
             self._receiving.restart(now.received_bytes, now_s)
-            return None
-        if self._receiving.since_s < max(self.rested_s, self.partial_since_s):
-            self._receiving.restart(now.received_bytes, now_s)
-        if (now_s - self.partial_since_s) * 1000 > config.request_receive_timeout_ms:
+        if (now_s - self._request_since_s) * 1000 > config.request_receive_timeout_ms:
             limit_ms = config.request_receive_timeout_ms
-            return Overdue("request.receive.timeout.ms", f"a request was not whole {limit_ms} ms after it began")
-        if self._is_slow(self._receiving, now.received_bytes, now_s) and now.is_in_the_way:
-            return Overdue(
-                "stall.timeout.ms",
-                f"others wait for the memory that it holds, and in {config.stall_timeout_ms} ms its request got on by "
-                f"less than {config.stall_min_bytes_per_second} bytes a second",
-            )
+            return Overdue("request.receive.timeout.ms", f"a request was incomplete {limit_ms} ms after its first byte")
+        if self._is_slow(self._receiving, now.received_bytes, now_s) and now.blocks_requests:
+            return Overdue("stall.timeout.ms", f"others wait for the memory that it holds, and it sent {self._pace}")
         return None
 
-    def _reading_too_late(self, now_s: float, now: Standing) -> Overdue | None:
+    def _sending_too_late(self, now_s: float, now: ConnectionState) -> Overdue | None:
         config = self._config
-        if not now.is_reader_due or min(self._reading.since_s, self._taking.since_s) < self.rested_s:
-            self._reading.restart(now.taken_bytes, now_s)
-            self._taking.restart(now.taken_bytes, now_s)
-            return None
-        if self._reading.stands_still(now.taken_bytes, now_s, limit_s=config.send_stall_timeout_ms / 1000):
-            return Overdue(
-                "send.stall.timeout.ms", f"it took nothing of what was answered for {config.send_stall_timeout_ms} ms"
-            )
-        if self._is_slow(self._taking, now.taken_bytes, now_s):
-            pace = (
-                f"in {config.stall_timeout_ms} ms it took less than {config.stall_min_bytes_per_second} bytes a second "
-                "of its answers"
-            )
-            if now.is_hoarding:
-                return Overdue("stall.timeout.ms", f"answers take more than queued.max.response.bytes, and {pace}")
-            if now.is_in_the_way and now.is_kept_waiting:
+        if self._sending.idle_s(now.taken_bytes, now_s) * 1000 >= config.send_stall_timeout_ms:
+            limit_ms = config.send_stall_timeout_ms
+            return Overdue("send.stall.timeout.ms", f"it took none of its responses for {limit_ms} ms")
+        if self._is_slow(self._sending, now.taken_bytes, now_s):
+            pace = f"it took {self._pace} of its responses"
+            if now.blocks_responses:
+                return Overdue("stall.timeout.ms", f"responses take more than queued.max.response.bytes, and {pace}")
+            if now.blocks_requests and not now.is_receiving:
                 return Overdue("stall.timeout.ms", f"others wait for the memory that its requests hold, and {pace}")
         return None
 
-    def _idle(self, now_s: float, now: Standing) -> Overdue | None:
-        if now.is_served or (now_s - self.active_s) * 1000 <= self._config.connections_max_idle_ms:
+    def _idle(self, now_s: float, now: ConnectionState) -> Overdue | None:
+        if now.is_served:
+            self.active_s = now_s
+        if now_s <= self.idle_end_s:
             return None
         return Overdue("connections.max.idle.ms", f"idle for {self._config.connections_max_idle_ms} ms")
 
-    def _is_slow(self, pace: Pace, moved_bytes: int, now_s: float) -> bool:
+    @property
+    def _pace(self) -> str:
         config = self._config
-        return pace.is_slow(
+        return f"less than {config.stall_min_bytes_per_second} bytes a second in {config.stall_timeout_ms} ms"
+
+    def _is_slow(self, flow: Flow, moved_bytes: int, now_s: float) -> bool:
+        config = self._config
+        return flow.is_slow(
             moved_bytes,
             now_s,
             window_s=config.stall_timeout_ms / 1000,

@@ -3,47 +3,40 @@
 This is the one place that does so for whole requests; `handlers/items` does it for each item of a request.
 """
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
+from warmlog_broker.network.codec import Codec, Pieces, ReceivedRequest, Slices, Started
 from warmlog_broker.network.request_context import MAX_CLIENT_ID_CHARACTERS, RequestContext
-from warmlog_broker.network.response import ConnectionEnds, Deferred, MessageWithSlices, Response
+from warmlog_broker.network.response import NO_DEADLINE_S, ConnectionEnds, Deferred, MessageWithSlices, Response
 from warmlog_broker.runtime.internal_error import own_failure
 from warmlog_broker.runtime.tasks import Tasks
-from warmlog_broker.storage.record.file_records import FileSlice
+from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
 from warmlog_protocol.errors import ApiError
-from warmlog_protocol.messages import Api, ApiKey, HandshakeRequest, Message
-from warmlog_protocol.wire.connection import Request
+from warmlog_protocol.messages import HandshakeRequest, Message
 
-Handler = Callable[[RequestContext, Request], Response]
+Handler = Callable[[RequestContext, ReceivedRequest], Response]
+T = TypeVar("T")
 
 
 class Channel(Protocol):
-    """The part of a connection that ends requests: each by exactly one of `answer`, `refuse`, `end_without_answer`."""
+    """The part of a connection that ends requests, each by one call of `end`."""
 
-    def answer(self, correlation_id: int, message: Message, slices: Sequence[FileSlice] = ()) -> None:
-        """End a request with `message` and the bytes of `slices`."""
+    def end(self, started: Started, pieces: Pieces | None) -> None:
+        """End a request with its response; None: it gets none."""
         ...
 
-    def refuse(self, correlation_id: int, error: ApiError) -> None:
-        """End a request with an error that concerns all of it."""
+    def hold(self, started: Started, payload_bytes: int) -> None:
+        """Start no request until `release` or `end` of this one, which goes on using its payload."""
         ...
 
-    def end_without_answer(self) -> None:
-        """End a request that gets no response."""
+    def release(self, started: Started) -> None:
+        """Start requests again. No-op if this one did not hold them back."""
         ...
 
     def close(self, reason: str) -> None:
         """Cut the connection."""
-        ...
-
-    def hold(self, payload_bytes: int) -> None:
-        """Start no request until `resume`: one with so much payload is under way, and none may overtake it."""
-        ...
-
-    def resume(self, *, was_held: bool) -> None:
-        """Work outside of `start` is done: send what it has answered, and start requests again if it held them."""
         ...
 
 
@@ -51,93 +44,112 @@ class RequestRunner:
     """The requests of one connection that are under way."""
 
     def __init__(
-        self, channel: Channel, handlers: Mapping[int, Handler], tasks: Tasks, context: RequestContext
+        self,
+        channel: Channel,
+        codec: Codec,
+        handlers: Mapping[int, Handler],
+        *,
+        tasks: Tasks,
+        timers: TimerWheel,
+        context: RequestContext,
     ) -> None:
         """`handlers` by the key of their API."""
         self.context = context
         self._channel = channel
+        self._codec = codec
         self._handlers = handlers
         self._tasks = tasks
-        self._deferred: dict[Deferred, tuple[Api, int]] = {}
-        """With the correlation ids of their requests."""
+        self._timers = timers
+        self._deferred: dict[Deferred, tuple[Started, Timer | None]] = {}
 
-    def start(self, request: Request) -> None:
+    def start(self, request: ReceivedRequest, started: Started) -> None:
         """Run the handler of `request`."""
-        api, correlation_id = request.api, request.correlation_id
-        if isinstance(request.message, HandshakeRequest):
-            client_id = request.message.client_name[:MAX_CLIENT_ID_CHARACTERS]
-            self.context = replace(self.context, client_id=client_id)
+        message = request.message
+        if isinstance(message, HandshakeRequest):
+            self.context = replace(self.context, client_id=message.client_name[:MAX_CLIENT_ID_CHARACTERS])
         try:
-            response = self._handlers[api.key](self.context, request)
+            response = self._handlers[started.api.key](self.context, request)
         except Exception as error:
-            self._fail(api, correlation_id, error)
+            self._fail(started, error)
         else:
-            self._take(api, correlation_id, response, len(request.payload))
+            self._take(started, response, request.payload_bytes)
 
     def end(self, deferred: Deferred, work: Callable[[], Response]) -> None:
         """End the request of `deferred` with what `work` returns or raises."""
-        request = self._deferred.pop(deferred, None)
-        if request is None:
+        if deferred not in self._deferred:
             return
+        started = self._forget(deferred)
         try:
             response = work()
         except Exception as error:
-            self._fail(*request, error)
+            self._fail(started, error)
         else:
-            self._take(*request, response)
+            self._take(started, response)
 
-    def tick(self, now_s: float) -> None:
-        """Expire the deferred responses that are late."""
-        if self._deferred:
-            for deferred in [each for each in self._deferred if each.deadline_s <= now_s]:
-                deferred.expire()
-
-    def drop_waiting(self) -> int:
-        """Forget the requests that have only waited, as the peer sends no more; return how many there were."""
-        dropped = [deferred for deferred in self._deferred if deferred.drop()]
-        for deferred in dropped:
-            del self._deferred[deferred]
-        return len(dropped)
+    def drop_waiting(self) -> list[Started]:
+        """Forget the requests that have only waited, and return them: they get no response."""
+        return [self._forget(deferred) for deferred in list(self._deferred) if deferred.drop()]
 
     def forget_all(self) -> None:
         """The connection is lost: what is under way goes on, and its responses go nowhere."""
         self.drop_waiting()
-        self._deferred.clear()
+        for deferred in list(self._deferred):
+            self._forget(deferred)
 
-    def _take(self, api: Api, correlation_id: int, response: Response, payload_bytes: int = 0) -> None:
+    def _forget(self, deferred: Deferred) -> Started:
+        started, timer = self._deferred.pop(deferred)
+        if timer is not None:
+            timer.cancel()
+        return started
+
+    def _take(self, started: Started, response: Response, payload_bytes: int = 0) -> None:
         if isinstance(response, Message):
-            self._channel.answer(correlation_id, response)
+            self._respond(started, response, ())
         elif isinstance(response, MessageWithSlices):
-            slices = [piece for pieces in response.slices for piece in pieces]
-            self._channel.answer(correlation_id, response.message, slices)
+            self._respond(started, response.message, response.slices)
         elif isinstance(response, Deferred):
-            self._deferred[response] = api, correlation_id
-            response.begin(self)
+            self._defer(started, response)
         elif response is None:
-            self._channel.end_without_answer()
+            self._channel.end(started, None)
         else:
-            is_alone = not api.is_pipelined or api.key is ApiKey.PRODUCE
-            if is_alone:
-                self._channel.hold(payload_bytes)
-            self._tasks.start(self._finish(api, correlation_id, response, is_alone=is_alone))
+            if started.api.finishes_first or not started.api.is_pipelined:
+                self._channel.hold(started, payload_bytes)
+            self._tasks.start(self._finish(started, response, self._take))
 
-    async def _finish(
-        self, api: Api, correlation_id: int, work: Coroutine[Any, Any, Response], *, is_alone: bool
-    ) -> None:
+    def _defer(self, started: Started, response: Deferred) -> None:
+        due_s = response.deadline_s
+        timer = None if due_s == NO_DEADLINE_S else self._timers.schedule(due_s, response.expire)
+        self._deferred[response] = started, timer
+        if not started.api.is_pipelined:
+            self._channel.hold(started, 0)
+        response.begin(self)
+
+    def _respond(self, started: Started, message: Message, slices: Slices) -> None:
         try:
-            response = await work
+            pieces = self._codec.encode(started, message, slices)
         except Exception as error:
-            self._fail(api, correlation_id, error)
+            self._fail(started, error)
+            return
+        if isinstance(pieces, Coroutine):
+            self._tasks.start(self._finish(started, pieces, self._channel.end))
         else:
-            self._take(api, correlation_id, response)
-        finally:
-            self._channel.resume(was_held=is_alone)
+            self._channel.end(started, pieces)
 
-    def _fail(self, api: Api, correlation_id: int, error: Exception) -> None:
-        if isinstance(error, ConnectionEnds):
-            self._channel.end_without_answer()
-            self._channel.close(str(error))
-        elif isinstance(error, ApiError):
-            self._channel.refuse(correlation_id, error)
+    async def _finish(self, started: Started, work: Coroutine[Any, Any, T], take: Callable[[Started, T], None]) -> None:
+        try:
+            result = await work
+        except Exception as error:
+            self._fail(started, error)
         else:
-            self._channel.refuse(correlation_id, own_failure(f"{api.key.name} from {self.context.peer}"))
+            take(started, result)
+        if started.api.is_pipelined:
+            self._channel.release(started)
+
+    def _fail(self, started: Started, error: Exception) -> None:
+        if isinstance(error, ConnectionEnds):
+            self._channel.end(started, None)
+            self._channel.close(str(error))
+            return
+        if not isinstance(error, ApiError):
+            error = own_failure(f"{started.api.key.name} from {self.context.peer}")
+        self._channel.end(started, self._codec.encode_error(started, error))

@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 
-from warmlog_broker.network.memory_budget import AnswerMemory
+from warmlog_broker.network.memory_pool import ResponseMemory
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_protocol.errors import WarmlogError
@@ -60,7 +60,7 @@ class SendQueue:
         *,
         cold_readers: Executor,
         uses_sendfile: bool,
-        memory: AnswerMemory,
+        memory: ResponseMemory,
         lines: RepeatedLines,
         on_sent: Callable[[], None],
     ) -> None:
@@ -76,18 +76,25 @@ class SendQueue:
         self._loop = asyncio.get_running_loop()
         self._descriptor: int = transport.get_extra_info("socket").fileno()
         self._cold_readers = cold_readers
-        self._uses_sendfile = uses_sendfile
+        self._uses_sendfile = uses_sendfile and transport.get_extra_info("sslcontext") is None
         self._on_sent = on_sent
         self._queue: deque[bytes | FileSlice] = deque()
         self._position = 0
         self._warm_bytes = sys.maxsize
         self._is_paused = self._is_reading_cold = self._is_pumping = False
+        self._is_turn_over = False
+        """`pump` goes on in the next turn of the event loop."""
         transport.set_write_buffer_limits(high=PAUSE_ABOVE_BYTES, low=0)
 
     @property
     def is_empty(self) -> bool:
         """Whether everything was sent, as far as this process is concerned."""
         return not self._queue and self._transport.get_write_buffer_size() == 0
+
+    @property
+    def is_handed_over(self) -> bool:
+        """Whether the transport or the socket has everything."""
+        return not self._queue
 
     @property
     def taken_bytes(self) -> int:
@@ -99,14 +106,16 @@ class SendQueue:
         """Whether there is something that the reader could take now: nothing that must come from the disk first."""
         return not self.is_empty and not self._is_reading_cold
 
-    def push(self, frame: bytes, slices: Sequence[FileSlice] = ()) -> None:
-        """Queues `frame` and, right behind it, `slices`, which are in the page cache. Nothing is sent before `pump`."""
-        self._queue.append(frame)
-        size_bytes = len(frame)
-        self._hold(size_bytes)
-        for piece in slices:
+    def push(self, pieces: Sequence[bytes | FileSlice]) -> None:
+        """Queue `pieces`, of which file ranges are in the page cache. Nothing is sent before `pump`."""
+        size_bytes = 0
+        for piece in pieces:
             self._queue.append(piece)
-            size_bytes += piece.size_bytes
+            if isinstance(piece, bytes):
+                size_bytes += len(piece)
+                self._hold(len(piece))
+            else:
+                size_bytes += piece.size_bytes
         self.queued_bytes += size_bytes
         self._pushed_bytes += size_bytes
 
@@ -137,7 +146,7 @@ class SendQueue:
 
     def pump(self) -> None:
         """Sends as much as the socket takes now; the rest follows by itself."""
-        if self._is_pumping:
+        if self._is_pumping or self._is_turn_over:
             return
         self._is_pumping = True
         try:
@@ -156,6 +165,7 @@ class SendQueue:
         self._memory.held_bytes += size_bytes
 
     def _go_on(self) -> None:
+        self._is_turn_over = False
         self.pump()
         self._on_sent()
 
@@ -166,6 +176,7 @@ class SendQueue:
                 self.clear()
                 return
             if left <= 0:
+                self._is_turn_over = True
                 self._loop.call_soon(self._go_on)
                 return
             item = self._queue[0]

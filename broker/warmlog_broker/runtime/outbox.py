@@ -1,7 +1,7 @@
-"""Answers that are ready: sent at the end of the event that brought them about.
+"""Responses that are ready leave together, in the next turn of the event loop.
 
-One event (a read from a socket, the end of a group commit) often answers many requests of one connection; they leave
-in one write when they are sent together at its end.
+One event (a read from a socket, the end of a group commit) often completes many requests of one connection: their
+responses are sent in one write.
 """
 
 import asyncio
@@ -9,10 +9,10 @@ from typing import Protocol
 
 
 class Sender(Protocol):
-    """Somebody with something to send."""
+    """A connection with something to send."""
 
     def flush(self) -> None:
-        """Sends what is ready."""
+        """Send what is ready."""
         ...
 
 
@@ -23,14 +23,12 @@ class Outbox:
         self._senders: dict[Sender, None] = {}
 
     def add(self, sender: Sender) -> None:
-        """`sender` is flushed by the next `send`, at the latest in the next turn of the event loop."""
+        """Flush `sender` in the next turn of the event loop, once however often it is added."""
         if not self._senders:
-            asyncio.get_running_loop().call_soon(self.send)
+            asyncio.get_running_loop().call_soon(self._flush)
         self._senders[sender] = None
 
-    def send(self) -> None:
-        """Flushes everyone who was added, those included whom a flush adds."""
-        while self._senders:
-            senders, self._senders = self._senders, {}
-            for sender in senders:
-                sender.flush()
+    def _flush(self) -> None:
+        senders, self._senders = self._senders, {}
+        for sender in senders:
+            sender.flush()

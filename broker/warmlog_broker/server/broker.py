@@ -29,9 +29,10 @@ from warmlog_broker.maintenance.log_cleaner import Compactor
 from warmlog_broker.metadata.producer_ids import ProducerIds
 from warmlog_broker.metadata.store import Metadata
 from warmlog_broker.network.body_threads import BodyThreads
+from warmlog_broker.network.codec import WarmlogCodec
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.listener import CannotListen, bind
-from warmlog_broker.network.memory_budget import AnswerMemory, RequestMemory
+from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
 from warmlog_broker.network.send_queue import SendQueue
 from warmlog_broker.network.session import Session, SessionContext
 from warmlog_broker.replica.delayed_fetch import FetchWaits
@@ -46,6 +47,7 @@ from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.systemd import READY, STOPPING, ServiceManager, extend_timeout, status
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.threads import ThreadPools
+from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_broker.server.crash_guard import CrashGuard
 from warmlog_broker.server.shutdown import close_logs
 from warmlog_broker.storage.directory.data_dir import DirectoryLocked
@@ -93,8 +95,9 @@ class Broker:
         self._held.callback(self._threads.shut_down)
         self._outbox = Outbox()
         self._tasks = Tasks()
-        self._memory = RequestMemory(config.queued_max_request_bytes, config.socket_request_max_bytes)
-        self._answers = AnswerMemory(config.queued_max_response_bytes)
+        self._timers = TimerWheel(TICK_S)
+        self._memory = MemoryPool(config.queued_max_request_bytes, config.socket_request_max_bytes)
+        self._response_memory = ResponseMemory(config.queued_max_response_bytes)
         self._lines = RepeatedLines(_log)
         self._memory_return = MemoryReturn()
         self._connections = Connections(config.max_connections, config.max_connections_per_ip)
@@ -372,11 +375,13 @@ class Broker:
             config=self.config,
             connections=self._connections,
             memory=self._memory,
-            answers=self._answers,
+            response_memory=self._response_memory,
             lines=self._lines,
             outbox=self._outbox,
             tasks=self._tasks,
+            timers=self._timers,
             handlers=bind_handlers(self.services),
+            make_codec=WarmlogCodec.for_broker,
             make_send_queue=self._make_send_queue,
         )
         self.port = sockets[0].getsockname()[1]
@@ -390,7 +395,7 @@ class Broker:
             transport,
             cold_readers=self._threads.cold_readers,
             uses_sendfile=self.config.fetch_sendfile_enable,
-            memory=self._answers,
+            memory=self._response_memory,
             lines=self._lines,
             on_sent=on_sent,
         )
@@ -442,13 +447,11 @@ class Broker:
         return len(ends) == len(partitions)
 
     async def _tick(self) -> None:
-        """Deadlines of connections, and the sign of life that the service manager may want."""
+        """Timers, and the sign of life that the service manager may want."""
         while True:
             await asyncio.sleep(TICK_S)
             now_s = self._loop.time()
-            for session in self._connections:
-                session.tick(now_s)
-            self._outbox.send()
+            self._timers.advance(now_s)
             self._lines.tick(now_s)
             if self._memory_return.is_due(self._connections.gone_count, now_s):
                 trim()

@@ -1,4 +1,4 @@
-"""The one table that joins requests and responses, and the answer that any of them may get: an error."""
+"""The one table that joins requests and responses, and the response that any of them may get: an error."""
 
 from msgspec import Struct
 
@@ -44,7 +44,7 @@ class ErrorResponse(Message, frozen=True):
 
 
 class Api(Struct, frozen=True):
-    """One row of the table. `is_pipelined`: the broker reads on before it has answered."""
+    """One row of the table."""
 
     key: ApiKey
     request: type[Message]
@@ -52,6 +52,9 @@ class Api(Struct, frozen=True):
     min_version: int = 0
     max_version: int = 0
     is_pipelined: bool = False
+    """The next request on the connection may start before this one has its response."""
+    finishes_first: bool = False
+    """If the handler takes several turns, the next request starts after the last of them: batches keep their order."""
 
 
 APIS: dict[int, Api] = {
@@ -63,7 +66,7 @@ APIS: dict[int, Api] = {
         Api(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse),
         Api(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse),
         Api(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse),
-        Api(ApiKey.PRODUCE, ProduceRequest, ProduceResponse, is_pipelined=True),
+        Api(ApiKey.PRODUCE, ProduceRequest, ProduceResponse, is_pipelined=True, finishes_first=True),
         Api(ApiKey.FETCH, FetchRequest, FetchResponse, is_pipelined=True),
         Api(ApiKey.LIST_OFFSETS, ListOffsetsRequest, ListOffsetsResponse),
         Api(ApiKey.DELETE_RECORDS, DeleteRecordsRequest, DeleteRecordsResponse),

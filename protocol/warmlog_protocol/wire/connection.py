@@ -7,7 +7,7 @@ comes out::
     buffer = connection.get_buffer()
     for request in connection.received(sock.recv_into(buffer)):
         ...
-        sock.sendall(connection.answer(request.correlation_id, response))
+        sock.sendall(connection.respond(request.correlation_id, response))
 
 A connection begins with one Handshake; it tells the client which versions of each API the broker speaks. Each later
 request uses the highest version that both know. Answers carry the correlation id of their request and may come in
@@ -29,7 +29,16 @@ from warmlog_protocol.errors import (
     UnsupportedVersion,
     error_from_code,
 )
-from warmlog_protocol.messages import API_OF_REQUEST, APIS, Api, ApiKey, ErrorResponse, HandshakeResponse, Message
+from warmlog_protocol.messages import (
+    API_OF_REQUEST,
+    APIS,
+    Api,
+    ApiKey,
+    ErrorResponse,
+    HandshakeResponse,
+    Message,
+    ProduceRequest,
+)
 from warmlog_protocol.wire.frames import (
     HEAD_BYTES,
     MAX_HEADER_BYTES,
@@ -41,6 +50,7 @@ from warmlog_protocol.wire.frames import (
     pack_frame,
     split_header,
 )
+from warmlog_protocol.wire.received_batch import ReceivedBatch, cut_batches
 
 DEFAULT_MAX_FRAME_BYTES = 100 * 1024 * 1024
 """As Kafka's `socket.request.max.bytes`."""
@@ -69,6 +79,15 @@ class Request(NamedTuple):
     message: Message
     payload: memoryview
     is_payload_owned: bool
+
+    @property
+    def payload_bytes(self) -> int:
+        return len(self.payload)
+
+    def batches(self) -> list[ReceivedBatch]:
+        """The batches of a Produce request. Raises InvalidRequest if their sizes do not add up to the payload."""
+        assert isinstance(self.message, ProduceRequest)
+        return cut_batches(self.message, self.payload, is_owned=self.is_payload_owned)
 
 
 class Answer(NamedTuple):
@@ -147,7 +166,7 @@ class ServerConnection:
         """
         return [self._request(frame) for frame in self._frames.received(count)]
 
-    def answer(self, correlation_id: int, response: Message, payload_bytes: int = 0) -> bytes:
+    def respond(self, correlation_id: int, response: Message, payload_bytes: int = 0) -> bytes:
         """The frame of a response, up to its payload, which the caller sends next.
 
         Raises AnswerTooLarge when no client would take its header.

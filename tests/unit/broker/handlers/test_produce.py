@@ -4,7 +4,6 @@ import pytest
 
 from unit.broker.handlers.conftest import MakeServices
 from warmlog_broker.handlers.produce import PendingProduce, produce
-from warmlog_broker.network.received_batch import ReceivedBatch
 from warmlog_broker.network.request_context import RequestContext
 from warmlog_broker.network.response import ConnectionEnds, Deferred, Response
 from warmlog_protocol.errors import ErrorCode, StorageError
@@ -17,6 +16,7 @@ from warmlog_protocol.messages import (
     ProduceRequest,
     ProduceResponse,
 )
+from warmlog_protocol.wire.received_batch import ReceivedBatch
 from wire_client import batch_of
 
 BATCH = memoryview(bytes(batch_of([b"x"])))

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from warmlog_broker.network.body_threads import SMALL_BODY_BYTES, BodyThreads
-from warmlog_broker.network.memory_budget import Claim, RequestMemory
+from warmlog_broker.network.memory_pool import Claim, MemoryPool
 from warmlog_protocol.batch import NeedsMemory
 from warmlog_protocol.errors import CorruptBatch
 
@@ -40,17 +40,17 @@ async def until_begun(body: Body) -> None:
 
 
 @pytest.fixture
-def memory() -> RequestMemory:
-    return RequestMemory(LIMIT_BYTES, 10 * MIB)
+def memory() -> MemoryPool:
+    return MemoryPool(LIMIT_BYTES, 10 * MIB)
 
 
 @pytest.fixture
-async def bodies(memory: RequestMemory) -> AsyncIterator[BodyThreads]:
+async def bodies(memory: MemoryPool) -> AsyncIterator[BodyThreads]:
     with ThreadPoolExecutor(2, "body") as threads:
         yield BodyThreads(threads, memory)
 
 
-async def test_a_small_body_is_opened_in_a_thread_at_once(bodies: BodyThreads, memory: RequestMemory) -> None:
+async def test_a_small_body_is_opened_in_a_thread_at_once(bodies: BodyThreads, memory: MemoryPool) -> None:
     body = Body(SMALL_BODY_BYTES)
     body.may_end.set()
     assert (await bodies.run(body.open)).startswith("body")
@@ -58,7 +58,7 @@ async def test_a_small_body_is_opened_in_a_thread_at_once(bodies: BodyThreads, m
     assert memory.claimed_bytes == 0
 
 
-async def test_a_large_one_borrows_what_it_takes_and_gives_it_back(bodies: BodyThreads, memory: RequestMemory) -> None:
+async def test_a_large_one_borrows_what_it_takes_and_gives_it_back(bodies: BodyThreads, memory: MemoryPool) -> None:
     body = Body(LARGE_BYTES)
     opening = asyncio.ensure_future(bodies.run(body.open))
     await until_begun(body)
@@ -70,7 +70,7 @@ async def test_a_large_one_borrows_what_it_takes_and_gives_it_back(bodies: BodyT
 
 
 async def test_large_ones_are_opened_one_at_a_time_and_small_ones_beside_them(
-    bodies: BodyThreads, memory: RequestMemory
+    bodies: BodyThreads, memory: MemoryPool
 ) -> None:
     first, others, small = Body(LARGE_BYTES), [Body(LARGE_BYTES) for _ in range(10)], Body(1)
     small.may_end.set()
@@ -90,7 +90,7 @@ async def test_large_ones_are_opened_one_at_a_time_and_small_ones_beside_them(
     assert memory.claimed_bytes == 0
 
 
-async def test_one_that_finds_out_that_it_needs_still_more_gets_it(bodies: BodyThreads, memory: RequestMemory) -> None:
+async def test_one_that_finds_out_that_it_needs_still_more_gets_it(bodies: BodyThreads, memory: MemoryPool) -> None:
     allowed: list[int] = []
 
     def work(memory_bytes: int) -> int:
@@ -105,7 +105,7 @@ async def test_one_that_finds_out_that_it_needs_still_more_gets_it(bodies: BodyT
 
 
 async def test_what_fails_gives_back_its_memory_and_the_next_one_is_opened(
-    bodies: BodyThreads, memory: RequestMemory
+    bodies: BodyThreads, memory: MemoryPool
 ) -> None:
     def damaged(memory_bytes: int) -> None:
         if memory_bytes < LARGE_BYTES:
@@ -120,7 +120,7 @@ async def test_what_fails_gives_back_its_memory_and_the_next_one_is_opened(
     await bodies.run(body.open)
 
 
-async def test_requests_wait_for_memory_that_is_borrowed_but_never_it_for_them(memory: RequestMemory) -> None:
+async def test_requests_wait_for_memory_that_is_borrowed_but_never_it_for_them(memory: MemoryPool) -> None:
     holder, waiter, served = Claim(), Claim(), list[int]()
     assert memory.try_claim(holder, 60 * MIB)
     with memory.borrowed(60 * MIB):

@@ -13,8 +13,6 @@ class FakeConnection:
 
     def close(self, reason: str) -> None: ...
 
-    def tick(self, now_s: float) -> None: ...
-
 
 async def test_the_total_is_limited() -> None:
     connections = Connections(2, 10)

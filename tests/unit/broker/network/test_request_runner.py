@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from typing import Any, cast
 
 import pytest
 
+from warmlog_broker.network.codec import Codec, ReceivedRequest, Slices, Started
 from warmlog_broker.network.request_context import (
     ANONYMOUS_PRINCIPAL,
     MAX_CLIENT_ID_CHARACTERS,
@@ -13,8 +14,10 @@ from warmlog_broker.network.request_context import (
     RequestContext,
 )
 from warmlog_broker.network.request_runner import RequestRunner
+from warmlog_broker.network.request_scheduler import StartedRequest
 from warmlog_broker.network.response import ConnectionEnds, Deferred, MessageWithSlices, Response
 from warmlog_broker.runtime.tasks import Tasks
+from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_protocol.errors import ApiError, ErrorCode, InvalidRequest
 from warmlog_protocol.messages import (
@@ -37,44 +40,28 @@ REQUESTS: dict[ApiKey, Message] = {
 }
 
 
-class FakeChannel:
-    """Notes how requests were ended."""
+class Room:
+    """A runner whose handlers do what the test says; it is also the channel and the codec, and notes what they see."""
 
     def __init__(self) -> None:
         self.events: list[tuple[object, ...]] = []
-
-    def answer(self, correlation_id: int, message: Message, slices: Sequence[FileSlice] = ()) -> None:
-        self.events.append(("answer", correlation_id, message, list(slices)))
-
-    def refuse(self, correlation_id: int, error: ApiError) -> None:
-        self.events.append(("refuse", correlation_id, error.code))
-
-    def end_without_answer(self) -> None:
-        self.events.append(("end",))
-
-    def close(self, reason: str) -> None:
-        self.events.append(("close", reason))
-
-    def hold(self, payload_bytes: int) -> None:
-        self.events.append(("hold", payload_bytes))
-
-    def resume(self, *, was_held: bool) -> None:
-        self.events.append(("resume", was_held))
-
-
-class Room:
-    """A runner whose handlers do what the test says."""
-
-    def __init__(self) -> None:
-        self.channel = FakeChannel()
-        self.events = self.channel.events
         self.tasks = Tasks()
+        self.timers = TimerWheel(0.25)
         self.contexts: list[RequestContext] = []
         self.outcome: Response | Exception = None
+        self.conversion: Exception | None = None
+        self.is_converted_in_thread = False
         context = RequestContext(PLAINTEXT_LISTENER, "", ANONYMOUS_PRINCIPAL, "127.0.0.1:4711", is_replica=False)
-        self.runner = RequestRunner(self.channel, dict.fromkeys(APIS, self._handle), self.tasks, context)
+        self.runner = RequestRunner(
+            self,
+            cast("Codec", self),
+            dict.fromkeys(APIS, self._handle),
+            tasks=self.tasks,
+            timers=self.timers,
+            context=context,
+        )
 
-    def _handle(self, context: RequestContext, request: Request) -> Response:
+    def _handle(self, context: RequestContext, request: ReceivedRequest) -> Response:
         self.contexts.append(context)
         if isinstance(self.outcome, Exception):
             raise self.outcome
@@ -88,10 +75,44 @@ class Room:
         payload: bytes = b"",
     ) -> None:
         self.outcome = outcome
-        self.runner.start(Request(APIS[key], 0, correlation_id, REQUESTS[key], memoryview(payload), True))
+        self.start_request(Request(APIS[key], 0, correlation_id, REQUESTS[key], memoryview(payload), True))
+
+    def start_request(self, request: Request) -> None:
+        self.runner.start(request, StartedRequest(request))
 
     async def finish(self) -> None:
         await self.tasks.finish(10)
+
+    # --- the codec: pieces are what it was called with
+
+    def encode(self, started: Started, message: Message, slices: Slices) -> Any:
+        async def convert() -> Any:
+            if self.conversion is not None:
+                raise self.conversion
+            return "answer", started.correlation_id, message, slices
+
+        if self.is_converted_in_thread:
+            return convert()
+        if self.conversion is not None:
+            raise self.conversion
+        return "answer", started.correlation_id, message, slices
+
+    def encode_error(self, started: Started, error: ApiError) -> Any:
+        return "refuse", started.correlation_id, error.code
+
+    # --- the channel
+
+    def end(self, started: Started, pieces: Any) -> None:
+        self.events.append(("end",) if pieces is None else pieces)
+
+    def close(self, reason: str) -> None:
+        self.events.append(("close", reason))
+
+    def hold(self, started: Started, payload_bytes: int) -> None:
+        self.events.append(("hold", payload_bytes))
+
+    def release(self, started: Started) -> None:
+        self.events.append(("release", started.correlation_id))
 
 
 @pytest.fixture
@@ -100,7 +121,7 @@ async def room() -> Room:
 
 
 class Late(Deferred):
-    """Answers with what there is when it expires; says that it has only waited if the test says so."""
+    """Responds with what there is when it expires; says that it has only waited if the test says so."""
 
     def __init__(self, deadline_s: float, *, has_only_waited: bool = False) -> None:
         super().__init__(deadline_s)
@@ -119,13 +140,13 @@ def piece(position: int) -> FileSlice:
 
 async def test_a_message_is_the_response(room: Room) -> None:
     room.start(RESPONSE)
-    assert room.events == [("answer", 1, RESPONSE, [])]
+    assert room.events == [("answer", 1, RESPONSE, ())]
 
 
-async def test_slices_follow_in_the_order_of_the_partitions(room: Room) -> None:
+async def test_the_codec_gets_the_slices_of_each_partition(room: Room) -> None:
     first, second, third = piece(1), piece(2), piece(3)
     room.start(MessageWithSlices(RESPONSE, [[first], [], [second, third]]))
-    assert room.events == [("answer", 1, RESPONSE, [first, second, third])]
+    assert room.events == [("answer", 1, RESPONSE, [[first], [], [second, third]])]
 
 
 async def test_none_is_no_response(room: Room) -> None:
@@ -152,7 +173,7 @@ async def test_what_a_handler_raises_is_an_error_code(
     room.start(fail() if is_coroutine else error, ApiKey.FETCH)
     await room.finish()
     assert room.events[: len(expected)] == expected
-    assert room.events[len(expected) :] == ([("resume", False)] if is_coroutine else [])
+    assert room.events[len(expected) :] == ([("release", 1)] if is_coroutine else [])
 
 
 async def test_a_bug_is_logged_with_the_api_and_the_peer(room: Room, caplog: pytest.LogCaptureFixture) -> None:
@@ -162,24 +183,67 @@ async def test_a_bug_is_logged_with_the_api_and_the_peer(room: Room, caplog: pyt
     assert "KeyError" in caplog.text
 
 
-@pytest.mark.parametrize("key", [ApiKey.METADATA, ApiKey.PRODUCE])
-async def test_nothing_overtakes_a_coroutine_of_an_api_that_keeps_order(room: Room, key: ApiKey) -> None:
+async def test_nothing_overtakes_a_coroutine_of_an_api_that_is_not_pipelined(room: Room) -> None:
     async def work() -> Response:
         return RESPONSE
 
-    room.start(work(), key, payload=b"1234567")
+    room.start(work())
+    assert room.events == [("hold", 0)]
+    await room.finish()
+    assert room.events[1:] == [("answer", 1, RESPONSE, ())]
+
+
+async def test_nothing_overtakes_a_deferred_response_of_an_api_that_is_not_pipelined(room: Room) -> None:
+    async def work() -> Response:
+        return second
+
+    first, second = Deferred(), Deferred()
+    room.start(first)
+    assert room.events == [("hold", 0)]
+    first.complete(RESPONSE)
+    assert room.events[1:] == [("answer", 1, RESPONSE, ())]
+    room.start(work(), correlation_id=2)
+    await room.finish()
+    assert room.events[2:] == [("hold", 0)] * 2
+    second.complete(RESPONSE)
+    assert room.events[4:] == [("answer", 2, RESPONSE, ())]
+
+
+async def test_batches_that_are_appended_in_turns_hold_until_the_last_is_and_not_until_the_flush(room: Room) -> None:
+    pending = Deferred()
+
+    async def append() -> Response:
+        return pending
+
+    room.start(append(), ApiKey.PRODUCE, payload=b"1234567")
     assert room.events == [("hold", 7)]
     await room.finish()
-    assert room.events[1:] == [("answer", 1, RESPONSE, []), ("resume", True)]
+    assert room.events[1:] == [("release", 1)]
+    pending.complete(RESPONSE)
+    assert room.events[2:] == [("answer", 1, RESPONSE, ())]
 
 
-async def test_a_coroutine_of_fetch_holds_nothing(room: Room) -> None:
+async def test_a_coroutine_of_fetch_and_deferred_pipelined_responses_hold_nothing(room: Room) -> None:
     async def work() -> Response:
         return RESPONSE
 
     room.start(work(), ApiKey.FETCH)
     await room.finish()
-    assert room.events == [("answer", 1, RESPONSE, []), ("resume", False)]
+    room.start(Deferred(), ApiKey.PRODUCE)
+    room.start(Deferred(), ApiKey.FETCH)
+    assert "hold" not in [event[0] for event in room.events]
+
+
+@pytest.mark.parametrize("is_converted_in_thread", [False, True])
+async def test_a_response_may_be_converted_first_and_may_fail_then(room: Room, is_converted_in_thread: bool) -> None:
+    room.is_converted_in_thread = is_converted_in_thread
+    room.start(RESPONSE, ApiKey.FETCH, correlation_id=1)
+    await room.finish()
+    room.conversion = InvalidRequest("the response is too large")
+    room.start(RESPONSE, ApiKey.FETCH, correlation_id=2)
+    await room.finish()
+    ends = [event for event in room.events if event[0] != "release"]
+    assert ends == [("answer", 1, RESPONSE, ()), ("refuse", 2, ErrorCode.INVALID_REQUEST)]
 
 
 async def test_deferred_responses_end_their_own_requests_in_any_order(room: Room) -> None:
@@ -191,19 +255,19 @@ async def test_deferred_responses_end_their_own_requests_in_any_order(room: Room
     second.complete(RESPONSE)
     bytes_of_first = piece(1)
     first.run(lambda: MessageWithSlices(RESPONSE, [[bytes_of_first]]))
-    assert [(event[1], event[3]) for event in room.events[1:]] == [(1, []), (1, [bytes_of_first])]
+    assert [(event[1], event[3]) for event in room.events[1:]] == [(1, ()), (1, [[bytes_of_first]])]
 
 
 async def test_a_deferred_response_may_be_complete_before_the_handler_returns_it(room: Room) -> None:
     deferred = Deferred()
     deferred.complete(RESPONSE)
-    room.start(deferred)
-    assert room.events == [("answer", 1, RESPONSE, [])]
+    room.start(deferred, ApiKey.FETCH)
+    assert room.events == [("answer", 1, RESPONSE, ())]
 
 
 async def test_a_deferred_response_ends_once(room: Room) -> None:
     deferred = Deferred()
-    room.start(deferred)
+    room.start(deferred, ApiKey.FETCH)
     deferred.complete(RESPONSE)
     deferred.complete(RESPONSE)
     assert len(room.events) == 1
@@ -224,26 +288,27 @@ async def test_what_a_deferred_response_runs_may_fail_or_take_longer(room: Room)
     slow.complete(work())
     assert room.events == [("refuse", 1, ErrorCode.INVALID_REQUEST)]
     await room.finish()
-    assert room.events[1:] == [("answer", 2, RESPONSE, []), ("resume", False)]
+    assert room.events[1:] == [("answer", 2, RESPONSE, ()), ("release", 2)]
 
 
 async def test_deferred_responses_expire_at_their_deadlines(room: Room) -> None:
     for correlation_id, deadline_s in enumerate([5.0, 7.0, 5.0]):
-        room.start(Late(deadline_s), correlation_id=correlation_id)
-    room.start(Deferred(), correlation_id=3)
-    room.runner.tick(4.9)
+        room.start(Late(deadline_s), ApiKey.PRODUCE, correlation_id=correlation_id)
+    room.start(Deferred(), ApiKey.FETCH, correlation_id=3)
+    room.timers.advance(4.9)
     assert room.events == []
-    room.runner.tick(5.0)
+    room.timers.advance(5.0)
     assert [event[1] for event in room.events] == [0, 2]
-    room.runner.tick(1e9)
+    room.timers.advance(1e9)
     assert [event[1] for event in room.events] == [0, 2, 1]
 
 
 async def test_requests_that_only_wait_are_dropped_when_the_peer_sends_no_more(room: Room) -> None:
     waiting, working = Late(5, has_only_waited=True), Late(5)
-    room.start(waiting, correlation_id=1)
-    room.start(working, correlation_id=2)
-    assert room.runner.drop_waiting() == 1
+    room.start(waiting, ApiKey.FETCH, correlation_id=1)
+    room.start(working, ApiKey.FETCH, correlation_id=2)
+    assert [started.correlation_id for started in room.runner.drop_waiting()] == [1]
+    assert len(room.timers) == 1
     waiting.complete(RESPONSE)
     working.complete(RESPONSE)
     assert [event[1] for event in room.events] == [2]
@@ -251,10 +316,11 @@ async def test_requests_that_only_wait_are_dropped_when_the_peer_sends_no_more(r
 
 async def test_responses_of_a_lost_connection_go_nowhere(room: Room) -> None:
     deferred = Late(5)
-    room.start(deferred)
+    room.start(deferred, ApiKey.FETCH)
     room.runner.forget_all()
+    assert len(room.timers) == 0
     deferred.complete(RESPONSE)
-    room.runner.tick(6)
+    room.timers.advance(6)
     assert room.events == []
 
 
@@ -270,5 +336,5 @@ async def test_the_handshake_says_who_the_client_is(room: Room) -> None:
 async def test_a_client_id_is_cut(room: Room) -> None:
     long = HandshakeRequest("x" * 10_000, "1")
     room.outcome = RESPONSE
-    room.runner.start(Request(APIS[ApiKey.HANDSHAKE], 0, 1, long, memoryview(b""), True))
+    room.start_request(Request(APIS[ApiKey.HANDSHAKE], 0, 1, long, memoryview(b""), True))
     assert room.runner.context.client_id == "x" * MAX_CLIENT_ID_CHARACTERS

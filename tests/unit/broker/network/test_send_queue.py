@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from warmlog_broker.network.memory_budget import AnswerMemory
+from warmlog_broker.network.memory_pool import ResponseMemory
 from warmlog_broker.network.send_queue import PAUSE_ABOVE_BYTES, PIECE_BYTES, SendQueue
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.storage.io.open_files import OpenFile
@@ -49,7 +49,7 @@ class Sender(asyncio.Protocol):
         self.sent = 0
         self.lost = asyncio.Event()
         self.pauses = 0
-        self.memory = AnswerMemory(1 << 30)
+        self.memory = ResponseMemory(1 << 30)
         self._options = (cold_readers, uses_sendfile)
         self.queue: SendQueue
 
@@ -123,9 +123,9 @@ def test_frames_and_ranges_arrive_in_order(
 ) -> None:
     async def scenario() -> None:
         async with connected(cold_readers, uses_sendfile=uses_sendfile) as (sender, reader):
-            sender.queue.push(b"first", [FileSlice(file, 10, 1000), FileSlice(file, 0, FILE_BYTES)])
-            sender.queue.push(b"second")
-            sender.queue.push(b"third", [FileSlice(file, FILE_BYTES - 1, 1)])
+            sender.queue.push([b"first", FileSlice(file, 10, 1000), FileSlice(file, 0, FILE_BYTES)])
+            sender.queue.push([b"second"])
+            sender.queue.push([b"third", FileSlice(file, FILE_BYTES - 1, 1)])
             sender.queue.pump()
             expected = b"first" + data[10:1010] + data + b"second" + b"third" + data[-1:]
             assert await read(reader, len(expected)) == expected
@@ -142,7 +142,7 @@ def test_a_reader_that_does_not_read_holds_little_memory(
     async def scenario() -> None:
         async with connected(cold_readers, uses_sendfile=uses_sendfile) as (sender, reader):
             for _ in range(10):
-                sender.queue.push(b"frame", [FileSlice(file, 0, FILE_BYTES)])
+                sender.queue.push([b"frame", FileSlice(file, 0, FILE_BYTES)])
             sender.queue.pump()
             await asyncio.sleep(0.05)
             assert sender.queue._transport.get_write_buffer_size() <= PAUSE_ABOVE_BYTES + PIECE_BYTES
@@ -165,7 +165,7 @@ def test_small_ranges_leave_together_with_their_frames(
     async def scenario() -> None:
         async with connected(cold_readers) as (sender, reader):
             for number in range(10):
-                sender.queue.push(b"frame", [FileSlice(file, 100 * number, 100), FileSlice(file, 0, 3)])
+                sender.queue.push([b"frame", FileSlice(file, 100 * number, 100), FileSlice(file, 0, 3)])
             sender.queue.pump()
             expected = b"".join(b"frame" + data[100 * n : 100 * n + 100] + data[:3] for n in range(10))
             assert await asyncio.get_running_loop().sock_recv(reader, 10_000) == expected
@@ -178,7 +178,7 @@ def test_frames_queued_together_leave_in_one_write(cold_readers: ThreadPoolExecu
     async def scenario() -> None:
         async with connected(cold_readers) as (sender, reader):
             for number in range(100):
-                sender.queue.push(b"%03d" % number)
+                sender.queue.push([b"%03d" % number])
             sender.queue.pump()
             assert await asyncio.get_running_loop().sock_recv(reader, 1000) == b"".join(b"%03d" % n for n in range(100))
 
@@ -191,7 +191,7 @@ def test_what_left_the_page_cache_while_it_waited_is_read_by_a_thread(
     async def scenario() -> None:
         os.fdatasync(file.fd)
         async with connected(cold_readers) as (sender, reader):
-            sender.queue.push(b"frame", [FileSlice(file, 0, FILE_BYTES)])
+            sender.queue.push([b"frame", FileSlice(file, 0, FILE_BYTES)])
             sender.queue.pump()
             assert not sender.queue.is_empty
             os.posix_fadvise(file.fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -207,7 +207,7 @@ def test_a_file_that_became_shorter_ends_the_connection(
     async def scenario() -> None:
         async with connected(cold_readers, uses_sendfile=uses_sendfile) as (sender, _):
             os.ftruncate(file.fd, 100)
-            sender.queue.push(b"frame", [FileSlice(file, 0, 200)])
+            sender.queue.push([b"frame", FileSlice(file, 0, 200)])
             sender.queue.pump()
             await asyncio.wait_for(sender.lost.wait(), 5)
 
@@ -219,7 +219,7 @@ def test_a_reader_that_goes_away_ends_the_connection(
 ) -> None:
     async def scenario() -> None:
         async with connected(cold_readers) as (sender, reader):
-            sender.queue.push(b"frame", [FileSlice(file, 0, FILE_BYTES)])
+            sender.queue.push([b"frame", FileSlice(file, 0, FILE_BYTES)])
             sender.queue.pump()
             reader.close()
             await asyncio.wait_for(sender.lost.wait(), 5)
@@ -235,7 +235,7 @@ def test_frames_that_nobody_reads_are_counted_until_they_are_read_or_given_up(
     async def scenario() -> None:
         async with connected(cold_readers) as (sender, reader):
             for _ in range(100):
-                sender.queue.push(bytes(100_000))
+                sender.queue.push([bytes(100_000)])
             assert sender.memory.held_bytes == sender.queue.held_bytes == 10_000_000
             sender.queue.pump()
             await asyncio.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Answers leave at the end of the event that brought them about."""
+"""Responses leave with the next turn of the event loop."""
 
 import asyncio
 
@@ -18,29 +18,21 @@ class FakeSender:
             self._outbox.add(self)
 
 
-async def test_each_sender_is_flushed_once_however_often_it_was_added() -> None:
+async def test_each_sender_is_flushed_once_in_the_next_turn_however_often_it_was_added() -> None:
     outbox = Outbox()
-    sender = FakeSender(outbox)
-    for _ in range(5):
+    senders = [FakeSender(outbox), FakeSender(outbox)]
+    for sender in senders * 5:
         outbox.add(sender)
-    outbox.send()
-    outbox.send()
-    assert sender.flushes == 1
+    assert [sender.flushes for sender in senders] == [0, 0]
+    for _ in range(3):
+        await asyncio.sleep(0)
+        assert [sender.flushes for sender in senders] == [1, 1]
 
 
-async def test_what_a_flush_adds_is_flushed_too() -> None:
+async def test_what_a_flush_adds_is_flushed_in_the_turn_after_it() -> None:
     outbox = Outbox()
     sender = FakeSender(outbox, again=2)
     outbox.add(sender)
-    outbox.send()
-    assert sender.flushes == 3
-
-
-async def test_what_nobody_sends_is_sent_in_the_next_turn_of_the_loop() -> None:
-    outbox = Outbox()
-    senders = [FakeSender(outbox), FakeSender(outbox)]
-    for sender in senders:
-        outbox.add(sender)
-    assert [sender.flushes for sender in senders] == [0, 0]
-    await asyncio.sleep(0)
-    assert [sender.flushes for sender in senders] == [1, 1]
+    for flushes in (1, 2, 3, 3):
+        await asyncio.sleep(0)
+        assert sender.flushes == flushes

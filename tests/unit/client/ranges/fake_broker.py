@@ -131,14 +131,14 @@ class FakeBroker:
     def _handle(self, sock: socket.socket, core: ServerConnection, correlation_id: int, message: Message) -> bool:
         if isinstance(message, HandshakeRequest):
             apis = [ApiVersions(api.key, api.min_version, api.max_version) for api in APIS.values()]
-            sock.sendall(core.answer(correlation_id, HandshakeResponse("fake", "cluster", 0, 1 << 20, apis)))
+            sock.sendall(core.respond(correlation_id, HandshakeResponse("fake", "cluster", 0, 1 << 20, apis)))
             return True
         if isinstance(message, ListOffsetsRequest):
             listed = [self._listed(wanted) for wanted in message.partitions]
-            sock.sendall(core.answer(correlation_id, ListOffsetsResponse(listed)))
+            sock.sendall(core.respond(correlation_id, ListOffsetsResponse(listed)))
             return True
         if isinstance(message, MetadataRequest):
-            sock.sendall(core.answer(correlation_id, self._metadata(message)))
+            sock.sendall(core.respond(correlation_id, self._metadata(message)))
             return True
         assert isinstance(message, FetchRequest)
         (wanted,) = message.partitions
@@ -151,7 +151,7 @@ class FakeBroker:
         if isinstance(answer, ApiError):
             answer = self.partition(wanted, 0, honest[0].high_watermark, answer.code, str(answer)), b""
         partition, payload = answer
-        sock.sendall(core.answer(correlation_id, FetchResponse([partition]), len(payload)) + payload)
+        sock.sendall(core.respond(correlation_id, FetchResponse([partition]), len(payload)) + payload)
         return True
 
     def _listed(self, wanted: ListOffsetsPartition) -> ListedOffset:

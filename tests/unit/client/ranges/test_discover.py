@@ -47,7 +47,7 @@ class SizedBroker(FakeBroker):
             return super()._handle(sock, core, correlation_id, message)
         self.targets.append(message.target_bytes)
         try:
-            answer = core.answer(correlation_id, self._splits(message))
+            answer = core.respond(correlation_id, self._splits(message))
         except AnswerTooLarge as error:
             answer = core.refuse(correlation_id, error)
         sock.sendall(answer)

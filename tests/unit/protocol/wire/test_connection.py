@@ -81,7 +81,7 @@ def connected(versions: Sequence[ApiVersions] = ALL_VERSIONS) -> tuple[ClientCon
     """A client and a broker that have shaken hands."""
     client, server = ClientConnection(), new_server()
     (hello,) = pour(server, client.request(HELLO)[1])
-    (answer,) = pour_back(client, server.answer(hello.correlation_id, handshake_response(versions)))
+    (answer,) = pour_back(client, server.respond(hello.correlation_id, handshake_response(versions)))
     assert isinstance(answer.result, HandshakeResponse)
     return client, server
 
@@ -99,7 +99,7 @@ def test_the_handshake_tells_each_side_who_the_other_is() -> None:
     (hello,) = pour(server, client.request(HandshakeRequest("notebook", "1.2"))[1])
     assert hello.message == HandshakeRequest("notebook", "1.2")
     assert server.is_open
-    pour_back(client, server.answer(hello.correlation_id, handshake_response()))
+    pour_back(client, server.respond(hello.correlation_id, handshake_response()))
     assert client.broker == handshake_response()
 
 
@@ -117,7 +117,7 @@ def test_any_request_and_its_answer_arrive_as_they_were_sent(
     assert (request.api, request.correlation_id, request.message) == (api, correlation_id, message)
     assert request.payload == payload
 
-    head = server.answer(correlation_id, response, len(answer_payload))
+    head = server.respond(correlation_id, response, len(answer_payload))
     (answer,) = pour_back(client, head + answer_payload)
     assert (answer.correlation_id, answer.result) == (correlation_id, response)
     assert answer.payload == answer_payload
@@ -129,7 +129,7 @@ def test_answers_may_come_in_any_order() -> None:
     second, second_head = client.request(ProduceRequest(-1, 1000, []))
     pour(server, first_head + second_head)
 
-    answers = pour_back(client, server.answer(second, ProduceResponse([])) + server.answer(first, NO_TOPICS))
+    answers = pour_back(client, server.respond(second, ProduceResponse([])) + server.respond(first, NO_TOPICS))
 
     assert [answer.correlation_id for answer in answers] == [second, first]
     assert [answer.result for answer in answers] == [ProduceResponse([]), NO_TOPICS]
@@ -157,7 +157,7 @@ def test_a_request_without_an_answer_is_not_waited_for() -> None:
     correlation_id, head = client.request(ProduceRequest(0, 1000, []), is_answered=False)
     pour(server, head)
     with pytest.raises(RemoteProtocolError, match="which was never sent"):
-        pour_back(client, server.answer(correlation_id, ProduceResponse([])))
+        pour_back(client, server.respond(correlation_id, ProduceResponse([])))
 
 
 def test_correlation_ids_are_not_given_twice_while_an_answer_is_out() -> None:
@@ -170,11 +170,11 @@ def test_a_borrowed_payload_is_told_from_an_owned_one() -> None:
     client, server = connected()
     small, large = b"x" * 100, b"y" * (1024 * 1024)
     ids = [client.request(MetadataRequest())[0] for _ in range(2)]
-    (borrowed,) = pour_back(client, server.answer(ids[0], NO_TOPICS, len(small)) + small)
+    (borrowed,) = pour_back(client, server.respond(ids[0], NO_TOPICS, len(small)) + small)
     assert not borrowed.is_payload_owned
     assert borrowed.payload == small
-    (owned,) = pour_back(client, server.answer(ids[1], NO_TOPICS, len(large)) + large)
-    pour_back(client, server.answer(client.request(MetadataRequest())[0], NO_TOPICS, len(small)) + small)
+    (owned,) = pour_back(client, server.respond(ids[1], NO_TOPICS, len(large)) + large)
+    pour_back(client, server.respond(client.request(MetadataRequest())[0], NO_TOPICS, len(small)) + small)
     assert owned.is_payload_owned
     assert owned.payload == large
 
@@ -304,9 +304,9 @@ def test_answers_to_no_request_and_answers_given_twice_are_refused() -> None:
     client, server = connected()
     correlation_id, head = client.request(MetadataRequest())
     pour(server, head)
-    pour_back(client, server.answer(correlation_id, NO_TOPICS))
+    pour_back(client, server.respond(correlation_id, NO_TOPICS))
     with pytest.raises(RemoteProtocolError, match="which was never sent"):
-        pour_back(client, server.answer(correlation_id, NO_TOPICS))
+        pour_back(client, server.respond(correlation_id, NO_TOPICS))
 
 
 @settings(max_examples=200)
@@ -409,4 +409,4 @@ def test_more_items_than_a_request_may_name_are_refused_with_their_number() -> N
 def test_an_answer_that_no_client_would_take_is_not_made() -> None:
     server = new_server()
     with pytest.raises(AnswerTooLarge, match="ask for fewer topics or partitions at a time"):
-        server.answer(1, MetadataResponse("c" * 9_000_000, 0, [], []))
+        server.respond(1, MetadataResponse("c" * 9_000_000, 0, [], []))

@@ -63,7 +63,7 @@ class _Waiting:
         self.on_granted = on_granted
 
 
-class RequestMemory:
+class MemoryPool:
     """Counts bytes that are claimed, and calls back those who wait for theirs."""
 
     def __init__(self, limit_bytes: int, largest_frame_bytes: int) -> None:
@@ -175,7 +175,7 @@ class RequestMemory:
         claim.shared_bytes += size_bytes
 
 
-class AnswerMemory:
+class ResponseMemory:
     """Counts bytes."""
 
     __slots__ = ("held_bytes", "limit_bytes")

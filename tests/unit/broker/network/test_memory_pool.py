@@ -2,21 +2,21 @@
 
 from random import Random
 
-from warmlog_broker.network.memory_budget import QUICK_BYTES, Claim, RequestMemory, window
+from warmlog_broker.network.memory_pool import QUICK_BYTES, Claim, MemoryPool, window
 
 MIB = 2**20
 
 
-def memory_of(shared_bytes: int, *, largest_frame_bytes: int = 1000) -> RequestMemory:
+def memory_of(shared_bytes: int, *, largest_frame_bytes: int = 1000) -> MemoryPool:
     """A budget with so much for everybody: a quarter beside the largest frame is for small requests."""
     rest_bytes = shared_bytes * 4 // 3
-    return RequestMemory(rest_bytes + largest_frame_bytes, largest_frame_bytes)
+    return MemoryPool(rest_bytes + largest_frame_bytes, largest_frame_bytes)
 
 
 class Asker:
     """Somebody who receives requests; the names of those who are served stand in `served`."""
 
-    def __init__(self, memory: RequestMemory, name: str, served: list[str]) -> None:
+    def __init__(self, memory: MemoryPool, name: str, served: list[str]) -> None:
         self.claim = Claim()
         self.name = name
         self._memory = memory
@@ -87,7 +87,7 @@ def test_small_requests_need_not_wait_behind_large_ones() -> None:
 
 
 def test_small_requests_do_not_wait_for_good_where_there_is_no_part_for_them() -> None:
-    memory, served = RequestMemory(1000, 1000), list[str]()
+    memory, served = MemoryPool(1000, 1000), list[str]()
     large = [Asker(memory, "large", served) for _ in range(2)]
     assert large[0].ask(900)
     assert not Asker(memory, "small", served).ask(10, is_quick=True)
@@ -120,7 +120,7 @@ def test_who_is_gone_does_not_hold_up_the_others() -> None:
 
 
 def test_with_room_for_one_request_they_come_one_after_another() -> None:
-    memory, served = RequestMemory(1000, 1000), list[str]()
+    memory, served = MemoryPool(1000, 1000), list[str]()
     askers = [Asker(memory, str(number), served) for number in range(3)]
     assert [asker.ask(1000) for asker in askers] == [True, False, False]
     askers[0].end()
@@ -139,7 +139,7 @@ def test_requests_that_come_bit_by_bit_all_become_whole_in_the_end() -> None:
     """Any order of frames of any size, each claimed as it comes: no two ever wait for each other for good."""
     luck = Random(5)
     for _ in range(60):
-        memory = RequestMemory(300, 100)
+        memory = MemoryPool(300, 100)
         granted = dict.fromkeys(range(12), 0)
         sizes = {number: luck.randint(1, 100) for number in granted}
         claims = {number: Claim() for number in granted}

@@ -3,12 +3,10 @@ requests, all of it claimed from the budget of all connections before it is used
 
 from collections.abc import Callable
 
-from warmlog_broker.network.memory_budget import QUICK_BYTES, Claim, RequestMemory, window
+from warmlog_broker.network.codec import SMALL_BUFFER_BYTES, Codec
+from warmlog_broker.network.memory_pool import QUICK_BYTES, Claim, MemoryPool, window
 from warmlog_protocol.errors import RemoteProtocolError
-from warmlog_protocol.wire.connection import ServerConnection
 
-SMALL_BUFFER_BYTES = 8 * 1024
-"""The receive buffer of a new connection, and of one that idles: thousands of those must cost little."""
 GROWTH = 8
 """A receive buffer that one read has filled becomes this many times larger."""
 
@@ -17,19 +15,19 @@ def _nothing() -> None:
     """In place of a call back to a connection that is lost: it is to be freed at once, not when somebody looks."""
 
 
-class ReceiveRoom:
+class ReceiveMemory:
     """The claims of one connection."""
 
     def __init__(
         self,
-        connection: ServerConnection,
-        memory: RequestMemory,
+        codec: Codec,
+        memory: MemoryPool,
         *,
         largest_buffer_bytes: int,
         on_granted: Callable[[], None],
     ) -> None:
         """`on_granted` is called when memory that was waited for (`is_waiting`) is there: the socket may be read."""
-        self._connection = connection
+        self._codec = codec
         self._memory = memory
         self._claim = Claim()
         self._largest_buffer_bytes = largest_buffer_bytes
@@ -41,6 +39,11 @@ class ReceiveRoom:
     def is_waiting(self) -> bool:
         """Whether nothing may be received before there is memory for it."""
         return self._claim.is_waiting
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the buffer cannot shrink."""
+        return self._codec.buffer_bytes <= SMALL_BUFFER_BYTES
 
     @property
     def is_in_the_way(self) -> bool:
@@ -57,18 +60,18 @@ class ReceiveRoom:
         """
         if self._claim.is_waiting:
             return
-        connection = self._connection
+        codec = self._codec
         if was_filled:
             self._grow()
-        frame_bytes = connection.oversize_bytes
-        if frame_bytes and not connection.is_open:
+        frame_bytes = codec.oversize_bytes
+        if frame_bytes and not codec.is_open:
             raise RemoteProtocolError(
                 f"a frame of {frame_bytes} bytes before the Handshake", kind="large frames before the Handshake"
             )
         window_bytes = self._window_bytes if frame_bytes else 0
-        if frame_bytes and may_read and connection.pending_bytes >= window_bytes:
-            window_bytes = window(frame_bytes, connection.pending_bytes)
-        needed_bytes = connection.buffer_bytes - SMALL_BUFFER_BYTES + window_bytes + self._held_bytes
+        if frame_bytes and may_read and codec.pending_bytes >= window_bytes:
+            window_bytes = window(frame_bytes, codec.pending_bytes)
+        needed_bytes = codec.buffer_bytes - SMALL_BUFFER_BYTES + window_bytes + self._held_bytes
         missing_bytes = needed_bytes - self._claim.size_bytes
         if missing_bytes < 0:
             self._memory.give_back(self._claim, -missing_bytes)
@@ -86,27 +89,27 @@ class ReceiveRoom:
 
     def shrink(self) -> None:
         """Makes the buffer small again, if nothing is in it."""
-        if not self._connection.pending_bytes and self._connection.buffer_bytes > SMALL_BUFFER_BYTES:
-            self._connection.use_buffer(SMALL_BUFFER_BYTES)
+        if not self._codec.pending_bytes and not self.is_small:
+            self._codec.use_buffer(SMALL_BUFFER_BYTES)
             self.provide(was_filled=False)
 
     def release(self) -> None:
         """Gives everything back, and calls nobody any more: the connection is lost."""
         self._on_granted = _nothing
-        self._connection.release()
+        self._codec.release()
         self._memory.forget(self._claim)
 
     def _use(self, window_bytes: int) -> None:
         self._window_bytes = window_bytes
         if window_bytes:
-            self._connection.allow(window_bytes)
+            self._codec.allow(window_bytes)
 
     def _granted(self, window_bytes: int) -> None:
         self._use(window_bytes)
         self._on_granted()
 
     def _grow(self) -> None:
-        old_bytes = self._connection.buffer_bytes
+        old_bytes = self._codec.buffer_bytes
         new_bytes = min(old_bytes * GROWTH, self._largest_buffer_bytes)
         if new_bytes > old_bytes and self._memory.try_claim(self._claim, new_bytes - old_bytes):
-            self._connection.use_buffer(new_bytes)
+            self._codec.use_buffer(new_bytes)

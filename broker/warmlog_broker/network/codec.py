@@ -1,0 +1,121 @@
+"""What a session needs of a wire protocol, and warmlog's own as the first of them.
+
+A codec is the pure part of one connection: bytes into requests, responses into bytes and file ranges. Sockets, memory
+limits and the order of requests are the session's. It decides where batches are in a message, and may work on a
+response in a thread.
+"""
+
+from collections.abc import Coroutine, Sequence
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.network.request_scheduler import RequestHead, StartedRequest
+from warmlog_broker.storage.record.file_records import FileSlice
+from warmlog_protocol.errors import ApiError
+from warmlog_protocol.messages import Message
+from warmlog_protocol.wire.connection import ServerConnection
+from warmlog_protocol.wire.received_batch import ReceivedBatch
+
+SMALL_BUFFER_BYTES = 8 * 1024
+"""The receive buffer of a connection that is new or idles: thousands of those must cost little."""
+Pieces: TypeAlias = Sequence[bytes | FileSlice]
+"""A response as it is sent, one piece after another."""
+Slices: TypeAlias = Sequence[Sequence[FileSlice]]
+"""The batches of a response: file ranges for each partition in the message, in its order."""
+Started: TypeAlias = StartedRequest[Pieces]
+
+
+class ReceivedRequest(RequestHead, Protocol):
+    """A request as received. Its batches may be borrowed memory, valid until the connection is next read."""
+
+    @property
+    def message(self) -> Message: ...
+    @property
+    def payload_bytes(self) -> int: ...
+    def batches(self) -> list[ReceivedBatch]:
+        """The batches of a Produce request. Raises InvalidRequest if they are not what the message says."""
+        ...
+
+
+class Codec(Protocol):
+    """The wire protocol of one connection."""
+
+    @property
+    def keeps_order(self) -> bool:
+        """Whether clients expect responses in the order of their requests."""
+        ...
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the client has introduced itself: before that, requests must fit into the shared buffer."""
+        ...
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of a request that is incomplete."""
+        ...
+
+    @property
+    def buffer_bytes(self) -> int:
+        """The size of the buffer that requests share."""
+        ...
+
+    @property
+    def oversize_bytes(self) -> int:
+        """The size of the incomplete request if it needs a buffer of its own, which the next `get_buffer` allocates."""
+        ...
+
+    def get_buffer(self) -> memoryview:
+        """Room for bytes from the socket, never empty. Invalidates what it returned before."""
+        ...
+
+    def received(self, count: int) -> Sequence[ReceivedRequest]:
+        """The requests that the last `count` bytes completed.
+
+        Raises RemoteProtocolError if the connection cannot go on; its `reply` is sent as the last response.
+        """
+        ...
+
+    def allow(self, frame_bytes: int) -> None:
+        """Receive at most so much of a request with a buffer of its own by now."""
+        ...
+
+    def use_buffer(self, buffer_bytes: int) -> None:
+        """Resize the shared buffer."""
+        ...
+
+    def release(self) -> None:
+        """Free the buffers: the connection is lost."""
+        ...
+
+    def encode(self, request: Started, message: Message, slices: Slices) -> Pieces | Coroutine[Any, Any, Pieces]:
+        """The response to `request`; a coroutine if batches are converted first. An ApiError becomes the response."""
+        ...
+
+    def encode_error(self, request: Started, error: ApiError) -> Pieces:
+        """The response to `request` if an error concerns all of it."""
+        ...
+
+
+class WarmlogCodec(ServerConnection):
+    """warmlog's own protocol: responses in any order, batches after the message."""
+
+    keeps_order: ClassVar[bool] = False
+
+    @classmethod
+    def for_broker(cls, config: BrokerConfig) -> "WarmlogCodec":
+        """The codec of one new connection."""
+        return cls(
+            max_frame_bytes=config.socket_request_max_bytes,
+            buffer_bytes=SMALL_BUFFER_BYTES,
+            max_header_bytes=config.request_header_max_bytes,
+            max_items=config.request_max_items,
+        )
+
+    def encode(self, request: Started, message: Message, slices: Slices) -> Pieces:
+        pieces = [piece for of_partition in slices for piece in of_partition]
+        payload_bytes = sum([piece.size_bytes for piece in pieces])
+        return self.respond(request.correlation_id, message, payload_bytes), *pieces
+
+    def encode_error(self, request: Started, error: ApiError) -> Pieces:
+        return (self.refuse(request.correlation_id, error),)

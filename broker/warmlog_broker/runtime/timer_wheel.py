@@ -1,0 +1,84 @@
+"""Timers in large numbers: deadlines of connections, timeouts of deferred responses.
+
+A timer costs something when it is scheduled, cancelled or due, and nothing in between. Deadlines are rounded up to
+`tick_s`, and timers of one tick are kept together: scheduling and cancelling take constant time, except that the first
+timer of a tick enters a heap. Pure: `advance` is told the time.
+"""
+
+import heapq
+import logging
+import math
+from collections.abc import Callable
+
+_log = logging.getLogger(__name__)
+
+
+class Timer:
+    """A scheduled call."""
+
+    __slots__ = ("_action", "_tick", "_wheel")
+
+    def __init__(self, wheel: "TimerWheel", tick: int, action: Callable[[], None]) -> None:
+        self._wheel = wheel
+        self._tick = tick
+        self._action: Callable[[], None] | None = action
+
+    @property
+    def is_scheduled(self) -> bool:
+        return self._action is not None
+
+    def cancel(self) -> None:
+        """Make sure that it is not called. No-op after the call."""
+        if self._action is not None:
+            self._action = None
+            self._wheel._remove(self, self._tick)
+
+    def run(self) -> None:
+        """Called by the wheel."""
+        action, self._action = self._action, None
+        if action is not None:
+            action()
+
+
+class TimerWheel:
+    """All timers of one event loop. Times in seconds of one clock, which the caller chooses."""
+
+    def __init__(self, tick_s: float) -> None:
+        """`tick_s`: how late a timer may be called, if `advance` is called as often."""
+        self._tick_s = tick_s
+        self._timers: dict[int, dict[Timer, None]] = {}
+        """By the tick in which they are due."""
+        self._ticks: list[int] = []
+        """A heap of the keys of `_timers`, and of ticks whose timers were all cancelled."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._timers.values()))
+
+    def schedule(self, due_s: float, action: Callable[[], None]) -> Timer:
+        """Call `action` once, in an `advance` that is told `due_s` or a later time."""
+        tick = math.ceil(due_s / self._tick_s)
+        timer = Timer(self, tick, action)
+        timers = self._timers.get(tick)
+        if timers is None:
+            self._timers[tick] = {timer: None}
+            heapq.heappush(self._ticks, tick)
+        else:
+            timers[timer] = None
+        return timer
+
+    def advance(self, now_s: float) -> None:
+        """Call what is due by `now_s`, in the order of ticks. An action that raises is logged; the others go on."""
+        last_tick = math.floor(now_s / self._tick_s)
+        due: list[Timer] = []
+        while self._ticks and self._ticks[0] <= last_tick:
+            due.extend(self._timers.pop(heapq.heappop(self._ticks), ()))
+        for timer in due:
+            try:
+                timer.run()
+            except Exception:
+                _log.exception("a timer failed: a bug")
+
+    def _remove(self, timer: Timer, tick: int) -> None:
+        timers = self._timers.get(tick)
+        if timers is not None:  # None while `advance` calls the timers of this tick
+            timers.pop(timer, None)
