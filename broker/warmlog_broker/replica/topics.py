@@ -236,7 +236,9 @@ class Topics:
         partitions = []
         for index, (directory, log, failure) in enumerate(opened):
             key = TopicPartition(entry.name, index)
-            partition = Partition(key, log, config, _epoch_in_force(entry, log), failure, on_unloaded=self._unloaded)
+            # No log may have gone beyond the leader epoch in force.
+            epoch = max(self._metadata.state.leader_epoch(entry, index), -1 if log is None else log.latest_epoch)
+            partition = Partition(key, log, config, epoch, failure, on_unloaded=self._unloaded)
             if directory is not None:
                 directory.admit(partition)
             partitions.append(partition)
@@ -419,11 +421,6 @@ class Topics:
         if renamed.is_finished and self._directories.are_all_live:
             self._metadata.note_removed(deleted.topic_id)
         _log.info("topic %r deleted", deleted.name)
-
-
-def _epoch_in_force(entry: TopicCreated, log: Log | None) -> int:
-    """The topic's leader epoch, which no log may have gone beyond."""
-    return entry.leader_epoch if log is None else max(entry.leader_epoch, log.latest_epoch)
 
 
 def _tell_loaded(watcher: PartitionWatcher, topic: Topic) -> None:
