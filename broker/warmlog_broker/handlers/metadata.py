@@ -21,14 +21,16 @@ NO_TOPIC_ID = bytes(16)
 
 
 async def metadata(services: Services, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-    """The topics asked for, each once, or all; one that does not exist has an error code and no partitions."""
+    """The named topics, each once, or all; one that does not exist has an error code and no partitions."""
     node_id = services.config.node_id
 
     async def describe(name: str) -> TopicMetadata:
         return _describe(services.topics.get(name), node_id)
 
     if request.topics is None:
-        topics = [_describe(topic, node_id) for topic in services.topics]
+        topics = [
+            _describe(topic, node_id) for topic in services.topics if request.include_internal or not topic.is_internal
+        ]
     else:
         items = Items(services, context, "Metadata")
         topics = await items.handle_all(dict.fromkeys(request.topics), describe, _not_described)

@@ -16,7 +16,7 @@ kind   entry                 fields
 =====  ====================  ========================================================================================
 1      ClusterCreated        cluster id, node id, time: always the first entry
 2      TopicCreated          name, topic id (16 bytes), number of partitions, the topic's own settings, leader epoch of
-                             the partitions that no LeaderEpochsBegun names
+                             the partitions that no LeaderEpochsBegun names, whether it is an internal topic
 3      TopicDeleted          topic id, name, number of partitions: its directories may still be there
 4      TopicRemoved          topic id: the directories of a deleted topic are gone
 5      ProducerIdsReserved   the next producer id that was not reserved yet
@@ -83,6 +83,7 @@ class TopicCreated(Entry, frozen=True, tag=2):
     partitions: int
     settings: dict[str, str]
     leader_epoch: int = 0
+    is_internal: bool = False
 
 
 class TopicDeleted(Entry, frozen=True, tag=3):
