@@ -2,10 +2,10 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import uvloop
 
@@ -53,7 +53,11 @@ class BrokerThread:
         async def call() -> Result:
             return function(self.broker)
 
-        return asyncio.run_coroutine_threadsafe(call(), self._loop).result(TIMEOUT_S)
+        return self.run(call())
+
+    def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """The result of `coroutine`, run in the broker's loop."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(TIMEOUT_S)
 
     def _run(self) -> None:
         try:

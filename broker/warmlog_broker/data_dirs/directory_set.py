@@ -10,7 +10,7 @@ another broker holds, one that is given twice under different names, and one tha
 
 import fcntl
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -26,7 +26,6 @@ from warmlog_broker.metadata.metadata_log import (
     MetadataLog,
     MetadataState,
     TopicRemoved,
-    UncleanStart,
 )
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.directory.data_dir import (
@@ -39,10 +38,6 @@ from warmlog_broker.storage.directory.data_dir import (
     UnsupportedFormat,
 )
 from warmlog_broker.storage.directory.properties import read_format
-from warmlog_broker.storage.directory.topic_partition import TopicPartition
-
-MANY_NAMES = 10
-"""No more of them stand in one line of the log."""
 
 _log = logging.getLogger(__name__)
 
@@ -255,21 +250,13 @@ def _refuse_copies(live: list[DataDirectory]) -> None:
 
 
 def _begin_metadata(directories: DirectorySet, metadata_log: MetadataLog) -> None:
-    """Notes which directories there are and an unclean start; finishes deletions."""
+    """Note which directories there are, and finish deletions."""
     state = metadata_log.state
     entries: list[AnyEntry] = [
         DirectoryKnown(directory.directory_id.bytes, str(directory.path))
         for directory in directories.live
         if state.directories.get(directory.directory_id.bytes) != str(directory.path)
     ]
-    unclean = [directory for directory in directories.live if not directory.was_clean and not directory.is_new]
-    if unclean:
-        _log.info("not stopped cleanly, its logs are checked: %s", ", ".join(str(each.path) for each in unclean))
-    left_open = [key.directory_name for directory in directories.live for key in _left_open(directory, state)]
-    if left_open:
-        _log.info("not closed by the last clean stop, %d logs are checked: %s", len(left_open), _shortened(left_open))
-    if unclean or left_open:
-        entries.append(UncleanStart(now_ms()))
     entries += _forget_directories(directories, state)
     live_ids = {directory.directory_id.bytes for directory in directories.live}
     is_complete = not directories.offline and live_ids.issuperset(state.directories)
@@ -279,21 +266,6 @@ def _begin_metadata(directories: DirectorySet, metadata_log: MetadataLog) -> Non
         if is_complete and renamed.is_finished:
             entries.append(TopicRemoved(deleted.topic_id))
     commit(metadata_log, entries)
-
-
-def _left_open(directory: DataDirectory, state: MetadataState) -> Iterator[TopicPartition]:
-    """The partitions that a clean stop could not close: readers may have seen what is not on the disk."""
-    if not directory.was_clean:
-        return
-    for name, topic in state.topics.items():
-        for number, place in state.places.get(topic.topic_id, {}).items():
-            key = TopicPartition(name, number)
-            if place == directory.directory_id.bytes and not directory.was_closed(key):
-                yield key
-
-
-def _shortened(names: Sequence[str]) -> str:
-    return ", ".join(names[:MANY_NAMES]) + ", …" * (len(names) > MANY_NAMES)
 
 
 def _forget_directories(directories: DirectorySet, state: MetadataState) -> list[AnyEntry]:

@@ -21,10 +21,13 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.directory_set import DirectorySet, commit
 from warmlog_broker.data_dirs.placement import Lost, Place, Places, find_places
 from warmlog_broker.metadata.metadata_log import (
+    LeaderEpochsBegun,
     MetadataLog,
+    MetadataState,
     PartitionsPlaced,
     ProducerIdsReserved,
     TopicCreated,
+    leader_epochs_begun,
     placed,
 )
 from warmlog_broker.runtime.clock import now_ms
@@ -36,6 +39,8 @@ from warmlog_broker.storage.log.log import Log
 from warmlog_protocol.errors import ApiError, WarmlogError
 
 PROGRESS_INTERVAL_S = 1.0
+MANY_NAMES = 10
+"""At most so many are in one line of the log."""
 
 _log = logging.getLogger(__name__)
 
@@ -90,9 +95,11 @@ class LogOpener:
 
     def create(self, directory: DataDirectory, entry: TopicCreated, index: int, config: LogConfig) -> Log:
         """The log of a new topic's partition, empty, and ready to be appended to."""
-        return self._open(directory, entry, index, config)
+        return self._open(directory, entry, index, config, entry.leader_epoch)
 
-    def load(self, directory: DataDirectory, entry: TopicCreated, index: int, config: LogConfig) -> Log:
+    def load(
+        self, directory: DataDirectory, entry: TopicCreated, index: int, config: LogConfig, leader_epoch: int
+    ) -> Log:
         """The log of a partition that may hold data. On return all that it holds is durable.
 
         StorageError when it cannot be opened, StartGivenUp when the broker was told to stop meanwhile.
@@ -102,7 +109,13 @@ class LogOpener:
         key = TopicPartition(entry.name, index)
         with nullcontext() if directory.was_clean else self._opening(key.directory_name):
             return self._open(
-                directory, entry, index, config, directory.stored_state(key), is_start_known=directory.knows_start(key)
+                directory,
+                entry,
+                index,
+                config,
+                leader_epoch,
+                directory.stored_state(key),
+                is_start_known=directory.knows_start(key),
             )
 
     def _open(
@@ -111,6 +124,7 @@ class LogOpener:
         entry: TopicCreated,
         index: int,
         config: LogConfig,
+        leader_epoch: int,
         stored: StoredState = NEVER_STORED,
         *,
         is_start_known: bool = False,
@@ -125,11 +139,11 @@ class LogOpener:
             now_ms=now_ms(),
             stored=stored,
             is_start_known=is_start_known,
-            max_leader_epoch=entry.leader_epoch,
+            max_leader_epoch=leader_epoch,
         )
         log.producers.limit = self._max_producers
-        if entry.leader_epoch > log.latest_epoch:
-            log.begin_epoch(entry.leader_epoch)
+        if leader_epoch > log.latest_epoch:
+            log.begin_epoch(leader_epoch)
         return log
 
 
@@ -154,7 +168,7 @@ def load_partitions(
     """Finds and opens every partition, in threads of each directory's own."""
     state = metadata_log.state
     places = find_places(directories, state)
-    commit(metadata_log, places.changes)
+    commit(metadata_log, [*places.changes, *_epochs_begun(places, directories, state)])
     defaults = config.topic_defaults
     loaded: dict[str, list[LoadedPartition]] = {}
     waiting: dict[Future[Log], tuple[TopicPartition, DataDirectory]] = {}
@@ -170,7 +184,9 @@ def load_partitions(
                 place = places.by_key[key]
                 loaded[name].append(_not_loaded(key, place))
                 if isinstance(place, Place):
-                    future = pools[place.directory.path].submit(opener.load, place.directory, entry, index, log_config)
+                    future = pools[place.directory.path].submit(
+                        opener.load, place.directory, entry, index, log_config, state.leader_epoch(entry, index)
+                    )
                     waiting[future] = key, place.directory
         for done, future in enumerate(as_completed(waiting), 1):
             key, directory = waiting[future]
@@ -185,6 +201,34 @@ def load_partitions(
         [path for directory in directories.live for path in directory.deleted_partitions()],
         places.futures,
     )
+
+
+def _epochs_begun(places: Places, directories: DirectorySet, state: MetadataState) -> list[LeaderEpochsBegun]:
+    """Begin a leader epoch for each log that the last stop did not close: readers may have seen what is cut now."""
+    entries = []
+    left_open = []
+    unclean = {}
+    for name, topic in state.topics.items():
+        epochs = {}
+        for index in range(topic.partitions):
+            key = TopicPartition(name, index)
+            directory = places.last_served_from(key, directories)
+            if directory is None or directory.is_new or directory.was_closed(key):
+                continue
+            if not directory.was_clean:
+                unclean[directory.path] = True
+            elif key in places.known:
+                left_open.append(key.directory_name)
+            else:
+                continue
+            epochs[index] = state.leader_epoch(topic, index) + 1
+        entries += leader_epochs_begun(topic.topic_id, epochs)
+    if unclean:
+        _log.info("not stopped cleanly, its logs are checked: %s", ", ".join(map(str, unclean)))
+    if left_open:
+        names = ", ".join(left_open[:MANY_NAMES]) + ", …" * (len(left_open) > MANY_NAMES)
+        _log.info("not closed by the last clean stop, %d logs are checked: %s", len(left_open), names)
+    return entries
 
 
 def _threads_for(directory: DataDirectory, config: BrokerConfig) -> ThreadPoolExecutor:

@@ -45,6 +45,8 @@ class Place:
     """The directory in which a partition lies, or is to be made."""
 
     directory: DataDirectory
+    is_new: bool = False
+    """Whether it is to be made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,14 @@ class Places:
     futures: list[tuple[TopicPartition, DataDirectory, Path]] = field(default_factory=list)
     changes: list[AnyEntry] = field(default_factory=list)
     """What was finished of moves: to be committed."""
+
+    def last_served_from(self, key: TopicPartition, directories: DirectorySet) -> DataDirectory | None:
+        """The directory from which the last broker served the log that is opened now; None if there is no such log."""
+        place = self.by_key[key]
+        if isinstance(place, Lost) or place.is_new:
+            return None
+        known = self.known.get(key)
+        return place.directory if known is None else directories.get(known)
 
     def is_news(self, key: TopicPartition) -> bool:
         """Whether the metadata log did not say that `key` lies where it was found."""
@@ -175,7 +185,7 @@ def _new_place(key: TopicPartition, directories: DirectorySet, found: _Found) ->
     if directories.offline:
         _log.warning("%s may have been made in a directory that is offline", key.directory_name)
     _log.warning("%s is made: the broker stopped before it was", directory.partition_path(key))
-    return Place(directory)
+    return Place(directory, is_new=True)
 
 
 def _finish_move(

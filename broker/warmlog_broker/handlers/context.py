@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.metadata.producer_ids import ProducerIds
 from warmlog_broker.network.body_threads import BodyThreads
+from warmlog_broker.replica.cluster_view import ClusterView
 from warmlog_broker.replica.delayed_fetch import FetchWaits
 from warmlog_broker.replica.replica_mover import Moves
 from warmlog_broker.replica.served_directories import DataDirectories
@@ -25,7 +26,7 @@ class Services:
     loop: asyncio.AbstractEventLoop
     config: BrokerConfig
     """As it is in force: where the system allows less than was asked for, that is what it says."""
-    cluster_id: str
+    cluster: ClusterView
     topics: Topics
     directories: DataDirectories
     moves: Moves

@@ -17,8 +17,8 @@ def handshake(services: Services, context: RequestContext, request: HandshakeReq
     _log.debug("connection with %s: client %r %r", context.peer, context.client_id, version)
     return HandshakeResponse(
         broker_version=services.version,
-        cluster_id=services.cluster_id,
-        node_id=services.config.node_id,
+        cluster_id=services.cluster.cluster_id,
+        node_id=services.cluster.node_id,
         max_frame_bytes=services.config.socket_request_max_bytes,
         apis=[ApiVersions(api.key, api.min_version, api.max_version) for api in APIS.values()],
     )

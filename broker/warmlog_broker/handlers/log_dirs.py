@@ -50,7 +50,7 @@ async def describe_log_dirs(
     offline = [_describe_offline(services, directory, topics) for directory in services.directories.offline]
     order = {str(path.absolute()): number for number, path in enumerate(services.config.data_paths)}
     found = sorted([*served, *offline], key=lambda each: order.get(each.path, len(order)))
-    return DescribeLogDirsResponse(found, services.config.node_id)
+    return DescribeLogDirsResponse(found, services.cluster.node_id)
 
 
 async def _describe(services: Services, directory: ServedDirectory, topics: set[str] | None) -> LogDir:

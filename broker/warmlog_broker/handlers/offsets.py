@@ -156,7 +156,7 @@ async def delete_records(
     raised: list[Partition] = []
 
     async def raise_log_start(wanted: DeleteRecordsPartition) -> DeletedRecords:
-        partition = services.topics.partition(wanted.topic, wanted.partition)
+        partition = services.topics.partition(wanted.topic, wanted.partition, to_change=True)
         low_watermark = partition.delete_records(wanted.offset)
         raised.append(partition)
         return DeletedRecords(wanted.topic, wanted.partition, ErrorCode.NONE, "", low_watermark)

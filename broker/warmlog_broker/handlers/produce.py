@@ -234,7 +234,7 @@ def _append(
         raise refusal
     if not ACKS_ALL <= acks <= ACKS_LEADER:
         raise InvalidRequiredAcks(f"acks {acks}, it must be -1 (all), 1 or 0")
-    partition = services.topics.partition(item.topic, item.partition)
+    partition = services.topics.partition(item.topic, item.partition, to_change=True)
     if isinstance(item.batch, ApiError):
         raise item.batch
     must_wait = partition.must_wait(acks)

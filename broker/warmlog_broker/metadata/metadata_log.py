@@ -15,16 +15,18 @@ Entries, in the order in which things happened:
 kind   entry                 fields
 =====  ====================  ========================================================================================
 1      ClusterCreated        cluster id, node id, time: always the first entry
-2      TopicCreated          name, topic id (16 bytes), number of partitions, the topic's own settings, leader epoch
+2      TopicCreated          name, topic id (16 bytes), number of partitions, the topic's own settings, leader epoch of
+                             the partitions that no LeaderEpochsBegun names, whether it is an internal topic
 3      TopicDeleted          topic id, name, number of partitions: its directories may still be there
 4      TopicRemoved          topic id: the directories of a deleted topic are gone
 5      ProducerIdsReserved   the next producer id that was not reserved yet
-6      UncleanStart          the leader epoch of every topic rises by one: some log was not closed cleanly
+6      UncleanStart          all leader epochs rise by one. Written by 0.1.0 only, instead of LeaderEpochsBegun
 10     DirectoryKnown        directory id (16 bytes), path: a data directory that belongs to the cluster
 11     PartitionsPlaced      topic id, directory id, partitions: they lie there, and nowhere else
 12     PartitionMoved        topic id, partition, directory ids it comes from and lies in: where it comes from, what is
                              left of it is to be removed
 13     DirectoryForgotten    directory id: it was taken from the configuration, and no partition lies there
+14     LeaderEpochsBegun     topic id, leader epoch, partitions: it is in force for them
 =====  ====================  ========================================================================================
 
 An entry holds once the file is flushed; whoever asked for it is answered after that. Entries are appended in groups
@@ -41,7 +43,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from struct import Struct as ByteLayout
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -57,6 +59,8 @@ FILE_HEAD = FILE_FAMILY + b"1\n"
 MAX_BODY_BYTES = 16 * 1024 * 1024
 HISTORY_RECORDS = 256
 """The file is rewritten when it holds this many records more than twice what the state takes."""
+
+Value = TypeVar("Value", bytes, int)
 
 _RECORD = ByteLayout(">IIQ")
 _SIZE = ByteLayout(">I")
@@ -79,6 +83,7 @@ class TopicCreated(Entry, frozen=True, tag=2):
     partitions: int
     settings: dict[str, str]
     leader_epoch: int = 0
+    is_internal: bool = False
 
 
 class TopicDeleted(Entry, frozen=True, tag=3):
@@ -121,6 +126,12 @@ class DirectoryForgotten(Entry, frozen=True, tag=13):
     directory_id: bytes
 
 
+class LeaderEpochsBegun(Entry, frozen=True, tag=14):
+    topic_id: bytes
+    leader_epoch: int
+    partitions: list[int]
+
+
 AnyEntry = (
     ClusterCreated
     | TopicCreated
@@ -132,6 +143,7 @@ AnyEntry = (
     | PartitionsPlaced
     | PartitionMoved
     | DirectoryForgotten
+    | LeaderEpochsBegun
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -144,7 +156,9 @@ class MetadataState:
 
     cluster: ClusterCreated | None = None
     topics: dict[str, TopicCreated] = field(default_factory=dict)
-    """By name; `leader_epoch` is the one in force."""
+    """By name."""
+    leader_epochs: dict[bytes, dict[int, int]] = field(default_factory=dict)
+    """By topic id, for the partitions whose leader epoch is not that of their topic: see `leader_epoch`."""
     deleted: dict[bytes, TopicDeleted] = field(default_factory=dict)
     """Deleted topics, by id, whose directories may still be there."""
     next_producer_id: int = 0
@@ -165,6 +179,7 @@ class MetadataState:
             case TopicDeleted():
                 if entry.name in self.topics and self.topics[entry.name].topic_id == entry.topic_id:
                     del self.topics[entry.name]
+                self.leader_epochs.pop(entry.topic_id, None)
                 self.places.pop(entry.topic_id, None)
                 self.leaving = {key: place for key, place in self.leaving.items() if key[0] != entry.topic_id}
                 self.deleted[entry.topic_id] = entry
@@ -172,15 +187,24 @@ class MetadataState:
                 self.deleted.pop(entry.topic_id, None)
             case ProducerIdsReserved():
                 self.next_producer_id = max(self.next_producer_id, entry.next_producer_id)
-            case UncleanStart():
-                for name, topic in self.topics.items():
-                    self.topics[name] = msgspec.structs.replace(topic, leader_epoch=topic.leader_epoch + 1)
+            case UncleanStart() | LeaderEpochsBegun():
+                self._begin_epochs(entry)
             case DirectoryKnown():
                 self.directories[entry.directory_id] = entry.path
             case DirectoryForgotten():
                 self.directories.pop(entry.directory_id, None)
             case PartitionsPlaced() | PartitionMoved():
                 self._place(entry)
+
+    def _begin_epochs(self, entry: UncleanStart | LeaderEpochsBegun) -> None:
+        if isinstance(entry, UncleanStart):
+            for name, topic in self.topics.items():
+                self.topics[name] = msgspec.structs.replace(topic, leader_epoch=topic.leader_epoch + 1)
+            for epochs in self.leader_epochs.values():
+                epochs.update({partition: epoch + 1 for partition, epoch in epochs.items()})
+        elif entry.topic_id not in self.deleted:
+            epochs = self.leader_epochs.setdefault(entry.topic_id, {})
+            epochs.update(dict.fromkeys(entry.partitions, entry.leader_epoch))
 
     def _place(self, entry: PartitionsPlaced | PartitionMoved) -> None:
         if entry.topic_id in self.deleted:
@@ -192,11 +216,17 @@ class MetadataState:
         if isinstance(entry, PartitionMoved):
             self.leaving[entry.topic_id, entry.partition] = entry.from_id
 
+    def leader_epoch(self, topic: TopicCreated, partition: int) -> int:
+        """Return the leader epoch in force for one partition of `topic`."""
+        return self.leader_epochs.get(topic.topic_id, {}).get(partition, topic.leader_epoch)
+
     def entries(self) -> list[AnyEntry]:
         """The fewest entries that add up to this state."""
         entries: list[AnyEntry] = [self.cluster] if self.cluster else []
         entries += self.deleted.values()
         entries += self.topics.values()
+        for topic_id, epochs in self.leader_epochs.items():
+            entries += leader_epochs_begun(topic_id, epochs)
         if self.next_producer_id:
             entries.append(ProducerIdsReserved(self.next_producer_id))
         entries += [DirectoryKnown(directory_id, path) for directory_id, path in self.directories.items()]
@@ -209,10 +239,20 @@ class MetadataState:
 
 def placed(topic_id: bytes, places: Mapping[int, bytes]) -> list[PartitionsPlaced]:
     """The entries that say where partitions lie: one for each directory."""
-    by_directory: dict[bytes, list[int]] = {}
-    for partition, directory_id in places.items():
-        by_directory.setdefault(directory_id, []).append(partition)
-    return [PartitionsPlaced(topic_id, directory_id, numbers) for directory_id, numbers in by_directory.items()]
+    return [PartitionsPlaced(topic_id, directory_id, numbers) for directory_id, numbers in _grouped(places)]
+
+
+def leader_epochs_begun(topic_id: bytes, epochs: Mapping[int, int]) -> list[LeaderEpochsBegun]:
+    """The entries that put `epochs`, by partition, in force: one for each epoch."""
+    return [LeaderEpochsBegun(topic_id, epoch, numbers) for epoch, numbers in _grouped(epochs)]
+
+
+def _grouped(values: Mapping[int, Value]) -> Iterable[tuple[Value, list[int]]]:
+    """Each value of `values` with the partitions that have it."""
+    partitions: dict[Value, list[int]] = {}
+    for partition, value in values.items():
+        partitions.setdefault(value, []).append(partition)
+    return partitions.items()
 
 
 class Loaded(NamedTuple):

@@ -2,6 +2,9 @@
 
 A name has 1 to 249 characters out of ASCII letters, digits, ".", "_" and "-", and is neither "." nor "..". Two topics
 may not differ in "." and "_" alone: metrics systems write both the same way.
+
+Names that begin with "__" are reserved for internal topics, which the broker creates for state of its own. 0.1.0 let
+clients create topics of such names: these stay ordinary topics, which can be listed, read, written and deleted.
 """
 
 import re
@@ -10,6 +13,7 @@ from collections.abc import Iterable
 from warmlog_protocol.errors import InvalidTopic
 
 MAX_NAME_CHARACTERS = 249
+INTERNAL_PREFIX = "__"
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+")
 _SHOWN_CHARACTERS = 300

@@ -12,7 +12,7 @@ topic are left alone.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from warmlog_broker.data_dirs.deletion import Renamed, rename_deleted
 from warmlog_broker.data_dirs.leftovers import is_leftover, take_away
 from warmlog_broker.metadata.metadata_log import TopicCreated, TopicDeleted, placed
 from warmlog_broker.metadata.store import Metadata
-from warmlog_broker.metadata.topic_names import check_topic_name, colliding_topic
+from warmlog_broker.metadata.topic_names import INTERNAL_PREFIX, check_topic_name, colliding_topic
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
 from warmlog_broker.storage.config import LogConfig
@@ -67,6 +67,19 @@ class Topic:
     @property
     def topic_id(self) -> bytes:
         return self.entry.topic_id
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether the broker keeps its own state in it: clients may read it, and not change it."""
+        return self.entry.is_internal
+
+
+class InternalTopic(NamedTuple):
+    """A topic in which the broker keeps state of its own, as it is to be created on first use."""
+
+    name: str
+    partitions: int
+    settings: Mapping[str, str]
 
 
 class PartitionWatcher(Protocol):
@@ -117,6 +130,11 @@ def check_new_topic(
     check_topic_name(new.name)
     if new.name in existing:
         raise TopicAlreadyExists(f"topic {new.name!r} exists")
+    if new.name.startswith(INTERNAL_PREFIX):
+        raise InvalidTopic(
+            f"topic {new.name!r} cannot be created: names that begin with {INTERNAL_PREFIX!r} are reserved for the "
+            f"broker's internal topics"
+        )
     other = colliding_topic(new.name, existing)
     if other is not None:
         raise InvalidTopic(f"topic {new.name!r} collides with {other!r}: they differ in '.' and '_' alone")
@@ -156,6 +174,7 @@ class Topics:
         self._threads = threads
         self._on_deleted = on_deleted
         self._topics: dict[str, Topic] = {}
+        self._internal: dict[str, InternalTopic] = {}
         self._watchers: dict[str, list[PartitionWatcher]] = {}
         self._loop = asyncio.get_running_loop()
         self._changing = asyncio.Lock()
@@ -206,11 +225,16 @@ class Topics:
             )
         return topic
 
-    def partition(self, name: str, index: int) -> Partition:
-        """One partition; UnknownTopicOrPartition when there is none."""
+    def partition(self, name: str, index: int, *, to_change: bool = False) -> Partition:
+        """One partition; UnknownTopicOrPartition when there is none.
+
+        `to_change` says that a client wants to change what it holds: InvalidTopic, if the topic is internal.
+        """
         topic = self._topics.get(name)
         if topic is None:
             raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+        if to_change and topic.entry.is_internal:
+            raise _internal_refusal(name)
         partitions = topic.partitions
         if not 0 <= index < len(partitions):
             raise UnknownTopicOrPartition(f"topic {name!r} has no partition {index}, it has {len(partitions)}")
@@ -236,7 +260,9 @@ class Topics:
         partitions = []
         for index, (directory, log, failure) in enumerate(opened):
             key = TopicPartition(entry.name, index)
-            partition = Partition(key, log, config, _epoch_in_force(entry, log), failure, on_unloaded=self._unloaded)
+            # No log may have gone beyond the leader epoch in force.
+            epoch = max(self._metadata.state.leader_epoch(entry, index), -1 if log is None else log.latest_epoch)
+            partition = Partition(key, log, config, epoch, failure, on_unloaded=self._unloaded)
             if directory is not None:
                 directory.admit(partition)
             partitions.append(partition)
@@ -268,17 +294,51 @@ class Topics:
             raise InvalidRequest(f"{len(wanted)} topics to create in one request, {MAX_NEW_TOPICS} are allowed")
         async with self._changing:
             results = await self._check(wanted)
-            if validate_only:
-                return results
-            entries = [result for result in results if isinstance(result, TopicCreated)]
-            await self._forget_predecessors(entries)
-            await self._metadata.commit(entries)
-            return [await self._make(result) if isinstance(result, TopicCreated) else result for result in results]
+            return results if validate_only else await self._create(results)
+
+    async def _create(self, checked: Sequence[TopicCreated | ApiError]) -> list[TopicCreated | ApiError]:
+        entries = [result for result in checked if isinstance(result, TopicCreated)]
+        await self._forget_predecessors(entries)
+        await self._metadata.commit(entries)
+        return [await self._make(result) if isinstance(result, TopicCreated) else result for result in checked]
+
+    def register_internal(self, topic: InternalTopic) -> None:
+        """Let `internal` create `topic`. InvalidConfig, if its settings are not valid."""
+        assert topic.name.startswith(INTERNAL_PREFIX)
+        LogConfig.from_settings(topic.settings, base=self._defaults)
+        self._internal[topic.name] = topic
+
+    async def internal(self, name: str) -> Topic:
+        """Return the internal topic called `name`, which was registered. The first call creates it, durably.
+
+        An existing topic keeps the partitions and settings with which it was created. Raises InvalidTopic for a topic
+        that a client of 0.1.0 created under this name, and as `create` what makes a creation fail.
+        """
+        if name not in self._topics:
+            async with self._changing:
+                if name not in self._topics:
+                    await self._create_internal(self._internal[name])
+        topic = self._topics[name]
+        if not topic.is_internal:
+            raise InvalidTopic(
+                f"topic {name!r} was created by a client, and the broker needs the name for an internal topic: copy "
+                f"what is needed of it to another topic, and delete it"
+            )
+        return topic
+
+    async def _create_internal(self, new: InternalTopic) -> None:
+        entry = TopicCreated(new.name, uuid4().bytes, new.partitions, dict(new.settings), is_internal=True)
+        self._refuse_remains(entry)
+        (result,) = await self._create([entry])
+        if isinstance(result, ApiError):
+            raise result
 
     async def delete(self, name: str) -> None:
-        """Deletes a topic. On return it is gone for good, although its files are removed later."""
+        """Delete a topic for a client. On return it is gone for good, although its files are removed later."""
         async with self._changing:
             topic = self.get(name)
+            if topic.is_internal:
+                raise _internal_refusal(name)
             deleted = TopicDeleted(topic.topic_id, name, topic.entry.partitions)
             await self._metadata.commit([deleted])
             del self._topics[name]
@@ -305,8 +365,7 @@ class Topics:
                     defaults=self._defaults,
                     limits=self._limits,
                 )
-                self._refuse_unfinished(entry)
-                self._refuse_existing_directories(entry)
+                self._refuse_remains(entry)
             except ApiError as error:
                 results.append(error)
                 continue
@@ -322,14 +381,12 @@ class Topics:
         except OSError as error:
             raise storage_error(f"no topic can be made, checkpoints cannot be written: {error}", error) from error
 
-    def _refuse_unfinished(self, entry: TopicCreated) -> None:
+    def _refuse_remains(self, entry: TopicCreated) -> None:
+        """StorageError for an unfinished creation, InvalidTopic for directories that no topic owns."""
         if entry.name in self._metadata.state.topics:
             raise StorageError(
                 f"topic {entry.name!r} was begun and could neither be made nor be taken back: the next start makes it"
             )
-
-    def _refuse_existing_directories(self, entry: TopicCreated) -> None:
-        """What lies there belongs to nobody we know, and nobody's data is touched."""
         for index in range(entry.partitions):
             for directory in self._directories.live:
                 path = directory.data.partition_path(TopicPartition(entry.name, index))
@@ -421,9 +478,8 @@ class Topics:
         _log.info("topic %r deleted", deleted.name)
 
 
-def _epoch_in_force(entry: TopicCreated, log: Log | None) -> int:
-    """The topic's leader epoch, which no log may have gone beyond."""
-    return entry.leader_epoch if log is None else max(entry.leader_epoch, log.latest_epoch)
+def _internal_refusal(name: str) -> InvalidTopic:
+    return InvalidTopic(f"topic {name!r} is internal: only the broker writes to it, and it cannot be deleted")
 
 
 def _tell_loaded(watcher: PartitionWatcher, topic: Topic) -> None:

@@ -35,6 +35,7 @@ from warmlog_broker.network.listener import CannotListen, bind
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
 from warmlog_broker.network.send_queue import SendQueue
 from warmlog_broker.network.session import Session, SessionContext
+from warmlog_broker.replica.cluster_view import ClusterView
 from warmlog_broker.replica.delayed_fetch import FetchWaits
 from warmlog_broker.replica.replica_mover import Moves
 from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
@@ -357,7 +358,7 @@ class Broker:
         return Services(
             loop=self._loop,
             config=config,
-            cluster_id=cluster.cluster_id,
+            cluster=ClusterView(cluster.cluster_id, config.node_id),
             version=broker_version(),
             topics=self.topics,
             directories=self._directories,

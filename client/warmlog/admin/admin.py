@@ -130,9 +130,9 @@ class Admin:
         if deleted.error_code:
             raise error_from_code(deleted.error_code, deleted.error_message)
 
-    async def list_topics(self) -> list[TopicDescription]:
-        """Every topic, by name."""
-        topics = await self._open().topics(None)
+    async def list_topics(self, *, internal: bool = False) -> list[TopicDescription]:
+        """Return every topic, by name; with `internal` those in which the broker keeps its own state, too."""
+        topics = await self._open().topics(None, internal=internal)
         return sorted(await self._describe(topics), key=lambda topic: topic.name)
 
     async def describe_topic(self, name: str) -> TopicDescription:

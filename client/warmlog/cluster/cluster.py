@@ -192,9 +192,14 @@ class Cluster:
         known = self._topics.get(name)
         return known or (await self.topics([name], timeout_ms=timeout_ms))[0]
 
-    async def topics(self, names: Sequence[str] | None, *, timeout_ms: int | None = None) -> list[Topic]:
-        """Fresh metadata of the named topics, or of all. Raises the error of the first topic that has one."""
-        metadata = await self._ask_metadata(None if names is None else list(names), timeout_ms)
+    async def topics(
+        self, names: Sequence[str] | None, *, timeout_ms: int | None = None, internal: bool = False
+    ) -> list[Topic]:
+        """Return fresh metadata of the named topics, or of all; of internal ones, if named or with `internal`.
+
+        Raises the error of the first topic that has one.
+        """
+        metadata = await self._ask_metadata(None if names is None else list(names), timeout_ms, internal=internal)
         for topic in metadata.topics:
             if topic.error_code:
                 raise self._errors[topic.name]
@@ -269,8 +274,10 @@ class Cluster:
                 failures.append(str(error))
         raise BrokerUnavailable("; ".join(failures))
 
-    async def _ask_metadata(self, names: list[str] | None, timeout_ms: int | None = None) -> MetadataResponse:
-        answer, dialled = await self._ask(MetadataRequest(names), timeout_ms, None, True)
+    async def _ask_metadata(
+        self, names: list[str] | None, timeout_ms: int | None = None, *, internal: bool = False
+    ) -> MetadataResponse:
+        answer, dialled = await self._ask(MetadataRequest(names, internal), timeout_ms, None, True)
         metadata = answer.result
         assert isinstance(metadata, MetadataResponse)
         self._brokers = {

@@ -4,9 +4,10 @@ from warmlog_protocol.messages.base import Message
 
 
 class MetadataRequest(Message, frozen=True):
-    """Ask for the named topics; None asks for all."""
+    """Ask for the named topics; None asks for all, of which internal topics are left out unless asked for."""
 
     topics: list[str] | None = None
+    include_internal: bool = False
 
 
 class BrokerMetadata(Message, frozen=True):

@@ -56,14 +56,18 @@ def create(
 
 
 @ends_cleanly
-def list_topics(broker: Broker = DEFAULT_BROKER, as_json: AsJson = False) -> None:
+def list_topics(
+    internal: Annotated[bool, typer.Option("--internal", help="List the broker's internal topics, too.")] = False,
+    broker: Broker = DEFAULT_BROKER,
+    as_json: AsJson = False,
+) -> None:
     """List all topics: one name a line, with the number of partitions on a terminal."""
 
     async def run() -> "list[TopicDescription]":
         from warmlog import Admin
 
         async with Admin(broker) as admin:
-            return await admin.list_topics()
+            return await admin.list_topics(internal=internal)
 
     topics = sorted(run_client(run), key=lambda topic: topic.name)
     if as_json:

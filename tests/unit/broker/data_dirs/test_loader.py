@@ -23,11 +23,11 @@ TOPIC = TopicCreated("t", bytes(15) + b"\x07", 2, {})
 
 def config_of(data_dir: Path, **settings: str) -> BrokerConfig:
     texts = {name.replace("_", "."): text for name, text in settings.items()}
-    return BrokerConfig.from_settings({"data.dir": str(data_dir), **texts})
+    return BrokerConfig.from_settings(texts if "data.dirs" in texts else {"data.dir": str(data_dir), **texts})
 
 
-def write_entries(data_dir: Path, *entries: AnyEntry) -> None:
-    directory, metadata_log = lock_and_read(config_of(data_dir))
+def write_entries(data_dir: Path, *entries: AnyEntry, config: BrokerConfig | None = None) -> None:
+    directory, metadata_log = lock_and_read(config or config_of(data_dir))
     commit(metadata_log, entries)
     metadata_log.close()
     directory.close()
@@ -36,8 +36,8 @@ def write_entries(data_dir: Path, *entries: AnyEntry) -> None:
 class Opened:
     """A data directory, opened and closed again."""
 
-    def __init__(self, data_dir: Path) -> None:
-        config = config_of(data_dir)
+    def __init__(self, data_dir: Path, config: BrokerConfig | None = None) -> None:
+        config = config or config_of(data_dir)
         self.directories, self.metadata_log = lock_and_read(config)
         self.directory = self.directories.first
         opener = LogOpener(OpenFiles(64))
@@ -51,14 +51,25 @@ class Opened:
 
     def __exit__(self, *error: object) -> None:
         self.metadata_log.close()
-        self.directory.close()
+        self.directories.close()
+
+    @property
+    def epochs(self) -> list[int]:
+        """The leader epochs of the first topic's partitions."""
+        state = self.metadata_log.state
+        (topic, *_) = state.topics.values()
+        return [state.leader_epoch(topic, index) for index in range(topic.partitions)]
 
     def stop_cleanly(self, *, but: TopicPartition | None = None) -> None:
-        """Closes all logs `but` one, as if its disk had failed."""
+        """Closes all logs `but` one, as if its disk had failed. Its directory is not clean if it is alone there."""
         logs = [log for log in self.logs if log is not None]
         ends = {log.key: log.close() for log in logs if log.key != but}
-        self.directory.write_checkpoints({log.key: log.offsets for log in logs})
-        self.directory.mark_clean({key: end for key, end in ends.items() if end is not None})
+        for directory in self.directories.live:
+            here = [log for log in logs if log.directory.parent == directory.path]
+            directory.write_checkpoints({log.key: log.offsets for log in here})
+            closed = {log.key: end for log in here if (end := ends.get(log.key)) is not None}
+            if closed or not here:
+                directory.mark_clean(closed)
 
     @property
     def logs(self) -> list[Log | None]:
@@ -95,19 +106,18 @@ def test_what_a_crash_has_left_can_be_read_whole(tmp_path: Path) -> None:
         log = again.logs[0]
         assert log is not None
         assert (log.log_end_offset, log.recovery_point) == (2, 2)
-        assert log.latest_epoch == 2
-        assert again.metadata_log.state.topics["t"].leader_epoch == 2
+        assert log.latest_epoch == 1
+        assert again.epochs == [1, 1]
         assert (1, 2) in again.progress
 
 
 def test_a_clean_stop_does_not_raise_the_leader_epoch(tmp_path: Path) -> None:
     write_entries(tmp_path, TOPIC)
     with Opened(tmp_path) as opened:
-        before = opened.metadata_log.state.topics["t"].leader_epoch
         opened.stop_cleanly()
     assert (tmp_path / CLEAN_MARKER_NAME).exists()
     with Opened(tmp_path) as again:
-        assert again.metadata_log.state.topics["t"].leader_epoch == before
+        assert again.epochs == [0, 0]
 
 
 def test_a_log_that_a_clean_stop_could_not_close_begins_another_leader_epoch(tmp_path: Path) -> None:
@@ -115,15 +125,42 @@ def test_a_log_that_a_clean_stop_could_not_close_begins_another_leader_epoch(tmp
     write_entries(tmp_path, TOPIC)
     with Opened(tmp_path) as opened:
         append(opened.logs[0])
-        before = opened.metadata_log.state.topics["t"].leader_epoch
         opened.stop_cleanly(but=TopicPartition("t", 0))
     with Opened(tmp_path) as again:
         assert again.directory.was_clean
-        assert again.metadata_log.state.topics["t"].leader_epoch == before + 1
-        assert [log and log.latest_epoch for log in again.logs] == [before + 1, before + 1]
+        assert again.epochs == [1, 0]
+        assert [log and log.latest_epoch for log in again.logs] == [1, 0]
         again.stop_cleanly()
     with Opened(tmp_path) as once_more:
-        assert once_more.metadata_log.state.topics["t"].leader_epoch == before + 1
+        assert once_more.epochs == [1, 0]
+
+
+def test_only_the_logs_of_the_directory_that_was_not_stopped_cleanly_begin_another_leader_epoch(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    config = config_of(first, data_dirs=f"{first},{second}")
+    write_entries(first, TOPIC, config=config)
+    with Opened(first, config) as opened:
+        assert [log and log.directory.parent for log in opened.logs] == [first, second]
+        opened.stop_cleanly(but=TopicPartition("t", 1))
+    with Opened(first, config) as again:
+        assert [directory.was_clean for directory in again.directories.live] == [True, False]
+        assert again.epochs == [0, 1]
+        assert [log and log.latest_epoch for log in again.logs] == [0, 1]
+    with Opened(first, config) as killed:
+        assert killed.epochs == [1, 2]
+
+
+def test_a_log_that_was_moved_by_hand_begins_another_leader_epoch_only_if_it_was_not_closed(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    config = config_of(first, data_dirs=f"{first},{second}")
+    write_entries(first, TOPIC, config=config)
+    with Opened(first, config) as opened:
+        opened.stop_cleanly(but=TopicPartition("t", 1))
+    (first / "t-0").rename(second / "t-0")
+    (second / "t-1").rename(first / "t-1")
+    with Opened(first, config) as again:
+        assert [log and log.directory.parent for log in again.logs] == [second, first]
+        assert again.epochs == [0, 1]
 
 
 def test_deletions_are_finished(tmp_path: Path) -> None:

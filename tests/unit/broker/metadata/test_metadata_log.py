@@ -2,6 +2,7 @@
 
 import errno
 import os
+from collections.abc import Collection
 from pathlib import Path
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from warmlog_broker.metadata.metadata_log import (
     HISTORY_RECORDS,
     AnyEntry,
     ClusterCreated,
+    LeaderEpochsBegun,
     MetadataLog,
     MetadataState,
     ProducerIdsReserved,
@@ -23,6 +25,7 @@ from warmlog_broker.metadata.metadata_log import (
     TopicDeleted,
     TopicRemoved,
     UncleanStart,
+    leader_epochs_begun,
     pack_file,
     pack_record,
     read_records,
@@ -31,6 +34,13 @@ from warmlog_protocol.errors import StorageError
 
 CLUSTER = ClusterCreated("c", 1, 1_700_000_000_000)
 PATH = Path("metadata.log")
+FILE_OF_0_1_0 = (
+    "574c4d455441310a0000000e3a09ffd900000000000000089401a16301cf0000018bcfe56800000000255e484d4600000000"
+    "000000269602a27431c410010101010101010101010101010101010381a8666c7573682e6d73a1350000000003f97626b000"
+    "0000000000005b92060100000025470bf508000000000000006e9602a27432c4100202020202020202020202020202020203"
+    "81a8666c7573682e6d73a1350000000003db2585cc00000000000000a3920602"
+)
+"""A cluster, topic t1, an unclean start, topic t2, another unclean start."""
 
 
 def topic(number: int, **changes: object) -> TopicCreated:
@@ -94,6 +104,12 @@ entries = st.one_of(
     st.builds(lambda number: TopicRemoved(bytes([number]) * 16), st.integers(0, 5)),
     st.builds(ProducerIdsReserved, st.integers(0, 10_000)),
     st.builds(UncleanStart, st.integers(0, 1000)),
+    st.builds(
+        lambda number, epoch, partitions: LeaderEpochsBegun(bytes([number]) * 16, epoch, sorted(partitions)),
+        st.integers(0, 5),
+        st.integers(0, 9),
+        st.sets(st.integers(0, 2), min_size=1),
+    ),
 )
 
 
@@ -106,6 +122,74 @@ def test_the_fewest_entries_say_the_same_as_all(history: list[AnyEntry]) -> None
     for entry in read_records(pack_file(state.entries()), PATH).entries:
         again.apply(entry)
     assert again == state
+
+
+class EpochModel:
+    """The leader epochs of each topic's three partitions, one by one."""
+
+    def __init__(self) -> None:
+        self.epochs: dict[int, list[int]] = {}
+
+    def create(self, number: int, epoch: int) -> AnyEntry:
+        self.epochs[number] = [epoch] * 3
+        return topic(number, leader_epoch=epoch)
+
+    def delete(self, number: int) -> AnyEntry:
+        del self.epochs[number]
+        return TopicDeleted(bytes([number]) * 16, f"t{number}", 3)
+
+    def raise_all(self) -> AnyEntry:
+        self.epochs = {number: [epoch + 1 for epoch in epochs] for number, epochs in self.epochs.items()}
+        return UncleanStart(1)
+
+    def raise_some(self, number: int, partitions: Collection[int]) -> list[AnyEntry]:
+        epochs = {partition: self.epochs[number][partition] + 1 for partition in partitions}
+        for partition, epoch in epochs.items():
+            self.epochs[number][partition] = epoch
+        return list(leader_epochs_begun(bytes([number]) * 16, epochs))
+
+
+@given(st.data())
+def test_leader_epochs_are_those_of_a_model_also_after_the_file_was_rewritten(data: st.DataObject) -> None:
+    model, state, next_number = EpochModel(), MetadataState(), 0
+    for _ in range(data.draw(st.integers(0, 20))):
+        step = data.draw(st.sampled_from(["create", "raise all", "raise some", "delete", "rewrite"]))
+        written: list[AnyEntry] = []
+        if step == "create":
+            written = [model.create(next_number, data.draw(st.integers(0, 3)))]
+            next_number += 1
+        elif step == "raise all":
+            written = [model.raise_all()]
+        elif step == "rewrite":
+            written, state = state.entries(), MetadataState()
+        elif model.epochs:
+            number = data.draw(st.sampled_from(sorted(model.epochs)))
+            some = data.draw(st.sets(st.integers(0, 2)))
+            written = [model.delete(number)] if step == "delete" else model.raise_some(number, some)
+        for entry in read_records(pack_file(written), PATH).entries:
+            state.apply(entry)
+        assert model.epochs == {
+            each.topic_id[0]: [state.leader_epoch(each, partition) for partition in range(3)]
+            for each in state.topics.values()
+        }
+
+
+def test_a_log_of_before_leader_epochs_were_kept_for_each_partition_raises_all_of_them(tmp_path: Path) -> None:
+    """The bytes as 0.1.0 (c56c8c3) wrote them."""
+    (tmp_path / FILE_NAME).write_bytes(bytes.fromhex(FILE_OF_0_1_0))
+    log, cut_bytes = MetadataLog.open(tmp_path)
+    topics = log.state.topics
+    assert (cut_bytes, list(topics)) == (0, ["t1", "t2"])
+    epochs = {
+        name: [log.state.leader_epoch(each, partition) for partition in range(3)] for name, each in topics.items()
+    }
+    assert epochs == {"t1": [2, 2, 2], "t2": [1, 1, 1]}
+    log.append([LeaderEpochsBegun(topics["t1"].topic_id, 3, [1])])
+    log.flush()
+    log.close()
+    state, _ = reopen(tmp_path)
+    assert [state.leader_epoch(topics["t1"], partition) for partition in range(3)] == [2, 3, 2]
+    assert [state.leader_epoch(topics["t2"], partition) for partition in range(3)] == [1, 1, 1]
 
 
 def test_a_tail_that_was_torn_at_any_byte_is_cut_and_kept(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from warmlog_broker.metadata.store import Metadata
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
-from warmlog_broker.replica.topics import TopicLimits, Topics, check_new_topic
+from warmlog_broker.replica.topics import InternalTopic, TopicLimits, Topics, check_new_topic
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import DataDirectory
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
@@ -53,6 +53,7 @@ def test_a_topic_gets_an_id_of_its_own_and_keeps_its_own_settings_only() -> None
         (NewTopic("a", 1), TopicAlreadyExists),
         (NewTopic("a.b", 1), InvalidTopic),
         (NewTopic("", 1), InvalidTopic),
+        (NewTopic("__n", 1), InvalidTopic),
         (NewTopic("n", 0), InvalidPartitions),
         (NewTopic("n", 11), InvalidPartitions),
         (NewTopic("n", 6), InvalidPartitions),
@@ -260,6 +261,23 @@ async def test_names_as_long_as_a_topic_may_have_can_be_created_and_deleted(room
     await room.topics.delete(name)
     assert len(room.doomed) == 2
     assert all(len(path.name) <= 255 and path.name.endswith("-delete") and path.is_dir() for path in room.doomed)
+
+
+async def test_an_internal_topic_that_cannot_be_created_is_created_by_a_later_use(room: Room) -> None:
+    room.topics.register_internal(InternalTopic("__state", 2, {"flush.ms": "5"}))
+    room.fails_to_open = True
+    with pytest.raises(StorageError, match="the disk is full"):
+        await room.topics.internal("__state")
+    assert room.topics.find("__state") is None
+    room.fails_to_open = False
+    topic = await room.topics.internal("__state")
+    assert (topic.is_internal, topic.config.flush_ms) == (True, 5)
+    assert await room.topics.internal("__state") is topic
+
+
+async def test_an_internal_topic_with_an_invalid_setting_is_not_registered(room: Room) -> None:
+    with pytest.raises(InvalidConfig):
+        room.topics.register_internal(InternalTopic("__state", 2, {"flush.sm": "5"}))
 
 
 class Coordinator:

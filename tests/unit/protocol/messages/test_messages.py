@@ -91,8 +91,8 @@ def test_defaults_are_not_shared_between_messages() -> None:
 
 
 def test_asking_for_all_topics_differs_from_asking_for_none() -> None:
-    assert fields_of(MetadataRequest()) == [None]
-    assert fields_of(MetadataRequest([])) == [[]]
+    assert fields_of(MetadataRequest()) == [None, False]
+    assert fields_of(MetadataRequest([])) == [[], False]
 
 
 def test_a_partition_that_failed_says_so_without_offsets() -> None:

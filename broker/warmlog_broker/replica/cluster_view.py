@@ -1,0 +1,47 @@
+"""The cluster as clients see it: its brokers, and who leads and replicates each partition.
+
+With one broker, that leads every partition that it can read. Replication replaces the contents, and not the questions.
+"""
+
+from typing import NamedTuple
+
+from warmlog_broker.replica.partition import Partition
+
+DIALLED_HOST = ""
+"""In place of a broker's host: the address that the client dialled. With one broker there is no other."""
+NO_LEADER = -1
+
+
+class BrokerAddress(NamedTuple):
+    """Where clients reach a broker."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+class Leadership(NamedTuple):
+    """Who leads and replicates a partition, by node ids."""
+
+    leader_id: int
+    """NO_LEADER while the partition is offline."""
+    leader_epoch: int
+    replicas: list[int]
+    in_sync_replicas: list[int]
+
+
+class ClusterView:
+    """A cluster of this broker alone."""
+
+    def __init__(self, cluster_id: str, node_id: int) -> None:
+        self.cluster_id = cluster_id
+        self.node_id = node_id
+        """Of this broker."""
+        self.controller_id = node_id
+        self.brokers = [BrokerAddress(node_id, DIALLED_HOST, 0)]
+
+    def leadership(self, partition: Partition) -> Leadership:
+        """Return who leads and replicates `partition` now."""
+        if not partition.allows.read:
+            return Leadership(NO_LEADER, partition.leader_epoch, [self.node_id], [])
+        return Leadership(self.node_id, partition.leader_epoch, [self.node_id], [self.node_id])
