@@ -50,6 +50,17 @@ TRANSACTIONAL_BIT = 1 << 4
 CONTROL_BIT = 1 << 5
 DELETE_HORIZON_BIT = 1 << 6
 
+_MOST_COLUMN_BITS = 0b111
+_LEAST_COLUMNS_BYTES = 10
+_LEAST_ROW_BYTES = 6
+_ROW_FRAMES: dict[int, bytes] = {
+    Codec.GZIP: b"\x1f\x8b",
+    Codec.SNAPPY: b"\x82SNA",
+    Codec.LZ4: b"\x04\x22\x4d\x18",
+    Codec.ZSTD: b"\x28\xb5\x2f\xfd",
+}
+"""How compressed rows begin."""
+
 _SEQUENCE_MASK = 0x7FFFFFFF
 _MIN_LENGTH = HEADER_BYTES - LENGTH_OVERHEAD_BYTES
 _MAX_LENGTH = 0x7FFFFFFF
@@ -181,8 +192,42 @@ def seal_pieces(header: BatchHeader, body: Sequence[Piece]) -> list[Piece]:
     return [_prefix(header, len(covered) + sum(map(len, body)), crc) + covered, *body]
 
 
+def check_magic(header: BatchHeader, buffer: Buffer, position: int = 0) -> None:
+    """Raise CorruptBatch if the body of the batch at `position` is of the format that its magic does not name.
+
+    The CRC does not cover the magic, so a flipped bit makes rows of columns. Seven bytes of the body tell them apart.
+    Not found are columns whose magic should say rows in one raw block of snappy, which Kafka's Java clients never
+    write. A body that fits neither format passes.
+    """
+    body, body_bytes = position + HEADER_BYTES, header.batch_length - _MIN_LENGTH
+    if not body_bytes:
+        return
+    codec = header.attributes & CODEC_BITS
+    may_be_columns = buffer[body] <= _MOST_COLUMN_BITS and body_bytes >= _LEAST_COLUMNS_BYTES
+    if header.magic == MAGIC_COLUMNS:
+        is_wrong = (not may_be_columns or codec == Codec.LZ4) and _begins_with_row(buffer, body, body_bytes, codec)
+    else:
+        is_wrong = may_be_columns and not _begins_with_row(buffer, body, body_bytes, codec)
+    if is_wrong:
+        raise CorruptBatch(f"batch at offset {header.base_offset}: magic {header.magic}, a body of the other format")
+
+
+def _begins_with_row(buffer: Buffer, start: int, body_bytes: int, codec: int) -> bool:
+    """Whether the body at `start` begins with what rows are compressed to, or with a row's size and attributes."""
+    if codec:
+        frame = _ROW_FRAMES.get(codec)
+        return frame is not None and bytes(buffer[start : start + len(frame)]) == frame
+    size = 0
+    for number, byte in enumerate(buffer[start : start + min(5, body_bytes - 1)]):
+        size |= (byte & 0x7F) << (7 * number)
+        if byte < 0x80:
+            fits = size % 2 == 0 and _LEAST_ROW_BYTES <= size // 2 < body_bytes - number
+            return fits and buffer[start + number + 1] == 0
+    return False
+
+
 def check_crc(header: BatchHeader, buffer: Buffer, position: int = 0) -> None:
-    """Passes when the batch of `header` at `position` is all there and its CRC is right; CorruptBatch otherwise."""
+    """Raise CorruptBatch unless the batch at `position` is complete, with the CRC and the magic of its body."""
     end = position + header.size_bytes
     if end > len(buffer):
         raise CorruptBatch(
@@ -193,6 +238,7 @@ def check_crc(header: BatchHeader, buffer: Buffer, position: int = 0) -> None:
         found = crc32c(view[position + CRC_START : end])
     if found != header.crc:
         raise CorruptBatch(f"batch at offset {header.base_offset}: CRC {header.crc:08x} expected, {found:08x} found")
+    check_magic(header, buffer, position)
 
 
 def placement_prefix(header: BatchHeader, base_offset: int, leader_epoch: int) -> bytes:

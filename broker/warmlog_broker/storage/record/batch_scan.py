@@ -24,6 +24,7 @@ from warmlog_protocol.batch.header import (
     MAGIC_COLUMNS,
     MAGIC_ROWS,
     BatchHeader,
+    check_magic,
     read_header,
 )
 from warmlog_protocol.codec.crc import crc32c, extend_crc32c
@@ -34,6 +35,7 @@ FIND_CHUNK_BYTES = 4096
 MAX_HEADERS_CHUNK_BYTES = 256 * 1024
 CHECK_CHUNK_BYTES = 4 * 1024 * 1024
 
+_FORMAT_BYTES = HEADER_BYTES + 8  # what `check_magic` looks at
 _MIN_LENGTH = HEADER_BYTES - LENGTH_OVERHEAD_BYTES
 _unpack_placement = Struct(">qiibIhi").unpack_from  # the header up to the last offset delta
 _pread = os.pread
@@ -138,7 +140,7 @@ def scan_headers(
 def scan_checked(
     file: OpenFile, path: str | Path, start: int, end: int
 ) -> Iterator[tuple[BatchHeader, int, ReadBatch]]:
-    """(header, position, read_batch) of each batch in `[start, end)`, all of it verified: sizes, CRC, rising offsets.
+    """(header, position, read_batch) of each batch in `[start, end)`, verified: sizes, CRC, magic, rising offsets.
 
     Raises DamagedLog at the first byte from which on there is no valid batch. Reads chunks of several MiB once; a batch
     larger than that is read in pieces, so that a damaged length costs no memory.
@@ -164,6 +166,13 @@ def scan_checked(
             read_batch = _FilePart(file, path, position, size)
         if crc != header.crc:
             raise DamagedLog(path, position, f"CRC {header.crc:#010x} expected, {crc:#010x} found")
+        try:
+            if at + min(size, _FORMAT_BYTES) <= len(chunk):
+                check_magic(header, chunk, at)
+            else:
+                check_magic(header, pread_exactly(file, path, position, min(size, _FORMAT_BYTES)))
+        except CorruptBatch as error:
+            raise DamagedLog(path, position, str(error)) from None
         yield header, position, read_batch
         previous_offset = header.last_offset
         position += size

@@ -20,6 +20,7 @@ from warmlog_protocol.batch.header import (
     TRANSACTIONAL_BIT,
     BatchHeader,
     Buffer,
+    check_magic,
     codec_of,
     placement_prefix,
     read_header,
@@ -53,8 +54,8 @@ class CheckedBatch(NamedTuple):
 def check_batch(batch: Buffer, max_message_bytes: int, *, may_be_transactional: bool = False) -> CheckedBatch:
     """Checks what `batch`, one client's whole payload for one partition, says of itself.
 
-    Raises MessageTooLarge, CorruptBatch (header, length, CRC, codec), InvalidRecord (more than one batch, counts that
-    do not agree, a control batch, a producer without sequence, a transactional batch without producer),
+    Raises MessageTooLarge, CorruptBatch (header, length, CRC, codec, magic), InvalidRecord (more than one batch, counts
+    that do not agree, a control batch, a producer without sequence, a transactional batch without producer),
     InvalidTimestamp (stamped as by a broker) or InvalidTxnState (transactional, which it may be only if whoever calls
     has a coordinator to ask about it). The base offset and leader epoch that the client wrote are ignored.
     """
@@ -68,6 +69,7 @@ def check_batch(batch: Buffer, max_message_bytes: int, *, may_be_transactional: 
     crc = crc32c(covered)
     if crc != header.crc:
         raise CorruptBatch(f"a batch of {size_bytes} bytes: CRC {header.crc:#010x} expected, {crc:#010x} found")
+    check_magic(header, batch)
     if header.record_count != header.last_offset_delta + 1:
         raise InvalidRecord(f"{header.record_count} records, but a last offset delta of {header.last_offset_delta}")
     if header.attributes:

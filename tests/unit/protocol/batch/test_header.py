@@ -3,7 +3,7 @@
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from unit.protocol.batch.golden_batches import A_ONE_RECORD, C_THREE_RECORDS, D_COMMIT, E_EMPTIED, KAFKA
@@ -22,6 +22,7 @@ from warmlog_protocol.batch import (
     seal_batch,
     stamp_append_time,
     to_columns,
+    to_rows,
 )
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.errors import CorruptBatch, MessageTooLarge
@@ -151,6 +152,19 @@ def test_a_changed_byte_under_the_crc_is_found(position: int) -> None:
 def test_a_batch_that_is_cut_off_fails_its_crc_check() -> None:
     with pytest.raises(CorruptBatch, match="72 bytes expected, 71 found"):
         check_crc(read_header(A_ONE_RECORD), A_ONE_RECORD[:-1])
+
+
+@given(records(), st.sampled_from(Codec), st.booleans())
+@example(Records([None], [0]), Codec.NONE, True)
+@example(Records([None], [0]), Codec.SNAPPY, True)
+def test_a_batch_with_the_magic_of_the_other_format_is_corrupt(made: Records, codec: Codec, is_rows: bool) -> None:
+    batch = made.encode(codec)
+    if is_rows:
+        batch = to_rows(read_batch(batch))
+    check_crc(read_header(batch), batch)
+    changed = replaced(batch, 16, "B", batch[16] ^ 1)
+    with pytest.raises(CorruptBatch, match="magic"):
+        check_crc(read_header(changed), changed)
 
 
 @given(st.integers(0, MAX_I64), st.integers(-1, 2**31 - 1))

@@ -1,13 +1,14 @@
 """Unclean stops: write, damage, expect, and go on appending."""
 
 import errno
+import operator
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from unit.broker.storage.log_room import QUICK, TINY, LogRoom, make_batch, read_batches, read_values
@@ -358,6 +359,7 @@ def apply_edit(paths: list[Path], edit: Edit) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 12), st.integers(0, 6), edits())
+@example(5, 6, [("flip", 0.7429485968725884, 1)])  # the magic of a batch that was not flushed
 def test_whatever_is_damaged_no_flushed_offset_is_given_out_again_and_no_wrong_record_served(
     flushed: int, unflushed: int, damage: list[Edit]
 ) -> None:
@@ -378,6 +380,25 @@ def test_whatever_is_damaged_no_flushed_offset_is_given_out_again_and_no_wrong_r
         room.flush()
         assert read_values(room.log, end) == [b"value-%d" % end]
         assert read_values(room.restart(), end) == [b"value-%d" % end]
+
+
+@pytest.mark.parametrize("flushed", [0, 12])
+@pytest.mark.parametrize("offset", range(12))
+def test_a_batch_with_the_magic_of_the_other_format_is_cut_or_refused(
+    tmp_path: Path, flushed: int, offset: int
+) -> None:
+    room = LogRoom(tmp_path, TINY)
+    fill(room, flushed, 12 - flushed)
+    segment = room.log._local.segments.floor(offset)
+    assert segment is not None
+    found = segment.translate_offset(offset)
+    assert found is not None
+    change(segment.path, lambda content: operator.setitem(content, found.position + 16, 2))
+    room.crash()
+    assert room.log.log_end_offset == max(flushed, offset)
+    for at in range(flushed):
+        values = [batch.values() for batch in served(room, at)]
+        assert values == ([] if at == offset else [[b"value-%d" % at]])
 
 
 def served(room: LogRoom, offset: int) -> Iterator[RecordBatch]:
