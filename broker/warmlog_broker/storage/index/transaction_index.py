@@ -76,17 +76,17 @@ class TransactionIndex(ManagedFile):
         "_has_torn_tail",
         "_last",
         "base_offset",
-        "is_settled",
-        "is_to_be_rebuilt",
+        "is_verified",
+        "needs_rebuild",
     )
 
     def __init__(self, path: Path | str, base_offset: int, open_files: OpenFiles, *, is_writable: bool = True) -> None:
         """Nothing is opened, or looked for, before it is used."""
         super().__init__(path, open_files, is_writable=is_writable)
         self.base_offset = base_offset
-        self.is_settled = False
+        self.is_verified = False
         """Whether it is known to hold what it should: `transaction_recovery` finds that out for one found on disk."""
-        self.is_to_be_rebuilt = False
+        self.needs_rebuild = False
         """Whether the log's batches are to be asked what it should hold."""
         self._entries = -1  # not known before the file was looked at
         self._last: AbortedTxn | None = None
@@ -191,7 +191,7 @@ class TransactionIndex(ManagedFile):
         try:
             self._keep(self._first_slot_from(offset))
         except (CorruptIndex, FileNotFoundError):
-            self.distrust()
+            self.invalidate()
 
     def reset(self) -> None:
         """Drops all entries; whatever the file holds."""
@@ -212,17 +212,17 @@ class TransactionIndex(ManagedFile):
             self._synced_writes = self._writes
         else:
             self.reset()
-        self.is_settled, self.is_to_be_rebuilt = True, False
+        self.is_verified, self.needs_rebuild = True, False
 
     def leave_empty(self) -> None:
         """Leaves a file without entries, if it can: who finds it makes the index anew."""
         with suppress(OSError):
             self._opened(os.O_CREAT)
-        self.distrust()
+        self.invalidate()
 
-    def distrust(self) -> None:
+    def invalidate(self) -> None:
         """It does not hold what it should: it is to be made anew."""
-        self.is_settled, self.is_to_be_rebuilt = False, True
+        self.is_verified, self.needs_rebuild = False, True
 
     # Flushing
 
