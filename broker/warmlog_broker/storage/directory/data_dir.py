@@ -1,29 +1,28 @@
-"""A data directory: who may use it, how it was left, and the checkpoints of its partitions.
+"""A data directory: its lock, its state after the last stop, and the checkpoints of its partitions.
 
 ::
 
-    .lock                              held by flock while a broker runs; its content is the holder's pid
-    warmlog.properties                 format version, cluster id, directory id         (format: `directory_format`)
-    .warmlog_cleanshutdown             there only between a clean stop and the next start
-    recovery-point-offset-checkpoint   up to where each log is known to be on disk     (format: `checkpoints`)
-    log-start-offset-checkpoint        from where each log may be read
+    .lock                              locked while a broker runs; its content is the holder's pid  (`dir_lock`)
+    warmlog.properties                 format version, cluster id, directory id                   (`properties`)
+    .warmlog_cleanshutdown             exists only between a clean stop and the next start
+    recovery-point-offset-checkpoint   up to where each log is known to be on disk                (`offset_checkpoint`)
+    log-start-offset-checkpoint        each log's start offset
     replication-offset-checkpoint      each log's high watermark
     cleaner-offset-checkpoint          up to where each log has been compacted
-    flights-0/ flights-1/ …            a directory for each partition                  (names: `topic_partition`)
+    flights-0/ flights-1/ …            a directory for each partition                             (`topic_partition`)
 
 The clean-shutdown marker is JSON, `{"version": 0, "logs": {"flights-0": [14000, 256702]}}`: each log's end offset and
-the size of its last segment, which must still be the same. Kafka's marker is called `.kafka_cleanshutdown` and says
-nothing of that kind: it is neither read nor written, so a directory that Kafka stopped cleanly is checked from its
-recovery points on. The marker is deleted, durably, as soon as it has been read: a crash during the start is a crash.
+the size of its last segment, which must still be the same. Kafka's marker, `.kafka_cleanshutdown`, has no such content:
+it is neither read nor written, so a directory that Kafka stopped cleanly is checked above its recovery points. The
+marker is deleted, durably, as soon as it has been read: a crash during the start is a crash.
 
-What is not in this list is left alone. In particular a directory that nothing refers to is never removed, and not
-renamed either (Kafka moves it to `-stray`): it may be somebody's backup, and its name tells whose it was.
+Anything else is left alone. In particular a directory that no topic owns is never removed or renamed (Kafka moves it to
+`-stray`): it may be a backup, and its name says of which partition.
 
-A broker may have several data directories, each with all of these files of its own: what one disk loses concerns its
-own partitions only.
+A broker may have several data directories, each with its own set of these files: the failure of one disk affects only
+the partitions on it.
 """
 
-import fcntl
 import json
 import logging
 import os
@@ -35,6 +34,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 from uuid import UUID, uuid4
 
+from warmlog_broker.storage.directory.dir_lock import LOCK_NAME, DirectoryLocked, lock_for_broker
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets, write_offsets
 from warmlog_broker.storage.directory.properties import (
     FORMAT_NAME,
@@ -56,6 +56,7 @@ from warmlog_protocol.errors import StorageError
 
 __all__ = [
     "FORMAT_NAME",
+    "LOCK_NAME",
     "CleanEnd",
     "DataDirectory",
     "DataDirectoryError",
@@ -68,7 +69,6 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-LOCK_NAME = ".lock"
 CLEAN_MARKER_NAME = ".warmlog_cleanshutdown"
 RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
 LOG_STARTS_NAME = "log-start-offset-checkpoint"
@@ -80,46 +80,42 @@ KAFKA_PROPERTIES_NAME = "meta.properties"
 _MARKER_VERSION = 0
 
 
-class DirectoryLocked(DataDirectoryError):
-    """Another process uses it."""
-
-
 class LogOffsets(NamedTuple):
-    """The offsets of one log that checkpoints keep."""
+    """The checkpointed offsets of one log."""
 
     recovery_point: int
     log_start_offset: int
     high_watermark: int
     first_dirty_offset: int = 0
-    """Up to where it has been compacted, whatever its cleanup.policy says now; 0 for one that never was."""
+    """Up to where the log has been compacted, whatever its cleanup.policy says now; 0 if it never was."""
 
 
 class CleanEnd(NamedTuple):
-    """How a log was left by a clean stop."""
+    """The end of a log at a clean stop."""
 
     end_offset: int
     active_segment_bytes: int
 
 
 class StoredState(NamedTuple):
-    """What the directory knows of one log before it is opened."""
+    """What checkpoints and marker say of one log before it is opened."""
 
     offsets: LogOffsets
     clean_end: CleanEnd | None
-    """None when the log was not closed cleanly: it must be checked above its recovery point."""
+    """None if the log was not closed cleanly: it must be checked above its recovery point."""
 
 
 NEVER_STORED = StoredState(LogOffsets(0, 0, 0), None)
-"""What is known of a log that no checkpoint names."""
+"""The state of a log that no checkpoint names."""
 
 
 class DataDirectory:
-    """A locked data directory. `open` locks it and reads how it was left; `close` gives it back."""
+    """A locked data directory. `open` locks it and reads its state; `close` releases it."""
 
     def __init__(self, path: Path, lock_descriptor: int) -> None:
         self.path = path
         self.directory_id = UUID(int=0)
-        """From `take_over` on."""
+        """Set by `take_over`."""
         self.is_new = False
         """Whether no broker has used it before."""
         self._lock_descriptor = lock_descriptor
@@ -130,11 +126,11 @@ class DataDirectory:
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._cleaner_offsets: dict[TopicPartition, int] = {}
         self.last_written_ms: int | None = None
-        """When a broker last wrote a checkpoint, or stopped cleanly, by the clock of that time; None if none did."""
+        """Wall-clock time of the last checkpoint or clean stop; None without any."""
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """`lock` and `take_over` in one, for a directory that stands alone."""
+        """Lock and take over a directory of any cluster."""
         directory = cls.lock(path)
         try:
             directory.take_over(None)
@@ -145,16 +141,16 @@ class DataDirectory:
 
     @classmethod
     def lock(cls, path: Path, *, must_exist: bool = False) -> Self:
-        """Creates the directory if need be, locks it and reads its format. Nothing that was there is changed.
+        """Create the directory if necessary, lock it and read its format. Existing files are not changed.
 
-        Raises DirectoryLocked, UnsupportedFormat, ForeignDirectory for one of Kafka's or, when it cannot be created or
-        written, DataDirectoryError.
+        Raises DirectoryLocked, UnsupportedFormat, ForeignDirectory for one of Kafka's, or DataDirectoryError if it
+        cannot be created or written.
         """
-        with _in_words(path):
+        with _as_directory_error(path):
             if not must_exist:
                 make_directories(path)
             _refuse_kafka(path)
-            directory = cls(path, _lock(path / LOCK_NAME))
+            directory = cls(path, lock_for_broker(path))
             try:
                 directory._format = read_format(path)
                 directory.is_new = directory._format is None
@@ -165,23 +161,22 @@ class DataDirectory:
 
     @property
     def format(self) -> DirectoryFormat:
-        """What the format file said when the directory was locked."""
+        """The format file's content when the directory was locked."""
         return self._format or DirectoryFormat()
 
     def take_over(self, cluster_id: str | None, known_id: UUID | None = None) -> None:
-        """Makes the directory this cluster's (None: as it is), and reads how it was left; the marker is gone then.
+        """Assign the directory to the cluster (None: leave it), read its state and delete the clean-shutdown marker.
 
-        One without an id gets `known_id`, if there is one.
-
-        Raises ForeignDirectory when it is another cluster's, and DataDirectoryError from the disk.
+        A directory without an id gets `known_id`, or a new one. ForeignDirectory if it belongs to another cluster,
+        DataDirectoryError from the disk.
         """
         found = self.format
         if cluster_id is not None and found.cluster_id not in (None, cluster_id):
             raise ForeignDirectory(
-                f"{self.path} belongs to the cluster {found.cluster_id}, and this broker to the cluster {cluster_id}: "
-                f"is it the right disk? Nothing was changed"
+                f"{self.path} belongs to the cluster {found.cluster_id}, but this broker to the cluster {cluster_id}: "
+                f"check that it is the right disk. Nothing was changed"
             )
-        with _in_words(self.path):
+        with _as_directory_error(self.path):
             wanted = DirectoryFormat(cluster_id or found.cluster_id, found.directory_id or known_id or uuid4())
             if self._format != wanted:
                 write_format(self.path, wanted)
@@ -191,29 +186,28 @@ class DataDirectory:
             self._read_state()
 
     def require_room(self, size_bytes: int) -> None:
-        """OSError when the file system has no room for so much more."""
+        """OSError if the file system has less free space than `size_bytes`."""
         found = os.statvfs(self.path)
         free_bytes = found.f_bavail * found.f_frsize
         if free_bytes < size_bytes:
             raise OSError(ENOSPC, f"{size_bytes} bytes are needed, {free_bytes} are free", str(self.path))
 
     def check(self) -> None:
-        """Passes while the directory is what it was when it was locked; OSError when the disk was taken away, covered
-        by another one, or made read-only. Waits for no disk as a rule."""
+        """OSError if the disk was removed, hidden by another mount, or made read-only. Usually waits for no disk."""
         lock_path = self.path / LOCK_NAME
         mine, there = os.fstat(self._lock_descriptor), lock_path.stat()
         if (mine.st_dev, mine.st_ino) != (there.st_dev, there.st_ino):
-            raise OSError(ESTALE, "not the file that this broker has locked: another disk is there", str(lock_path))
+            raise OSError(ESTALE, "not the file that this broker has locked: the disk was replaced", str(lock_path))
         if os.fstatvfs(self._lock_descriptor).f_flag & os.ST_RDONLY:
             raise OSError(EROFS, "the file system has become read-only", str(self.path))
 
     def free_bytes(self) -> int:
-        """What this user may still write to the disk. Waits for no disk as a rule."""
+        """How much this user may still write. Usually waits for no disk."""
         found = os.fstatvfs(self._lock_descriptor)
         return found.f_bavail * found.f_frsize
 
     def probe(self) -> None:
-        """As `check`, and writes and syncs a small file too: OSError when the disk does not do it. Full is no error."""
+        """Check the directory, and write and sync a small file there; a full disk is no error."""
         self.check()
         path = self.path / PROBE_NAME
         try:
@@ -233,7 +227,7 @@ class DataDirectory:
         return key in (self._clean_ends or {})
 
     def stored_state(self, key: TopicPartition) -> StoredState:
-        """What the checkpoints and the marker, as they were when the directory was opened, say of one log."""
+        """The state of one log by the checkpoints and the marker that `take_over` has read."""
         offsets = LogOffsets(
             self._recovery_points.get(key, 0),
             self._log_starts.get(key, 0),
@@ -242,16 +236,18 @@ class DataDirectory:
         )
         clean_end = (self._clean_ends or {}).get(key)
         if clean_end is not None and clean_end.end_offset != offsets.recovery_point:
-            logger.warning("%s: marker and recovery point differ, the log is checked: %s, %s", key, clean_end, offsets)
+            logger.warning(
+                "%s: the log is checked, as marker and recovery point differ: %s, %s", key, clean_end, offsets
+            )
             clean_end = None
         return StoredState(offsets, clean_end)
 
     def knows_start(self, key: TopicPartition) -> bool:
-        """Whether a checkpoint names the log start: a first segment above it means that earlier ones are lost."""
+        """Whether a checkpoint has the log start: a first segment above it means that earlier ones are lost."""
         return key in self._log_starts
 
     def stored_offsets(self) -> dict[TopicPartition, LogOffsets]:
-        """What the checkpoints said of the partitions whose directories are there."""
+        """The checkpointed offsets of the partitions whose directories exist."""
         known = self._recovery_points.keys() | self._log_starts.keys() | self._high_watermarks.keys()
         if not known:
             return {}
@@ -265,19 +261,19 @@ class DataDirectory:
         return {name.topic_partition: path for name, path in self._named_directories() if not name.mark}
 
     def deleted_partitions(self) -> list[Path]:
-        """The directories of deleted partitions that wait to be removed."""
+        """The directories of deleted partitions that are still to be removed."""
         return [path for name, path in self._named_directories() if name.mark == "delete"]
 
     def future_partitions(self) -> list[tuple[TopicPartition, Path]]:
-        """The directories of partitions that are on their way into this data directory. Topics may be cut."""
+        """The directories of partitions that are being moved into this data directory. Topic names may be cut."""
         return [(name.topic_partition, path) for name, path in self._named_directories() if name.mark == "future"]
 
     def write_checkpoints(self, logs: Mapping[TopicPartition, LogOffsets]) -> None:
-        """Replaces the checkpoint files; returns when they are durable.
+        """Replace the checkpoint files, durably.
 
-        `logs` must name every log that there is, failed ones included: what it does not name is forgotten, and would be
-        checked from its beginning. One thread at a time. Data must be flushed before its recovery point comes here.
-        OSError when the disk refuses, or is another one now.
+        `logs` must name every log, failed ones included: a log that is missing would be checked from its beginning. One
+        thread at a time. Data must be flushed before its recovery point is written here. OSError if the disk refuses,
+        or is another one now.
         """
         self.check()
         write_offsets(self.path / RECOVERY_POINTS_NAME, {key: log.recovery_point for key, log in logs.items()})
@@ -289,9 +285,9 @@ class DataDirectory:
             self._cleaner_offsets = cleaned
 
     def mark_clean(self, ends: Mapping[TopicPartition, CleanEnd]) -> None:
-        """Writes the clean-shutdown marker: the last thing of a clean stop, after `write_checkpoints`.
+        """Write the clean-shutdown marker: the last step of a clean stop, after `write_checkpoints`.
 
-        `ends` names the logs that were closed without an error; the others are checked at the next start. OSError when
+        `ends` names the logs that were closed without an error; the others are checked at the next start. OSError if
         the disk refuses, or is another one now.
         """
         self.check()
@@ -300,7 +296,7 @@ class DataDirectory:
         replace_file(self.path / CLEAN_MARKER_NAME, marker.encode())
 
     def close(self) -> None:
-        """Releases the lock. The directory may be used by another process from here on."""
+        """Release the lock. Another process may use the directory afterwards."""
         descriptor, self._lock_descriptor = self._lock_descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -340,7 +336,7 @@ class DataDirectory:
             return {}
 
     def _take_clean_marker(self) -> dict[TopicPartition, CleanEnd] | None:
-        """What the marker says, after it has been deleted; None when there is none or it says nothing of use."""
+        """Read the marker, then delete it; None if there is none or it is damaged."""
         path = self.path / CLEAN_MARKER_NAME
         try:
             content = path.read_bytes()
@@ -356,7 +352,7 @@ class DataDirectory:
 
 
 def remove_deleted_partition(path: Path) -> None:
-    """Removes the directory of a deleted partition for good; ValueError for any other directory."""
+    """Remove the directory of a deleted partition; ValueError for any other directory."""
     name = parse_directory_name(path.name)
     if name is None or name.mark != "delete":
         raise ValueError(f"{path} is not the directory of a deleted partition")
@@ -377,8 +373,8 @@ def _parse_marker(content: bytes) -> dict[TopicPartition, CleanEnd]:
 
 
 @contextmanager
-def _in_words(path: Path) -> Iterator[None]:
-    """Turns what the disk says into something that a user can act upon."""
+def _as_directory_error(path: Path) -> Iterator[None]:
+    """Turn an OSError into a DataDirectoryError that says what to do."""
     try:
         yield
     except OSError as error:
@@ -389,37 +385,9 @@ def _in_words(path: Path) -> Iterator[None]:
 
 
 def _refuse_kafka(path: Path) -> None:
-    """ForeignDirectory for a data directory of Kafka: its checkpoints, which have the names of ours, would be lost."""
+    """ForeignDirectory for a data directory of Kafka: its checkpoints have the same names and would be overwritten."""
     if (path / KAFKA_PROPERTIES_NAME).exists() and not (path / FORMAT_NAME).exists():
         raise ForeignDirectory(
-            f"{path} holds {KAFKA_PROPERTIES_NAME}: it is a data directory of Kafka. Take a new one, and its topics "
-            f"over with `warmlog log adopt {path} --data-dir DIR`. Nothing was changed"
+            f"{path} holds {KAFKA_PROPERTIES_NAME}: it is a data directory of Kafka. Use a new directory, and take its "
+            f"topics over with `warmlog log adopt {path} --data-dir DIR`. Nothing was changed"
         )
-
-
-def _write_pid(descriptor: int) -> None:
-    """For whoever is refused. A full disk does not stop the broker."""
-    try:
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-    except OSError as error:
-        if not is_shortage(error):
-            raise
-
-
-def _lock(path: Path) -> int:
-    """A descriptor that holds the lock; DirectoryLocked, with the holder's pid, when another process does."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _write_pid(descriptor)
-    except BlockingIOError:
-        holder = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
-        os.close(descriptor)
-        raise DirectoryLocked(
-            f"data directory {path.parent} is in use by another broker: process {holder} holds the lock {path}"
-        ) from None
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor

@@ -1,10 +1,10 @@
-"""The file `offset-gaps`: batches of this log need not follow one another without gaps.
+"""The file `offset-gaps`: this log may have gaps between the offsets of its batches.
 
-A leader gives offsets out without gaps, so a gap in a log that was never compacted is damage. One that was keeps its
-gaps when `cleanup.policy` says delete again, even if that called its first compaction off half way; and a copy of it
-has them from the start, whatever its own settings say. So before the first compacted segment is taken in, and before
-the first batch behind a gap is appended to a copy, this file is made, durably; its content is the line `version: 0`.
-Without it the batches behind a gap would be taken for damage after the next start.
+A leader assigns offsets without gaps, so a gap in a log that was never compacted is damage. A log that was compacted
+keeps its gaps when `cleanup.policy` is delete again, even if its first compaction was cancelled half way; a copy of it
+has them from the start, whatever its own settings. So this file is written, durably, before the first compacted segment
+is added or the first batch after a gap is appended to a copy. Its content is the line `version: 0`. Without it the next
+start would take the batches after a gap for damage.
 """
 
 from pathlib import Path
@@ -17,10 +17,10 @@ _CONTENT = b"version: 0\n"
 
 
 def note_gaps(directory: Path) -> None:
-    """Makes the file, durably."""
+    """Create the file, durably."""
     replace_file(directory / GAPS_NAME, _CONTENT)
 
 
 def has_gaps(directory: Path) -> bool:
-    """Whether the file is there, whatever it holds."""
+    """Whether the file exists, whatever its content."""
     return (directory / GAPS_NAME).exists()

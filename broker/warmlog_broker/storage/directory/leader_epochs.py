@@ -1,60 +1,60 @@
 """Which leader epoch began at which offset of a log, and its file `leader-epoch-checkpoint`.
 
 An ordered map from epoch to start offset, strictly rising in both. An epoch's end offset is the start of the next one,
-or the log end offset for the latest. A follower, or a consumer that was away during a change of leaders, finds with it
-where its history parts from the leader's.
+or the log end offset for the latest. A follower, or a consumer after a change of leaders, finds with it where its
+history diverges from the leader's.
 
-The file (format: `checkpoints`) is written by the flush that makes the batches of a new epoch durable. It can be
-rebuilt from the batches, which carry their epochs.
+The file has the head of `offset_checkpoint` and lines `epoch start-offset`; it is never empty. The flush that makes the
+batches of a new epoch durable writes it. It can be rebuilt from the batches, which carry their epochs.
 """
 
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from warmlog_broker.storage.directory.offset_checkpoint import _malformed, _pack, _read_lines
+from warmlog_broker.storage.directory.offset_checkpoint import malformed, pack_lines, read_lines
 from warmlog_protocol.errors import StorageError
 
 EPOCHS_NAME = "leader-epoch-checkpoint"
-
-
 NO_EPOCH = -1
 NO_OFFSET = -1
 
 
 def pack_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
     """The content of a leader-epoch-checkpoint with `epochs`, pairs of epoch and start offset."""
-    return _pack(f"{epoch} {start_offset}" for epoch, start_offset in epochs)
+    return pack_lines(f"{epoch} {start_offset}" for epoch, start_offset in epochs)
 
 
 def read_epochs(path: Path) -> list[tuple[int, int]]:
-    """The pairs of epoch and start offset in `path`, both rising. FileNotFoundError when there is no file,
-    StorageError when it cannot be understood."""
+    """Read the pairs of epoch and start offset in `path`, both rising.
+
+    FileNotFoundError if there is no file, StorageError if it is malformed.
+    """
     epochs: list[tuple[int, int]] = []
     if path.stat().st_size == 0:
         raise StorageError(f"{path}: expected version and count, found an empty file")
-    for number, line in _read_lines(path):
+    for number, line in read_lines(path):
         fields = line.split()
         try:
             epoch, start_offset = map(int, fields)
         except ValueError:
-            raise _malformed(path, number, "epoch and start offset", line) from None
+            raise malformed(path, number, "epoch and start offset", line) from None
         last_epoch, last_offset = epochs[-1] if epochs else (-1, -1)
         if epoch <= last_epoch or start_offset <= last_offset:
-            raise _malformed(path, number, f"an epoch above {last_epoch} from an offset above {last_offset}", line)
+            raise malformed(path, number, f"an epoch above {last_epoch} from an offset above {last_offset}", line)
         epochs.append((epoch, start_offset))
     return epochs
 
 
 class EpochStart(NamedTuple):
-    """The offset of the first batch that was written under `epoch`."""
+    """The offset of the first batch written under `epoch`."""
 
     epoch: int
     start_offset: int
 
 
 class EpochEnd(NamedTuple):
-    """The first offset after the batches of `epoch` and of all before it; (-1, -1) when that is not known."""
+    """The first offset after the batches of `epoch` and all before it; (-1, -1) if that is not known."""
 
     epoch: int
     end_offset: int
@@ -64,13 +64,13 @@ UNKNOWN_EPOCH_END = EpochEnd(NO_EPOCH, NO_OFFSET)
 
 
 class LeaderEpochs:
-    """The leader epochs of one log, in memory. `has_unwritten_changes` until `take_changes` is called."""
+    """The leader epochs of one log, in memory."""
 
     def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
         self._entries = [EpochStart(*entry) for entry in entries or ()]
         self.has_unwritten_changes = False
         self.latest_epoch = NO_EPOCH
-        """The newest epoch that is known; -1 when there is none. A plain field: every append looks at it."""
+        """The newest epoch known; -1 without any. A plain field: every append reads it."""
         self._note_latest()
 
     @property
@@ -78,9 +78,9 @@ class LeaderEpochs:
         return tuple(self._entries)
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """Notes that `epoch` begins at `start_offset`. What contradicts it, from the newest end, is forgotten.
+        """Note that `epoch` begins at `start_offset`. Newer entries that contradict it are removed.
 
-        Nothing happens when `epoch` is the latest one already and began at or before `start_offset`.
+        No effect if `epoch` is already the latest and began at or before `start_offset`.
         """
         if epoch < 0 or start_offset < 0:
             raise ValueError(f"epoch {epoch} from offset {start_offset}: neither may be negative")
@@ -93,7 +93,7 @@ class LeaderEpochs:
         self._changed()
 
     def learn(self, epoch: int, base_offset: int, max_epoch: int | None) -> None:
-        """Takes over what a batch that is read again says. One above `max_epoch`, the newest there was, is damaged."""
+        """Note the epoch of a batch that is read again. One above `max_epoch`, the newest there was, is damaged."""
         if epoch > self.latest_epoch and (max_epoch is None or epoch <= max_epoch):
             self.assign(epoch, base_offset)
 
@@ -112,10 +112,10 @@ class LeaderEpochs:
         raise AssertionError("the latest epoch was handled above")
 
     def divergence(self, offset: int, epoch: int, log_end_offset: int) -> EpochEnd | None:
-        """Where this log and one whose batch before `offset` is of `epoch` part; None if they do not before `offset`.
+        """Where this log diverges from one whose batch before `offset` is of `epoch`; None if not before `offset`.
 
-        (-1, -1) when `epoch` is newer than all that are known. An epoch that is missing here is no divergence by
-        itself: compaction may have removed all its batches before the epochs were collected from those.
+        (-1, -1) if `epoch` is newer than all that are known. An epoch that is missing here is no divergence: compaction
+        may have removed all its batches before the epochs were collected from the batches.
         """
         if epoch < 0:
             return None
@@ -123,7 +123,7 @@ class LeaderEpochs:
         return end if end.end_offset < offset else None
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch under which the batch at `offset` was written; -1 when that is not known."""
+        """The epoch under which the batch at `offset` was written; -1 if that is not known."""
         found = NO_EPOCH
         for entry in self._entries:
             if entry.start_offset > offset:
@@ -132,14 +132,14 @@ class LeaderEpochs:
         return found
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """Forgets the epochs that began at or after `end_offset`; nothing happens below 0."""
+        """Remove the epochs that began at or after `end_offset`; no effect below 0."""
         if end_offset < 0 or not self._entries or self._entries[-1].start_offset < end_offset:
             return
         self._entries = [entry for entry in self._entries if entry.start_offset < end_offset]
         self._changed()
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """Forgets the epochs that ended before `start_offset`; the one that holds it now begins there."""
+        """Remove the epochs that ended before `start_offset`; the one that holds it now begins there."""
         entries = self._entries
         past = [entry for entry in entries if entry.start_offset <= start_offset]
         if start_offset < 0 or not past or past[-1].start_offset == start_offset == entries[0].start_offset:
@@ -153,7 +153,7 @@ class LeaderEpochs:
             self._changed()
 
     def take_changes(self) -> tuple[EpochStart, ...] | None:
-        """The entries, when they differ from what was taken last: the caller writes them to the file."""
+        """The entries, if they have changed since the last call: the caller writes them to the file."""
         if not self.has_unwritten_changes:
             return None
         self.has_unwritten_changes = False

@@ -4,12 +4,12 @@ Offsets of a data directory's partitions (`recovery-point-offset-checkpoint`, `l
 `replication-offset-checkpoint`), a line for each::
 
     0                        version
-    2                        lines that follow
+    2                        number of lines
     flights 0 14000          topic, partition, offset
     flights 1 13500
 
-An empty file stands for no lines. What cannot be read is a StorageError that names the file, the line, what was
-expected and what was found; the caller decides whether to rebuild the content.
+An empty file has no lines. A malformed one is a StorageError with file, line, expected and found; the caller decides
+whether to rebuild the content.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,32 +23,33 @@ VERSION = 0
 
 
 def write_offsets(path: Path, offsets: Mapping[TopicPartition, int]) -> None:
-    """Replaces the offsets that `path` holds."""
-    replace_file(path, _pack(f"{key.topic} {key.partition} {offset}" for key, offset in offsets.items()))
+    """Replace the offsets in `path`, durably."""
+    replace_file(path, pack_lines(f"{key.topic} {key.partition} {offset}" for key, offset in offsets.items()))
 
 
 def read_offsets(path: Path) -> dict[TopicPartition, int]:
-    """The offsets that `path` holds; none when there is no file. StorageError when it cannot be understood."""
+    """Read the offsets in `path`; none if there is no file. StorageError if it is malformed."""
     offsets = {}
-    for number, line in _read_lines(path):
+    for number, line in read_lines(path):
         fields = line.split()
         try:
             topic, partition, offset = fields[0], int(fields[1]), int(fields[2])
         except (IndexError, ValueError):
-            raise _malformed(path, number, "topic, partition and offset", line) from None
+            raise malformed(path, number, "topic, partition and offset", line) from None
         if len(fields) != 3 or partition < 0 or offset < 0:
-            raise _malformed(path, number, "topic, partition and offset", line)
+            raise malformed(path, number, "topic, partition and offset", line)
         offsets[TopicPartition(topic, partition)] = offset
     return offsets
 
 
-def _pack(lines: Iterable[str]) -> bytes:
+def pack_lines(lines: Iterable[str]) -> bytes:
+    """The content of a checkpoint file with `lines`."""
     body = list(lines)
     return "".join(f"{line}\n" for line in (str(VERSION), str(len(body)), *body)).encode()
 
 
-def _read_lines(path: Path) -> list[tuple[int, str]]:
-    """The lines after the head, with their numbers in the file, once version and count were found right."""
+def read_lines(path: Path) -> list[tuple[int, str]]:
+    """Check version and count, and return the lines after them with their line numbers."""
     try:
         lines = path.read_bytes().decode().splitlines()
     except FileNotFoundError:
@@ -58,12 +59,13 @@ def _read_lines(path: Path) -> list[tuple[int, str]]:
     if not lines:
         return []
     if lines[0].strip() != str(VERSION):
-        raise _malformed(path, 1, f"version {VERSION}", lines[0])
+        raise malformed(path, 1, f"version {VERSION}", lines[0])
     body = list(enumerate(lines[2:], start=3))
     if len(lines) < 2 or lines[1].strip() != str(len(body)):
-        raise _malformed(path, 2, f"{len(body)}, the lines that follow", lines[1] if len(lines) > 1 else "the end")
+        raise malformed(path, 2, f"{len(body)}, the number of lines", lines[1] if len(lines) > 1 else "the end")
     return body
 
 
-def _malformed(path: Path, number: int, expected: str, found: str) -> StorageError:
+def malformed(path: Path, number: int, expected: str, found: str) -> StorageError:
+    """The error for line `number` of a checkpoint file."""
     return StorageError(f"{path}, line {number}: expected {expected}, found {found!r}")

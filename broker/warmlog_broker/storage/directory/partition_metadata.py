@@ -6,17 +6,19 @@ The id is URL-safe base64 without padding::
     topic_id: Efo9lYIRT3GmJrmskxPrXQ
 """
 
+import logging
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from pathlib import Path
 from uuid import UUID
 
-from warmlog_broker.storage.directory.offset_checkpoint import VERSION
-from warmlog_broker.storage.io.durable_files import logger
 from warmlog_protocol.errors import StorageError
+
+logger = logging.getLogger(__name__)
+
 
 METADATA_NAME = "partition.metadata"
 
-_METADATA_HEAD = f"version: {VERSION}"
+_METADATA_HEAD = "version: 0"
 _TOPIC_ID = "topic_id: "
 
 
@@ -27,7 +29,7 @@ def pack_partition_metadata(topic_id: UUID) -> bytes:
 
 
 def read_partition_metadata(path: Path) -> UUID:
-    """The topic id in `path`. FileNotFoundError when there is no file, StorageError when it cannot be understood."""
+    """Read the topic id in `path`. FileNotFoundError if there is no file, StorageError if it is malformed."""
     lines = path.read_text("utf-8", errors="replace").splitlines()
     if len(lines) != 2 or lines[0] != _METADATA_HEAD or not lines[1].startswith(_TOPIC_ID):
         raise StorageError(f"{path}: expected {_METADATA_HEAD!r} and {_TOPIC_ID!r} with an id, found {lines!r}")
@@ -39,10 +41,10 @@ def read_partition_metadata(path: Path) -> UUID:
 
 
 def stored_topic_id(path: Path) -> UUID | None:
-    """Return the topic id in the partition.metadata at `path`; None, with a warning if damaged, when it is of no use.
+    """Return the topic id in the partition.metadata at `path`; None, with a warning if damaged, if there is none.
 
-    None does not mean that the directory belongs to no topic: a crash may have come before the file was written, or
-    the file of a partition in use is damaged. The caller decides by the directory's name and records. OSError from the
+    None does not mean that the directory belongs to no topic: a crash may have come before the file was written, or the
+    file of a partition in use is damaged. The caller decides by the directory's name and records. OSError from the
     disk.
     """
     try:
@@ -50,5 +52,5 @@ def stored_topic_id(path: Path) -> UUID | None:
     except FileNotFoundError:
         return None
     except StorageError as error:
-        logger.warning("the topic id is not known: %s", error)
+        logger.warning("the topic id is unknown: %s", error)
         return None

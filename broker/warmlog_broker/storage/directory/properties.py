@@ -1,14 +1,14 @@
-"""`warmlog.properties`: what a data directory is, and whose.
+"""`warmlog.properties`: identity and format version of a data directory.
 
 ::
 
     # Written by warmlog.
     format.version=1                                      a newer one is refused
-    cluster.id=bb3c5d74-c1c5-4c6b-9b0a-7b6b3b9c3a42       the cluster that it was made for
-    directory.id=0d5f9a3e-5f0c-4d63-8a3e-6c1f0a1f2b3c     another one for each data directory
+    cluster.id=bb3c5d74-c1c5-4c6b-9b0a-7b6b3b9c3a42       the cluster that the directory belongs to
+    directory.id=0d5f9a3e-5f0c-4d63-8a3e-6c1f0a1f2b3c     unique to each data directory
 
-Ids are what tells a disk that was swapped, copied or brought from another broker. A file without them, as older
-versions wrote it, gets them at the next start. Other keys are kept out of the way: they are ignored.
+The ids detect a disk that was swapped, copied or taken from another broker. A file without them, as older versions
+wrote it, gets them at the next start. Other keys are ignored.
 """
 
 from dataclasses import dataclass
@@ -28,25 +28,25 @@ class DataDirectoryError(WarmlogError):
 
 
 class UnsupportedFormat(DataDirectoryError):
-    """It was written by a newer warmlog, or its format file says nothing that can be understood."""
+    """The directory was written by a newer warmlog, or its format file is malformed."""
 
 
 class ForeignDirectory(DataDirectoryError):
-    """It belongs to another cluster, or has another place than this one."""
+    """The directory belongs to another cluster, or is configured at another path."""
 
 
 @dataclass(frozen=True, slots=True)
 class DirectoryFormat:
-    """What the file says. The ids are None when it has none."""
+    """The content of the file. The ids are None if it has none."""
 
     cluster_id: str | None = None
     directory_id: UUID | None = None
 
 
 def read_format(directory: Path) -> DirectoryFormat | None:
-    """What the format file of `directory` says; None when there is none. Changes nothing.
+    """Read the format file of `directory`; None if there is none.
 
-    UnsupportedFormat when it cannot be understood; OSError from the disk.
+    UnsupportedFormat if it is malformed; OSError from the disk.
     """
     path = directory / FORMAT_NAME
     try:
@@ -66,13 +66,13 @@ def read_format(directory: Path) -> DirectoryFormat | None:
     try:
         parsed = None if directory_id is None else UUID(directory_id.strip())
     except ValueError:
-        raise UnsupportedFormat(f"{path}: expected an id behind {_DIRECTORY_KEY}=, found {directory_id!r}") from None
+        raise UnsupportedFormat(f"{path}: expected an id after {_DIRECTORY_KEY}=, found {directory_id!r}") from None
     cluster_id = values.get(_CLUSTER_KEY)
     return DirectoryFormat(None if cluster_id is None else cluster_id.strip(), parsed)
 
 
 def write_format(directory: Path, form: DirectoryFormat) -> None:
-    """Replaces the format file, durably."""
+    """Replace the format file, durably."""
     lines = ["# Written by warmlog.", f"{_VERSION_KEY}={FORMAT_VERSION}"]
     if form.cluster_id is not None:
         lines.append(f"{_CLUSTER_KEY}={form.cluster_id}")

@@ -1,14 +1,14 @@
-"""The name of a partition, and the directory names that it is kept under.
+"""Names of partition directories.
 
 ::
 
-    flights-3                                            the partition 3 of the topic flights
+    flights-3                                            partition 3 of the topic flights
     flights-3.0123456789abcdef0123456789abcdef-delete    the same, deleted: removed after file.delete.delay.ms
-    flights-3.0123456789abcdef0123456789abcdef-future    a copy on its way into this data directory
+    flights-3.0123456789abcdef0123456789abcdef-future    a copy that is being moved into this data directory
 
-The last "-" parts topic and number, as topics may contain dashes. File names have at most 255 characters, so the
-topic in a name of the other forms is cut where it must be (Kafka does not cut it in `-future`, and cannot move
-partitions with long names). Kafka also knows the ending `-stray`: such directories are recognised and left alone.
+The last "-" separates topic and number, because topics may contain dashes. File names have at most 255 characters, so
+the topic in the other forms is cut if necessary (Kafka does not cut it in `-future`, and cannot move partitions with
+long names). Directories that Kafka named `-stray` are recognised and left alone.
 """
 
 import re
@@ -33,14 +33,14 @@ class TopicPartition(NamedTuple):
 
 
 class PartitionDirectoryName(NamedTuple):
-    """What the name of a directory says. `mark` is "" for a partition in use, else "delete", "future" or "stray"."""
+    """A parsed directory name. `mark` is "" for a partition in use, else "delete", "future" or "stray"."""
 
     topic_partition: TopicPartition
     mark: str
 
 
 def parse_directory_name(name: str) -> PartitionDirectoryName | None:
-    """What `name` stands for; None when it is not the name of a partition's directory."""
+    """Parse `name`; None if it is not the name of a partition's directory."""
     mark = ""
     marked = _MARKED.fullmatch(name)
     if marked:
@@ -54,12 +54,12 @@ def parse_directory_name(name: str) -> PartitionDirectoryName | None:
 
 
 def deleted_directory_name(topic_partition: TopicPartition, unique: UUID | None = None) -> str:
-    """The name under which a deleted partition waits to be removed; another one at each call."""
+    """A new, unique name for the directory of a deleted partition."""
     return _marked_name(topic_partition, unique or uuid4(), "delete")
 
 
 def future_directory_name(topic_partition: TopicPartition, unique: UUID) -> str:
-    """The name under which a copy of the partition is made."""
+    """The name of the directory in which a copy of the partition is written."""
     return _marked_name(topic_partition, unique, "future")
 
 

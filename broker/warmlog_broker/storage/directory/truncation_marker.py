@@ -1,19 +1,19 @@
-"""The file `truncation`: what a partition's directory says of a truncation that the checkpoints do not know yet.
+"""The file `truncation` in a partition's directory: a truncation that the checkpoints do not reflect yet.
 
-A truncation touches several files, and the checkpoints of the data directory may be above its offset for a while
-longer. So it is written down first, durably, and from then on the log is one that has been truncated: a start that
-finds the file as `cutting` finishes the work, one that finds it as `done` only believes no checkpoint that is above
-it. The file goes once checkpoints have been written that know (`Log.checkpointed`), or at a start after a clean stop.
+A truncation changes several files, and the checkpoints of the data directory may be above its offset for a while. So
+this file is written first, durably, and from then on the log counts as truncated: a start that finds the state
+`cutting` finishes the work; one that finds `done` only caps checkpoints that are above the offset. The file is removed
+once newer checkpoints have been written (`Log.checkpointed`), or at a start after a clean stop.
 
-Text, one line for each of these; the file is replaced as a whole::
+Text, replaced as a whole::
 
     version: 0
     state: cutting                or done
-    offset: 4711                  where the log ends afterwards
-    log_start_offset: 4000        where it may be read from
-    full: 0                       1: nothing that was there before stays, and the log begins anew at `offset`
+    offset: 4711                  the log's end afterwards
+    log_start_offset: 4000        the log's start afterwards
+    full: 0                       1: all earlier data is dropped, and the log starts empty at `offset`
 
-A file that cannot be understood is StorageError: the log is not opened, for whatever it was to forget is still there.
+A malformed file is a StorageError and the log is not opened, because the data that it was to drop is still there.
 """
 
 from pathlib import Path
@@ -31,15 +31,15 @@ _KEYS = ["version", "state", "offset", "log_start_offset", "full"]
 
 
 class Truncation(NamedTuple):
-    """A truncation that was begun, and may be done."""
+    """A truncation that has begun and may be done."""
 
     offset: int
     log_start_offset: int
     is_full: bool = False
     is_done: bool = False
 
-    def capped(self, stored: StoredState) -> StoredState:
-        """What may be believed of `stored`, which may be from before the truncation."""
+    def cap(self, stored: StoredState) -> StoredState:
+        """Cap `stored`, which may be from before the truncation."""
         before = stored.offsets
         offsets = LogOffsets(
             min(before.recovery_point, self.offset),
@@ -51,7 +51,7 @@ class Truncation(NamedTuple):
 
 
 def write_truncation(directory: Path, truncation: Truncation) -> None:
-    """Makes `truncation` what the file says, durably."""
+    """Replace the file, durably."""
     values = [
         _VERSION,
         _DONE if truncation.is_done else _CUTTING,
@@ -64,7 +64,7 @@ def write_truncation(directory: Path, truncation: Truncation) -> None:
 
 
 def read_truncation(directory: Path) -> Truncation | None:
-    """What the file says; None when there is none. StorageError when it cannot be understood."""
+    """Read the file; None if there is none. StorageError if it is malformed."""
     path = directory / TRUNCATION_NAME
     try:
         text = path.read_text("utf-8", errors="replace")
@@ -84,15 +84,15 @@ def read_truncation(directory: Path) -> Truncation | None:
 
 
 def remove_truncation(directory: Path) -> None:
-    """The file is there no more, durably."""
+    """Remove the file, durably."""
     (directory / TRUNCATION_NAME).unlink(missing_ok=True)
     sync_directory(directory)
 
 
-def believe(directory: Path, stored: StoredState) -> tuple[StoredState, Truncation | None]:
-    """What may be believed of `stored`, and the truncation that is the reason, if there is one.
+def cap_at_truncation(directory: Path, stored: StoredState) -> tuple[StoredState, Truncation | None]:
+    """Cap the checkpointed state at a pending truncation, which is returned too.
 
-    A clean stop came after its checkpoints, which therefore know of all that was done.
+    The checkpoints of a clean stop already reflect a truncation that is done.
     """
     truncation = read_truncation(directory)
     if truncation is None:
@@ -100,4 +100,4 @@ def believe(directory: Path, stored: StoredState) -> tuple[StoredState, Truncati
     if truncation.is_done and stored.clean_end is not None:
         remove_truncation(directory)
         return stored, None
-    return truncation.capped(stored), truncation
+    return truncation.cap(stored), truncation

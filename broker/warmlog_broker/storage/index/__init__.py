@@ -1,1 +1,1 @@
-"""Offset, time and transaction index, warm/cold search, and the keeper of the warm section."""
+"""Offset, time and transaction index, warm/cold search, and the warm keeper."""

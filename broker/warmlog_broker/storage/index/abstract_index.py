@@ -1,28 +1,24 @@
-"""What offset index and time index have in common: a file of fixed-size entries, sorted, searched warm end first.
+"""Common parts of offset index and time index: a sorted file of fixed-size entries, searched from its warm end.
 
-The file is entries and nothing else. While its segment is active it is preallocated to `segment.index.bytes` (a sparse
-file: zeros that take no space); it is trimmed to its entries when the segment becomes inactive and when it is closed.
-Both values of an entry never decrease from one entry to the next, and the key (offset, or timestamp) always increases.
+The file has entries and nothing else. While its segment is active it is preallocated to `segment.index.bytes` (a sparse
+file); it is trimmed to its entries when the segment becomes inactive and when it is closed. The key of an entry (offset
+or timestamp) is greater than that of the entry before, the value at least as great.
 
-**Writing** is `pwrite`, so that a full disk is an error; a map that is written to would turn it into a SIGBUS. The last
-few entries, at most 64, are kept in memory and written together: one write for each entry costs a twentieth of all the
-time that appending takes. Lookups find them there. Whoever else opens the file sees them once they are written. While
-a segment is active, the keys of the last entries that were added here (some 1,000 to 2,000, of 8 bytes) stay in memory,
-as lookups are mostly for these.
+**Writing** is `pwrite`, so that a full disk is an error; writing through a map would turn it into SIGBUS. The last
+entries, at most 64, stay in memory and are written together, since a write for each would cost a twentieth of the time
+of an append. Lookups find them in memory; other processes see them once they are written. While a segment is active,
+the keys of the latest 1,000 to 2,000 entries also stay in memory, as most lookups are for these.
 
-**Reading** goes through a read-only map of the whole file and stops at the tracked number of entries, so that zeros
-of the preallocation never count. A file is never cut while a map covers the pages that go: touching those is SIGBUS,
-so the map goes first. Unmapping is explicit or by reference count, both at once and both without touching the disk.
-Tools, which open read-only what another process may cut at any time, read the file into memory instead.
+**Reading** goes through a read-only map of the whole file up to the known number of entries, so preallocated zeros
+never count. Touching a map beyond the end of a file that was cut is SIGBUS, so the map is closed first. Tools read the
+file into memory instead, because another process may cut it at any time.
 
-**A crash** leaves a preallocated file, without the entries that were in memory. How many entries it holds is then only
-a guess (the entries before the zeros), which is good enough for tools; `sanity_check` refuses such a file, and the
-segment rebuilds it from its log.
+**A crash** leaves a preallocated file without the entries that were in memory. Its number of entries is then a guess
+(those before the zeros), which is good enough for tools; `sanity_check` refuses such a file, and the segment rebuilds
+it from its log.
 
-**Durability**: everything here can be rebuilt from the log, so entries are not synced while the segment is active, and
-OpenFiles may close an index at any time. They are synced when the segment has become inactive (see LogSegment).
-
-**Search**: see `index_search`.
+**Durability**: entries can be rebuilt from the log, so they are not synced while the segment is active, and OpenFiles
+may close an index at any time. They are synced when the segment has become inactive (see LogSegment).
 """
 
 import errno
@@ -43,23 +39,23 @@ from warmlog_protocol.errors import WarmlogError
 
 MAX_RELATIVE_OFFSET = 2**31 - 1
 MAX_UNWRITTEN = 64
-"""Entries that are kept in memory until they are written together."""
+"""Entries that may be in memory before they are written together."""
 MAX_RECENT = 2048
-"""Keys that are kept in memory."""
+"""Keys that may be in memory."""
 
 Buffer = mmap.mmap | bytearray | bytes
 
 
 class CorruptIndex(WarmlogError):
-    """An index file cannot be what was written: it is to be rebuilt from the log."""
+    """An index file is not as it was written: it must be rebuilt from the log."""
 
 
 class IndexOffsetOverflow(WarmlogError):
-    """An offset lies below the base offset, or too far above it for the four bytes that an entry has for it."""
+    """An offset is below the base offset, or too far above it for the four bytes of an entry."""
 
 
 class InvalidIndexOffset(WarmlogError):
-    """An entry would break the order of its index: a bug of ours, or offsets of a log that go back."""
+    """An entry would break the order of its index: a bug, or offsets of a log that go back."""
 
 
 class Field(NamedTuple):
@@ -93,9 +89,9 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         max_index_bytes: int = -1,
         is_writable: bool = True,
     ) -> None:
-        """Opens the index at `path`, or creates it with room for `max_index_bytes`.
+        """Open the index at `path`, or create it with room for `max_index_bytes`.
 
-        Every slot of a file that exists is an entry, except for the zeros behind the last one. Read-only (for tools), a
+        Every slot of an existing file is an entry, except the zeros after the last one. Read-only (for tools), a
         missing file is FileNotFoundError and nothing is created.
         """
         super().__init__(path, open_files, is_writable=is_writable)
@@ -103,14 +99,14 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         self.max_index_bytes = max_index_bytes
         self._unpack = self.layout.unpack_from
         self.is_padded = False
-        """Whether the file was found with zeros behind its entries: left by a crash, or written to at this moment."""
+        """Whether the file was found with zeros after its entries: left by a crash, or being written by a broker."""
         self._map: mmap.mmap | bytes | None = None
         self._entries = 0
         self._written = 0
-        """How many of the entries are in the file; the others are in the next one."""
+        """How many of the entries are in the file; the others are in `_unwritten`."""
         self._unwritten = bytearray()
         self._recent_keys = array("q")
-        """Of the last entries that were added here: all that are not written, and others, at most MAX_RECENT."""
+        """Keys of the last entries added here: all unwritten ones and others, at most MAX_RECENT."""
         self._file_bytes = 0
         self._max_entries = 0
         try:
@@ -138,12 +134,12 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
 
     @property
     def size_bytes(self) -> int:
-        """Of the entries, without the room behind them."""
+        """Size of the entries, without the room after them."""
         return self._entries * self.entry_bytes
 
     @property
     def written_bytes(self) -> int:
-        """Of the entries that are in the file already."""
+        """Size of the entries that are in the file."""
         return self._written * self.entry_bytes
 
     @property
@@ -152,15 +148,15 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
 
     @property
     def mapped(self) -> mmap.mmap | None:
-        """The map, if there is one now, for `madvise`. The owner may close it at any time: others must not read it."""
+        """The current map, if any, for `madvise`. The owner may close it at any time: others must not read it."""
         return self._map if isinstance(self._map, mmap.mmap) else None
 
     @property
     def is_lost(self) -> bool:
-        """Whether entries that were written cannot be read any more: the file is gone, or shorter than it was.
+        """Whether written entries cannot be read any more: the file is gone, or shorter than it was.
 
-        A file that is mapped and has lost no more than its name can be read until it is let go of. To be asked before a
-        lookup, which it also counts as a use of the file: touching the map of a file that was cut is SIGBUS.
+        A mapped file that was only unlinked stays readable until it is closed. Call this before a lookup: touching the
+        map of a file that was cut is SIGBUS. It also marks the file as used.
         """
         mapped = self._map
         if isinstance(mapped, mmap.mmap):
@@ -173,14 +169,10 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
                 return True
         return False
 
-    def can_append_offset(self, offset: int) -> bool:
-        """Whether `offset` can be put relative to the base offset."""
-        return 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET
-
     # Entries
 
     def entry(self, slot: int) -> Entry:
-        """The entry in `slot`, counted from 0; ValueError when there is none."""
+        """The entry in `slot`, counted from 0; ValueError if there is none."""
         self._check_open()
         if not 0 <= slot < self._entries:
             raise ValueError(f"{self.path} has {self._entries} entries: there is no entry {slot}")
@@ -190,7 +182,7 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         return map(self.entry, range(self._entries))
 
     def sanity_check(self) -> None:
-        """CorruptIndex for zeros behind the entries, a broken last entry, and one that is not the greatest."""
+        """CorruptIndex for zeros after the entries, a partial last entry, and one that is not the greatest."""
         if self.is_padded:
             raise CorruptIndex(f"{self.path}: {self._entries} entries, then zeros: it was not closed")
         if self._file_bytes % self.entry_bytes:
@@ -200,14 +192,14 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
 
     @abstractmethod
     def _check_ends(self, first: Entry, last: Entry) -> None:
-        """Passes when these can be the first and the last entry, which may be the same; CorruptIndex otherwise."""
+        """CorruptIndex unless these can be the first and the last entry, which may be the same."""
 
     @abstractmethod
     def _to_entry(self, key: int, value: int) -> Entry:
-        """The entry that the file has as `key` and `value`."""
+        """The entry with these two numbers in the file."""
 
     def _entry(self, slot: int) -> Entry:
-        """The entry of a slot that is known to exist."""
+        """The entry of an existing slot."""
         at = (slot - self._written) * self.entry_bytes
         if at >= 0:
             return self._to_entry(*self._unpack(self._unwritten, at))
@@ -216,7 +208,7 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
     # Size
 
     def resize(self, size_bytes: int) -> bool:
-        """Makes the file `size_bytes` long, rounded down to whole entries; False when it has that length already."""
+        """Set the size of the file, rounded down to whole entries; False if it has that size already."""
         size_bytes -= size_bytes % self.entry_bytes
         if size_bytes < self.size_bytes:
             raise ValueError(f"{self.path}: {self._entries} entries do not fit into {size_bytes} bytes")
@@ -226,27 +218,27 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         return True
 
     def trim(self) -> None:
-        """Writes all entries and ends the file after the last one."""
+        """Write all entries and end the file after the last one."""
         self.write_out()
         self.resize(self.size_bytes)
         del self._recent_keys[:]
 
     def truncate(self) -> None:
-        """Drops all entries and keeps the room."""
+        """Drop all entries and keep the room."""
         self._truncate_to_entries(0)
 
     def reset(self) -> None:
-        """Drops all entries and makes room for `max_index_bytes`, whatever was in the file."""
+        """Drop all entries and make room for `max_index_bytes`, whatever was in the file."""
         self._check_max_index_bytes()
         self.truncate()
         self.resize(self.max_index_bytes)
 
     @abstractmethod
     def truncate_to(self, offset: int) -> None:
-        """Drops every entry whose offset is `offset` or greater."""
+        """Drop every entry whose offset is `offset` or greater."""
 
     def _truncate_to_entries(self, entries: int) -> None:
-        """Keeps the first `entries` and the room; what was in the other slots becomes zeros again."""
+        """Keep the first `entries` and the room; the other slots become zeros again."""
         self._check_writable()
         kept_in_memory = max(0, entries - self._written)
         del self._unwritten[kept_in_memory * self.entry_bytes :]
@@ -261,7 +253,7 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
 
     @abstractmethod
     def _entries_changed(self) -> None:
-        """Entries were found or dropped: what is derived from the last one is to be read again."""
+        """Called after entries were found or dropped: update what is derived from the last one."""
 
     def _set_file_bytes(self, file_bytes: int) -> None:
         self._check_writable()
@@ -278,7 +270,7 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
     # Writing
 
     def write_out(self) -> None:
-        """Writes the entries that are in memory. When the disk refuses they stay there, and OSError is raised."""
+        """Write the entries that are in memory. If the disk refuses they stay there, and OSError is raised."""
         entries = self._unwritten
         if not entries:
             return
@@ -293,7 +285,7 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
             del self._recent_keys[: -self.warm_entries]
 
     def _add(self, entry: bytes, key: int) -> None:
-        """Makes `entry`, which has `key`, the last one. OSError when there are too many in memory: it is not added."""
+        """Add `entry`, which has `key`. OSError if unwritten entries cannot be written: it is not added then."""
         if self._entries - self._written >= MAX_UNWRITTEN:
             self.write_out()
         self._unwritten += entry
@@ -301,7 +293,7 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         self._entries += 1
 
     def _refuse_offset(self, offset: int) -> NoReturn:
-        raise IndexOffsetOverflow(f"{self.path}: offset {offset} cannot be put relative to {self.base_offset}")
+        raise IndexOffsetOverflow(f"{self.path}: offset {offset} is out of the range of base offset {self.base_offset}")
 
     def _refuse_entry(self) -> NoReturn:
         self._check_writable()
@@ -310,10 +302,10 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
     # Search
 
     def _floor(self, target: int) -> Entry | None:
-        """The last entry whose key is `target` or less; None when there is none.
+        """The last entry whose key is `target` or less; None if there is none.
 
-        `warm_cold_search` for the lower bound of a key, written out: it reads the same slots in a third of the time.
-        What was added here lately is found by its key in memory, which takes another third, and reads one slot.
+        This is `warm_cold_search` for the lower bound of a key, inline: it reads the same slots in a third of the time.
+        Recent entries are found by their keys in memory, which takes a third of that and reads one slot.
         """
         keys = self._recent_keys
         if keys and keys[0] <= target:
@@ -330,7 +322,7 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         if unpack(buffer, low * size)[0] < target:
             key, value = unpack(buffer, high * size)
             if key <= target:
-                _ = buffer[(low + high) // 2 * size]  # for its page
+                _ = buffer[(low + high) // 2 * size]  # to keep its page warm
                 return self._to_entry(key, value)
             high -= 1
         elif unpack(buffer, 0)[0] > target:
@@ -349,15 +341,15 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         return self._to_entry(*unpack(buffer, low * size))
 
     def _lower_bound_slot(self, target: int, field: Field) -> int:
-        """The slot of the last entry whose `field` is `target` or less; -1 when there is none."""
+        """The slot of the last entry whose `field` is `target` or less; -1 if there is none."""
         return warm_cold_search(self.probe(field), self._entries, self.warm_entries, target).lower
 
     def _upper_bound_slot(self, target: int, field: Field) -> int:
-        """The slot of the first entry whose `field` is `target` or greater; -1 as `Bounds.upper` says."""
+        """The slot of the first entry whose `field` is `target` or greater; -1 as `SlotBounds.upper` says."""
         return warm_cold_search(self.probe(field), self._entries, self.warm_entries, target).upper
 
     def probe(self, field: Field) -> Probe:
-        """Reads `field` of the entry in a slot: until the index is changed."""
+        """A function that reads `field` of the entry in a slot, valid until the index is changed."""
         self._check_open()
         unpack, at = field
         size, written, unwritten = self.entry_bytes, self._written, self._unwritten
@@ -372,17 +364,13 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
 
     # The file and its map
 
-    def has_unflushed_writes(self) -> bool:
-        """False: an index may be closed at any time, for it is derived, verified when used, and synced at the roll."""
-        return False
-
     def let_go(self) -> None:
-        """Closes file and map. Entries in memory stay there."""
+        """Close file and map. Entries in memory stay there."""
         self._map = None
         self._file = None
 
     def close(self) -> None:
-        """Trims and unmaps; nothing is synced. Closing again is harmless."""
+        """Trim and unmap; nothing is synced. Closing again is harmless."""
         if not self._is_closed and self.is_writable:
             self.trim()
         self.close_handles()
@@ -404,7 +392,7 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         return (self._file is not None) + (self._map is not None)
 
     def _mapped(self) -> mmap.mmap | bytes:
-        """The map of the file, made when there is none."""
+        """The map of the file, created if there is none."""
         mapped = self._map
         if mapped is None:
             return self._remap()
@@ -421,13 +409,13 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         self._check_length(os.fstat(file.fd).st_size)
         mapped = self._map = mmap.mmap(file.fd, file_bytes, access=mmap.ACCESS_READ)
         if self._written >= self._max_entries and not self.has_unsynced_writes:
-            self._file = None  # nothing more to write: the map, which keeps a descriptor of its own, is all it takes
+            self._file = None  # nothing more to write, and the map keeps a descriptor of its own
         self._open_files.add(self, self._open_count())
         return mapped
 
     def _check_length(self, file_bytes: int) -> None:
         if file_bytes < self._file_bytes:
-            raise CorruptIndex(f"{self.path} is shorter than the {self._file_bytes} bytes that it had")
+            raise CorruptIndex(f"{self.path} is shorter than {self._file_bytes} bytes, which it had before")
 
     def _unmap(self) -> None:
         mapped, self._map = self._map, None
@@ -450,10 +438,10 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
 
     def _check_max_index_bytes(self) -> None:
         if self.max_index_bytes < self.entry_bytes:
-            raise ValueError(f"{self.path}: {self.max_index_bytes} bytes do not hold an entry of {self.entry_bytes}")
+            raise ValueError(f"{self.path}: {self.max_index_bytes} bytes cannot hold an entry of {self.entry_bytes}")
 
     def _leave_out_padding(self) -> None:
-        """Finds the last entry before the zeros. Zeros alone in a file are an entry: the base offset at position 0."""
+        """Find the last entry before the zeros. A file of zeros alone has one entry: the base offset at position 0."""
         if self._entries == 1:
             return
         self.is_padded = True

@@ -1,8 +1,7 @@
 """An index that is opened when it is first used (KAFKA-7283).
 
-A broker with thousands of segments must neither open their indexes at its start nor close them at its stop: it took
-tens of minutes when it did. Until `get` is called there is just a path, and renaming, deleting and closing do without
-more.
+A broker with thousands of segments must neither open their indexes at its start nor close them at its stop, which took
+tens of minutes. Until `get` is called there is only a path, and renaming, deleting and closing need no more.
 """
 
 import os
@@ -19,16 +18,16 @@ from warmlog_broker.storage.io.open_files import ClosedFile
 Index = TypeVar("Index", bound=AbstractIndex[Any])
 
 _OPENING = threading.Lock()
-"""Held while any index is opened: two threads that ask for one at the same time get the same object (KAFKA-9156)."""
+"""Held while any index is opened: two threads that ask for one get the same object (KAFKA-9156)."""
 
 
 class LazyIndex(HasPath, Generic[Index]):
-    """A path, and the index there from the first `get` on."""
+    """A path, and from the first `get` on the index there."""
 
     __slots__ = ("_index", "_is_closed", "_open_index", "entry_bytes")
 
     def __init__(self, path: Path | str, index_class: type[Index], open_index: Callable[[Path], Index]) -> None:
-        """`open_index(path)` is called by the first `get`; it creates a file that is missing."""
+        """The first `get` calls `open_index(path)`, which creates a missing file."""
         super().__init__(path)
         self.entry_bytes = index_class.entry_bytes
         self._open_index = open_index
@@ -37,16 +36,16 @@ class LazyIndex(HasPath, Generic[Index]):
 
     @property
     def loaded(self) -> Index | None:
-        """The index if it has been opened, without opening it."""
+        """The index if it has been opened."""
         return self._index
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed or deleted, for good."""
+        """Whether it was closed or deleted."""
         return self._is_closed
 
     def get(self) -> Index:
-        """The index, opened (and created) now if it has not been. ClosedFile after `close` and `delete`."""
+        """The index, opened (and created) if necessary. ClosedFile after `close` and `delete`."""
         index = self._index
         return index if index is not None else self._load()
 
@@ -54,7 +53,7 @@ class LazyIndex(HasPath, Generic[Index]):
         return self._index is not None or self.path.exists()
 
     def count_entries(self) -> int:
-        """How many entries there are; of an index that is not open, how many its file has room for."""
+        """How many entries there are; if the index is not open, how many its file has room for."""
         if self._index is not None:
             return self._index.entries
         try:
@@ -63,25 +62,25 @@ class LazyIndex(HasPath, Generic[Index]):
             return 0
 
     def rename_to(self, path: Path) -> None:
-        """Moves the file if there is one, without opening or creating it."""
+        """Rename the file, if it exists, without opening or creating it."""
         with suppress(FileNotFoundError):
             self.path.replace(path)
         self.moved_to(path)
 
     def moved_to(self, path: Path) -> None:
-        """The file, if there is one, has been moved along with its directory."""
+        """Note that the file, if it exists, has been moved along with its directory."""
         self._path = path
         if self._index is not None:
             self._index.moved_to(path)
 
     def forget(self) -> None:
-        """Unmaps what is open, as if it had never been opened: for a file that is gone, or is another one now."""
+        """Unmap what is open, as if it had never been opened: for a file that is gone or was replaced."""
         index, self._index = self._index, None
         if index is not None:
             index.close_handles()
 
     def delete(self) -> bool:
-        """Unmaps and unlinks; False when there was no file."""
+        """Unmap and unlink; False if there was no file."""
         self._is_closed = True
         if self._index is not None:
             return self._index.delete()
@@ -92,13 +91,13 @@ class LazyIndex(HasPath, Generic[Index]):
         return True
 
     def close(self) -> None:
-        """Trims and unmaps what is open; nothing is opened for it. Closing again is harmless."""
+        """Trim and unmap an open index; it is not opened for this. Closing again is harmless."""
         self._is_closed = True
         if self._index is not None:
             self._index.close()
 
     def close_handles(self) -> None:
-        """Unmaps what is open, without touching the file."""
+        """Unmap an open index without changing the file."""
         self._is_closed = True
         if self._index is not None:
             self._index.close_handles()

@@ -1,4 +1,4 @@
-"""`.index`: from offsets to positions in the `.log` file. One entry for about every `index.interval.bytes` of log.
+"""`.index`: from offsets to positions in the `.log` file, about one entry for each `index.interval.bytes` of log.
 
 An entry is 8 bytes, big-endian::
 
@@ -6,11 +6,11 @@ An entry is 8 bytes, big-endian::
     i32 position           where that batch begins in the .log file
 
 With base offset 45, the batches that end with offset 51 at position 0 and with 52 at position 69 are ``00000006
-00000000 00000007 00000045``. A lookup gives the last entry at or before the offset that is looked for; from there on
-the log is scanned. No entry at or before it means: from the start of the file.
+00000000 00000007 00000045``. A lookup returns the last entry at or before an offset; from there the log is scanned. If
+there is none, the log is scanned from its start.
 
-What may be missing: any entry, and the whole file (then the log is scanned, and the index rebuilt). What counts as
-damage: see `sanity_check`. Wrong positions are noticed by the segment, which finds another batch there, or none.
+Any entry may be missing, and so may the file, which is then rebuilt. `sanity_check` detects damage; the segment detects
+a wrong position when it finds another batch there, or none.
 """
 
 from struct import Struct
@@ -38,7 +38,7 @@ class OffsetPosition(NamedTuple):
 
 
 class OffsetIndex(AbstractIndex[OffsetPosition]):
-    """Where the batches of a segment begin. The module describes the file, AbstractIndex how it is handled."""
+    """Positions of the batches of a segment. The module describes the file, AbstractIndex its handling."""
 
     entry_bytes: ClassVar[int] = 8
     warm_entries: ClassVar[int] = WARM_BYTES // 8
@@ -49,14 +49,14 @@ class OffsetIndex(AbstractIndex[OffsetPosition]):
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last entry; the base offset when there is none."""
+        """The offset of the last entry; the base offset without any."""
         return self._last_offset
 
     def append(self, offset: int, position: int) -> None:
-        """Adds the batch at `position` that ends with `offset`.
+        """Add the batch at `position` that ends with `offset`.
 
-        ValueError when the index is full, InvalidIndexOffset unless `offset` is greater than the last one; OSError from
-        the disk, when it is time to write entries.
+        ValueError if the index is full, InvalidIndexOffset unless `offset` is greater than the last one; OSError from
+        the disk, if it is time to write entries.
         """
         if self._entries >= self._max_entries or not self.is_writable:
             self._refuse_entry()
@@ -69,11 +69,11 @@ class OffsetIndex(AbstractIndex[OffsetPosition]):
         self._last_offset = offset
 
     def lookup(self, offset: int) -> OffsetPosition:
-        """The last entry whose offset is `offset` or less; (base offset, 0) when there is none."""
+        """The last entry whose offset is `offset` or less; (base offset, 0) if there is none."""
         return self._floor(offset - self.base_offset) or OffsetPosition(self.base_offset, 0)
 
     def fetch_upper_bound(self, position: int, size_bytes: int) -> OffsetPosition | None:
-        """The first entry whose position is `position + size_bytes` or greater: nothing behind it was fetched."""
+        """The first entry whose position is `position + size_bytes` or greater: an upper bound of what was fetched."""
         slot = self._upper_bound_slot(position + size_bytes, self.value)
         return None if slot < 0 else self._entry(slot)
 

@@ -1,16 +1,16 @@
-"""`.timeindex`: from timestamps to offsets. About as many entries as the offset index, fewer when time stands still.
+"""`.timeindex`: from timestamps to offsets, with at most as many entries as the offset index.
 
 An entry is 12 bytes, big-endian::
 
     i64 timestamp          milliseconds: the largest of the segment so far; strictly increasing
     i32 relative offset    last offset of the batch that holds it, minus the segment's base offset; never decreasing
 
-With base offset 45, timestamp 1700000000000 in the batch that ends with offset 51 is ``0000018bcfe56800 00000006``. An
-entry says: all records before that batch have this timestamp or a smaller one. So a lookup gives the last entry at or
-before the time that is looked for, and from its batch on the log is scanned.
+With base offset 45, timestamp 1700000000000 in the batch that ends with offset 51 is ``0000018bcfe56800 00000006``. All
+records before that batch have this timestamp or a smaller one. So a lookup returns the last entry at or before a time,
+and the log is scanned from its batch on.
 
-The last entry of a segment that is no longer active is its largest timestamp; a slot is kept free for it, so the
-index is full one entry early. Missing: any other entry, and the file (it is rebuilt). Damage: see `sanity_check`.
+The last entry of an inactive segment is its largest timestamp; a slot is reserved for it, so the index is full one
+entry early. Any other entry may be missing, and so may the file, which is then rebuilt. `sanity_check` detects damage.
 """
 
 from struct import Struct
@@ -32,14 +32,14 @@ NO_TIMESTAMP = -1
 
 
 class TimestampOffset(NamedTuple):
-    """An entry: `timestamp_ms` is the largest up to the batch that ends with `offset`. (-1, base offset) means none."""
+    """An entry: `timestamp_ms` is the largest up to the batch that ends with `offset`. (-1, base offset) is none."""
 
     timestamp_ms: int
     offset: int
 
 
 class TimeIndex(AbstractIndex[TimestampOffset]):
-    """From which batch on to look for a time. The module describes the file, AbstractIndex how it is handled."""
+    """Where to start looking for a time. The module describes the file, AbstractIndex its handling."""
 
     entry_bytes: ClassVar[int] = 12
     warm_entries: ClassVar[int] = WARM_BYTES // 12
@@ -50,27 +50,27 @@ class TimeIndex(AbstractIndex[TimestampOffset]):
 
     @property
     def is_full(self) -> bool:
-        """Whether only the slot for the last entry, made when the segment becomes inactive, is left."""
+        """Whether only the slot for the last entry, which is added when the segment becomes inactive, is left."""
         return self._entries >= self._max_entries - 1
 
     @property
     def last_entry(self) -> TimestampOffset:
-        """The last entry; (-1, base offset) when there is none."""
+        """The last entry; (-1, base offset) without any."""
         return self._last
 
     def maybe_append(self, timestamp_ms: int, offset: int, *, is_last: bool = False) -> None:
-        """Adds an entry if `timestamp_ms` is greater than the last one's. `is_last` may use the slot that is kept free.
+        """Add an entry if `timestamp_ms` is greater than the last one's. `is_last` may use the reserved slot.
 
-        ValueError when the index is full or time goes back, InvalidIndexOffset when the offset does; OSError from the
-        disk, when it is time to write entries.
+        ValueError if the index is full or time goes back, InvalidIndexOffset if the offset does; OSError from the disk,
+        if it is time to write entries.
         """
         last_timestamp_ms, last_offset = self._last
         if (self._entries >= self._max_entries - 1 and not is_last) or not self.is_writable:
             self._refuse_entry()
         if offset < last_offset and self._entries:
-            raise InvalidIndexOffset(f"{self.path}: offset {offset} lies before {last_offset}")
+            raise InvalidIndexOffset(f"{self.path}: offset {offset} is before {last_offset}")
         if timestamp_ms < last_timestamp_ms and self._entries:
-            raise ValueError(f"{self.path}: timestamp {timestamp_ms} lies before {last_timestamp_ms}")
+            raise ValueError(f"{self.path}: timestamp {timestamp_ms} is before {last_timestamp_ms}")
         if timestamp_ms > last_timestamp_ms:
             if self._entries >= self._max_entries:
                 self._refuse_entry()
@@ -81,7 +81,7 @@ class TimeIndex(AbstractIndex[TimestampOffset]):
             self._last = _new_tuple(TimestampOffset, (timestamp_ms, offset))
 
     def lookup(self, timestamp_ms: int) -> TimestampOffset:
-        """The last entry whose timestamp is `timestamp_ms` or less; (-1, base offset) when there is none."""
+        """The last entry whose timestamp is `timestamp_ms` or less; (-1, base offset) if there is none."""
         return self._floor(timestamp_ms) or TimestampOffset(NO_TIMESTAMP, self.base_offset)
 
     def truncate_to(self, offset: int) -> None:

@@ -1,29 +1,28 @@
-"""The transaction index, `.txnindex`: the aborted transactions whose end lies in a segment, with Kafka's bytes.
+"""The transaction index, `.txnindex`: the aborted transactions whose marker is in a segment, with Kafka's bytes.
 
 An entry for each, 34 bytes, big-endian, in the order of the markers::
 
     i16  version = 0
     i64  producer id
-    i64  first offset          of the transaction; it may lie in an earlier segment
-    i64  last offset           where the marker lies that aborted it: in this segment
-    i64  last stable offset    right after that: the first offset of the oldest other transaction that is open, or
-                               without one the offset after the marker
+    i64  first offset          of the transaction; it may be in an earlier segment
+    i64  last offset           of the marker that aborted it: in this segment
+    i64  last stable offset    right after the marker: the first offset of the oldest other open transaction, or without
+                               one the offset after the marker
 
-Committed transactions have no entry, and a segment without aborted ones has no file: it is created by the first entry,
-never preallocated, and goes with the last one. (Kafka's own recovery may leave an empty file.)
+Committed transactions have no entry, and a segment without aborted ones has no file: the first entry creates it, and it
+is removed with the last one. It is never preallocated. (Kafka's own recovery may leave an empty file.)
 
-**A torn entry.** The bytes behind the last whole entry were never an entry: reading ignores them. They are cut before
-the next entry is written, for a file that begins with a half one would read as shifted from there on. A write that the
-disk refuses halfway is cut off at once; should that fail too, the next append begins with it.
+**A torn entry.** Bytes after the last whole entry are ignored, and cut before the next entry is written. A write that
+fails half way is cut at once; if that fails too, the next append begins with it.
 
-**Order.** Last offsets rise from entry to entry, and so does what is stable. `append` refuses what would break that,
-also after the file was opened again (Kafka compares with what the same instance has written only). So the first entry
-for a fetch is found by halving, and a lookup reads what it needs, however many entries lie before.
+**Order.** Last offsets and last stable offsets rise from entry to entry. `append` refuses what would break that, also
+after the file was reopened (Kafka compares only with what the same instance has written). So a binary search finds the
+first entry for a fetch, and a lookup reads only what it needs.
 
-**Durability.** The `.log` tells all of it, but only together with the transactions that were open where the segment
-begins; recovery replays them anyhow and makes the index of each segment that it checks anew (see
-`transaction_recovery`). So entries are synced as other indexes are: when the segment has become inactive, before the
-recovery point moves past it. Writing is `pwrite`; a full disk is an error that leaves the file as it was.
+**Durability.** Rebuilding an index needs the log and the transactions that were open where the segment begins. Recovery
+replays these, and rebuilds the index of each segment that it checks (see `txn_index_recovery`). So entries are synced
+like other indexes: when the segment has become inactive, before the recovery point moves past it. A full disk is an
+error that leaves the file as it was.
 """
 
 import errno
@@ -47,7 +46,7 @@ _CHUNK_BYTES = 512 * ENTRY_BYTES
 
 
 class AbortedTxn(NamedTuple):
-    """An entry: both offsets are inclusive."""
+    """An entry. All offsets are inclusive."""
 
     producer_id: int
     first_offset: int
@@ -56,11 +55,11 @@ class AbortedTxn(NamedTuple):
 
 
 class CollectedAborted(NamedTuple):
-    """What one index says about a range of offsets."""
+    """The aborted transactions in a range of offsets, by one index."""
 
     aborted: list[AbortedTxn]
     is_complete: bool
-    """Whether no later segment's index can have one that belongs to it."""
+    """Whether no later segment's index can have another transaction of the range."""
 
 
 def pack_entry(aborted: AbortedTxn) -> bytes:
@@ -69,32 +68,32 @@ def pack_entry(aborted: AbortedTxn) -> bytes:
 
 
 class TransactionIndex(ManagedFile):
-    """The index of one segment. There is a file only while there are entries, and OpenFiles may close it any time."""
+    """The index of one segment. The file exists only while there are entries; OpenFiles may close it at any time."""
 
     __slots__ = (
         "_entries",
         "_has_torn_tail",
         "_last",
         "base_offset",
-        "is_settled",
-        "is_to_be_rebuilt",
+        "is_verified",
+        "needs_rebuild",
     )
 
     def __init__(self, path: Path | str, base_offset: int, open_files: OpenFiles, *, is_writable: bool = True) -> None:
-        """Nothing is opened, or looked for, before it is used."""
+        """Opens nothing."""
         super().__init__(path, open_files, is_writable=is_writable)
         self.base_offset = base_offset
-        self.is_settled = False
-        """Whether it is known to hold what it should: `transaction_recovery` finds that out for one found on disk."""
-        self.is_to_be_rebuilt = False
-        """Whether the log's batches are to be asked what it should hold."""
-        self._entries = -1  # not known before the file was looked at
+        self.is_verified = False
+        """Whether the entries are known to be right: `txn_index_recovery` verifies an index found on disk."""
+        self.needs_rebuild = False
+        """Whether it must be rebuilt from the log."""
+        self._entries = -1  # unknown until the file is opened
         self._last: AbortedTxn | None = None
         self._has_torn_tail = False
 
     @classmethod
     def open_read_only(cls, path: Path, base_offset: int, open_files: OpenFiles) -> Self:
-        """The index at `path` for tools: never created and never changed. FileNotFoundError when it is not there."""
+        """Open the index at `path` for tools: it is never created or changed. FileNotFoundError if it is missing."""
         index = cls(path, base_offset, open_files, is_writable=False)
         index.open_file()
         return index
@@ -103,14 +102,14 @@ class TransactionIndex(ManagedFile):
 
     @property
     def entries(self) -> int:
-        """The number of whole entries; none where there is no file."""
+        """The number of whole entries."""
         if self._entries < 0:
             self._look_at_file()
         return self._entries
 
     @property
     def size_bytes(self) -> int:
-        """Of the whole entries."""
+        """Size of the whole entries."""
         return self.entries * ENTRY_BYTES
 
     @property
@@ -124,20 +123,20 @@ class TransactionIndex(ManagedFile):
         return self._file is not None or self.path.exists()
 
     def entry(self, slot: int) -> AbortedTxn:
-        """The entry with that number; CorruptIndex when it cannot be one."""
+        """The entry with that number; CorruptIndex if it is damaged."""
         if not 0 <= slot < self.entries:
             raise ValueError(f"{self.path} has {self._entries} entries: there is no entry {slot}")
         return next(self._read(slot, slot + 1))
 
     def __iter__(self) -> Iterator[AbortedTxn]:
-        """Every whole entry, in order; CorruptIndex at one of a version that is not known."""
+        """Yield every whole entry, in order; CorruptIndex at one of an unknown version."""
         return self._read(0, self.entries)
 
     def collect_aborted(self, fetch_offset: int, upper_bound_offset: int) -> CollectedAborted:
-        """The transactions that have data in `[fetch_offset, upper_bound_offset)`, as far as this segment's index says.
+        """The transactions that have data in `[fetch_offset, upper_bound_offset)`, by this segment's index.
 
-        It is complete when an entry was met whose last stable offset is at or above the upper bound: all that is below
-        was decided by then. Otherwise the next segment's index goes on.
+        The result is complete if an entry's last stable offset is at or above the upper bound: all transactions below
+        it were decided by then. Otherwise the next segment's index must be searched too.
         """
         aborted = []
         for entry in self._read(self._first_slot_from(fetch_offset), self.entries):
@@ -148,7 +147,7 @@ class TransactionIndex(ManagedFile):
         return CollectedAborted(aborted, is_complete=False)
 
     def sanity_check(self) -> None:
-        """CorruptIndex unless every entry can be what was written: whole, known, of this segment, and in order."""
+        """CorruptIndex unless all entries are whole, of a known version, of this segment, and in order."""
         if self.file_exists():
             size_bytes = os.fstat(self.open_file().fd).st_size
             if size_bytes != self.size_bytes:
@@ -161,9 +160,9 @@ class TransactionIndex(ManagedFile):
     # Writing
 
     def append(self, aborted: AbortedTxn) -> None:
-        """Adds an entry, in a new file if there is none. InvalidIndexOffset unless its last offset is the greatest.
+        """Add an entry, in a new file if there is none. InvalidIndexOffset unless its last offset is the greatest.
 
-        OSError when the disk refuses: the index is as it was then. Not durable on return.
+        OSError if the disk refuses: the index is then as it was before. Not durable on return.
         """
         last = self.last
         if aborted.last_offset < self.base_offset or (last is not None and aborted.last_offset <= last.last_offset):
@@ -187,21 +186,21 @@ class TransactionIndex(ManagedFile):
         self._last = aborted
 
     def truncate_to(self, offset: int) -> None:
-        """Drops the entries of transactions that ended at `offset` or later. A damaged index is to be rebuilt then."""
+        """Drop the entries of transactions that ended at `offset` or later. A damaged index must be rebuilt then."""
         try:
             self._keep(self._first_slot_from(offset))
         except (CorruptIndex, FileNotFoundError):
-            self.distrust()
+            self.invalidate()
 
     def reset(self) -> None:
-        """Drops all entries; whatever the file holds."""
+        """Drop all entries, whatever the file holds."""
         self._entries = 0
         self._last = None
         if self.file_exists():
             self._remove()
 
     def replace(self, aborted: Iterable[AbortedTxn]) -> None:
-        """Makes these its entries, durably, and settles it: after a crash the file holds the old ones or these."""
+        """Replace all entries, durably, and mark the index as verified; a crash leaves the old entries or these."""
         entries = list(aborted)
         self.close()
         if entries:
@@ -212,49 +211,42 @@ class TransactionIndex(ManagedFile):
             self._synced_writes = self._writes
         else:
             self.reset()
-        self.is_settled, self.is_to_be_rebuilt = True, False
+        self.is_verified, self.needs_rebuild = True, False
 
     def leave_empty(self) -> None:
-        """Leaves a file without entries, if it can: who finds it makes the index anew."""
+        """Leave a file without entries, if possible: a later start then rebuilds the index."""
         with suppress(OSError):
             self._opened(os.O_CREAT)
-        self.distrust()
+        self.invalidate()
 
-    def distrust(self) -> None:
-        """It does not hold what it should: it is to be made anew."""
-        self.is_settled, self.is_to_be_rebuilt = False, True
+    def invalidate(self) -> None:
+        """Note that the entries are wrong and must be rebuilt."""
+        self.is_verified, self.needs_rebuild = False, True
 
     # Flushing
 
     @property
     def has_unsynced_writes(self) -> bool:
-        """Whether there is a file that was changed since the last sync that was marked."""
+        """Whether there is a file that has changed since the last sync that was marked."""
         return self._writes != self._synced_writes and self.entries > 0
 
     def flush(self) -> None:
-        """Makes the entries durable; the name of a new file is the directory's business."""
+        """Make the entries durable; the name of a new file needs a sync of the directory."""
         writes = self._writes
         if self.has_unsynced_writes:
             os.fdatasync(self.open_file().fd)
         self.mark_synced(writes)
 
-    def has_unflushed_writes(self) -> bool:
-        """For OpenFiles, which may close it at any time: see the module on durability."""
-        return False
-
-    def let_go(self) -> None:
-        self._file = None
-
     # The file
 
     def rename_to(self, path: Path) -> None:
-        """Moves the file if there is one."""
+        """Rename the file, if it exists."""
         with suppress(FileNotFoundError):
             self.path.replace(path)
         self._path = path
 
     def close(self) -> None:
-        """Closes; nothing is synced. Closing again is harmless, and an append opens it again."""
+        """Close; nothing is synced. Closing again is harmless, and an append opens it again."""
         self._open_files.discard(self)
         self.let_go()
 
@@ -267,7 +259,7 @@ class TransactionIndex(ManagedFile):
         self._has_torn_tail = torn_bytes > 0
 
     def _first_slot_from(self, offset: int) -> int:
-        """The first entry whose last offset is `offset` or greater; the number of entries when there is none."""
+        """The first entry whose last offset is `offset` or greater; the number of entries if there is none."""
         low, high = 0, self.entries
         while low < high:
             middle = (low + high) // 2
@@ -298,6 +290,7 @@ class TransactionIndex(ManagedFile):
             raise CorruptIndex(f"{self.path}: {entry} follows offset {after}")
         if not 0 <= first_offset <= last_offset or not stable_from <= last_stable_offset <= last_offset + 1:
             raise CorruptIndex(f"{self.path}: {entry} cannot be, stable up to {stable_from} before it")
+            raise CorruptIndex(f"{self.path}: {entry} is impossible after an entry that is stable up to {stable_from}")
 
     def _file_for_appends(self) -> OpenFile:
         self._check_writable()
@@ -321,12 +314,12 @@ class TransactionIndex(ManagedFile):
         self._writes += 1
 
     def _cut(self, file: OpenFile) -> None:
-        """Ends the file behind its last whole entry."""
+        """End the file after its last whole entry."""
         os.ftruncate(file.fd, self.size_bytes)
         self._has_torn_tail = False
 
     def _cut_torn_tail(self, file: OpenFile) -> None:
-        """After a failed write: a file that holds no entry goes."""
+        """Cut after a failed write, or remove a file that has no entry."""
         if self._entries:
             self._cut(file)
         else:

@@ -1,20 +1,19 @@
-"""The warm keeper: has the end of every active index in memory before anybody looks something up there.
+"""The warm keeper: keeps the end of every active index in memory.
 
-The warm/cold search (`index_search`) keeps the last 8 KiB of an index warm by touching them at each lookup. A log with
-little traffic has few lookups, so its pages go, and the next consumer waits for the disk, up to three times. The keeper
-reads those pages every few seconds, so that the kernel sees them in use.
+The warm/cold search (`search`) keeps the last 8 KiB of an index warm by touching them at each lookup. A log with little
+traffic has few lookups, so its pages are evicted, and the next consumer waits for the disk, up to three times. The
+keeper reads those pages every few seconds.
 
-`warm_targets` decides, in the thread that owns the logs; `keep_warm` does the reading, in any other:
+`warm_targets` selects the files in the thread that owns the logs; `keep_warm` reads them in any other thread:
 
-- The range is read by `pread`, through a descriptor of its own that is open for as long as that takes. It waits for the
-  disk without holding up anybody. An index that is not open (a clean start opens none, and OpenFiles closes what is
-  idle) is therefore kept warm without being opened: no map and no descriptor stay.
-- Where the index is mapped, `madvise(MADV_POPULATE_READ)` then puts the pages into the page tables (Linux 5.14;
+- The range is read by `pread` through a descriptor of its own. An index that is not open (a clean start opens none, and
+  OpenFiles closes idle ones) stays closed: no map and no descriptor remain.
+- If the index is mapped, `madvise(MADV_POPULATE_READ)` then adds the pages to the page tables (Linux 5.14;
   MADV_WILLNEED before that). They are in the page cache by now, so it takes microseconds.
 
-What the owner does meanwhile does no harm. A map that was closed raises ValueError, and none is ever made here. A page
-that a file has lost is not touched by this process: the kernel answers madvise with EFAULT, and pread reads less, where
-touching it would be SIGBUS. A file that was renamed or unlinked is not found, and is looked for again the next time.
+The owner may change an index meanwhile. A closed map raises ValueError, and none is created here. For a page that the
+file has lost, madvise returns EFAULT and pread returns less; touching it would be SIGBUS. A file that was renamed or
+unlinked is not found, and is looked for again the next time.
 """
 
 import errno
@@ -43,7 +42,7 @@ class WarmRange(NamedTuple):
 
 
 def warm_range(index_bytes: int, warm_bytes: int, page_bytes: int = PAGE_BYTES) -> WarmRange:
-    """The pages that hold the last `warm_bytes` of an index whose entries take `index_bytes`."""
+    """The pages of the last `warm_bytes` of an index whose entries take `index_bytes`."""
     first = max(0, index_bytes - warm_bytes) // page_bytes * page_bytes
     end = -(-index_bytes // page_bytes) * page_bytes
     return WarmRange(first, end - first)
@@ -51,22 +50,22 @@ def warm_range(index_bytes: int, warm_bytes: int, page_bytes: int = PAGE_BYTES) 
 
 @dataclass(frozen=True, slots=True)
 class WarmTarget:
-    """The end of one index file that is to be kept warm."""
+    """The end of an index file that is to be kept warm."""
 
     path: Path
     warm_bytes: int
-    """How much of its end."""
+    """Size of the end."""
     index: AbstractIndex[Any] | None = None
-    """None when it is not open."""
+    """None if it is not open."""
     index_bytes: int | None = None
-    """Of its entries; None when it is not open: then they fill the file."""
+    """Size of its entries; None if it is not open: they then fill the file."""
 
 
 def warm_targets(indexes: Iterable[LazyIndex[Any]], warm_bytes: int) -> list[WarmTarget]:
-    """What to keep warm of these indexes, the open ones first. Opens nothing, and leaves out what was closed.
+    """Select what to keep warm of these indexes, the open ones first. Opens nothing, and skips closed ones.
 
-    Entries that wait in memory are written, so that a file is not behind for longer than the keeper's interval. One
-    entry more than `warm_bytes` is kept: the search also reads the one before the warm section.
+    Entries in memory are written, so that a file is at most one interval of the keeper behind. One entry more than
+    `warm_bytes` is kept, because the search also reads the one before the warm section.
     """
     open_ones, others = [], []
     for lazy in indexes:
@@ -86,17 +85,17 @@ def warm_targets(indexes: Iterable[LazyIndex[Any]], warm_bytes: int) -> list[War
 
 
 class WarmPass(NamedTuple):
-    """What one round of the keeper did."""
+    """The result of one round of the keeper."""
 
     kept: int
-    """Index files."""
+    """Number of index files."""
     kept_bytes: int
     left_out: int
-    """Index files for which `max_bytes` was not enough."""
+    """Number of index files for which `max_bytes` was not enough."""
 
 
 def keep_warm(targets: Sequence[WarmTarget], max_bytes: int) -> WarmPass:
-    """Reads the end of each target, in their order, until `max_bytes` are kept. For any thread; raises nothing."""
+    """Read the end of each target, in order, up to `max_bytes` in total. For any thread; raises nothing."""
     kept = kept_bytes = 0
     for number, target in enumerate(targets):
         if kept_bytes + target.warm_bytes > max_bytes:
@@ -108,11 +107,11 @@ def keep_warm(targets: Sequence[WarmTarget], max_bytes: int) -> WarmPass:
 
 
 def _keep(target: WarmTarget) -> int:
-    """How many bytes of the target are in memory now."""
+    """Read the target; returns how many bytes of it are in memory now."""
     try:
         file = os.open(target.path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return 0  # not created yet, or renamed or removed meanwhile
+        return 0  # not created yet, renamed or removed
     try:
         index_bytes = os.fstat(file).st_size if target.index_bytes is None else target.index_bytes
         position, size_bytes = warm_range(index_bytes, target.warm_bytes)
@@ -127,13 +126,13 @@ def _keep(target: WarmTarget) -> int:
     return read_bytes
 
 
-def populate(mapped: mmap.mmap | None, place: WarmRange) -> bool:
-    """Puts the pages of a map into the page tables. False when there is no map any more, or not those pages."""
+def populate(mapped: mmap.mmap | None, pages: WarmRange) -> bool:
+    """Add the pages of a map to the page tables. False if there is no map any more, or not those pages."""
     if mapped is None:
         return False
     for advice in (MADV_POPULATE_READ, mmap.MADV_WILLNEED):
         try:
-            mapped.madvise(advice, place.position, place.size_bytes)
+            mapped.madvise(advice, pages.position, pages.size_bytes)
         except OSError as error:
             if error.errno != errno.EINVAL:
                 return False  # EFAULT: the file is shorter now

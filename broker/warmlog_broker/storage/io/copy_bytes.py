@@ -1,4 +1,4 @@
-"""Copying files by the kernel: where the file system can, the copy shares its blocks with the original (reflink)."""
+"""Copy files in the kernel. If the file system can, the copy shares its blocks with the original (reflink)."""
 
 import errno
 import os
@@ -7,7 +7,7 @@ from collections.abc import Callable
 PIECE_BYTES = 64 * 1024 * 1024
 
 _CANNOT = frozenset({errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM})
-"""What copy_file_range says where it does not work: across file systems of different kinds, or in a sandbox."""
+"""Errors of copy_file_range where it does not work: across kinds of file systems, or in a sandbox."""
 
 
 def copy_bytes(
@@ -18,9 +18,9 @@ def copy_bytes(
     *,
     position: int = 0,
 ) -> None:
-    """Copies `size_bytes` bytes of one descriptor's file, from `position` on, to there in another's; syncs nothing.
+    """Copy `size_bytes` bytes from one descriptor's file to the same `position` in another's; nothing is synced.
 
-    `on_copied` is told how many bytes each step has copied. OSError from either disk, and when the source is shorter.
+    `on_copied` gets the size of each piece. OSError from either disk, and if the source is shorter.
     """
     copied, by_range = 0, True
     os.lseek(target, position, os.SEEK_SET)

@@ -1,50 +1,25 @@
-"""Small text files that are replaced as a whole, with the bytes that Kafka writes.
-
-Offsets of a data directory's partitions (`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint`,
-`replication-offset-checkpoint`), a line for each::
-
-    0                        version
-    2                        lines that follow
-    flights 0 14000          topic, partition, offset
-    flights 1 13500
-
-An empty file stands for no lines. Leader epochs of one partition (`leader-epoch-checkpoint`) have the same head and
-lines `epoch start-offset`; that file is never empty. `partition.metadata` holds the topic's id as URL-safe base64
-without padding::
-
-    version: 0
-    topic_id: Efo9lYIRT3GmJrmskxPrXQ
-
-Writing is atomic and durable: a temporary file beside it, fsync, rename, fsync of the directory. What cannot be read
-is a StorageError that names the file, the line, what was expected and what was found; who asked decides whether to
-rebuild the content.
-
-Writing all of something: a system call may write less than it was asked to.
-"""
+"""Write and replace files durably: no half-written file after a crash, no short write that goes unnoticed."""
 
 import errno
-import logging
 import os
 from pathlib import Path
 
 from warmlog_broker.storage.io.os_errors import SyncNotBegun, is_out_of_resources
 
-logger = logging.getLogger(__name__)
-
 
 def write_all(descriptor: int, data: bytes | bytearray | memoryview, position: int) -> None:
-    """Writes `data` at `position`, in as many steps as it takes. OSError when the disk refuses; some may be written."""
+    """Write `data` at `position`, in as many steps as it takes. OSError if the disk refuses; a part may be written."""
     view = memoryview(data)
     while view:
         written = os.pwrite(descriptor, view, position)
         if not written:
-            raise OSError(errno.EIO, f"the disk takes none of {len(view)} bytes at position {position}")
+            raise OSError(errno.EIO, f"the disk accepts none of {len(view)} bytes at position {position}")
         view = view[written:]
         position += written
 
 
 def open_to_sync(path: Path | str, more_flags: int = 0) -> int:
-    """A descriptor of `path` for a sync. SyncNotBegun when there is none to be had now, OSError for another reason."""
+    """Open `path` for a sync. SyncNotBegun if out of descriptors or memory, OSError for another reason."""
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC | more_flags)
     except OSError as error:
@@ -54,7 +29,7 @@ def open_to_sync(path: Path | str, more_flags: int = 0) -> int:
 
 
 def sync_directory(directory: Path | str) -> None:
-    """Makes the names in `directory` durable: files created, renamed and removed before this call."""
+    """Make the names in `directory` durable: files that were created, renamed or removed before this call."""
     descriptor = open_to_sync(directory, os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -63,7 +38,7 @@ def sync_directory(directory: Path | str) -> None:
 
 
 def make_directories(directory: Path) -> None:
-    """Makes `directory` and the ones above it that are missing, durably: a synced file is lost without their names."""
+    """Create `directory` and its missing parents durably: without their names a synced file is lost."""
     if directory.is_dir():
         return
     make_directories(directory.parent)
@@ -72,7 +47,7 @@ def make_directories(directory: Path) -> None:
 
 
 def write_file(path: Path, content: bytes, *, sync: bool) -> None:
-    """Writes `content` into the file at `path`, which may be half done when OSError is raised."""
+    """Write the file at `path`; OSError may leave a part of `content` there."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
         write_all(descriptor, content, 0)
@@ -83,14 +58,14 @@ def write_file(path: Path, content: bytes, *, sync: bool) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Makes `content` what `path` holds, durably; after a crash the file holds the old content or the new one."""
+    """Replace the content of `path`, durably; after a crash the file has the old content or the new one."""
     stage_file(path, content, sync=True)
-    place_file(path)
+    commit_file(path)
     sync_directory(path.parent)
 
 
 def stage_file(path: Path, content: bytes, *, sync: bool) -> None:
-    """Writes `content` beside the file at `path`, for `place_file`. Without `sync` the caller sees to it in between."""
+    """Write `content` beside the file at `path`, for `commit_file`. Without `sync` the caller syncs it in between."""
     temporary = path.with_name(path.name + ".tmp")
     try:
         write_file(temporary, content, sync=sync)
@@ -99,8 +74,8 @@ def stage_file(path: Path, content: bytes, *, sync: bool) -> None:
         raise
 
 
-def place_file(path: Path) -> None:
-    """Makes what was staged, and synced, the content of `path`; durable once the directory is synced."""
+def commit_file(path: Path) -> None:
+    """Rename what was staged to `path`; durable once the directory is synced."""
     temporary = path.with_name(path.name + ".tmp")
     try:
         temporary.replace(path)

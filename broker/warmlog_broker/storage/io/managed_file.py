@@ -1,11 +1,7 @@
-"""What every file of a segment has in common: it is opened on demand, counted, renamed, deleted.
+"""Common parts of a segment's files: open on demand, count changes, rename, delete.
 
-The file is opened when it is first needed and registered with OpenFiles, which may close it again at any time that it
-is not needed. Once the object is closed, any use raises ClosedFile, for the descriptor might be another file's by then.
-
-A file's path that is text until somebody asks for it.
-
-A start names four files for each segment and looks at one; making Path objects of the others took a third of its time.
+A file is opened when it is first needed and registered with OpenFiles, which may close it at any time that it is not
+needed. Using a closed object raises ClosedFile, because its descriptor may belong to another file by then.
 """
 
 import errno
@@ -18,7 +14,7 @@ from warmlog_broker.storage.io.os_errors import is_read_only
 
 
 class HasPath:
-    """Has a `path`, given as text or as a Path."""
+    """Has a `path`, kept as text until it is used: building Path objects took a third of a broker's start."""
 
     __slots__ = ("_path",)
 
@@ -27,7 +23,6 @@ class HasPath:
 
     @property
     def path(self) -> Path:
-        """Where the file is, or is to be."""
         path = self._path
         if isinstance(path, str):
             path = self._path = Path(path)
@@ -35,12 +30,11 @@ class HasPath:
 
 
 class ManagedFile(HasPath, ABC):
-    """A file that one thread uses, and that OpenFiles may make let go at any time."""
+    """A file that one thread uses and that OpenFiles may close at any time."""
 
     __slots__ = ("_file", "_is_closed", "_open_files", "_synced_writes", "_writes", "is_writable")
 
     def __init__(self, path: Path | str, open_files: OpenFiles, *, is_writable: bool) -> None:
-        """Opens nothing."""
         super().__init__(path)
         self.is_writable = is_writable
         self._open_files = open_files
@@ -54,50 +48,50 @@ class ManagedFile(HasPath, ABC):
 
     @property
     def writes(self) -> int:
-        """Counts changes of the file: what `mark_synced` takes."""
+        """Number of changes of the file: what `mark_synced` takes."""
         return self._writes
 
     def mark_synced(self, writes: int) -> None:
-        """Notes that a sync, which began when `writes` was read, has succeeded."""
+        """Note that a sync, which began when `writes` was read, has succeeded."""
         if writes > self._synced_writes:
             self._synced_writes = writes
 
     @property
     def has_unsynced_writes(self) -> bool:
-        """Whether the file was changed since the last sync that was marked."""
+        """Whether the file has changed since the last sync that was marked."""
         return self._writes != self._synced_writes
 
     def open_file(self) -> OpenFile:
-        """The open file: whoever holds it may go on using it, whatever happens to this object."""
+        """The open file. Its holder can go on using it, whatever happens to this object."""
         file = self._file
         if file is None:
             return self._opened()
         self._open_files.touch(self)
         return file
 
-    @abstractmethod
     def has_unflushed_writes(self) -> bool:
-        """Whether its descriptor must stay open now."""
+        """Whether the descriptor must stay open now. False for indexes: they can be rebuilt."""
+        return False
 
-    @abstractmethod
     def let_go(self) -> None:
-        """Drops the references to what is open; it is opened again when it is needed."""
+        """Drop the references to what is open; it is reopened on demand."""
+        self._file = None
 
     @abstractmethod
     def close(self) -> None:
-        """Puts the file into its final shape and closes it."""
+        """Give the file its final size and close it."""
 
     def rename_to(self, path: Path) -> None:
-        """Moves the file; the directory is not synced."""
+        """Rename the file; the directory is not synced."""
         self.path.replace(path)
         self._path = path
 
     def moved_to(self, path: Path) -> None:
-        """The file has been moved along with its directory."""
+        """Note that the file has been moved along with its directory."""
         self._path = path
 
     def delete(self) -> bool:
-        """Closes and unlinks the file; False when it was not there. Who holds it open can go on reading."""
+        """Close and unlink the file; False if it did not exist. Holders of the open file can still read it."""
         self.close_handles()
         try:
             self.path.unlink()
@@ -106,7 +100,7 @@ class ManagedFile(HasPath, ABC):
         return True
 
     def close_handles(self) -> None:
-        """Closes without touching the file; harmless when it was done before. Any use after that raises ClosedFile."""
+        """Close without changing the file; closing again is harmless. Any later use raises ClosedFile."""
         self._is_closed = True
         self.let_go()
         self._open_files.discard(self)
@@ -118,13 +112,13 @@ class ManagedFile(HasPath, ABC):
         except OSError as error:
             if more_flags or not is_read_only(error):
                 raise
-            file = OpenFile(str(self.path), os.O_RDONLY)  # what is there can be read all the same
+            file = OpenFile(str(self.path), os.O_RDONLY)  # it can still be read
         self._file = file
         self._open_files.add(self, self._open_count())
         return file
 
     def _open_count(self) -> int:
-        """How many descriptors and maps it holds."""
+        """How many descriptors and maps are open."""
         return 1
 
     def _check_open(self) -> None:

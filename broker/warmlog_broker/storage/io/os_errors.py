@@ -1,17 +1,17 @@
-"""What an error of the operating system means: the one place where errnos are told apart.
+"""Classify errors of the operating system: the only place that distinguishes errnos.
 
 ===============================  =======================  ===========================================================
-errno                            means                    the partition; what the client hears
+errno                            meaning                  the partition; the client's error
 ===============================  =======================  ===========================================================
-ENOSPC, EDQUOT, EFBIG            no room, or no right to  served as before; DiskFull
+ENOSPC, EDQUOT, EFBIG            no room or quota         served as before; DiskFull
 EMFILE, ENFILE, ENOMEM, ENOBUFS  no descriptor or memory  served as before; OutOfResources (MemoryError likewise)
-EROFS                            the disk takes no write  read as before, takes no records; StorageError (DiskReadOnly)
-any other: EIO, ENODEV, EACCES … the disk has failed      offline, where something was to be written; StorageError
+EROFS                            disk is read-only        read as before, refuses records; StorageError (DiskReadOnly)
+any other: EIO, ENODEV, EACCES … disk has failed          offline if it was a write; StorageError
 ===============================  =======================  ===========================================================
 
-EINTR is not among them: Python tries its calls again (PEP 475), and the one call of ours that is not Python's, `syncfs`
-(disk_flush), does so itself. A sync that fails ends the log whatever the errno is, as the kernel takes the pages for
-clean after it; only one that was never begun, as its file could not be opened, is tried again (SyncNotBegun).
+EINTR is missing because Python retries its calls (PEP 475) and `sync_strategy` retries `syncfs`. A sync that fails ends
+the log whatever the errno, because the kernel then marks the pages as clean. Only a sync that never began, because its
+file could not be opened, is retried (SyncNotBegun).
 """
 
 import errno
@@ -24,30 +24,30 @@ _SHORTAGES = _NO_ROOM | _NO_RESOURCES
 
 
 class DiskReadOnly(StorageError):
-    """The file system is read-only, mostly because the system has made it so after an error. It can be read."""
+    """The file system is read-only, usually because the system made it so after an error. It can be read."""
 
 
 class SyncNotBegun(OSError):
-    """For want of descriptors or memory nothing was synced, and nothing is lost: it can be tried again."""
+    """The sync never started (out of descriptors or memory). Nothing is lost; it is safe to retry."""
 
 
 def is_shortage(error: OSError) -> bool:
-    """Whether space, quota, descriptors or memory ran out: what was on the disk is still there, and later may do."""
+    """Whether space, quota, descriptors or memory ran out: the data on disk is intact, and a retry may succeed."""
     return error.errno in _SHORTAGES
 
 
 def is_out_of_resources(error: OSError) -> bool:
-    """Whether it is descriptors or memory that ran out."""
+    """Whether descriptors or memory ran out."""
     return error.errno in _NO_RESOURCES
 
 
 def is_read_only(error: OSError) -> bool:
-    """Whether the file system takes no writes, and so has kept what it holds."""
+    """Whether the file system refuses writes; what it holds is intact."""
     return error.errno == errno.EROFS
 
 
 def storage_error(message: str, error: OSError | MemoryError) -> StorageError:
-    """The error to answer with, of the class that `error` asks for."""
+    """The error to report for `error`: OutOfResources, DiskReadOnly, DiskFull or StorageError."""
     if isinstance(error, MemoryError) or is_out_of_resources(error):
         return OutOfResources(message)
     if is_read_only(error):
@@ -56,5 +56,5 @@ def storage_error(message: str, error: OSError | MemoryError) -> StorageError:
 
 
 def out_of_memory() -> OSError:
-    """What the system says, for a MemoryError of Python's."""
+    """A MemoryError of Python's as the system would report it."""
     return OSError(errno.ENOMEM, "out of memory")

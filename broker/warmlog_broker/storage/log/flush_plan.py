@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, EpochStart, pack_epochs
-from warmlog_broker.storage.io.durable_files import open_to_sync, place_file, replace_file, stage_file, sync_directory
+from warmlog_broker.storage.io.durable_files import commit_file, open_to_sync, replace_file, stage_file, sync_directory
 from warmlog_broker.storage.io.os_errors import is_shortage
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_broker.storage.segment.segment import LogSegment, Unflushed
@@ -81,7 +81,7 @@ class FlushPlan:
     def place_side_files(self) -> None:
         """Puts in place what was staged, and synced since."""
         if not self.epochs_trouble:
-            self._write_epochs(lambda path, _: place_file(path))
+            self._write_epochs(lambda path, _: commit_file(path))
 
     def _write_epochs(self, write: Callable[[Path, bytes], None]) -> None:
         if self.epochs is None:

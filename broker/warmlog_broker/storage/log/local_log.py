@@ -18,7 +18,7 @@ from warmlog_broker.storage.io.durable_files import sync_directory
 from warmlog_broker.storage.io.os_errors import SyncNotBegun, is_read_only, is_shortage, out_of_memory, storage_error
 from warmlog_broker.storage.log.flush_plan import Unsynced
 from warmlog_broker.storage.producer.producer_state import ProducerStates
-from warmlog_broker.storage.producer.txn_index_recovery import settle_transaction_index
+from warmlog_broker.storage.producer.txn_index_recovery import verify_transaction_index
 from warmlog_broker.storage.record.damage import Damage
 from warmlog_broker.storage.recovery.loader import LoadedLog, SegmentFactory
 from warmlog_broker.storage.segment.delayed_deletion import DueDeletions
@@ -103,8 +103,8 @@ class LocalLog:
 
     def settle_transactions(self, segment: LogSegment, now_ms: int = 0) -> None:
         """To be called before the transaction index of a segment is used; OSError when the disk refuses."""
-        if not segment.transactions.is_settled:
-            settle_transaction_index(segment, self.segments, self.snapshots, damage=self.damage, now_ms=now_ms)
+        if not segment.transactions.is_verified:
+            verify_transaction_index(segment, self.segments, self.snapshots, damage=self.damage, now_ms=now_ms)
 
     # Failing
 

@@ -25,7 +25,7 @@ from warmlog_broker.storage.config import MAX_INT64, LogConfig
 from warmlog_broker.storage.directory.data_dir import NEVER_STORED, CleanEnd, LogOffsets, StoredState
 from warmlog_broker.storage.directory.leader_epochs import EpochEnd
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
-from warmlog_broker.storage.directory.truncation_marker import believe
+from warmlog_broker.storage.directory.truncation_marker import cap_at_truncation
 from warmlog_broker.storage.index.lazy_index import LazyIndex
 from warmlog_broker.storage.index.offset_index import OffsetIndex
 from warmlog_broker.storage.index.time_index import TimeIndex
@@ -100,7 +100,7 @@ class Log:
         """
         factory = SegmentFactory(directory, config, open_files, random_below)
         try:
-            stored, truncation = believe(directory, stored)
+            stored, truncation = cap_at_truncation(directory, stored)
             request = LoadRequest(
                 factory,
                 now_ms,

@@ -122,14 +122,14 @@ def _collect(
 ) -> CollectedAborted:
     """What the segment's transaction index says, which is made anew if somebody has damaged or removed its file."""
     index = segment.transactions
-    if not index.is_settled:
+    if not index.is_verified:
         settle(segment)
     if not index.entries:
         return NOTHING_ABORTED
     try:
         return index.collect_aborted(fetch_offset, upper_bound_offset)
     except (CorruptIndex, FileNotFoundError):
-        index.distrust()
+        index.invalidate()
         settle(segment)
         return index.collect_aborted(fetch_offset, upper_bound_offset)
 

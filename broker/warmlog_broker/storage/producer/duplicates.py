@@ -1,8 +1,8 @@
-"""Whether a producer's batch was appended before: among the five remembered ones, or further back in the log.
+"""Whether a producer's batch was appended before: among the five remembered batches, or further back in the log.
 
-A producer numbers its records without gaps, so when the remembered batch with sequence s lies at offset o, the batch
-with sequence s - n lies at offset o - n or below: exactly there when no other producer wrote in between. The search
-looks there first and goes back from there in growing steps.
+A producer numbers its records without gaps. If the remembered batch with sequence s is at offset o, the batch with
+sequence s - n is at offset o - n or below: exactly there if no other producer wrote in between. The search starts there
+and goes back in growing steps.
 """
 
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from warmlog_protocol.batch.header import BatchHeader
 from warmlog_protocol.errors import CorruptBatch, DuplicateSequence, OutOfOrderSequence
 
 SEARCH_LIMIT_BATCHES = 10_000
-"""How many batches are looked at before the search gives up: some 20 ms, in the thread that serves everybody."""
+"""How many batches a search reads before it gives up: some 20 ms on the event loop."""
 
 _FIRST_STEP_OFFSETS = 1024
 
@@ -28,11 +28,11 @@ def find_duplicate(
     *,
     may_have_gaps: bool = False,
 ) -> RememberedBatch | None:
-    """The batch that `header` repeats; None when it may be appended. Raises what `ProducerStates.check` raises.
+    """The batch that `header` repeats; None if it may be appended. Raises what `ProducerStates.check` raises.
 
-    When the log does not hold a forgotten batch, retention, or compaction where there may be gaps, may have removed it:
-    DuplicateSequence, which producers take as success. Where it can never have been appended that would lose it, so
-    then it is OutOfOrderSequence.
+    If a forgotten batch is not in the log, retention may have removed it, or compaction if there may be gaps: then
+    DuplicateSequence, which producers take as success. If it cannot have been appended, that would lose it: then
+    OutOfOrderSequence.
     """
     try:
         return producers.check(header, guard)
@@ -48,7 +48,7 @@ def find_duplicate(
 
 
 class SearchResult(NamedTuple):
-    """`found` is the batch as the log holds it. Without it, `is_exhaustive` tells whether all of the log was seen."""
+    """`found` is the batch in the log. Without it, `is_exhaustive` tells whether the whole log was searched."""
 
     found: BatchHeader | None
     is_exhaustive: bool
@@ -75,7 +75,7 @@ def find_appended(
 def _find_between(
     segments: LogSegments, wanted: BatchHeader, first_offset: int, end_offset: int
 ) -> tuple[BatchHeader | None, int]:
-    """The batch, if it begins in `[first_offset, end_offset)`, and how many batches were looked at."""
+    """The batch, if it begins in `[first_offset, end_offset)`, and how many batches were read."""
     looked_at = 0
     for segment in segments.values(first_offset, end_offset):
         try:

@@ -1,16 +1,16 @@
 """What a partition remembers of each producer, so that a retried batch is never appended twice.
 
 For each producer id: its epoch, the last five batches (sequence numbers and offsets) and the first offset of its open
-transaction. `check` and `check_marker` decide on a client's batch and on a coordinator's marker and change nothing;
-`update` and `end_transaction` take over what has been appended; `replay` takes over what a log that is being loaded
-holds, whatever its sequences, as followers do. `transactions` knows how far all of this is stable, `verifications`
-which transactions the coordinator is being asked about.
+transaction. `check` and `check_marker` validate a client's batch and a coordinator's marker and change nothing;
+`update` and `end_transaction` record what has been appended; `replay` records a batch of a log that is being loaded,
+whatever its sequences, as followers do. `transactions` tracks what holds the last stable offset back, `verifications`
+the transactions that the coordinator is being asked about.
 
-A batch whose sequence is older than the five remembered was most likely appended long ago: `check` raises
-ForgottenSequence, which says from where downward the log may hold it.
+A batch with a sequence older than the five remembered was most likely appended long ago: `check` raises
+ForgottenSequence, which gives the offset up to which the log may hold it.
 
 Producers expire by when this process last saw them (appended or loaded), not by the timestamps of their records as in
-Kafka: a producer that writes records of the year 2013 would otherwise be forgotten at once.
+Kafka: a producer that writes records of the year 2013 would be forgotten at once.
 """
 
 import sys
@@ -31,7 +31,7 @@ from warmlog_protocol.errors import (
 )
 
 FORGOTTEN_AT_ONCE = 8
-"""Beyond the limit a fraction of it is forgotten at a time, so that not every new producer looks through all."""
+"""At the limit, one producer in this many is forgotten at once, so that not every new one scans all."""
 REMEMBERED_BATCHES = 5
 """How many batches a producer may have in flight, and so how many are remembered (Kafka's constant)."""
 
@@ -44,7 +44,7 @@ _HALF_OF_SEQUENCES = 1 << 30
 
 
 class RememberedBatch(NamedTuple):
-    """A batch that was appended. Sequences follow 2^31 - 1 with 0."""
+    """A batch that was appended. Sequence 2^31 - 1 is followed by 0."""
 
     last_sequence: int
     last_offset: int
@@ -61,14 +61,14 @@ class RememberedBatch(NamedTuple):
 
 
 class ForgottenSequence(OutOfOrderSequence):
-    """A batch from before the remembered ones. Had it been appended, its first offset would be at most
+    """A batch from before the remembered ones. If it was appended, its first offset is at most
     `newest_first_offset`."""
 
     def __init__(self, message: str, newest_first_offset: int, is_new_to_producer: bool) -> None:
         super().__init__(message)
         self.newest_first_offset = newest_first_offset
         self.is_new_to_producer = is_new_to_producer
-        """All that the producer ever wrote while it was known is remembered, and this is not among it."""
+        """Whether all batches that the producer ever wrote here are remembered, and this is not one of them."""
 
 
 class ProducerEntry:
@@ -95,15 +95,14 @@ class ProducerEntry:
         self.last_seen_ms = now_ms
         self.transaction_first_offset = NO_OFFSET
         self.transaction_active_ms = -1
-        """When the producer last appended to its open transaction, as far as is known: after a restart that is the time
-        of its records."""
+        """When the producer last appended to its open transaction; after a restart, the timestamp of that batch."""
         self.batches: deque[RememberedBatch] = deque(maxlen=REMEMBERED_BATCHES)
         self.next_sequence = 0
         """The base sequence that the next batch of this epoch must have."""
         self.remembers_all = True
 
     def remember(self, batch: RememberedBatch) -> None:
-        """Adds the newest batch; the oldest of six is forgotten."""
+        """Add the newest batch; the oldest of six is forgotten."""
         if len(self.batches) == REMEMBERED_BATCHES:
             self.remembers_all = False
         self.batches.append(batch)
@@ -111,7 +110,7 @@ class ProducerEntry:
         self.last_timestamp_ms = batch.timestamp_ms
 
     def find(self, header: BatchHeader) -> RememberedBatch | None:
-        """The remembered batch that has the same sequences as `header`, which is of this epoch."""
+        """The remembered batch with the same sequences as `header`, which must be of this epoch."""
         first, last = header.base_sequence, header.last_sequence
         for batch in self.batches:
             if batch.last_sequence == last and batch.first_sequence == first:
@@ -119,7 +118,7 @@ class ProducerEntry:
         return None
 
     def start_epoch(self, epoch: int) -> None:
-        """A new incarnation of the producer: its sequences begin at 0 again."""
+        """Start a new incarnation of the producer: its sequences begin at 0 again."""
         self.epoch = epoch
         self.batches.clear()
         self.next_sequence = 0
@@ -127,12 +126,12 @@ class ProducerEntry:
 
 
 class ProducerStates:
-    """The producers of one partition, by id. `end_offset` says up to where the log is reflected (exclusive)."""
+    """The producers of one partition, by id. `end_offset` (exclusive) is how far the log is reflected."""
 
     def __init__(self, end_offset: int = 0) -> None:
         self.end_offset = end_offset
         self.limit = sys.maxsize
-        """How many are remembered: any client may ask for producer ids, as often as it likes."""
+        """How many producers are remembered: any client may request any number of producer ids."""
         self.transactions = Transactions()
         self.verifications = Verifications()
         self._entries: dict[int, ProducerEntry] = {}
@@ -149,13 +148,13 @@ class ProducerStates:
 
     @property
     def max_producer_id(self) -> int:
-        """The largest producer id that is known, -1 without any: ids given out anew must be above it."""
+        """The largest producer id that is known, -1 without any: new ids must be above it."""
         return max(self._entries, default=-1)
 
     def has_late_transaction(self, now_ms: int, late_after_ms: int) -> bool:
-        """Whether the oldest open transaction got nothing for longer than `late_after_ms`: somebody forgot to end it.
+        """Whether the oldest open transaction has been idle for longer than `late_after_ms`, and so may be hanging.
 
-        Kafka calls it late after transaction.max.timeout.ms and another five minutes.
+        Kafka's limit is transaction.max.timeout.ms and another five minutes.
         """
         oldest = self.transactions.oldest()
         entry = None if oldest is None else self._entries.get(oldest[0])
@@ -164,12 +163,12 @@ class ProducerStates:
     # Client batches
 
     def check(self, header: BatchHeader, guard: VerificationGuard = NO_GUARD) -> RememberedBatch | None:
-        """Decides on a client's batch before it is appended; `guard` is what the coordinator was asked with.
+        """Validate a client's batch before it is appended; `guard` is from `start_verification`.
 
-        Returns None when it may be appended and, when it was appended before, the batch as it was then. Raises, looking
-        in this order: InvalidTxnState (it would open a transaction that nobody has verified), InvalidProducerEpoch (an
-        older incarnation of the producer), OutOfOrderSequence (a gap, or a batch that overlaps a remembered one),
-        ForgottenSequence, InvalidTxnState (the producer has a transaction open, and this is not part of it).
+        Returns None if it may be appended, or the original batch if it is a duplicate. Raises, checked in this order:
+        InvalidTxnState (it would open a transaction that was not verified), InvalidProducerEpoch (an older incarnation
+        of the producer), OutOfOrderSequence (a gap, or a batch that overlaps a remembered one), ForgottenSequence,
+        InvalidTxnState (the producer has a transaction open, and this batch is not part of it).
         """
         entry = self._entries.get(header.producer_id)
         is_transactional = header.attributes & TRANSACTIONAL_BIT
@@ -193,10 +192,7 @@ class ProducerStates:
         return None
 
     def update(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
-        """Takes over a data batch that was appended at `base_offset`; the first transactional one opens a transaction.
-
-        Its verification is over then.
-        """
+        """Record a data batch that was appended at `base_offset`; the first transactional one opens a transaction."""
         entry = self._entry_in_epoch(header, now_ms)
         delta = header.last_offset_delta
         last_sequence = (header.base_sequence + delta) & _SEQUENCE_MASK
@@ -211,34 +207,31 @@ class ProducerStates:
             self.verifications.clear(entry.producer_id)
 
     def start_verification(self, producer_id: int, sequence: int, epoch: int, now_ms: int) -> VerificationGuard:
-        """The guard to append the next transactional batch with; NO_GUARD when its transaction is open: it needs none.
-
-        See `transaction_guards` for what is to happen in between.
-        """
+        """The guard to append the next transactional batch with; NO_GUARD if its transaction is already open."""
         entry = self._entries.get(producer_id)
         if entry is not None and entry.epoch == epoch and entry.transaction_first_offset != NO_OFFSET:
             return NO_GUARD
         return self.verifications.start(producer_id, sequence, epoch, now_ms)
 
     def _check_verified(self, entry: ProducerEntry | None, header: BatchHeader, guard: VerificationGuard) -> None:
-        """InvalidTxnState unless the transaction is open, or has been verified with `guard`."""
+        """InvalidTxnState unless the transaction is open or was verified with `guard`."""
         if not self.verifications.is_required:
             return
         if entry is not None and entry.transaction_first_offset != NO_OFFSET and entry.epoch == header.producer_epoch:
             return
         if not self.verifications.guard_of(header.producer_id).verifies(guard):
             raise InvalidTxnState(
-                f"producer {header.producer_id}, epoch {header.producer_epoch}: it has no transaction open here, and "
-                "the coordinator was not asked about one"
+                f"producer {header.producer_id}, epoch {header.producer_epoch}: no transaction is open here, and the "
+                "coordinator was not asked about one"
             )
 
     # Markers
 
     def check_marker(self, header: BatchHeader, coordinator_epoch: int) -> None:
-        """Decides on a coordinator's marker before it is appended.
+        """Validate a coordinator's marker before it is appended.
 
-        InvalidProducerEpoch when it is for an older incarnation of the producer, TransactionCoordinatorFenced when a
-        newer coordinator has written a marker for it.
+        InvalidProducerEpoch if it is for an older incarnation of the producer, TransactionCoordinatorFenced if a newer
+        coordinator has written a marker for it.
         """
         entry = self._entries.get(header.producer_id)
         if entry is None:
@@ -252,9 +245,9 @@ class ProducerStates:
             )
 
     def aborted_by(self, header: BatchHeader, control_type: ControlType) -> AbortedTxn | None:
-        """The entry of the transaction index that a marker with its final base offset makes; None when it makes none.
+        """The transaction index entry for a marker with its final base offset.
 
-        It makes none if it commits, or if nothing was written in the transaction.
+        None if the marker commits, or if nothing was written in the transaction.
         """
         completed = self._completed_by(header, control_type)
         if completed is None or not completed.is_aborted:
@@ -267,10 +260,10 @@ class ProducerStates:
         )
 
     def end_transaction(self, header: BatchHeader, marker: EndTxnMarker, now_ms: int) -> None:
-        """Takes over a marker that was appended: its producer has no transaction open afterwards.
+        """Record a marker that was appended, which closes the producer's transaction.
 
-        The producer's epoch is the marker's then, which fences an older incarnation also where it never wrote. That
-        the marker counts as news of the producer keeps it from expiring too early (KAFKA-9144).
+        The producer takes the marker's epoch, which fences an older incarnation even if the newer one never wrote here.
+        The marker also keeps the producer from expiring too early (KAFKA-9144).
         """
         completed = self._completed_by(header, marker.control_type)
         entry = self._entry_in_epoch(header, now_ms)
@@ -293,10 +286,7 @@ class ProducerStates:
     # Loading and forgetting
 
     def replay(self, header: BatchHeader, now_ms: int) -> None:
-        """Takes over a data batch as the log holds it, without judging its epoch or sequence.
-
-        A transactional one opens its producer's transaction.
-        """
+        """Record a data batch of the log without validating its epoch or sequence; it may open a transaction."""
         if header.producer_id < 0 or header.base_sequence == NO_SEQUENCE:
             return
         known = header.producer_id in self._entries
@@ -308,14 +298,14 @@ class ProducerStates:
             entry.transaction_active_ms = header.max_timestamp_ms
 
     def restore(self, entry: ProducerEntry) -> None:
-        """Takes over an entry that a snapshot held."""
+        """Add an entry of a snapshot."""
         self._entries[entry.producer_id] = entry
         if entry.transaction_first_offset != NO_OFFSET:
             entry.transaction_active_ms = entry.last_timestamp_ms
             self.transactions.begin(entry.producer_id, entry.transaction_first_offset)
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forgets the producers not seen for `expiration_ms` that have no transaction open; returns how many."""
+        """Forget the producers not seen for `expiration_ms` that have no transaction open; returns how many."""
         expired = [
             entry.producer_id
             for entry in self._entries.values()
@@ -327,21 +317,21 @@ class ProducerStates:
         return len(expired)
 
     def _forget_oldest(self) -> None:
-        """Makes room for some new ones: those that were seen longest ago and have no transaction open are forgotten."""
+        """Make room: forget the producers that were seen longest ago and have no transaction open."""
         idle = [entry for entry in self._entries.values() if entry.transaction_first_offset == NO_OFFSET]
         idle.sort(key=lambda entry: entry.last_seen_ms)
         for entry in idle[: len(self._entries) - self.limit + max(1, self.limit // FORGOTTEN_AT_ONCE)]:
             del self._entries[entry.producer_id]
 
     def clear(self, end_offset: int) -> None:
-        """Forgets everything; the state is that of an empty log that ends at `end_offset`."""
+        """Reset to the state of an empty log that ends at `end_offset`."""
         self._entries.clear()
         self.transactions.clear()
         self.verifications.forget_all()
         self.end_offset = end_offset
 
     def _entry_in_epoch(self, header: BatchHeader, now_ms: int) -> ProducerEntry:
-        """The producer's entry, made if it is new, in the epoch of `header`."""
+        """The producer's entry, created if new, in the epoch of `header`."""
         entry = self._entries.get(header.producer_id)
         if entry is None:
             if len(self._entries) >= self.limit:
@@ -359,7 +349,7 @@ def _fenced(entry: ProducerEntry, header: BatchHeader) -> InvalidProducerEpoch:
 
 
 def _check_sequence(entry: ProducerEntry, header: BatchHeader) -> None:
-    """The error for a batch of a known producer, no duplicate and of no older epoch, that is not the next one."""
+    """Raise for a known producer's batch, no duplicate and of no older epoch, that is not the next one."""
     first, last = header.base_sequence, header.last_sequence
     if header.producer_epoch != entry.epoch:
         if first != 0 and entry.epoch != NO_EPOCH:

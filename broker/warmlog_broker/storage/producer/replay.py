@@ -1,7 +1,7 @@
-"""What the batches of a log say about its producers: after a start, after a truncation, and for one segment.
+"""Rebuild the state of a log's producers from its batches: after a start, after a truncation, and for one segment.
 
-The newest snapshot that is intact gives the state at its offset; the batches behind it give the rest. Their sequences
-and epochs are not judged: they were when they were appended. A walk goes around damage, of which nothing can be known.
+The newest intact snapshot gives the state at its offset; the batches after it give the rest. Their sequences and epochs
+are not validated again. Damaged batches are skipped.
 """
 
 import logging
@@ -14,7 +14,7 @@ from warmlog_broker.storage.io.os_errors import is_shortage
 from warmlog_broker.storage.producer.producer_state import ProducerStates
 from warmlog_broker.storage.producer.snapshots import ProducerSnapshots
 from warmlog_broker.storage.record.batch_scan import DamagedLog
-from warmlog_broker.storage.record.damage import Damage, find_behind_damage
+from warmlog_broker.storage.record.damage import Damage, find_after_damage
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segments import LogSegments
 from warmlog_protocol.batch import EndTxnMarker, read_batch
@@ -24,14 +24,14 @@ from warmlog_protocol.errors import CorruptBatch
 logger = logging.getLogger(__name__)
 
 SNAPSHOTS_KEPT_AT_BASES = 2
-"""Snapshots that are missing at the bases of this many last segments are taken again when the log is replayed."""
+"""A log replay writes missing snapshots at the base offsets of this many last segments."""
 MARKER_BYTES = 64 * 1024
-"""A control batch that takes more, as it is or decompressed, is not opened: markers take 80, and the replay may run in
-the thread that serves everybody."""
+"""A larger control batch, stored or decompressed, is not decoded: markers take 80 bytes, and a replay may run on the
+event loop."""
 
 
 class WalkedBatch(NamedTuple):
-    """A batch, and where it lies."""
+    """A batch with its segment and position."""
 
     segment: LogSegment
     header: BatchHeader
@@ -41,8 +41,8 @@ class WalkedBatch(NamedTuple):
 def walk_batches(
     segments: LogSegments, from_offset: int, log_end_offset: int, damage: Sequence[Damage] = ()
 ) -> Iterator[WalkedBatch]:
-    """Each batch with offsets from `from_offset` on, without what is damaged."""
-    damaged: set[tuple[Path, int]] = {(place.path, place.position) for place in damage}
+    """Yield each batch with offsets from `from_offset` on that is not damaged."""
+    damaged: set[tuple[Path, int]] = {(each.path, each.position) for each in damage}
     for segment in segments.values(from_offset, log_end_offset + 1):
         end_offset = segment.base_offset
         position: int | None = 0
@@ -54,8 +54,8 @@ def walk_batches(
                         yield WalkedBatch(segment, header, at)
                 position = None
             except DamagedLog as error:
-                behind = find_behind_damage(segment.records, error.position, end_offset, log_end_offset)
-                position = behind[0] if behind else None
+                following = find_after_damage(segment.records, error.position, end_offset, log_end_offset)
+                position = following[0] if following else None
 
 
 def restore_producers(
@@ -67,50 +67,57 @@ def restore_producers(
     damage: Sequence[Damage],
     now_ms: int,
 ) -> bool:
-    """Makes `states` what they are at `end_offset`: the newest intact snapshot, and the batches after it.
+    """Set `states` to the state at `end_offset`: the newest intact snapshot, and the batches after it.
 
-    The walk begins earlier where a transaction index is to be made anew, and does so on its way. Transactions that were
-    over before, with a marker that may lie above the high watermark, go on to hold the last stable offset back: no
-    snapshot tells of them. (Kafka forgets them, as it never truncates above the high watermark.) Snapshots that do not
-    fit the segments are removed. False when no batch had to be read.
+    The replay begins earlier if a transaction index must be rebuilt, which it does too. Snapshots that do not fit the
+    segments are removed. Completed transactions whose markers may be above the high watermark keep holding the last
+    stable offset back, although no snapshot contains them. (Kafka forgets them, as it never truncates above the high
+    watermark.) False if no batch had to be read.
     """
-    still_unsure = states.transactions.completed_before(end_offset)
+    unconfirmed = states.transactions.completed_before(end_offset)
     bases = segments.base_offsets
     snapshots.remove_outside(bases[0], end_offset)
     snapshots.remove_strays(bases)
-    found: dict[int, list[AbortedTxn]] = {s.base_offset: [] for s in segments if s.transactions.is_to_be_rebuilt}
-    snapshots.load_newest(states, first_offset=bases[0], at_most=min(found, default=end_offset), now_ms=now_ms)
-    if states.end_offset == end_offset:
-        states.transactions.hold_back(still_unsure)
-        return False
-    bases_without_snapshot = [
-        base for base in bases[-SNAPSHOTS_KEPT_AT_BASES:] if base > states.end_offset and base not in snapshots
-    ]
-    for batch in walk_batches(segments, states.end_offset, end_offset, damage):
-        while bases_without_snapshot and bases_without_snapshot[0] <= batch.header.base_offset:
-            states.end_offset = bases_without_snapshot.pop(0)
+    to_rebuild: dict[int, list[AbortedTxn]] = {s.base_offset: [] for s in segments if s.transactions.needs_rebuild}
+    start_at_most = min(to_rebuild, default=end_offset)
+    snapshots.load_newest(states, first_offset=bases[0], at_most=start_at_most, now_ms=now_ms)
+    must_replay = states.end_offset != end_offset
+    if must_replay:
+        missing_snapshots = [base for base in bases[-SNAPSHOTS_KEPT_AT_BASES:] if base not in snapshots]
+        for batch in walk_batches(segments, states.end_offset, end_offset, damage):
+            _take_snapshots_before(batch, missing_snapshots, states, snapshots)
+            aborted = replay(states, batch, now_ms)
+            if aborted is not None and batch.segment.base_offset in to_rebuild:
+                to_rebuild[batch.segment.base_offset].append(aborted)
+        states.end_offset = end_offset
+        _rebuild_transaction_indexes(segments, to_rebuild)
+    states.transactions.hold_back(unconfirmed)
+    return must_replay
+
+
+def _take_snapshots_before(
+    batch: WalkedBatch, base_offsets: list[int], states: ProducerStates, snapshots: ProducerSnapshots
+) -> None:
+    """Write the snapshots for those of `base_offsets` that the replay has reached, and remove them from the list."""
+    while base_offsets and base_offsets[0] <= batch.header.base_offset:
+        base_offset = base_offsets.pop(0)
+        if base_offset > states.end_offset:
+            states.end_offset = base_offset
             snapshots.take(states, sync=False)
-        aborted = replay(states, batch, now_ms)
-        if aborted is not None and batch.segment.base_offset in found:
-            found[batch.segment.base_offset].append(aborted)
-    states.end_offset = end_offset
-    states.transactions.hold_back(still_unsure)
-    for base_offset, entries in found.items():
+
+
+def _rebuild_transaction_indexes(segments: LogSegments, entries: dict[int, list[AbortedTxn]]) -> None:
+    """Write the transaction indexes by base offset. If the disk is full, the next read_committed reader tries again."""
+    for base_offset, aborted in entries.items():
         segment = segments.get(base_offset)
         assert segment is not None
-        _rebuild(segment, entries)
-    return True
-
-
-def _rebuild(segment: LogSegment, entries: list[AbortedTxn]) -> None:
-    """Writes a transaction index; if the disk is too full, the first reader of committed data has it tried again."""
-    try:
-        segment.transactions.replace(entries)
-    except OSError as error:
-        if not is_shortage(error):
-            raise
-        logger.warning("%s was not written: %s", segment.transactions.path, error)
-        segment.transactions.leave_empty()
+        try:
+            segment.transactions.replace(aborted)
+        except OSError as error:
+            if not is_shortage(error):
+                raise
+            logger.warning("%s was not written: %s", segment.transactions.path, error)
+            segment.transactions.leave_empty()
 
 
 def aborted_in_segment(
@@ -121,7 +128,7 @@ def aborted_in_segment(
     damage: Sequence[Damage] = (),
     now_ms: int,
 ) -> list[AbortedTxn]:
-    """What the transaction index of one segment should hold, by the log alone."""
+    """The entries that the transaction index of one segment should have, by the log alone."""
     states = ProducerStates()
     first_offset = segments.base_offsets[0]
     snapshots.load_newest(states, first_offset=first_offset, at_most=segment.base_offset, now_ms=now_ms)
@@ -136,7 +143,7 @@ def aborted_in_segment(
 
 
 def replay(states: ProducerStates, batch: WalkedBatch, now_ms: int) -> AbortedTxn | None:
-    """Takes over one batch as the log holds it; returns the entry that it makes in its segment's transaction index."""
+    """Record one batch of the log; returns the entry that it adds to its segment's transaction index."""
     header = batch.header
     if not header.is_control:
         states.replay(header, now_ms)
@@ -154,12 +161,12 @@ def _read_marker(batch: WalkedBatch) -> EndTxnMarker | None:
     segment, header, position = batch
     try:
         if header.size_bytes > MARKER_BYTES:
-            raise CorruptBatch(f"{header.size_bytes} bytes, no marker takes more than {MARKER_BYTES}")
+            raise CorruptBatch(f"{header.size_bytes} bytes, a marker takes at most {MARKER_BYTES}")
         data = segment.records.read(position, header.size_bytes)
         control_batch = read_batch(data, max_decompressed_bytes=MARKER_BYTES)
         control_type = control_batch.control_type
         if control_type is not None and control_type.is_end_txn:
             return control_batch.end_txn_marker()
     except CorruptBatch as error:
-        logger.warning("%s, position %d: a control batch that says nothing: %s", segment.path, position, error)
+        logger.warning("%s, position %d: skipped a malformed control batch: %s", segment.path, position, error)
     return None

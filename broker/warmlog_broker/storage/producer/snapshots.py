@@ -1,6 +1,6 @@
 """Snapshot files of the producer state: `<end offset, 20 digits>.snapshot`, with Kafka's bytes.
 
-The name is the offset up to which (exclusive) the log is reflected. Big-endian::
+The name is the offset up to which (exclusive) the snapshot reflects the log. Big-endian::
 
     i16  version = 1
     u32  CRC-32C of all that follows
@@ -8,12 +8,12 @@ The name is the offset up to which (exclusive) the log is reflected. Big-endian:
     each, 46 bytes: i64 producer id | i16 epoch | i32 last sequence | i64 last offset | i32 offset delta
                     i64 timestamp | i32 coordinator epoch | i64 first offset of the open transaction, -1 for none
 
-Only the newest batch of each producer is kept: after a restart one batch is remembered, not five, and older ones are
+Only the newest batch of each producer is stored: after a restart one batch is remembered, not five, and older ones are
 looked up in the log. A producer that has only seen markers has sequence and offset -1.
 
 A snapshot is taken when a segment is rolled (named after the new segment), when the log is closed and at the end of a
-recovery (both named after the log end offset). One that cannot be read is removed with a warning; the next older one,
-and the batches after it, stand in for it.
+recovery (both named after the log end offset). A damaged one is removed with a warning; the next older one and the
+batches after it replace it.
 """
 
 import logging
@@ -39,7 +39,7 @@ _NO_BATCH = RememberedBatch(NO_SEQUENCE, NO_OFFSET, 0, -1)
 
 
 def pack_snapshot(states: ProducerStates) -> bytes:
-    """The bytes of a snapshot file."""
+    """The content of a snapshot file."""
     parts = [_COUNT.pack(len(states))]
     for entry in states.entries:
         last = entry.batches[-1] if entry.batches else _NO_BATCH
@@ -60,7 +60,7 @@ def pack_snapshot(states: ProducerStates) -> bytes:
 
 
 def unpack_snapshot(content: bytes, now_ms: int) -> list[ProducerEntry]:
-    """The entries of a snapshot file, last seen `now_ms`; StorageError when it is damaged."""
+    """The entries of a snapshot file, last seen at `now_ms`; StorageError if it is damaged."""
     if len(content) < _HEAD.size + _COUNT.size:
         raise StorageError(f"expected at least {_HEAD.size + _COUNT.size} bytes, found {len(content)}")
     version, expected_crc = _HEAD.unpack_from(content)
@@ -100,7 +100,7 @@ class ProducerSnapshots:
     """The snapshot files of one partition's directory."""
 
     def __init__(self, directory: Path, offsets: Collection[int]) -> None:
-        """`offsets`: the snapshots that the directory holds, from their file names."""
+        """`offsets`: the snapshots in the directory, by their file names."""
         self.directory = directory
         self._offsets = set(offsets)
 
@@ -109,14 +109,14 @@ class ProducerSnapshots:
 
     @property
     def offsets(self) -> list[int]:
-        """The snapshots that there are, oldest first."""
+        """The offsets of all snapshots, oldest first."""
         return sorted(self._offsets)
 
     def path(self, offset: int) -> Path:
         return self.directory / f"{offset:020d}{SUFFIX}"
 
     def take(self, states: ProducerStates, *, sync: bool) -> Path:
-        """Writes the snapshot of `states`; without `sync` it is the next flush that makes it durable."""
+        """Write the snapshot of `states`; without `sync` the next flush makes it durable."""
         path = self.path(states.end_offset)
         self._offsets.add(states.end_offset)
         try:
@@ -127,11 +127,10 @@ class ProducerSnapshots:
         return path
 
     def load_newest(self, states: ProducerStates, *, first_offset: int, at_most: int, now_ms: int) -> bool:
-        """Fills `states` from the newest intact snapshot in `[first_offset, at_most]`; damaged ones are removed.
+        """Fill `states` from the newest intact snapshot in `[first_offset, at_most]`; damaged ones are removed.
 
-        `first_offset` is where the log's first segment begins: producers that have nothing left in the log are dropped,
-        so that the snapshots of a broker that is restarted often do not grow for ever. Returns False, with `states`
-        empty at `first_offset`, when there is no snapshot.
+        `first_offset` is where the log's first segment begins: producers without data in the log are dropped, so that
+        snapshots do not grow for ever. Returns False, with `states` empty at `first_offset`, if there is no snapshot.
         """
         states.clear(first_offset)
         for offset in reversed(self.offsets):
@@ -141,7 +140,7 @@ class ProducerSnapshots:
             try:
                 entries = unpack_snapshot(path.read_bytes(), now_ms)
             except (StorageError, FileNotFoundError) as error:
-                logger.warning("%s is damaged and removed, an older one stands in for it: %s", path, error)
+                logger.warning("%s is damaged and removed, the next older one is used: %s", path, error)
                 self.remove(offset)
                 continue
             for entry in entries:
@@ -152,18 +151,18 @@ class ProducerSnapshots:
         return False
 
     def remove(self, offset: int) -> None:
-        """Unlinks one snapshot; it does not matter when it is gone already."""
+        """Unlink one snapshot, if it exists."""
         self.path(offset).unlink(missing_ok=True)
         self._offsets.discard(offset)
 
     def remove_outside(self, first_offset: int, last_offset: int) -> None:
-        """Unlinks the snapshots before `first_offset` and those after `last_offset`."""
+        """Unlink the snapshots before `first_offset` and those after `last_offset`."""
         for offset in self.offsets:
             if not first_offset <= offset <= last_offset:
                 self.remove(offset)
 
     def remove_strays(self, segment_base_offsets: Collection[int]) -> None:
-        """Unlinks what belongs to no segment, except the newest if it lies above all segments' base offsets."""
+        """Unlink the snapshots without a segment, except the newest if it is above all segments' base offsets."""
         kept = set(segment_base_offsets)
         newest = max(self._offsets, default=-1)
         if newest > max(kept, default=-1):
@@ -172,13 +171,12 @@ class ProducerSnapshots:
             self.remove(offset)
 
     def mark_deleted(self, offset: int, suffix: str) -> Path | None:
-        """Renames a snapshot whose segment goes; returns the new path, None when there is none."""
+        """Rename the snapshot of a segment that is removed; returns the new path, None if there is none."""
         if offset not in self._offsets:
             return None
         path = self.path(offset)
-        marked: Path | None = path.with_name(path.name + suffix)
         try:
-            path.rename(path.with_name(path.name + suffix))
+            marked: Path | None = path.rename(path.with_name(path.name + suffix))
         except FileNotFoundError:
             marked = None
         self._offsets.discard(offset)

@@ -1,29 +1,28 @@
-"""The transactions of one log that hold back its last stable offset: pure, and small.
+"""The transactions of one log that hold back its last stable offset.
 
 A transaction is open from its producer's first transactional batch to its marker. A completed one still holds the last
-stable offset back until its marker lies below the high watermark: before that, a reader could be told that it is over
-by a marker that is lost in a crash.
+stable offset back until its marker is below the high watermark: until then a crash may lose the marker.
 
-So there are two lists. The open ones are in the order of their first offsets, for a new one begins at the end of the
-log. Completed ones leave their list when the high watermark is asked about next; there are never more of them than
-markers between the high watermark and the end of the log.
+Open transactions are in the order of their first offsets, since a new one begins at the end of the log. Completed ones
+are removed when the high watermark is next asked about, so there are never more of them than markers between the high
+watermark and the end of the log.
 """
 
 from typing import NamedTuple
 
 
 class CompletedTxn(NamedTuple):
-    """A transaction with its marker: both offsets are inclusive."""
+    """A transaction with its marker. Both offsets are inclusive."""
 
     producer_id: int
     first_offset: int
     last_offset: int
-    """Of the marker."""
+    """The marker's."""
     is_aborted: bool
 
 
 class Transactions:
-    """Open ones, and completed ones whose markers are not below the high watermark."""
+    """The open transactions, and completed ones whose markers are not below the high watermark."""
 
     __slots__ = ("_completed", "_open")
 
@@ -32,27 +31,27 @@ class Transactions:
         self._completed: list[CompletedTxn] = []
 
     def __len__(self) -> int:
-        """How many are open."""
+        """The number of open transactions."""
         return len(self._open)
 
     def is_open(self, producer_id: int) -> bool:
         return producer_id in self._open
 
     def begin(self, producer_id: int, first_offset: int) -> None:
-        """A producer, who has none open, begins one at `first_offset`."""
+        """Open a transaction at `first_offset` for a producer that has none."""
         is_last = first_offset > next(reversed(self._open.values()), -1)
         self._open[producer_id] = first_offset
-        if not is_last:  # out of a snapshot, whose entries are in no order
+        if not is_last:  # from a snapshot, whose entries are in no order
             self._open = dict(sorted(self._open.items(), key=lambda item: item[1]))
 
     def oldest(self) -> tuple[int, int] | None:
-        """Producer id and first offset of the oldest open one; None when none is open."""
+        """Producer id and first offset of the oldest open transaction; None without any."""
         return next(iter(self._open.items()), None)
 
     def stable_after(self, completed: CompletedTxn) -> int:
-        """The last stable offset once `completed`, which is open yet, is over and below the high watermark.
+        """The last stable offset once `completed`, which is still open, has ended below the high watermark.
 
-        It is the first offset of the oldest other open transaction, or without one what follows the marker.
+        It is the first offset of the oldest other open transaction, or without one the offset after the marker.
         """
         for producer_id, first_offset in self._open.items():
             if producer_id != completed.producer_id:
@@ -60,14 +59,14 @@ class Transactions:
         return completed.last_offset + 1
 
     def complete(self, completed: CompletedTxn) -> None:
-        """The marker of an open transaction has been appended."""
+        """Note that the marker of an open transaction has been appended."""
         del self._open[completed.producer_id]
         self._completed.append(completed)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """The first offset that belongs to a transaction that is not over; None when all are.
+        """The first offset of a transaction that is not over; None without any.
 
-        Forgets the completed ones whose marker is below `high_watermark`, which only truncation lowers again.
+        Removes completed ones whose marker is below `high_watermark`, which only truncation lowers again.
         """
         first = next(iter(self._open.values()), None)
         if self._completed:
@@ -78,18 +77,18 @@ class Transactions:
         return first
 
     def completed_before(self, offset: int) -> list[CompletedTxn]:
-        """Those that still hold something back and whose marker lies below `offset`."""
+        """The completed transactions whose markers are below `offset`."""
         return [txn for txn in self._completed if txn.last_offset < offset]
 
     def hold_back(self, completed: list[CompletedTxn]) -> None:
-        """These are over, and not known to be below the high watermark."""
+        """Add completed transactions that are not known to be below the high watermark."""
         self._completed += [txn for txn in completed if txn not in self._completed]
 
     def forget_completed_below(self, offset: int) -> None:
-        """Their markers lie below `offset`: they hold nothing back."""
+        """Remove completed transactions whose markers are below `offset`."""
         self._completed = [txn for txn in self._completed if txn.last_offset >= offset]
 
     def clear(self) -> None:
-        """Forgets all of them."""
+        """Remove all transactions."""
         self._open.clear()
         self._completed.clear()

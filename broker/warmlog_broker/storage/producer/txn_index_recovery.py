@@ -1,16 +1,16 @@
-"""Which transaction indexes can be believed, and making the others anew from the log.
+"""Verify transaction indexes, and rebuild from the log those that are wrong.
 
-An index that lacks entries makes readers of committed data deliver what was aborted, so it is never believed blindly:
+An index that lacks entries makes read_committed readers deliver aborted records, so:
 
-- Of a segment that recovery has checked, it is made anew before the log opens (`restore_producers`), for nothing above
-  the recovery point need have reached the disk.
-- Of any other segment that was found on disk it is looked at when it is first needed, which for most is never. It is
-  made anew, durably, when it is damaged, when it has no entry, when its first or last entry points at no marker of its
-  producer, and when the segment has lost its offset index: then somebody has removed its side files. Only that an index
-  alone is missing cannot be told from a segment in which nothing was aborted: `warmlog log verify` finds that out.
+- The index of a segment that recovery has checked is rebuilt before the log opens (`restore_producers`): what is above
+  the recovery point may not have reached the disk.
+- Any other index found on disk is verified when it is first needed. It is rebuilt, durably, if it is damaged, has no
+  entry, has a first or last entry that points at no marker of its producer, or if the segment has lost its offset
+  index: then its side files were removed. If only the transaction index was removed, the segment looks like one in
+  which nothing was aborted; `warmlog log verify` detects that.
 
-To make it anew takes the transactions that were open where the segment begins: the producer snapshot there, or an older
-one and the batches behind it.
+A rebuild needs the transactions that were open where the segment begins: from the producer snapshot there, or from an
+older one and the batches after it.
 """
 
 import logging
@@ -28,7 +28,7 @@ from warmlog_protocol.errors import CorruptBatch
 logger = logging.getLogger(__name__)
 
 
-def settle_transaction_index(
+def verify_transaction_index(
     segment: LogSegment,
     segments: LogSegments,
     snapshots: ProducerSnapshots,
@@ -36,25 +36,25 @@ def settle_transaction_index(
     damage: Sequence[Damage] = (),
     now_ms: int,
 ) -> None:
-    """Makes the transaction index of `segment` one that can be believed; OSError when the disk refuses."""
+    """Verify the transaction index of `segment`, and rebuild it if it is wrong; OSError if the disk refuses."""
     index = segment.transactions
-    if index.is_settled:
+    if index.is_verified:
         return
-    reason = why_not_believed(segment)
-    if not reason:
-        index.is_settled = True
+    fault = find_fault(segment)
+    if not fault:
+        index.is_verified = True
         return
-    logger.warning("%s: rebuilding it from the log: %s", index.path, reason)
+    logger.warning("%s: rebuilding it from the log: %s", index.path, fault)
     index.replace(aborted_in_segment(segment, segments, snapshots, damage=damage, now_ms=now_ms))
 
 
-def why_not_believed(segment: LogSegment) -> str:
-    """What is wrong with the transaction index of a segment that was found on disk; empty when nothing is."""
+def find_fault(segment: LogSegment) -> str:
+    """What is wrong with the transaction index of a segment that was found on disk; empty if nothing is."""
     index = segment.transactions
     if not segment.size_bytes:
         return "the log has no data" if index.file_exists() else ""
-    if index.is_to_be_rebuilt:
-        return "it could not be written, or not be read"
+    if index.needs_rebuild:
+        return "it could not be written or read"
     if not index.file_exists():
         return (
             "side files are missing" if segment.indexes.was_rebuilt or not segment.indexes.offset.file_exists() else ""
@@ -62,17 +62,17 @@ def why_not_believed(segment: LogSegment) -> str:
     try:
         index.sanity_check()
         if not index.entries:
-            return "it holds no entry"
+            return "it has no entry"
         for entry in {index.entry(0), index.entry(index.entries - 1)}:
             if not _is_marker_of(segment, entry):
-                return f"{entry} is of no marker in the log"
+                return f"{entry} does not match a marker in the log"
     except CorruptIndex as error:
         return str(error)
     return ""
 
 
 def _is_marker_of(segment: LogSegment, entry: AbortedTxn) -> bool:
-    """Whether the entry's producer has a control batch where the entry says; taken for granted in a damaged log."""
+    """Whether the entry's producer has a control batch where the entry says; assumed in a damaged log."""
     try:
         found = segment.translate_offset(entry.last_offset)
         if found is None or found.base_offset != entry.last_offset:

@@ -1,1 +1,1 @@
-"""A `.log` file as batches: append, scan, validate, step over damage."""
+"""One `.log` file as batches: append, scan, validate, skip damage."""

@@ -1,17 +1,15 @@
-"""Walking the chain of record batches in a log file: each header says where the next batch begins.
+"""Scan the record batches of a log file. Each header gives the position of the next batch.
 
-Three ways to walk, by what the caller needs to know:
-
-* `find_batch` looks for an offset. It reads the few header fields that matter and nothing else.
+* `find_batch` looks for an offset. It unpacks only the header fields that it needs.
 * `scan_headers` yields whole headers.
-* `scan_checked` verifies CRCs too.
+* `scan_checked` also verifies CRCs.
 
-None of them reads a body, except to compute its CRC. What cannot be a batch raises DamagedLog, which names the file
-and the position.
+Bodies are read only to compute their CRC. Bytes that cannot be a batch raise DamagedLog with file and position.
 """
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -31,7 +29,7 @@ from warmlog_protocol.codec.crc import crc32c, extend_crc32c
 from warmlog_protocol.errors import CorruptBatch
 
 FIND_CHUNK_BYTES = 4096
-"""The default index interval: from an index entry on, the batch is mostly found within one read."""
+"""The default index interval: one read mostly gets from an index entry to the batch."""
 MAX_HEADERS_CHUNK_BYTES = 256 * 1024
 CHECK_CHUNK_BYTES = 4 * 1024 * 1024
 
@@ -40,12 +38,11 @@ _MIN_LENGTH = HEADER_BYTES - LENGTH_OVERHEAD_BYTES
 _unpack_placement = Struct(">qiibIhi").unpack_from  # the header up to the last offset delta
 _pread = os.pread
 
-
 UNKNOWN_OFFSET = -1
 
 
 class DamagedLog(CorruptBatch):
-    """At `position` of the file `path` there should be a batch, and there is none."""
+    """There is no valid batch at `position` of the file `path`."""
 
     def __init__(self, path: str | Path, position: int, reason: str, next_offset: int = UNKNOWN_OFFSET) -> None:
         super().__init__(f"{path}: no valid batch at position {position}: {reason}")
@@ -53,11 +50,11 @@ class DamagedLog(CorruptBatch):
         self.position = position
         self.reason = reason
         self.next_offset = next_offset
-        """Of a lookup: where the batch after the damage begins; -1 if none follows, or it is not known."""
+        """Set by lookups: the offset of the first batch after the damage; -1 if none follows or it is not known."""
 
 
 class BatchPosition(NamedTuple):
-    """Where a batch lies."""
+    """Where a batch is stored in its file."""
 
     base_offset: int
     last_offset: int
@@ -67,16 +64,16 @@ class BatchPosition(NamedTuple):
 
 
 ReadBatch = Callable[[], bytes]
-"""Gives the whole batch, header included; to be called before the next one is taken."""
+"""Returns the whole batch, header included. Must be called before the iteration continues."""
 
 
 def find_batch(file: OpenFile, path: str | Path, target_offset: int, start: int, end: int) -> BatchPosition | None:
-    """The first batch in `[start, end)` whose last offset is `target_offset` or greater; None when all lie below.
+    """The first batch in `[start, end)` whose last offset is `target_offset` or greater; None if there is none.
 
-    `start` and `end` must be batch boundaries: a batch that runs past `end` is damage, as is an offset that goes back.
+    `start` and `end` must be batch boundaries. A batch that runs past `end` is damage, as is an offset that goes back.
     """
     if start < 0:
-        raise DamagedLog(path, start, "there is no such position")
+        raise DamagedLog(path, start, "negative position")
     fd = file.fd
     position = chunk_start = start
     chunk = b""
@@ -109,10 +106,10 @@ def find_batch(file: OpenFile, path: str | Path, target_offset: int, start: int,
 def scan_headers(
     file: OpenFile, path: str | Path, start: int, end: int, *, allow_partial_end: bool = False
 ) -> Iterator[tuple[BatchHeader, int]]:
-    """(header, position) of each batch in `[start, end)`, which begin and end with a batch.
+    """Yield (header, position) of each batch in `[start, end)`; both must be batch boundaries.
 
-    With `allow_partial_end` a batch that runs past `end`, or a piece of a header there, ends the walk silently, as it
-    does in Kafka. Reads ahead by up to 256 KiB while batches are small, and only headers once they are large.
+    With `allow_partial_end` a batch that runs past `end`, or a part of a header there, ends the scan silently, as in
+    Kafka. Reads ahead by up to 256 KiB while batches are small, and only headers once they are large.
     """
     position = chunk_start = start
     chunk = b""
@@ -140,10 +137,11 @@ def scan_headers(
 def scan_checked(
     file: OpenFile, path: str | Path, start: int, end: int
 ) -> Iterator[tuple[BatchHeader, int, ReadBatch]]:
-    """(header, position, read_batch) of each batch in `[start, end)`, verified: sizes, CRC, magic, rising offsets.
+    """Yield (header, position, read_batch) of each batch in `[start, end)`, with sizes, CRC, magic and offsets
+    verified.
 
-    Raises DamagedLog at the first byte from which on there is no valid batch. Reads chunks of several MiB once; a batch
-    larger than that is read in pieces, so that a damaged length costs no memory.
+    Raises DamagedLog at the first batch that is not valid. Reads chunks of several MiB; a larger batch is read in
+    pieces, so that a damaged length costs no memory.
     """
     position = chunk_start = start
     chunk = b""
@@ -160,10 +158,10 @@ def scan_checked(
             chunk, chunk_start, at = _pread(file.fd, CHECK_CHUNK_BYTES, position), position, 0
         if at + size <= len(chunk):
             crc = crc32c(chunk[at + CRC_START : at + size])
-            read_batch: ReadBatch = _ChunkPart(chunk, at, at + size)
+            read_batch: ReadBatch = partial(_cut, chunk, at, at + size)
         else:
             crc = _crc_in_pieces(file, position + CRC_START, position + size)
-            read_batch = _FilePart(file, path, position, size)
+            read_batch = partial(pread_exactly, file, path, position, size)
         if crc != header.crc:
             raise DamagedLog(path, position, f"CRC {header.crc:#010x} expected, {crc:#010x} found")
         try:
@@ -178,37 +176,12 @@ def scan_checked(
         position += size
 
 
-class _ChunkPart:
-    """Gives a batch out of the chunk that was read anyway."""
-
-    __slots__ = ("chunk", "end", "start")
-
-    def __init__(self, chunk: bytes, start: int, end: int) -> None:
-        self.chunk = chunk
-        self.start = start
-        self.end = end
-
-    def __call__(self) -> bytes:
-        return self.chunk[self.start : self.end]
-
-
-class _FilePart:
-    """Reads a large batch again, if it is asked for."""
-
-    __slots__ = ("file", "path", "position", "size")
-
-    def __init__(self, file: OpenFile, path: str | Path, position: int, size: int) -> None:
-        self.file = file
-        self.path = path
-        self.position = position
-        self.size = size
-
-    def __call__(self) -> bytes:
-        return pread_exactly(self.file, self.path, self.position, self.size)
+def _cut(chunk: bytes, start: int, end: int) -> bytes:
+    return chunk[start:end]
 
 
 def pread_exactly(file: OpenFile, path: str | Path, position: int, size_bytes: int) -> bytes:
-    """`size_bytes` bytes from `position` on; DamagedLog when the file has become shorter than that."""
+    """Read `size_bytes` bytes from `position` on; DamagedLog if the file is shorter than that."""
     data = _pread(file.fd, size_bytes, position)
     if len(data) == size_bytes:
         return data
@@ -224,7 +197,7 @@ def pread_exactly(file: OpenFile, path: str | Path, position: int, size_bytes: i
 
 
 def _read_chunk(fd: int, size_bytes: int, position: int) -> bytes:
-    """Up to `size_bytes` bytes, and a whole header at least if there is one: a read may give less than there is."""
+    """Read up to `size_bytes` bytes, and at least a whole header if there is one: a read may return less."""
     chunk = _pread(fd, size_bytes, position)
     while len(chunk) < HEADER_BYTES:
         more = _pread(fd, size_bytes - len(chunk), position + len(chunk))
@@ -253,7 +226,7 @@ def _crc_in_pieces(file: OpenFile, start: int, end: int) -> int:
 
 
 def _reason(chunk: bytes, at: int, position: int, end: int, previous_offset: int) -> str:
-    """Why the header at `at` of `chunk`, which lies at `position` of the file, cannot be the next one."""
+    """Why the header at `at` of `chunk`, which is at `position` of the file, cannot be that of the next batch."""
     try:
         header = read_header(chunk, at)
     except CorruptBatch as error:

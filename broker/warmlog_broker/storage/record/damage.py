@@ -1,10 +1,10 @@
-"""Getting past damage in the middle of a log file.
+"""Continue reading after damage in the middle of a log file.
 
-Headers form a chain: each says where the next one begins. Where one is damaged, the chain may be picked up again: right
-behind it, if its length can be believed, or at the next bytes that are an intact batch, header and CRC.
+Headers form a chain: each gives the position of the next one. After a damaged header the chain continues directly after
+the batch, if its length is plausible, or at the next bytes that are an intact batch (header and CRC).
 
-Where two headers contradict each other, the second may be as it was written: the first claims more offsets than it
-has. Then its CRC tells.
+If two headers contradict each other, the second one may be correct and the first one claim more offsets than it has.
+The CRC decides.
 """
 
 import re
@@ -19,7 +19,7 @@ from warmlog_protocol.batch.header import HEADER_BYTES, BatchHeader, check_crc, 
 from warmlog_protocol.errors import CorruptBatch
 
 SEARCH_LIMIT_BYTES = 64 * 1024 * 1024
-"""How far behind the damage an intact batch is looked for."""
+"""How far after the damage an intact batch is looked for."""
 
 _CHUNK_BYTES = 4 * 1024 * 1024
 _MAGIC_AT = 16
@@ -28,7 +28,7 @@ _OFFSET_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Bytes that should be batches and are not: `[position, end_position)` of `path`."""
+    """The bytes `[position, end_position)` of `path` should be batches, but are not."""
 
     path: Path
     position: int
@@ -39,75 +39,73 @@ class Damage:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.path}: {self._in_words()}"
+        return f"{self.path}: {self._describe()}"
 
     def error(self) -> DamagedLog:
-        """What a read of these offsets raises."""
-        return DamagedLog(self.path, self.position, self._in_words(), self.next_offset)
+        """The error that a read of these offsets raises."""
+        return DamagedLog(self.path, self.position, self._describe(), self.next_offset)
 
-    def _in_words(self) -> str:
+    def _describe(self) -> str:
         return (
             f"offsets {self.first_offset} to {self.next_offset - 1} are damaged, "
             f"positions {self.position} to {self.end_position}: {self.reason}"
         )
 
 
-class Step(NamedTuple):
-    """A batch of the chain, whose claims the batch behind it bears out."""
+class ChainedBatch(NamedTuple):
+    """A batch whose end is confirmed by the header of the next batch."""
 
     header: BatchHeader
     position: int
     damage: DamagedLog | None
-    """What lies between it and the batch before it; None for nothing."""
+    """The damage between the previous batch and this one, if any."""
 
 
-def walk_around_damage(records: FileRecords, start: int, low_offset: int, max_offset: int) -> Iterator[Step]:
-    """The batches from position `start` on, without what is damaged.
+def walk_around_damage(records: FileRecords, start: int, low_offset: int, max_offset: int) -> Iterator[ChainedBatch]:
+    """Yield the batches from position `start` on that are not damaged.
 
-    Their offsets lie in `[low_offset, max_offset]` and rise. The last one is not borne out by any other.
+    Their offsets rise and are in `[low_offset, max_offset]`. The end of the last one is not confirmed.
     """
-    before: Step | None = None
     damage: DamagedLog | None = None
     while True:
+        held: ChainedBatch | None = None  # yielded once the next header confirms it
         try:
             for header, position in records.batches(start):
                 if header.base_offset < low_offset or header.last_offset > max_offset:
-                    raise DamagedLog(records.path, position, f"base offset {header.base_offset} cannot be there")
-                if before is not None:
-                    yield before
-                    low_offset = before.header.next_offset
-                before, damage = Step(header, position, damage), None
+                    raise DamagedLog(records.path, position, f"unexpected base offset {header.base_offset}")
+                if held is not None:
+                    yield held
+                    low_offset = held.header.next_offset
+                held, damage = ChainedBatch(header, position, damage), None
         except DamagedLog as error:
             damage = error
-            if before is not None and _is_contradicted(records, before, low_offset, error.position):
-                damage = DamagedLog(records.path, before.position, "the batch behind it gives it the lie")
-            elif before is not None:
-                yield before
-                low_offset = before.header.next_offset
-            before = None
-            behind = find_behind_damage(records, damage.position, low_offset, max_offset)
-            if behind is None or behind[0] >= records.size_bytes:
-                return
-            start, low_offset = behind
-        else:
-            if before is not None:
-                yield before
+            if held is not None and _is_contradicted(records, held, low_offset, error.position):
+                damage = DamagedLog(records.path, held.position, "contradicted by the following batch")
+                held = None
+        if held is not None:
+            yield held
+            low_offset = held.header.next_offset
+        if damage is None:
             return
+        following = find_after_damage(records, damage.position, low_offset, max_offset)
+        if following is None or following[0] >= records.size_bytes:
+            return
+        start, low_offset = following
 
 
-def _is_contradicted(records: FileRecords, step: Step, low_offset: int, next_position: int) -> bool:
-    """Whether the batch of `step`, and not the one at `next_position`, is damaged, as they do not fit together.
+def _is_contradicted(records: FileRecords, batch: ChainedBatch, low_offset: int, next_position: int) -> bool:
+    """Whether `batch` is damaged, and not the one at `next_position`, given that they do not fit together.
 
-    A damaged base offset, which no CRC covers, shows where the next batch has the offset that was expected.
+    No CRC covers base offsets. `batch` has a wrong one if the next batch has the offset that was expected of `batch`.
     """
-    if not is_intact(records, step.header, step.position):
+    if not is_intact(records, batch.header, batch.position):
         return True
     following = _intact_header_at(records, next_position)
-    return following is not None and low_offset < step.header.base_offset and low_offset <= following.base_offset
+    return following is not None and low_offset < batch.header.base_offset and low_offset <= following.base_offset
 
 
 def is_intact(records: FileRecords, header: BatchHeader, position: int) -> bool:
-    """Whether the batch at `position` has the CRC that its header says. Reads all of it."""
+    """Whether the batch at `position` has the CRC that its header gives. Reads all of it."""
     try:
         check_crc(header, records.read(position, header.size_bytes))
     except CorruptBatch:
@@ -115,13 +113,13 @@ def is_intact(records: FileRecords, header: BatchHeader, position: int) -> bool:
     return True
 
 
-def find_behind_damage(
+def find_after_damage(
     records: FileRecords, position: int, expected_offset: int, max_offset: int
 ) -> tuple[int, int] | None:
-    """Where the chain goes on after the damage at `position`: (position, offset of the batch there).
+    """Find where the chain continues after the damage at `position`: (position, offset of the batch there).
 
-    The offset lies above `expected_offset`, which the damaged batch should have had, and is at most `max_offset`; at
-    the end of the file it is that of the next batch to come. None when nothing intact is found.
+    The offset is above `expected_offset`, which the damaged batch should have had, and at most `max_offset`. At the end
+    of the file it is the offset of the next batch to be appended. None if no intact batch is found.
     """
     return _by_length(records, position, expected_offset, max_offset) or _by_search(
         records, position + 1, expected_offset, max_offset
@@ -129,7 +127,7 @@ def find_behind_damage(
 
 
 def _by_length(records: FileRecords, position: int, expected_offset: int, max_offset: int) -> tuple[int, int] | None:
-    """Believes the damaged batch's own length and offset delta, if the next batch bears them out."""
+    """Trust the damaged batch's own length and offset delta, if the next batch confirms them."""
     header = header_at(records, position)
     if header is None:
         return None
@@ -146,7 +144,7 @@ def _by_length(records: FileRecords, position: int, expected_offset: int, max_of
 
 
 def _by_search(records: FileRecords, start: int, expected_offset: int, max_offset: int) -> tuple[int, int] | None:
-    """Looks at each byte on which an intact batch with a fitting offset might begin."""
+    """Try each byte at which an intact batch with a possible offset might begin."""
     pattern = _header_pattern(expected_offset, max_offset)
     end = min(records.size_bytes, start + SEARCH_LIMIT_BYTES)
     for chunk_start in range(start, end, _CHUNK_BYTES):
@@ -161,7 +159,7 @@ def _by_search(records: FileRecords, start: int, expected_offset: int, max_offse
 
 
 def _header_pattern(expected_offset: int, max_offset: int) -> re.Pattern[bytes]:
-    """Matches, without consuming anything, where a header with a base offset in that range might begin."""
+    """A pattern that matches, consuming nothing, where a header with a base offset in that range might begin."""
     low, high = expected_offset.to_bytes(_OFFSET_BYTES, "big"), max_offset.to_bytes(_OFFSET_BYTES, "big")
     common = 0
     while common < _OFFSET_BYTES and low[common] == high[common]:
@@ -170,7 +168,7 @@ def _header_pattern(expected_offset: int, max_offset: int) -> re.Pattern[bytes]:
 
 
 def header_at(records: FileRecords, position: int) -> BatchHeader | None:
-    """What lies at `position`, if it can be the header of a batch. Nothing is verified."""
+    """The header at `position`, if the bytes there can be one. Nothing is verified."""
     if records.size_bytes - position < HEADER_BYTES:
         return None
     try:

@@ -1,14 +1,14 @@
 """One `.log` file: record batches back to back, nothing before, between or after them.
 
-The logical end (`size_bytes`) is tracked here and is what all reading and writing goes by: a file that was preallocated
-is longer, zeros behind that end, until it is trimmed. A crash leaves those zeros, which recovery cuts. Positions fit
-into an i32 (the offset index stores them), so a file never exceeds 2^31 - 1 bytes.
+All reading and writing goes by the logical end (`size_bytes`), which is tracked here. A preallocated file is longer: it
+has zeros after that end until it is trimmed. A crash leaves those zeros, and recovery cuts them. A file never exceeds
+2^31 - 1 bytes, because the offset index stores positions as i32.
 
-Files are opened on demand and may be closed by OpenFiles while they are idle. Only one thread uses a FileRecords; the
-FileSlices that it gives out may be read anywhere.
+Files are opened on demand, and OpenFiles may close idle ones. Only one thread uses a FileRecords; any thread may read
+the FileSlices that it returns.
 
-A file to which other names lead as well is not ours alone: a log that was adopted by hard links shares its closed files
-with the Kafka that wrote them. `make_private` puts a copy in its place before anything is written or cut.
+A file may have other names: a log that was adopted by hard links shares its closed files with the Kafka that wrote
+them. `make_private` replaces such a file by a copy before anything is written or cut.
 """
 
 import errno
@@ -34,7 +34,7 @@ from warmlog_protocol.batch.header import BatchHeader
 
 MAX_LOG_BYTES = 2**31 - 1
 PRIVATE_SUFFIX = ".private"
-"""Of a copy that is being made; one that a crash has left is removed when the log is loaded."""
+"""Suffix of a copy that is being written; loading the log removes one that a crash has left."""
 
 _PROBE_STRIDE_BYTES = 64 * 1024
 _OFFSET_BYTES = 8
@@ -45,7 +45,7 @@ _READ_THROUGH_BYTES = 256 * 1024
 
 
 class FileSlice:
-    """Bytes of a log file that were not read yet. Holds the file open: neither eviction nor deletion takes it away."""
+    """Bytes of a log file that have not been read yet. Holds the file open, safe from eviction and deletion."""
 
     __slots__ = ("file", "position", "size_bytes")
 
@@ -55,24 +55,24 @@ class FileSlice:
         self.size_bytes = size_bytes
 
     def fileno(self) -> int:
-        """The descriptor to read, or to send from, at `position`. DamagedLog when the file was cut there since."""
+        """The descriptor to read or send from, at `position`. DamagedLog if the file has been cut there since."""
         self._check_not_cut()
         return self.file.fd
 
     def pread(self) -> bytes:
-        """All bytes of the slice. DamagedLog when the file was cut there since; OSError from the disk."""
+        """Read the whole slice. DamagedLog if the file has been cut there since; OSError from the disk."""
         self._check_not_cut()
         return pread_exactly(self.file, self.file.path, self.position, self.size_bytes)
 
     def read_through(self) -> None:
-        """Brings the slice into the page cache. Blocks on the disk; raises as `pread` does."""
+        """Read the slice into the page cache. Blocks on the disk; raises what `pread` raises."""
         for position in range(0, self.size_bytes, _READ_THROUGH_BYTES):
             self.slice(position, _READ_THROUGH_BYTES).pread()
 
     def is_cached(self) -> bool:
-        """Whether reading it would not wait for the disk, judged by a probe every 64 KiB and one at the end.
+        """Whether reading would not wait for the disk, judged by a probe every 64 KiB and one at the end.
 
-        False as well where the file system cannot tell (no RWF_NOWAIT): then the caller reads in a thread.
+        Also False if the file system cannot tell (no RWF_NOWAIT): the caller then reads in a thread.
         """
         if not self.size_bytes:
             return True
@@ -89,7 +89,7 @@ class FileSlice:
 
     @property
     def is_cut(self) -> bool:
-        """Whether the file was cut there since: what lies there now is something else, if anything does."""
+        """Whether the file has been cut there since: the bytes there now, if any, are others."""
         return self.position + self.size_bytes > self.file.cut_at_bytes
 
     def _check_not_cut(self) -> None:
@@ -98,7 +98,7 @@ class FileSlice:
             raise DamagedLog(self.file.path, cut_at, f"truncated there; a reader expected {self.size_bytes} bytes")
 
     def slice(self, position: int, size_bytes: int) -> "FileSlice":
-        """A part of this slice, `position` counted from its start; `size_bytes` is clipped to what there is."""
+        """A part of this slice; `position` counts from its start, `size_bytes` is clipped to what there is."""
         size_bytes = _clip(position, size_bytes, self.size_bytes)
         return FileSlice(self.file, self.position + position, size_bytes)
 
@@ -121,14 +121,14 @@ class FileRecords(ManagedFile):
         super().__init__(path, open_files, is_writable=is_writable)
         self.is_new = is_new
         """Whether the file was created by this object."""
-        self._append_file: OpenFile | None = None  # the same, while nothing stands in the way of appending
+        self._append_file: OpenFile | None = None  # the same file, once `_ready_to_append` has checked it
         self._size_bytes = size_bytes
         self._file_bytes = size_bytes
         self._has_torn_tail = False
 
     @classmethod
     def open(cls, path: Path | str, open_files: OpenFiles, *, preallocate_bytes: int = 0) -> Self:
-        """The file at `path`, which is created, and extended to `preallocate_bytes`, when it is not there.
+        """Open the file at `path`, or create it and extend it to `preallocate_bytes`.
 
         A file that exists costs one stat and is not opened yet.
         """
@@ -140,13 +140,13 @@ class FileRecords(ManagedFile):
 
     @classmethod
     def open_read_only(cls, path: Path, open_files: OpenFiles) -> Self:
-        """The file at `path` for tools: never created and never changed. FileNotFoundError when it is not there."""
+        """Open the file at `path` for tools: it is never created or changed. FileNotFoundError if it is missing."""
         return cls._checked_size(path, open_files, path.stat().st_size, is_writable=False)
 
     @classmethod
     def _checked_size(cls, path: Path | str, open_files: OpenFiles, size_bytes: int, *, is_writable: bool) -> Self:
         if size_bytes > MAX_LOG_BYTES:
-            raise ValueError(f"{path}: {size_bytes} bytes, a log file may have {MAX_LOG_BYTES}")
+            raise ValueError(f"{path}: {size_bytes} bytes, a log file may have at most {MAX_LOG_BYTES}")
         return cls(path, open_files, size_bytes, is_writable=is_writable, is_new=False)
 
     @classmethod
@@ -169,9 +169,9 @@ class FileRecords(ManagedFile):
         return self._file_bytes
 
     def append(self, prefix: bytes, covered: bytes | memoryview) -> int:
-        """Writes `prefix` and `covered`, one batch, at the end and returns its position. Not durable on return.
+        """Write `prefix` and `covered`, one batch, at the end and return its position. Not durable on return.
 
-        When the disk refuses, OSError is raised and the file ends where it ended before.
+        If the disk refuses, OSError is raised and the file ends where it ended before.
         """
         position = self._size_bytes
         end = position + len(prefix) + len(covered)
@@ -192,33 +192,33 @@ class FileRecords(ManagedFile):
         return position
 
     def read(self, position: int, size_bytes: int) -> bytes:
-        """Exactly `size_bytes` bytes from `position` on; DamagedLog when there are fewer."""
+        """Read exactly `size_bytes` bytes from `position` on; DamagedLog if there are fewer."""
         return pread_exactly(self.open_file(), self.path, position, size_bytes)
 
     def base_offset_at(self, position: int) -> int | None:
-        """The base offset of the batch at `position`, as it stands there; None at the end."""
+        """The base offset in the header at `position`, unverified; None at the end."""
         if position + _OFFSET_BYTES > self._size_bytes:
             return None
         return int.from_bytes(_pread((self._file or self.open_file()).fd, _OFFSET_BYTES, position), "big")
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
-        """The bytes from `position` on, at most `size_bytes` of them and none behind the logical end."""
+        """The bytes from `position` on, at most `size_bytes` of them and none after the logical end."""
         file = self._file or self.open_file()  # the search for `position` has just noted that it is used
         return FileSlice(file, position, _clip(position, size_bytes, self._size_bytes))
 
     def batches(
         self, start_position: int = 0, end_position: int | None = None, *, allow_partial_end: bool = False
     ) -> Iterator[tuple[BatchHeader, int]]:
-        """(header, position) of each batch from `start_position` on, without bodies and CRCs.
+        """Yield (header, position) of each batch from `start_position` on, without bodies and CRCs.
 
-        DamagedLog for what cannot be the next batch. Only a crash leaves a part of one at the end; a reader of files
-        that were not recovered, a tool, allows it, and the walk ends silently there.
+        DamagedLog for bytes that cannot be the next batch. A crash may leave a part of a batch at the end: tools that
+        read files before recovery allow it, and the scan ends there.
         """
         end = self._size_bytes if end_position is None else min(end_position, self._size_bytes)
         return scan_headers(self.open_file(), self.path, start_position, end, allow_partial_end=allow_partial_end)
 
     def checked_batches(self, start_position: int = 0) -> Iterator[tuple[BatchHeader, int, ReadBatch]]:
-        """(header, position, read_batch) of each batch, verified; DamagedLog where the valid ones end too early."""
+        """Yield (header, position, read_batch) of each batch, verified; DamagedLog at the first invalid one."""
         return scan_checked(self.open_file(), self.path, start_position, self._size_bytes)
 
     def search_for_offset(self, target_offset: int, start_position: int = 0) -> BatchPosition | None:
@@ -226,7 +226,7 @@ class FileRecords(ManagedFile):
         return find_batch(self.open_file(), self.path, target_offset, start_position, self._size_bytes)
 
     def truncate_to(self, size_bytes: int) -> int:
-        """Ends the file at `size_bytes` and returns how many bytes that removed. Not durable on return."""
+        """End the file at `size_bytes` and return how many bytes that removed. Not durable on return."""
         removed_bytes = self._size_bytes - size_bytes
         if size_bytes < 0 or removed_bytes < 0:
             raise ValueError(f"{self.path}: cannot truncate {self._size_bytes} bytes to {size_bytes}")
@@ -235,20 +235,20 @@ class FileRecords(ManagedFile):
             os.ftruncate(file.fd, size_bytes)
             if removed_bytes:
                 file.cut_at_bytes = size_bytes
-                self.let_go()  # slices that were given out belong to the old descriptor
+                self.let_go()  # slices hold the old descriptor
             self._size_bytes = self._file_bytes = size_bytes
             self._has_torn_tail = False
             self._writes += 1
         return removed_bytes
 
     def trim(self) -> None:
-        """Gives back what was preallocated behind the logical end."""
+        """Give back what was preallocated after the logical end."""
         self.truncate_to(self._size_bytes)
 
     def make_private(self) -> None:
-        """Replaces a file to which other names lead as well by a durable copy, which has this name alone.
+        """If the file has other names too, replace it by a durable copy that has only this name.
 
-        Those other names keep the file and its bytes, as do slices in other hands. OSError when there is no room.
+        The other names and existing slices keep the old file. OSError if there is no room.
         """
         shared = self.open_file()
         found = os.fstat(shared.fd)
@@ -270,20 +270,19 @@ class FileRecords(ManagedFile):
         sync_directory(self.path.parent)
 
     def drop_cache(self) -> None:
-        """Syncs the file and asks the kernel to forget its pages: what is read next is what the disk has."""
+        """Sync the file and have the kernel drop its pages: the next read gets what is on the disk."""
         file = self.open_file()
         os.fdatasync(file.fd)
         os.posix_fadvise(file.fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def has_unflushed_writes(self) -> bool:
-        """Whether the file was changed since the last sync that was marked; its descriptor stays open until then."""
         return self._writes != self._synced_writes
 
     def let_go(self) -> None:
         self._file = self._append_file = None
 
     def close(self) -> None:
-        """Trims and closes; nothing is synced. Closing again is harmless."""
+        """Trim and close; nothing is synced. Closing again is harmless."""
         if not self._is_closed and self.is_writable:
             self.trim()
         self.close_handles()
@@ -295,7 +294,7 @@ class FileRecords(ManagedFile):
 
     def _ready_to_append(self, end: int) -> OpenFile:
         if end > MAX_LOG_BYTES:
-            raise ValueError(f"{self.path}: {end} bytes after this append, a log file may have {MAX_LOG_BYTES}")
+            raise ValueError(f"{self.path}: {end} bytes after this append, a log file may have at most {MAX_LOG_BYTES}")
         file = self._writable_file()
         if self._has_torn_tail:
             self._cut(file)
@@ -303,7 +302,7 @@ class FileRecords(ManagedFile):
         return file
 
     def _cut_torn_tail(self, file: OpenFile) -> None:
-        """After a failed write; should cutting fail too, the next append begins with it."""
+        """Cut after a failed write; if cutting fails too, the next append begins with it."""
         self._has_torn_tail = True
         self._append_file = None
         self._writes += 1
@@ -313,7 +312,7 @@ class FileRecords(ManagedFile):
             return
 
     def _cut(self, file: OpenFile) -> None:
-        """Removes what lies behind the logical end; zeros that were preallocated there come back as a hole."""
+        """Remove what is after the logical end; preallocated zeros there come back as a hole."""
         os.ftruncate(file.fd, self._size_bytes)
         if self._file_bytes > self._size_bytes:
             os.ftruncate(file.fd, self._file_bytes)
@@ -321,7 +320,7 @@ class FileRecords(ManagedFile):
 
 
 def _clip(position: int, size_bytes: int, available_bytes: int) -> int:
-    """How many of `size_bytes` there are from `position` on."""
+    """How many of `size_bytes` bytes there are from `position` on."""
     if position < 0 or size_bytes < 0 or position > available_bytes:
         raise ValueError(f"{size_bytes} bytes at {position} of {available_bytes} cannot be sliced")
     return min(size_bytes, available_bytes - position)

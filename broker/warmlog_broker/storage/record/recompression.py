@@ -1,8 +1,8 @@
-"""What is done to a batch whose records the broker looks at: on compacted topics, and where it packs batches itself.
+"""Check and recompress the body of a batch, on compacted topics and if `compression.type` is not `producer`.
 
-Elsewhere a batch is stored as it came, its body unseen. Here the body is decoded and must be well-formed; on a
-compacted topic every record needs a key; and unless `compression.type` is `producer` the batch is packed by the topic's
-codec. Offsets, sequences, timestamps and magic stay. It takes up to some milliseconds for each batch, in any thread.
+On other topics a batch is stored as it came, its body unread. Here the body is decoded and must be well-formed; on a
+compacted topic each record needs a key; and unless `compression.type` is `producer` the batch is compressed with the
+topic's codec. Offsets, sequences, timestamps and magic stay. It takes up to some milliseconds a batch, in any thread.
 """
 
 import sys
@@ -15,8 +15,8 @@ from warmlog_protocol.batch.rows import BYTES_A_ROW
 from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 from warmlog_protocol.errors import CorruptBatch, InvalidRecord, MessageTooLarge
 
-MOST_NAMED = 10
-"""How many records without a key an error names."""
+MAX_NAMED_RECORDS = 10
+"""How many records without a key an error message names."""
 
 
 def prepare_batch(
@@ -26,11 +26,11 @@ def prepare_batch(
     *,
     memory_bytes: int = sys.maxsize,
 ) -> CheckedBatch:
-    """The batch as it goes into the log of a topic with these settings.
+    """Return the batch as it goes into the log of a topic with these settings.
 
-    InvalidRecord for a body that is malformed and, on a compacted topic, for records without a key; MessageTooLarge
-    when the batch has become larger than max.message.bytes. NeedsMemory, and nothing was done, when it takes more than
-    `memory_bytes`: the decompressed body and, where it is packed again, as much for what that may grow to.
+    InvalidRecord for a malformed body and, on a compacted topic, for records without a key; MessageTooLarge if the
+    batch has become larger than max.message.bytes. NeedsMemory, before anything is done, if it takes more than
+    `memory_bytes`: the decompressed body and, if it is compressed again, as much for the result.
     """
     whole = memoryview(pack_header(batch.header)[:CRC_START] + batch.covered)
     record_batch = RecordBatch(batch.header, whole, max_decompressed_bytes)
@@ -38,7 +38,7 @@ def prepare_batch(
     is_repacked = codec is not None and codec is not batch.header.codec
     try:
         _unpack(record_batch, memory_bytes, copies=2 if is_repacked else 1)
-        count, first = record_batch.null_keys(MOST_NAMED)
+        count, first = record_batch.null_keys(MAX_NAMED_RECORDS)
         if config.is_compacted:
             _check_compactable(batch.header.record_count, count, first, max_decompressed_bytes)
         if codec is None or not is_repacked:
@@ -65,10 +65,10 @@ def _check_compactable(records: int, without_key: int, first: list[int], max_dec
     if without_key:
         named = ", ".join(map(str, first)) + (", …" if without_key > len(first) else "")
         raise InvalidRecord(
-            f"cleanup.policy=compact keeps the last value of each key, and of {records} records {without_key} have "
-            f"none: at index {named}"
+            f"on a topic with cleanup.policy=compact each record needs a key, but of {records} records {without_key} "
+            f"have none: at index {named}"
         )
     if records * BYTES_A_ROW > max_decompressed_bytes:
         raise InvalidRecord(
-            f"{records} records in one batch: for compaction at most {max_decompressed_bytes // BYTES_A_ROW} are taken"
+            f"{records} records in one batch: a compacted topic takes at most {max_decompressed_bytes // BYTES_A_ROW}"
         )

@@ -1,9 +1,9 @@
-"""What a client's batch must be before it is appended.
+"""Checks of a client's batch before it is appended.
 
-`check_batch` needs the bytes alone: size, header, CRC, and the rules for batches that clients write. It may run in any
+`check_batch` needs only the bytes: size, header, CRC, and the rules for batches that clients write. It may run in any
 thread. `check_timestamps` and `check_fits_segment` need the topic's settings and the time, and belong to the append.
 
-Bodies are not decoded: what a header cannot show (a body that is malformed under a valid CRC) is stored as it came.
+Bodies are not decoded: a body that is malformed under a valid CRC is stored as it came.
 """
 
 from typing import NamedTuple
@@ -41,7 +41,7 @@ _KNOWN_BITS = 0b111 | _REFUSED_BITS
 
 
 class CheckedBatch(NamedTuple):
-    """A client's batch that passed `check_batch`. `covered` is byte 21 to the end, over which the CRC was checked."""
+    """A client's batch that passed `check_batch`. `covered` is byte 21 to the end, which the CRC covers."""
 
     header: BatchHeader
     covered: bytes
@@ -52,12 +52,12 @@ class CheckedBatch(NamedTuple):
 
 
 def check_batch(batch: Buffer, max_message_bytes: int, *, may_be_transactional: bool = False) -> CheckedBatch:
-    """Checks what `batch`, one client's whole payload for one partition, says of itself.
+    """Check `batch`, a client's whole payload for one partition.
 
     Raises MessageTooLarge, CorruptBatch (header, length, CRC, codec, magic), InvalidRecord (more than one batch, counts
     that do not agree, a control batch, a producer without sequence, a transactional batch without producer),
-    InvalidTimestamp (stamped as by a broker) or InvalidTxnState (transactional, which it may be only if whoever calls
-    has a coordinator to ask about it). The base offset and leader epoch that the client wrote are ignored.
+    InvalidTimestamp (marked as stamped by a broker) or InvalidTxnState (transactional, which is allowed only if the
+    caller has verified the transaction). The base offset and leader epoch that the client wrote are ignored.
     """
     size_bytes = len(batch)
     if size_bytes > max_message_bytes:
@@ -84,7 +84,7 @@ def check_batch(batch: Buffer, max_message_bytes: int, *, may_be_transactional: 
 
 
 def sealed(batch: bytes) -> CheckedBatch:
-    """A batch that the broker itself has made, as `check_batch` gives it."""
+    """A batch that the broker itself has made, in the form that `check_batch` returns."""
     return CheckedBatch(read_header(batch), batch[CRC_START:])
 
 
@@ -99,25 +99,25 @@ def _refuse_length(header: BatchHeader, size_bytes: int) -> None:
 def _check_attributes(header: BatchHeader, may_be_transactional: bool) -> None:
     codec_of(header.attributes)
     if header.attributes & ~_KNOWN_BITS:
-        raise InvalidRecord(f"attributes {header.attributes & 0xFFFF:#06x} have bits that mean nothing")
+        raise InvalidRecord(f"attributes {header.attributes & 0xFFFF:#06x} have unknown bits")
     if not header.attributes & _REFUSED_BITS:
         return
     if header.is_control:
-        raise InvalidRecord("a control batch, which only brokers write")
+        raise InvalidRecord("a control batch: only brokers write those")
     if header.is_log_append_time:
-        raise InvalidTimestamp("a batch marked as stamped by the broker, which only brokers do")
+        raise InvalidTimestamp("a batch marked as stamped by the broker: only brokers may set that")
     if header.has_delete_horizon:
-        raise InvalidRecord("a batch with a delete horizon, which only compaction writes")
+        raise InvalidRecord("a batch with a delete horizon: only compaction writes that")
     if not may_be_transactional:
-        raise InvalidTxnState(f"producer {header.producer_id} has no transaction open: this broker offers none")
+        raise InvalidTxnState(f"producer {header.producer_id} has no open transaction: this broker has no transactions")
     if not header.has_producer:
         raise InvalidRecord("a transactional batch without a producer id")
 
 
 def check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
-    """InvalidTimestamp when the batch's smallest or largest timestamp lies outside what the topic accepts.
+    """InvalidTimestamp if the batch's smallest or largest timestamp is outside what the topic accepts.
 
-    For rows the first record's timestamp stands for the smallest. -1, no timestamp, passes.
+    In row batches the first record's timestamp stands for the smallest. -1 (no timestamp) passes.
     """
     base_ms, max_ms = header.base_timestamp_ms, header.max_timestamp_ms
     if max_ms > now_ms + config.message_timestamp_after_max_ms:
@@ -135,13 +135,13 @@ def check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> Non
 
 
 def check_fits_segment(size_bytes: int, config: LogConfig) -> None:
-    """RecordListTooLarge when the batch could never be in one segment."""
+    """RecordListTooLarge if the batch does not fit into any segment."""
     if size_bytes > config.segment_bytes:
         raise RecordListTooLarge(f"a batch of {size_bytes} bytes, segment.bytes is {config.segment_bytes}")
 
 
 def stamp(batch: CheckedBatch, now_ms: int) -> CheckedBatch:
-    """The batch with `now_ms` as the time of appending, for topics with message.timestamp.type=LogAppendTime."""
+    """The batch with `now_ms` as its append time, for topics with message.timestamp.type=LogAppendTime."""
     header = batch.header
     prefix = placement_prefix(header, header.base_offset, header.partition_leader_epoch)
     return sealed(stamp_append_time(prefix + batch.covered, now_ms))

@@ -20,7 +20,7 @@ from pathlib import Path
 from warmlog_broker.storage.directory.leader_epochs import LeaderEpochs
 from warmlog_broker.storage.io.os_errors import is_shortage
 from warmlog_broker.storage.record.batch_scan import DamagedLog
-from warmlog_broker.storage.record.damage import Damage, find_behind_damage, header_at
+from warmlog_broker.storage.record.damage import Damage, find_after_damage, header_at
 from warmlog_broker.storage.segment.segment import LogSegment, SegmentRecovery
 from warmlog_protocol.batch.header import MAGIC_COLUMNS, BatchHeader
 
@@ -113,7 +113,7 @@ class SegmentCheck:
         if self.expected_offset >= recovery_point:
             return None
         records = self.segment.records
-        behind = find_behind_damage(records, error.position, self.expected_offset, recovery_point)
+        behind = find_after_damage(records, error.position, self.expected_offset, recovery_point)
         position, offset = behind or (records.size_bytes, recovery_point)
         self._note_damage(error.position, position, offset, error.reason)
         self.expected_offset = offset

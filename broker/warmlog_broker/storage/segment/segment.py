@@ -171,7 +171,7 @@ class LogSegment:
             open_files=open_files,
         )
         transactions = TransactionIndex(path(TRANSACTION_INDEX_KIND), base_offset, open_files)
-        transactions.is_settled = records.is_new
+        transactions.is_verified = records.is_new
         return cls(
             SegmentFiles(directory, base_offset, suffix, records, indexes, transactions),
             config=config,
@@ -405,8 +405,8 @@ class LogSegment:
             keep_cut_bytes_in=keep_cut_bytes_in,
         )
         self.transactions.reset()
-        self.transactions.is_settled = not recovery.has_control_batches
-        self.transactions.is_to_be_rebuilt = recovery.has_control_batches
+        self.transactions.is_verified = not recovery.has_control_batches
+        self.transactions.needs_rebuild = recovery.has_control_batches
         self._largest = builder.largest
         self.bytes_since_last_index_entry = builder.bytes_since_last_entry
         self._first_batch_timestamp_ms = _UNKNOWN

@@ -21,7 +21,7 @@ from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.producer.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from warmlog_broker.storage.producer.snapshots import pack_snapshot
 from warmlog_broker.storage.record.batch_scan import DamagedLog
-from warmlog_broker.storage.record.damage import find_behind_damage
+from warmlog_broker.storage.record.damage import find_after_damage
 from warmlog_broker.storage.record.file_records import FileRecords
 from warmlog_broker.storage.segment.segment_files import (
     LOG_KIND,
@@ -175,7 +175,7 @@ class _SegmentRebuild:
             self._find_damage(str(error))
             self._producers.lose_track()
             builder.must_index_next_batch()
-            behind = find_behind_damage(records, error.position, self.next_offset, end_offset)
+            behind = find_after_damage(records, error.position, self.next_offset, end_offset)
             return None if behind is None or behind[0] >= records.size_bytes else behind[0]
         return None
 

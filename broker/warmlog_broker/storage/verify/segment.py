@@ -25,7 +25,7 @@ from warmlog_broker.storage.index.time_index import TimeIndex
 from warmlog_broker.storage.index.transaction_index import TransactionIndex
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.record.batch_scan import DamagedLog, ReadBatch
-from warmlog_broker.storage.record.damage import find_behind_damage
+from warmlog_broker.storage.record.damage import find_after_damage
 from warmlog_broker.storage.record.file_records import FileRecords
 from warmlog_broker.storage.segment.segment_files import (
     LOG_KIND,
@@ -218,7 +218,7 @@ class SegmentVerification:
         """Finds damage; the position at which the log goes on behind it, None when it does not."""
         walk = self.walk
         offset = max(walk.next_offset, self.base_offset)
-        behind = find_behind_damage(records, error.position, offset, self._end_offset)
+        behind = find_after_damage(records, error.position, offset, self._end_offset)
         end = records.size_bytes if behind is None else behind[0]
         self.report.find(
             records.path,
@@ -298,13 +298,13 @@ class SegmentVerification:
             return
         if walk.epochs is None or not walk.epochs.entries:
             return
-        if header.base_offset < walk.epochs.entries[0].start_offset or not self._is_settled(header):
+        if header.base_offset < walk.epochs.entries[0].start_offset or not self._is_covered(header):
             return
         known = walk.epochs.epoch_at(header.base_offset)
         if known != epoch:
             self._find(header, position, f"leader epoch {known}, as leader-epoch-checkpoint says", str(epoch))
 
-    def _is_settled(self, header: BatchHeader) -> bool:
+    def _is_covered(self, header: BatchHeader) -> bool:
         settled_offset = self.walk.settled_offset
         return not self.is_newest if settled_offset is None else header.next_offset <= settled_offset
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from warmlog_broker.storage.index.search import Bounds, Probe, classic_search, warm_cold_search
+from warmlog_broker.storage.index.search import SlotBounds, Probe, classic_search, warm_cold_search
 
 MAX_COLUMNS = 32
 """An index of more pages is drawn without most of those that nobody visits."""
@@ -44,7 +44,7 @@ class Trace(NamedTuple):
     """In the order in which they were read."""
     pages: tuple[int, ...]
     """In the order in which they were visited first."""
-    found: Bounds
+    found: SlotBounds
 
 
 def trace_both(index: IndexShape, target: int) -> tuple[Trace, Trace]:
@@ -55,7 +55,7 @@ def trace_both(index: IndexShape, target: int) -> tuple[Trace, Trace]:
     )
 
 
-def _trace(name: str, index: IndexShape, search: Callable[[Probe], Bounds]) -> Trace:
+def _trace(name: str, index: IndexShape, search: Callable[[Probe], SlotBounds]) -> Trace:
     slots: list[int] = []
 
     def watched(slot: int) -> int:

@@ -48,7 +48,7 @@ def test_no_file_and_an_empty_one_hold_no_offsets(tmp_path: Path) -> None:
     [
         (b"1\n0\n", "line 1: expected version 0, found '1'"),
         (b"0\n", "line 2: expected 0"),
-        (b"0\n2\nfoo 1 5\n", "line 2: expected 1, the lines that follow, found '2'"),
+        (b"0\n2\nfoo 1 5\n", "line 2: expected 1, the number of lines, found '2'"),
         (b"0\nx\n", "line 2"),
         (b"0\n1\nfoo 1\n", "line 3: expected topic, partition and offset, found 'foo 1'"),
         (b"0\n1\nfoo one 5\n", "line 3"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from unit.broker.storage.index.index_files import AnyIndexClass, entry_of, fill, looked_up, no_entry, write_file
 from warmlog_broker.storage.index.offset_index import OffsetIndex
-from warmlog_broker.storage.index.search import Bounds, classic_search, warm_cold_search
+from warmlog_broker.storage.index.search import SlotBounds, classic_search, warm_cold_search
 from warmlog_broker.storage.index.time_index import TimeIndex
 from warmlog_broker.storage.io.open_files import OpenFiles
 
@@ -22,13 +22,13 @@ def sizes(warm: int) -> list[int]:
     return [*range(14), warm, warm + 1, warm + 2, warm + 3, 3 * warm]
 
 
-def bounds_by_bisection(stored: list[int], target: int) -> Bounds:
+def bounds_by_bisection(stored: list[int], target: int) -> SlotBounds:
     """The true floor and ceiling, except that an exact hit on slot 0 is not seen by the ceiling."""
     lower = bisect_right(stored, target) - 1
     if stored and target == stored[0]:
-        return Bounds(lower, 1 if len(stored) > 1 else -1)
+        return SlotBounds(lower, 1 if len(stored) > 1 else -1)
     upper = bisect_left(stored, target)
-    return Bounds(lower, upper if upper < len(stored) else -1)
+    return SlotBounds(lower, upper if upper < len(stored) else -1)
 
 
 def targets(stored: list[int], warm: int) -> list[int]:
@@ -60,7 +60,7 @@ def test_an_index_gives_both_bounds_of_both_fields_for_every_size_around_the_war
         with fill(tmp_path / f"{size}", index_class, pairs) as index:
             for field, stored in ((index.key, [k for k, _ in pairs]), (index.value, [v for _, v in pairs])):
                 for target in targets(stored, WARM[index_class]):
-                    found = Bounds(index._lower_bound_slot(target, field), index._upper_bound_slot(target, field))
+                    found = SlotBounds(index._lower_bound_slot(target, field), index._upper_bound_slot(target, field))
                     assert found == bounds_by_bisection(stored, target), f"{target} in {size} entries"
 
 

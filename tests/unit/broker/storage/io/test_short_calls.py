@@ -66,7 +66,7 @@ def test_a_disk_that_takes_some_and_then_nothing_leaves_no_torn_batch(
     records = FileRecords.open(path, OpenFiles())
     records.append(BATCH[:CRC_START], BATCH[CRC_START:])
     short_writes[:] = [size_bytes, 0]
-    with pytest.raises(OSError, match="takes none"):
+    with pytest.raises(OSError, match="accepts none"):
         records.append(BATCH[:CRC_START], BATCH[CRC_START:])
     assert path.read_bytes() == BATCH
     records.append(BATCH[:CRC_START], BATCH[CRC_START:])
@@ -77,7 +77,7 @@ def test_a_disk_that_takes_some_and_then_nothing_leaves_no_torn_batch(
 def test_a_write_of_nothing_is_no_endless_loop(tmp_path: Path, short_writes: list[int]) -> None:
     short_writes[:] = [3, 0]
     descriptor = os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT)
-    with pytest.raises(OSError, match="takes none of 2 bytes at position 3"):
+    with pytest.raises(OSError, match="accepts none of 2 bytes at position 3"):
         write_all(descriptor, b"12345", 0)
     os.close(descriptor)
 

@@ -315,7 +315,7 @@ class TestCheckpoints:
         filled(room, 10)
         stale = room.log.offsets
         room.log.truncate_to(4, NOW_MS)
-        assert Truncation(4, 0).capped(StoredState(stale, None)) == (LogOffsets(4, 0, 4), None)
+        assert Truncation(4, 0).cap(StoredState(stale, None)) == (LogOffsets(4, 0, 4), None)
 
     def test_the_file_goes_once_checkpoints_know(self, room: LogRoom) -> None:
         filled(room, 10)

@@ -234,10 +234,10 @@ def test_a_duplicate_is_answered_before_anybody_asks_for_its_transaction() -> No
 def test_a_batch_that_overtakes_the_one_being_verified_is_out_of_order() -> None:
     states = Producers()
     guard = states.start_verification(1, 3, 0, 0)
-    with pytest.raises(OutOfOrderSequence, match="sequence 4, while 3 waits"):
+    with pytest.raises(OutOfOrderSequence, match="sequence 4, while 3 is still being verified"):
         states.check(batch(4, attributes=TRANSACTIONAL), guard)
     assert states.start_verification(1, 2, 0, 0) is guard
-    with pytest.raises(OutOfOrderSequence, match="sequence 3, while 2 waits"):
+    with pytest.raises(OutOfOrderSequence, match="sequence 3, while 2 is still being verified"):
         states.check(batch(3, attributes=TRANSACTIONAL), guard)
     assert states.check(batch(2, attributes=TRANSACTIONAL), guard) is None
 

@@ -265,9 +265,9 @@ def test_the_indexes_of_a_clean_start_are_not_opened_before_somebody_reads_commi
     plain(room, 1)
     room.flush()
     room.restart()
-    assert not any(segment.transactions.is_settled for segment in room.log._local.segments if segment.size_bytes)
+    assert not any(segment.transactions.is_verified for segment in room.log._local.segments if segment.size_bytes)
     read_committed(room)
-    assert all(segment.transactions.is_settled for segment in room.log._local.segments if segment.size_bytes)
+    assert all(segment.transactions.is_verified for segment in room.log._local.segments if segment.size_bytes)
 
 
 def test_truncation_above_the_high_watermark_leaves_a_transaction_unsure_whose_marker_stays(room: LogRoom) -> None:
@@ -319,7 +319,7 @@ def test_a_control_batch_that_is_too_large_for_a_marker_is_not_opened(
     monkeypatch.setattr("warmlog_protocol.batch.batch.decompress_rows", noting)
     room.log.append_as_follower(large, now_ms=room.now_ms)
     assert room.log.log_end_offset == 1
-    assert "a control batch that says nothing" in caplog.text
+    assert "skipped a malformed control batch" in caplog.text
     assert all(limit_bytes <= 64 * 1024 for limit_bytes in opened)
     producer = Producer(room, 1)
     producer.send(2)

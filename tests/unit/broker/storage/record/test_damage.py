@@ -7,7 +7,7 @@ import pytest
 from unit.broker.storage.log_room import make_batch
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.record import damage
-from warmlog_broker.storage.record.damage import Damage, find_behind_damage, walk_around_damage
+from warmlog_broker.storage.record.damage import Damage, find_after_damage, walk_around_damage
 from warmlog_broker.storage.record.file_records import FileRecords
 from warmlog_protocol.batch import placement_prefix, read_header
 
@@ -32,12 +32,12 @@ def broken(offset: int, position: int) -> bytes:
 
 def test_behind_a_damaged_body_the_next_batch_follows(quick_path: Path) -> None:
     records = records_of(quick_path, batch_at(0), broken(1, 65), batch_at(2))
-    assert find_behind_damage(records, SIZE, 1, 3) == (2 * SIZE, 2)
+    assert find_after_damage(records, SIZE, 1, 3) == (2 * SIZE, 2)
 
 
 def test_a_damaged_batch_at_the_end_may_be_the_last(quick_path: Path) -> None:
     records = records_of(quick_path, batch_at(0), broken(1, 65))
-    assert find_behind_damage(records, SIZE, 1, 2) == (2 * SIZE, 2)
+    assert find_after_damage(records, SIZE, 1, 2) == (2 * SIZE, 2)
 
 
 @pytest.mark.parametrize("position", [8, 11, 23, 26])
@@ -45,20 +45,20 @@ def test_a_length_or_count_that_the_next_batch_does_not_bear_out_is_not_believed
     quick_path: Path, position: int
 ) -> None:
     records = records_of(quick_path, batch_at(0), broken(1, position), batch_at(2), batch_at(3))
-    assert find_behind_damage(records, SIZE, 1, 4) == (2 * SIZE, 2)
+    assert find_after_damage(records, SIZE, 1, 4) == (2 * SIZE, 2)
 
 
 def test_an_intact_batch_is_found_behind_garbage_of_any_length(quick_path: Path) -> None:
     for garbage in (b"\0" * 500, b"\xff" * 500, bytes(range(256)) * 3, b"\0" * 16 + b"\x02" * 300):
         records = records_of(quick_path, batch_at(0), garbage, batch_at(7))
-        assert find_behind_damage(records, SIZE, 1, 8) == (SIZE + len(garbage), 7)
+        assert find_after_damage(records, SIZE, 1, 8) == (SIZE + len(garbage), 7)
 
 
 def test_a_batch_across_the_border_of_two_chunks_is_found(quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(damage, "_CHUNK_BYTES", 64)
     for length in range(100, 200):
         records = records_of(quick_path, b"\xaa" * length, batch_at(300))
-        assert find_behind_damage(records, 0, 250, 400) == (length, 300)
+        assert find_after_damage(records, 0, 250, 400) == (length, 300)
 
 
 @pytest.mark.parametrize(("offset", "expected", "most"), [(1, 1, 5), (0, 3, 5), (6, 3, 5), (2**40, 3, 5)])
@@ -66,13 +66,13 @@ def test_a_batch_with_an_offset_that_does_not_fit_is_passed_by(
     quick_path: Path, offset: int, expected: int, most: int
 ) -> None:
     records = records_of(quick_path, b"\xaa" * 100, batch_at(offset))
-    assert find_behind_damage(records, 0, expected, most) is None
+    assert find_after_damage(records, 0, expected, most) is None
 
 
 def test_the_search_has_an_end(quick_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     records = records_of(quick_path, b"\xaa" * 1000, batch_at(2))
     monkeypatch.setattr(damage, "SEARCH_LIMIT_BYTES", 500)
-    assert find_behind_damage(records, 0, 1, 5) is None
+    assert find_after_damage(records, 0, 1, 5) is None
 
 
 def test_damage_says_what_cannot_be_read(tmp_path: Path) -> None:

@@ -132,6 +132,6 @@ def test_a_few_bytes_that_stand_for_millions_of_records_are_not_taken_for_compac
     body = b"\x01" + len(columns).to_bytes(4, "little") + columns
     batch = seal_batch(header._replace(record_count=count, last_offset_delta=count - 1), body)
     checked = check_batch(batch, LIMIT)
-    with pytest.raises(InvalidRecord, match="3000000 records in one batch: for compaction at most 2097152 are taken"):
+    with pytest.raises(InvalidRecord, match="3000000 records in one batch: a compacted topic takes at most 2097152"):
         prepare_batch(checked, LogConfig(cleanup_policy="compact"))
     assert prepare_batch(checked, LogConfig(compression_type="uncompressed")) is checked
