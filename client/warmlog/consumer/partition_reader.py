@@ -133,7 +133,7 @@ class PartitionReader:
         if self.fetch_offset != self.position:
             self._rewind()
             return
-        self.error = LogTruncated.told(self.topic, self.partition, self.position, end.end_offset)
+        self.error = LogTruncated(self.topic, self.partition, self.position, end.end_offset)
 
     def _rewind(self) -> None:
         """Go on from `position`."""

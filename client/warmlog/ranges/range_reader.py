@@ -267,7 +267,7 @@ class _RangeReader:
                 return  # it may concern only what is not read now: the next fetch starts at the position
             raise self._fetch_error(connection, fetched)
         if fetched.diverging is not None:
-            raise LogTruncated.told(*self._range.place, before, fetched.diverging.end_offset)
+            raise LogTruncated(*self._range.place, before, fetched.diverging.end_offset)
         if not window.accepts(fetch, _first_offset(answer.payload)):
             return
         self._pass_gap(fetched)
