@@ -428,8 +428,8 @@ async def test_it_fetches_ahead_but_no_more_than_it_may() -> None:
         async with consumer(broker, **options) as client:
             await anext(client.batches())
             await asyncio.sleep(0.1)
-            assert client._subscription is not None
-            buffered = sum(reader.buffered_bytes for reader in client._subscription.readers.values())
+            assert client._core is not None
+            buffered = sum(reader.buffered_bytes for reader in client._core.readers.values())
             assert 4 * size <= buffered <= 14 * size
             assert len(await values_until(client)) == 4 * 5000 - 100
 
