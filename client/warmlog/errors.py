@@ -19,6 +19,8 @@
 `may_pass` says which of them are worth asking again.
 """
 
+from typing import Any, Self, TypeVar
+
 from warmlog_protocol.errors import (
     ApiError,
     CorruptBatch,
@@ -63,6 +65,8 @@ from warmlog_protocol.errors import (
     error_from_code,
 )
 
+E = TypeVar("E", bound=BaseException)
+
 
 class ClientError(WarmlogError):
     """The client could not do what was asked, without the broker having refused it."""
@@ -88,10 +92,28 @@ class WrongEventLoop(ClientError):
     """An asyncio client works only in the event loop that it was started in."""
 
 
-class UnreadableBatch(CorruptBatch):
-    """Offsets that cannot be read, since a batch is damaged or batches are lost.
+class _ErrorWithFields(WarmlogError):
+    """An error with attributes of its own, which pickling, copying and another message keep."""
 
-    They begin at `base_offset`, and reading goes on at `next_offset`.
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (type(self), self.args, self.__dict__)
+
+    def reworded(self, message: str) -> Self:
+        """Return the same error with another message."""
+        return _restored(type(self), (message,), self.__dict__)
+
+
+def _restored(kind: type[E], args: tuple[Any, ...], fields: dict[str, Any]) -> E:
+    """Return an error as it was, without its constructor, whose parameters are not `args`."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(fields)
+    return error
+
+
+class UnreadableBatch(_ErrorWithFields, CorruptBatch):
+    """Offsets that cannot be read because a batch is damaged or batches are lost.
+
+    They begin at `base_offset`; reading continues at `next_offset`.
     """
 
     def __init__(self, message: str, *, topic: str, partition: int, base_offset: int, next_offset: int) -> None:
@@ -102,48 +124,29 @@ class UnreadableBatch(CorruptBatch):
         self.base_offset = base_offset
         self.next_offset = next_offset
 
-    def reworded(self, message: str) -> "UnreadableBatch":
-        """The same with another message."""
-        told = UnreadableBatch(
-            self.reason,
-            topic=self.topic,
-            partition=self.partition,
-            base_offset=self.base_offset,
-            next_offset=self.next_offset,
-        )
-        told.args = (message,)
-        return told
 
+class LogTruncated(_ErrorWithFields, OffsetOutOfRange):
+    """The log was truncated at `diverging_offset` after it had been read up to `offset`: later records are new.
 
-class LogTruncated(OffsetOutOfRange):
-    """The log was cut at `diverging_offset` after it had been read up to `offset`: what it holds from there on is new.
-
-    For ranges that were planned and not read yet, `offset` is where they end. `diverging_offset` is None if the broker
-    cannot tell where. It is Kafka's LogTruncationException (KIP-320).
+    For ranges that were planned but not read, `offset` is where they end. `diverging_offset` is None if the broker
+    cannot tell. Kafka's LogTruncationException (KIP-320).
     """
 
     def __init__(
         self, topic: str, partition: int, offset: int, diverging_offset: int | None, message: str | None = None
     ) -> None:
-        where = "an offset that is not known" if diverging_offset is None else diverging_offset
+        if diverging_offset is not None and diverging_offset < 0:  # as brokers say it
+            diverging_offset = None
+        where = "an unknown offset" if diverging_offset is None else diverging_offset
         super().__init__(
             message
-            or f"{topic}-{partition}: the log was cut at {where} after it had been read up to {offset}, and what it "
-            "holds from there on is new"
+            or f"{topic}-{partition}: the log was cut at {where} after it had been read up to {offset}, and the "
+            "records from there on are new"
         )
         self.topic = topic
         self.partition = partition
         self.offset = offset
         self.diverging_offset = diverging_offset
-
-    @classmethod
-    def told(cls, topic: str, partition: int, offset: int, end_offset: int) -> "LogTruncated":
-        """As brokers tell it: `end_offset` is -1 where they cannot say."""
-        return cls(topic, partition, offset, end_offset if end_offset >= 0 else None)
-
-    def reworded(self, message: str) -> "LogTruncated":
-        """The same with another message."""
-        return LogTruncated(self.topic, self.partition, self.offset, self.diverging_offset, message)
 
 
 TOPIC_IS_GONE = (UnknownTopicId, InconsistentTopicId, UnknownTopicOrPartition)

@@ -132,5 +132,7 @@ async def test_errors_come_out_of_the_reader_as_they_are(broker: BrokerProcess, 
     async with warmlog.Admin(broker.address) as admin:
         await admin.delete_topic(topic)
     for _ in range(2):  # it is not at its end
-        with pytest.raises(warmlog.UnknownTopicId, match=r"made anew, after these ranges were planned: make a new r"):
+        with pytest.raises(
+            warmlog.UnknownTopicId, match=r"recreated after these ranges were planned: make a new reader"
+        ):
             reader.read_all()

@@ -393,7 +393,7 @@ def test_a_topic_deleted_after_planning_is_named_with_its_range(
     with pytest.raises(PythonException) as caught:
         frame.count()  # reads what the first count() planned
     assert "fleeting-0 offsets 0 to 3, stopped at 0, broker" in str(caught.value)
-    assert "the topic was deleted, or made anew, after these ranges were planned: load() again" in str(caught.value)
+    assert "the topic was deleted or recreated after these ranges were planned: load() again" in str(caught.value)
 
 
 @only_where_it_plans_once

@@ -1,6 +1,6 @@
-"""The consumer: batches as the normal way to read, single records as the easy way, Arrow as the fast way.
+"""The consumer: reads batches, single records or Arrow, and fetches ahead in the background.
 
-It fetches ahead in the background. Its positions are its own: it starts where `start` says, and nothing is committed.
+It starts where `start` says and commits no offsets.
 """
 
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Self
 
 from warmlog.cluster.list_offsets import TopicPartition
 from warmlog.cluster.options import connection_options
-from warmlog.consumer.consumer_core import Subscription
+from warmlog.consumer.consumer_core import ConsumerCore, Points
 from warmlog.consumer.iterators import ArrowIterator, BatchIterator, RecordIterator, read_table
 from warmlog.consumer.options import ConsumerOptions, parse_isolation
-from warmlog.consumer.positions import Points
 from warmlog.errors import ClientClosed
 from warmlog.records.batch import Batch, Record
 from warmlog.times import datetime_of
@@ -25,11 +24,10 @@ if TYPE_CHECKING:
 
 
 class Consumer:
-    """Reads topics or single partitions. For one thread, and for one reader at a time.
+    """Reads topics or single partitions. For one thread, and one reader at a time.
 
-    Where it speaks of a time, a datetime without a zone is UTC, and a time past the end of a partition is its end.
-    Reading raises UnreadableBatch for offsets that are damaged or lost, once, and goes on after them when read from
-    again.
+    A datetime without a zone is UTC; a time past the end of a partition means its end. Reading raises UnreadableBatch
+    once for each damaged or lost range of offsets, and the next read continues after it.
     """
 
     def __init__(
@@ -51,21 +49,22 @@ class Consumer:
         unavailable_timeout_ms: int = 120_000,
         **connection: int | str,
     ) -> None:
-        """Of `topics` all partitions, or these (topic, partition) pairs. Nothing is connected before `start`.
+        """Read all partitions of `topics`, or these (topic, partition) pairs. Connects in `start`.
 
         `start` is "earliest", "latest", a datetime, an offset, or a mapping from (topic, partition) to offsets, which
         leaves the others at "earliest". With `isolation` "read_committed", records of aborted transactions are left out
-        and "latest" is where the oldest open one begins. `on_out_of_range` says where to go on when the log has lost
-        the position: "error", "earliest" or "latest". Where the log was cut before the position, as a power cut does
-        with write.caching, "error" raises LogTruncated; the others go on where it was cut, with a warning. The same
-        goes for a topic that was deleted and made anew. With "error" reading raises InconsistentTopicId, which names
-        both ids, and a seek goes over to the new topic; else the consumer waits for the new topic and warns when it
-        goes on there. Reading up to some point always raises.
-        Reading raises when a partition could not be fetched for `unavailable_timeout_ms`. At most `prefetch_bytes` are
-        fetched ahead. `connection` may set any of the fields of ConnectionOptions.
+        and "latest" is where the oldest open transaction begins. At most `prefetch_bytes` are fetched ahead. Reading
+        raises the last error if a partition could not be fetched for `unavailable_timeout_ms`. `connection` sets fields
+        of ConnectionOptions.
+
+        `on_out_of_range`, "error", "earliest" or "latest", says what to do if the log no longer has the position. If
+        the log was truncated below the position, as by a power cut with write.caching, "error" raises LogTruncated; the
+        others continue where it was truncated, with a warning. If the topic was deleted and recreated, "error" raises
+        InconsistentTopicId, which names both ids, and a seek goes over to the new topic; the others wait for the new
+        topic and continue there, with a warning. Reading with an `until` always raises then.
         """
         if (topics is None) == (partitions is None):
-            raise TypeError("either topics or partitions is needed, and not both")
+            raise TypeError("give either topics or partitions, and not both")
         if isinstance(topics, str):
             raise TypeError(f"topics must be a list of names: topics=[{topics!r}]")
         self._options = ConsumerOptions(
@@ -86,29 +85,29 @@ class Consumer:
         self._partitions = partitions
         self._start = start
         self._is_started = False
-        self._subscription: Subscription | None = None
+        self._core: ConsumerCore | None = None
 
     # --- life -------------------------------------------------------------------------------------------------------
 
     async def start(self) -> Self:
-        """Connect and find the start. Raises BrokerUnavailable and, naming it, UnknownTopicOrPartition."""
+        """Connect and look up where to start. Raises BrokerUnavailable, and UnknownTopicOrPartition with its name."""
         if self._is_started:
-            raise ClientClosed("a consumer can be started once")
+            raise ClientClosed("a consumer can be started only once: make a new one")
         self._is_started = True
-        subscription = Subscription(self._bootstrap, self._options, self._connection_options)
+        core = ConsumerCore(self._bootstrap, self._options, self._connection_options)
         try:
-            await subscription.start(self._topics, self._partitions, self._start)
+            await core.start(self._topics, self._partitions, self._start)
         except BaseException:
-            await subscription.stop()
+            await core.stop()
             raise
-        self._subscription = subscription
+        self._core = core
         return self
 
     async def close(self) -> None:
         """Disconnect; closing twice is allowed."""
-        if self._subscription is not None:
-            subscription, self._subscription = self._open(), None
-            await subscription.stop()
+        if self._core is not None:
+            core, self._core = self._open(), None
+            await core.stop()
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -121,16 +120,16 @@ class Consumer:
     # --- reading ----------------------------------------------------------------------------------------------------
 
     def batches(self, until: Points | None = None) -> AsyncIterator[Batch]:
-        """Batches, for ever or `until` every partition has reached that point.
+        """Iterate over batches, without end or `until` every partition has reached that point.
 
-        "latest" is the high watermark (of committed data, where only that is read) when the first batch is asked for;
-        an offset, exclusive, counts for every partition, or a mapping gives one to some (the others never end); a
-        datetime is the first record at or after it.
+        "latest" is the high watermark at the first batch (with read_committed: the end of committed data). An offset is
+        exclusive and applies to every partition; a mapping gives offsets to some, and the others never end. A datetime
+        is the first record at or after it.
         """
         return BatchIterator(self._open(), until)
 
     def records(self, until: Points | None = None) -> AsyncIterator[Record]:
-        """Records, for ever or `until` every partition has reached that point, as `batches` says."""
+        """Iterate over single records; `until` as for `batches`."""
         return RecordIterator(self._open(), until)
 
     def __aiter__(self) -> AsyncIterator[Record]:
@@ -139,19 +138,18 @@ class Consumer:
     def arrow(
         self, until: Points | None = None, *, columns: Sequence[str] | None = None
     ) -> "AsyncIterator[pa.RecordBatch]":
-        """Arrow record batches with these columns (see warmlog.arrow), ending as `batches` says.
+        """Iterate over Arrow record batches with these columns (see warmlog.arrow.reader); `until` as for `batches`.
 
-        ImportError, naming what to install, without pyarrow.
+        Raises ImportError, with what to install, without pyarrow.
         """
         return ArrowIterator(self._open(), until, columns)
 
     async def to_arrow(self, until: Points = "latest", *, columns: Sequence[str] | None = None) -> "pa.Table":
-        """Everything up to `until`, which means what it does for `batches`, as one table with these columns.
+        """Return everything up to `until` (as for `batches`) as one table with these columns: the fastest way to read.
 
-        Partition after partition, read by a thread over a connection of its own: the fastest way there is. The
-        positions are behind it then. Partitions that a mapping does not name are left alone. A range that the log has
-        lost, a log that was cut, and damaged or lost offsets (UnreadableBatch says which) are errors that leave the
-        positions where they were.
+        A thread reads one partition after another over its own connection; then the positions move after the table.
+        Partitions that a mapping does not name are not read. Offsets that the log no longer has, a truncated log, and
+        damaged or lost offsets (UnreadableBatch) raise and leave the positions where they were.
         """
         return await read_table(self._open(), until, columns, self._options, self._connection_options)
 
@@ -159,37 +157,37 @@ class Consumer:
 
     @property
     def assignment(self) -> list[TopicPartition]:
-        """The partitions that it reads."""
+        """The (topic, partition) pairs that are read."""
         return list(self._open().readers)
 
     def position(self, topic: str, partition: int) -> int:
-        """The offset that is read next."""
-        return self._open().position(self._place(topic, partition))
+        """Return the offset that is read next."""
+        return self._open().position(self._checked(topic, partition))
 
     def position_epoch(self, topic: str, partition: int) -> int:
-        """The leader epoch of what was read before `position`, to be kept with it; -1 while it is not known."""
-        return self._open().epoch(self._place(topic, partition))
+        """Return the leader epoch of what was read before `position`, to be stored with it; -1 while unknown."""
+        return self._open().readers[self._checked(topic, partition)].epoch
 
     def seek(self, topic: str, partition: int, offset: int, leader_epoch: int = NO_LEADER_EPOCH) -> None:
-        """Go on from `offset` in one partition.
+        """Continue from `offset` in one partition.
 
-        With the `leader_epoch` that was kept with it (`position_epoch`), reading raises LogTruncated, or goes on as
-        `on_out_of_range` says, if the log was cut below `offset` since; without, the offset is taken as it is.
+        With the `leader_epoch` stored with it (`position_epoch`), reading notices if the log was truncated below
+        `offset` since, and raises LogTruncated or does what `on_out_of_range` says.
         """
         if offset < 0:
             raise ValueError(f"offset {offset}: a number from 0 on expected")
-        self._open().seek_now(self._place(topic, partition), offset, leader_epoch)
+        self._open().seek_now(self._checked(topic, partition), offset, leader_epoch)
 
     async def seek_to_beginning(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Go on from the first record there is, in these partitions or in all."""
+        """Continue from the first record, in these partitions or in all."""
         await self._seek("earliest", partitions)
 
     async def seek_to_end(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Go on from the next record to be written, in these partitions or in all."""
+        """Continue from the next record to be written, in these partitions or in all."""
         await self._seek("latest", partitions)
 
     async def seek_to_time(self, when: datetime | int, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Go on from the first record at or after a time (an int: milliseconds since 1970), or from the end."""
+        """Continue from the first record at or after a time (an int: milliseconds since 1970), or from the end."""
         if isinstance(when, int):
             when = datetime_of(when)
         await self._seek(when, partitions)
@@ -197,17 +195,16 @@ class Consumer:
     # --- within -----------------------------------------------------------------------------------------------------
 
     async def _seek(self, to: Points, partitions: Iterable[TopicPartition] | None) -> None:
-        subscription = self._open()
-        places = subscription.readers if partitions is None else [self._place(*place) for place in partitions]
-        await subscription.seek(to, list(places))
+        core = self._open()
+        await core.seek(to, core.readers if partitions is None else [self._checked(*each) for each in partitions])
 
-    def _place(self, topic: str, partition: int) -> TopicPartition:
+    def _checked(self, topic: str, partition: int) -> TopicPartition:
         if (topic, partition) not in self._open().readers:
             raise ValueError(f"this consumer does not read {topic}-{partition}")
         return topic, partition
 
-    def _open(self) -> Subscription:
-        if self._subscription is None:
+    def _open(self) -> ConsumerCore:
+        if self._core is None:
             raise ClientClosed("the consumer is closed" if self._is_started else "the consumer is not started")
-        self._subscription.cluster.home.check()
-        return self._subscription
+        self._core.cluster.home.check()
+        return self._core

@@ -2,17 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
 from operator import length_hint
 from uuid import UUID
 
-from warmlog.cluster.cluster import Cluster, Topic
-from warmlog.cluster.list_offsets import TopicPartition, list_offsets
+from warmlog.cluster.cluster import Cluster
+from warmlog.cluster.list_offsets import OffsetAt, TopicPartition, list_offsets
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.consumer.fetcher import Fetcher
 from warmlog.consumer.options import ConsumerOptions
 from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader
-from warmlog.consumer.positions import Points, resolve
 from warmlog.errors import (
     ClientClosed,
     CorruptBatch,
@@ -22,9 +22,12 @@ from warmlog.errors import (
     OffsetOutOfRange,
     UnknownTopicOrPartition,
     UnreadableBatch,
+    WarmlogError,
 )
 from warmlog.records.batch import Batch, Record
-from warmlog.records.damage_search import error_in, first_header, is_intact, next_readable
+from warmlog.records.fetched import error_in, first_header, is_intact, next_readable
+from warmlog.records.verdict import Action, Finding, decide
+from warmlog.times import asked_timestamp
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -35,10 +38,15 @@ from warmlog_protocol.messages import (
     FetchResponse,
 )
 
+Point = str | int | datetime
+"""An offset, "earliest", "latest", or the first record at or after a time (UTC when it has no zone)."""
+Points = Point | Mapping[TopicPartition, int]
+"""The same for all partitions, or an offset for each."""
+
 _log = logging.getLogger("warmlog")
 
 
-class Subscription:
+class ConsumerCore:
     """Reads some partitions. Batches of several partitions take turns."""
 
     def __init__(
@@ -63,8 +71,9 @@ class Subscription:
         await self.cluster.start()
         names = list(topics) if topics is not None else sorted({topic for topic, _ in partitions or ()})
         known = {topic.name: topic for topic in await self.cluster.topics(names)}
-        places = _every_partition(known.values()) if topics is not None else list(partitions or ())
-        for topic, partition in places:
+        if topics is not None:
+            partitions = [(topic.name, each.partition) for topic in known.values() for each in topic.partitions]
+        for topic, partition in partitions or ():
             count = len(known[topic].partitions)
             if not 0 <= partition < count:
                 raise UnknownTopicOrPartition(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
@@ -75,9 +84,9 @@ class Subscription:
                 verify_crc=self._options.verify_crc,
                 max_decompressed_bytes=self._options.max_decompressed_bytes,
             )
-        await self.seek(start, places)
+        await self.seek(start, self.readers)
         if isinstance(start, Mapping):
-            await self.seek("earliest", [place for place in places if place not in start])
+            await self.seek("earliest", self.readers.keys() - start.keys())
         self._turns = list(self.readers.values())
         self._fetcher = Fetcher(self._options, self.cluster, self._changed, self._turns)
         self._fetching = asyncio.create_task(self._fetcher.run(), name="warmlog consumer")
@@ -89,50 +98,59 @@ class Subscription:
             await asyncio.wait([self._fetching])
         await self.cluster.close()
 
-    async def seek(self, to: Points, places: Iterable[TopicPartition]) -> None:
-        """Go on from there in these partitions."""
-        for place, at in (await resolve(self.cluster, to, places, self._options.isolation)).items():
-            self.seek_now(place, at.offset, at.leader_epoch)
+    async def seek(self, to: Points, partitions: Collection[TopicPartition]) -> None:
+        """Continue from there in these partitions."""
+        for partition, at in (await self._resolve(to, partitions)).items():
+            self.seek_now(partition, at.offset, at.leader_epoch)
         self._changed.set()
 
-    def seek_now(self, place: TopicPartition, offset: int, epoch: int = NO_LEADER_EPOCH) -> None:
-        """Go on from `offset` in one partition; see `PartitionReader.seek`."""
-        reader = self.readers[place]
+    def seek_now(self, partition: TopicPartition, offset: int, epoch: int = NO_LEADER_EPOCH) -> None:
+        """Continue from `offset` in one partition; see `PartitionReader.seek`."""
+        reader = self.readers[partition]
         if reader is self._hand_reader:
             self._drop_hand()
         reader.seek(offset, epoch)
         self._changed.set()
 
-    def epoch(self, place: TopicPartition) -> int:
-        """The leader epoch that goes with `position`; -1 while it is not known."""
-        return self.readers[place].epoch
-
-    def position(self, place: TopicPartition) -> int:
+    def position(self, partition: TopicPartition) -> int:
         """The offset that comes next: of the first record in hand, or what the reader says."""
-        reader = self.readers[place]
+        reader = self.readers[partition]
         if reader is self._hand_reader and (left := length_hint(self.hand)):
             return self._hand[-left].offset
         return reader.position
 
     async def ends(self, until: Points) -> dict[TopicPartition, int]:
-        """The offset that `until` means in each partition. ValueError where it names one that is not read here."""
+        """The offset that `until` means in each partition. ValueError if it names one that is not read here."""
         if isinstance(until, Mapping) and (strangers := sorted(until.keys() - self.readers.keys())):
             raise ValueError(f"until names {strangers}, which this consumer does not read: it would never end")
-        found = await resolve(self.cluster, until, self.readers, self._options.isolation)
-        return {place: at.offset for place, at in found.items()}
+        return {partition: at.offset for partition, at in (await self._resolve(until, self.readers)).items()}
 
     async def limit(self, until: Points | None) -> None:
         """Let every partition end there, from now on; None: never."""
         ends = {} if until is None else await self.ends(until)
         self._put_back_hand()
-        for place, reader in self.readers.items():
-            reader.until = ends.get(place, NO_LIMIT)
+        for partition, reader in self.readers.items():
+            reader.until = ends.get(partition, NO_LIMIT)
         self._changed.set()
+
+    async def _resolve(self, points: Points, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAt]:
+        """The offset of each partition, without those that a mapping does not name. A time past the end is the end.
+
+        Time and leader epoch are -1 if `points` gave the offset.
+        """
+        if isinstance(points, Mapping):
+            return {partition: _given(partition, points[partition]) for partition in partitions if partition in points}
+        if isinstance(points, int):
+            return {partition: _given(partition, points) for partition in partitions}
+        if not isinstance(points, (str, datetime)) or points == "max_timestamp":
+            raise ValueError(f'{points!r}: "earliest", "latest", an offset or a datetime expected')
+        asked = dict.fromkeys(partitions, asked_timestamp(points))
+        return await list_offsets(self.cluster, asked, isolation=self._options.isolation)
 
     async def next_batch(self) -> Batch | None:
         """The next batch of any partition, waiting for one; None when every partition has reached its end."""
         self.cluster.home.check()
-        await asyncio.sleep(0)  # so that the fetcher goes on even if the user never waits for anything else
+        await asyncio.sleep(0)  # lets the fetcher run even if the user awaits nothing else
         assert self._fetcher is not None
         while True:
             self._fetcher.arrived.clear()
@@ -141,7 +159,7 @@ class Subscription:
                 if all(reader.is_at_end for reader in self._turns):
                     return None
                 if self._fetching is None or self._fetching.done():
-                    raise ClientClosed("the consumer has failed; the log says why")
+                    raise ClientClosed("the consumer has failed: see the error in the log, and start a new one")
                 await self._fetcher.arrived.wait()
             elif (batch := self.take(reader)) is not None:
                 return batch
@@ -149,7 +167,7 @@ class Subscription:
                 await self._handle(reader)
 
     def take(self, reader: PartitionReader) -> Batch | None:
-        """The next batch of this partition if one is here. Raises UnreadableBatch, and goes on behind it then."""
+        """The next batch of this partition if one is here. Raises UnreadableBatch, and continues after it then."""
         try:
             return reader.take()
         finally:
@@ -178,7 +196,7 @@ class Subscription:
         return True
 
     def _put_back_hand(self) -> None:
-        """Whoever reads next gets the rest of the batch whose records were read one by one."""
+        """Leave the records in hand, the rest of a batch, to the next read."""
         if self._hand_reader is not None and (left := length_hint(self.hand)):
             self._hand_reader.put_back(self._hand[-left].offset)
         self._drop_hand()
@@ -190,82 +208,73 @@ class Subscription:
     # --- errors -----------------------------------------------------------------------------------------------------
 
     async def _handle(self, reader: PartitionReader) -> None:
-        """Raise a partition's error, or go on where the options say so. What can be skipped is skipped then."""
+        """Carry out the verdict on a partition's error: raise it, or find a new position."""
         error, reader.error = reader.error, None
         self._changed.set()
         assert error is not None
-        if isinstance(error, LogTruncated):
-            await self._handle_truncated(reader, error)
-        elif isinstance(error, OffsetOutOfRange):
-            await self._handle_out_of_range(reader)
-        elif isinstance(error, InconsistentTopicId):
-            await self._handle_made_anew(reader)
-        elif isinstance(error, CorruptBatch):
-            unreadable = await self._extent(reader, error)
-            self.seek_now((reader.topic, reader.partition), unreadable.next_offset)
-            raise unreadable
+        policy = self._options.loss_policy(is_endless=reader.until == NO_LIMIT)
+        verdict = decide(error, policy)
+        if verdict.action is Action.LOCATE:
+            assert isinstance(error, CorruptBatch)
+            error = await self._locate(reader, error)
+            verdict = decide(error, policy)
+        if verdict.finding is Finding.TOPIC_RECREATED:
+            try:
+                error = await self._recreated(reader)
+            except UnknownTopicOrPartition:
+                if verdict.action is Action.RESET and reader.error is None:  # deleted again: the fetcher waits
+                    return
+                raise
+        partition = (reader.topic, reader.partition)
+        if verdict.action in (Action.RAISE, Action.RETRY):  # the fetcher has retried for as long as it may
+            reader.error = await self._with_remedy(reader, error, verdict.finding)
+            raise reader.error or error
+        if verdict.action is Action.RESET:
+            await self.seek(self._options.on_out_of_range, [partition])
         else:
+            self.seek_now(partition, verdict.next_offset)
+        if verdict.action is Action.RAISE_ONCE:
             raise error
+        if verdict.finding is not Finding.OUT_OF_RANGE:
+            is_recreated = verdict.finding is Finding.TOPIC_RECREATED
+            policy_offset = f"its {self._options.on_out_of_range} offset, " if is_recreated else ""
+            _log.warning("%s; going on at %s%d", error, policy_offset, reader.position)
 
-    async def _handle_out_of_range(self, reader: PartitionReader) -> None:
-        policy = self._options.on_out_of_range
-        places = [(reader.topic, reader.partition)]
-        if policy != "error":
-            await self.seek(policy, places)
-            return
-        (first,) = (await list_offsets(self.cluster, dict.fromkeys(places, EARLIEST_TIMESTAMP))).values()
-        (end,) = (await list_offsets(self.cluster, dict.fromkeys(places, LATEST_TIMESTAMP))).values()
-        reader.error = OffsetOutOfRange(
-            f"{reader.topic}-{reader.partition}: offset {reader.position} is not in the log, which goes from "
-            f"{first.offset} to {end.offset} (the next to be written). Seek to one of these, or set on_out_of_range"
-        )
-        raise reader.error
+    async def _with_remedy(self, reader: PartitionReader, error: WarmlogError, finding: Finding) -> WarmlogError | None:
+        """`error` with what to do, to be raised until a seek; None if a later read may succeed."""
+        if finding is Finding.OUT_OF_RANGE:
+            partition = (reader.topic, reader.partition)
+            (first,) = (await list_offsets(self.cluster, {partition: EARLIEST_TIMESTAMP})).values()
+            (end,) = (await list_offsets(self.cluster, {partition: LATEST_TIMESTAMP})).values()
+            return OffsetOutOfRange(
+                f"{reader.topic}-{reader.partition}: offset {reader.position} is not in the log, which goes from "
+                f"{first.offset} to {end.offset} (the next to be written). Seek to one of these, or set on_out_of_range"
+            )
+        if isinstance(error, LogTruncated):
+            seek = "Seek" if error.diverging_offset is None else f"Seek to {error.diverging_offset}"
+            return error.reworded(f"{error}. {seek}, or set on_out_of_range")
+        if finding is Finding.TOPIC_RECREATED:
+            return InconsistentTopicId(f"{error}. Seek to read the new one, or set on_out_of_range")
+        return None
 
-    async def _handle_truncated(self, reader: PartitionReader, error: LogTruncated) -> None:
-        """Raise it, or, with a policy, go on where the log was cut; by the policy itself only if that is not known."""
-        place, diverging_offset = (reader.topic, reader.partition), error.diverging_offset
-        if not self._options.goes_on:
-            seek = "Seek" if diverging_offset is None else f"Seek to {diverging_offset}"
-            reader.error = error.reworded(f"{error}. {seek}, or set on_out_of_range")
-            raise reader.error
-        if diverging_offset is None:
-            await self.seek(self._options.on_out_of_range, [place])
-        else:
-            self.seek_now(place, diverging_offset)
-        _log.warning("%s; going on at %d", error, reader.position)
-
-    async def _handle_made_anew(self, reader: PartitionReader) -> None:
-        """The topic was deleted, and another has its name. Offsets of the old one mean nothing in it."""
-        goes_on = self._options.goes_on and reader.is_endless
-        try:
-            (topic,) = await self.cluster.topics([reader.topic])
-        except UnknownTopicOrPartition:
-            if goes_on:  # that one is gone as well: the fetcher waits for the next
-                return
-            raise
-        place = f"{reader.topic}-{reader.partition}"
+    async def _recreated(self, reader: PartitionReader) -> InconsistentTopicId:
+        """The error that names both ids; the next seek goes over to the new topic. UnknownTopicOrPartition if none."""
+        (topic,) = await self.cluster.topics([reader.topic])
         text = (
-            f"{place}: topic {reader.topic!r} was deleted and made anew: its id was {UUID(bytes=reader.topic_id)} and "
-            f"is {topic.topic_id} now, and position {reader.position} means nothing in it"
+            f"{reader.topic}-{reader.partition}: topic {reader.topic!r} was deleted and recreated: its id was "
+            f"{UUID(bytes=reader.topic_id)} and is now {topic.topic_id}; position {reader.position} is of the old topic"
         )
         if reader.partition >= len(topic.partitions):
-            reader.error = UnknownTopicOrPartition(f"{text}; it has partitions 0 to {len(topic.partitions) - 1} only")
+            reader.error = UnknownTopicOrPartition(f"{text}; it has only partitions 0 to {len(topic.partitions) - 1}")
             raise reader.error
         reader.new_topic_id = topic.topic_id.bytes
-        if goes_on:
-            await self.seek(self._options.on_out_of_range, [(reader.topic, reader.partition)])
-            _log.warning("%s; going on at its %s offset, %d", text, self._options.on_out_of_range, reader.position)
-            return
-        reader.error = InconsistentTopicId(f"{text}. Seek to go on in the new one, or set on_out_of_range")
-        raise reader.error
+        return InconsistentTopicId(text)
 
-    async def _extent(self, reader: PartitionReader, error: CorruptBatch) -> UnreadableBatch:
-        """`error`, which begins where the reader fetches, with the offset at which reading goes on.
+    async def _locate(self, reader: PartitionReader, error: CorruptBatch) -> UnreadableBatch:
+        """`error`, which begins where the reader fetches, with the offset to continue at.
 
-        The broker says it where it knows of the damage; otherwise the offsets after it are tried.
+        The broker says it if it knows of the damage; otherwise the offsets after it are tried.
         """
-        if isinstance(error, UnreadableBatch):
-            return error
         damaged = reader.fetch_offset
         part, _ = await self._fetch_one(reader, damaged)
         if part.error_code and isinstance(told := error_in(part, damaged), UnreadableBatch):
@@ -289,16 +298,18 @@ class Subscription:
 
     async def _fetch_one(self, reader: PartitionReader, offset: int) -> tuple[FetchedPartition, memoryview]:
         """What the broker has at `offset`: one batch, or an error."""
-        asked = FetchPartition(reader.topic, reader.partition, offset, 1, reader.topic_id)
-        request = FetchRequest(0, 1, 1, [asked], self._options.isolation)
+        wanted = FetchPartition(reader.topic, reader.partition, offset, 1, reader.topic_id)
+        request = FetchRequest(0, 1, 1, [wanted], self._options.isolation)
         link = self.cluster.leader(reader.topic, reader.partition)
         if link is None:
             raise NotLeaderOrFollower(f"{reader.topic}-{reader.partition} has no leader now")
-        answer = await self.cluster.ask(request, link)
-        assert isinstance(answer.result, FetchResponse)
-        (part,) = answer.result.partitions
-        return part, answer.payload
+        response = await self.cluster.ask(request, link)
+        assert isinstance(response.result, FetchResponse)
+        (part,) = response.result.partitions
+        return part, response.payload
 
 
-def _every_partition(topics: Iterable[Topic]) -> list[TopicPartition]:
-    return [(topic.name, partition.partition) for topic in topics for partition in topic.partitions]
+def _given(partition: TopicPartition, offset: int) -> OffsetAt:
+    if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
+        raise ValueError(f"{offset!r} is no offset: a number from 0 on expected")
+    return OffsetAt(partition[1], offset, timestamp_ms=-1, leader_epoch=NO_LEADER_EPOCH)

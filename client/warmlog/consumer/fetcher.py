@@ -1,44 +1,43 @@
 """The task that fetches ahead for a consumer.
 
-Whenever a partition has room and nothing under way, it goes into the next Fetch to its leader, so that the broker and
-the socket work while the user handles what is here. A broker may have several Fetches at once, of different
-partitions: one that waits for new records holds up none that has some. All together never hold more than
-`prefetch_bytes`, but for a batch that is larger than asked for. Partitions take turns at the head of a request, as its
-limits are used up from there.
+A partition with room and no fetch in flight goes into the next Fetch to its leader, so that the broker and the socket
+work while the user handles what is here. A broker may have several Fetches in flight, of different partitions: one that
+waits for new records does not delay one that has some. Together they never hold more than `prefetch_bytes`, except for
+a batch larger than that. Partitions take turns at the head of a request, whose limits are used up from there.
 """
 
 import asyncio
 import logging
 import random
 from collections.abc import Sequence
+from functools import partial
 
 from warmlog.cluster.broker_link import backoff_ms
 from warmlog.cluster.cluster import Cluster
 from warmlog.cluster.connection import Connection
 from warmlog.consumer.options import ConsumerOptions
-from warmlog.consumer.partition_reader import PartitionReader
+from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader
 from warmlog.errors import (
     ApiError,
     BrokerUnavailable,
     ClientError,
-    InconsistentTopicId,
     RemoteProtocolError,
-    UnknownTopicId,
     UnknownTopicOrPartition,
     WarmlogError,
 )
-from warmlog.records.damage_search import error_in
+from warmlog.records.fetched import error_in
+from warmlog.records.verdict import Action, Finding, decide
 from warmlog_protocol.messages import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from warmlog_protocol.wire.connection import Answer
 
 _log = logging.getLogger("warmlog")
 
-Asked = list[tuple[PartitionReader, int]]
-"""The partitions of a Fetch, each with its `generation` then."""
+Requested = list[tuple[PartitionReader, int]]
+"""The partitions of a Fetch, each with its `generation` at that time."""
 
 
 class Fetcher:
-    """Owned by a consumer, which runs `run` as a task. `changed` makes it look; it sets `arrived`."""
+    """Run by a consumer as a task. `changed` makes it look for work; it sets `arrived` for the consumer."""
 
     def __init__(
         self,
@@ -60,45 +59,45 @@ class Fetcher:
         try:
             while True:
                 self._changed.clear()
-                self._fetch_more()
-                await self._wait_for_change()
+                wake_at = self._fetch_more()
+                timer = None if wake_at is None else self._loop.call_at(wake_at, self._changed.set)
+                try:
+                    await self._changed.wait()
+                finally:
+                    if timer is not None:
+                        timer.cancel()
         except Exception as error:
             _log.exception("the consumer's fetcher failed")
             for reader in self._readers:
                 reader.error = ClientError(f"the consumer's fetcher failed: {error!r}")
             self.arrived.set()
 
-    async def _wait_for_change(self) -> None:
-        now = self._loop.time()
-        times = [reader.paused_until for reader in self._readers if reader.paused_until > now]
-        if any(reader.failing_since is not None for reader in self._readers):
-            times.append(now + self._cluster.options.retry_backoff_max_ms / 1000)
-        timer = self._loop.call_at(min(times), self._changed.set) if times else None
-        try:
-            await self._changed.wait()
-        finally:
-            if timer is not None:
-                timer.cancel()
+    # --- requests ---------------------------------------------------------------------------------------------------
 
-    # --- asking -----------------------------------------------------------------------------------------------------
-
-    def _fetch_more(self) -> None:
+    def _fetch_more(self) -> float | None:
+        """Fetch what partitions have room for. Return when to look again if nothing changes before; None: never."""
         now = self._loop.time()
         by_connection: dict[Connection, list[PartitionReader]] = {}
         for reader in self._readers:
-            if reader.paused_until > now or not reader.wants_data(self._options.partition_max_bytes // 2):
-                continue
-            connection = self._connection_for(reader, now)
-            if connection is not None:
-                by_connection.setdefault(connection, []).append(reader)
+            if reader.paused_until <= now and reader.wants_data(self._options.partition_max_bytes // 2):
+                connection = self._connection_for(reader, now)
+                if connection is not None:
+                    by_connection.setdefault(connection, []).append(reader)
         for connection, readers in by_connection.items():
             self._fetch(connection, readers)
+        wake_times = []
+        for reader in self._readers:
+            if reader.paused_until > now:
+                wake_times.append(reader.paused_until)
+            if reader.failing_since is not None:
+                wake_times.append(now + self._cluster.options.retry_backoff_max_ms / 1000)
+        return min(wake_times, default=None)
 
     def _connection_for(self, reader: PartitionReader, now: float) -> Connection | None:
-        """The way to the partition's leader; sees to it when there is none, and gives up after a time."""
+        """The connection to the partition's leader. Has one opened if there is none, and gives up after a time."""
         link = self._cluster.leader(reader.topic, reader.partition)
-        if link is not None and link.connection is not None:
-            return link.connection
+        if link is not None and (connection := link.connection) is not None:
+            return connection
         error = self._cluster.topic_error(reader.topic)
         if error is None and link is not None:
             link.want()
@@ -106,12 +105,13 @@ class Fetcher:
             return None
         error = error or self._cluster.no_leader(reader.topic, reader.partition)
         self._cluster.refresh_soon([reader.topic])
-        if isinstance(error, UnknownTopicOrPartition) and self._waits_for_topics(reader):
-            self._refuse(reader, error)
-        elif isinstance(error, ApiError) and error.retriable and not isinstance(error, UnknownTopicOrPartition):
-            self._note_failure(reader, error, now)
-        else:
+        is_unknown = isinstance(error, UnknownTopicOrPartition)  # the metadata say it, so it is final
+        if not self._is_retried(reader, error, Finding.TOPIC_DELETED if is_unknown else None):
             self._give_up(reader, error)
+        elif is_unknown:
+            self._retry(reader, error)
+        else:
+            self._note_failure(reader, error, now)
         return None
 
     def _fetch(self, connection: Connection, readers: list[PartitionReader]) -> None:
@@ -119,7 +119,7 @@ class Fetcher:
         max_bytes = min(self._options.max_bytes, self._options.prefetch_bytes - buffered_bytes)
         if max_bytes <= 0 and buffered_bytes:
             return
-        asked: Asked = [(reader, reader.generation) for reader in readers]
+        requested: Requested = [(reader, reader.generation) for reader in readers]
         request = FetchRequest(
             self._options.max_wait_ms,
             self._options.min_bytes,
@@ -142,88 +142,81 @@ class Fetcher:
         timeout_ms = self._cluster.options.request_timeout_ms + self._options.max_wait_ms
         try:
             connection.request(
-                request, (), lambda result: self._answered(asked, reserved_bytes, result), timeout_ms=timeout_ms
+                request, (), partial(self._on_response, requested, reserved_bytes), timeout_ms=timeout_ms
             )
         except WarmlogError as error:
-            self._refuse_all(asked, error)
+            self._all_failed(requested, error)
             return
         self._in_flight_bytes += reserved_bytes
         for reader in readers:
             reader.is_fetching = True
-        self._take_turns(readers)
-
-    def _take_turns(self, readers: list[PartitionReader]) -> None:
-        """The one that was at the head of a request goes to the end of the line."""
-        if len(self._readers) > 1:
+        if len(self._readers) > 1:  # the one at the head of this request goes to the end of the line
             self._readers.remove(readers[0])
             self._readers.append(readers[0])
 
-    # --- answers ----------------------------------------------------------------------------------------------------
+    # --- responses --------------------------------------------------------------------------------------------------
 
-    def _answered(self, asked: Asked, reserved_bytes: int, result: Answer | WarmlogError) -> None:
+    def _on_response(self, requested: Requested, reserved_bytes: int, response: Answer | WarmlogError) -> None:
         self._in_flight_bytes -= reserved_bytes
-        for reader, _ in asked:
+        for reader, _ in requested:
             reader.is_fetching = False
         self._changed.set()
-        if isinstance(result, WarmlogError):
-            self._refuse_all(asked, result)
-        elif isinstance(result.result, ApiError):
-            self._refuse_all(asked, result.result)
+        if isinstance(response, WarmlogError):
+            self._all_failed(requested, response)
+        elif isinstance(response.result, ApiError):
+            self._all_failed(requested, response.result)
         else:
-            assert isinstance(result.result, FetchResponse)
-            self._take_in(asked, result.result.partitions, result.payload)
+            assert isinstance(response.result, FetchResponse)
+            self._take_in(requested, response.result.partitions, response.payload)
         self.arrived.set()
 
-    def _take_in(self, asked: Asked, parts: list[FetchedPartition], payload: memoryview) -> None:
-        if len(parts) != len(asked) or sum(part.size_bytes for part in parts) != len(payload):
-            self._refuse_all(asked, RemoteProtocolError("a Fetch answer that does not fit its request"))
+    def _take_in(self, requested: Requested, parts: list[FetchedPartition], payload: memoryview) -> None:
+        if len(parts) != len(requested) or sum(part.size_bytes for part in parts) != len(payload):
+            self._all_failed(requested, RemoteProtocolError("a Fetch response that does not fit its request"))
             return
         position = 0
-        for (reader, generation), part in zip(asked, parts, strict=True):
+        for (reader, generation), part in zip(requested, parts, strict=True):
             data = payload[position : position + part.size_bytes]
             position += part.size_bytes
             if reader.generation != generation:
                 continue
             reader.log_start_offset = part.log_start_offset
             if part.error_code:
-                self._refuse(reader, error_in(part, reader.fetch_offset))
-            else:
+                self._failed(reader, error_in(part, reader.fetch_offset))
+                continue
+            if reader.failing_since is not None:
                 reader.failing_since = None
                 self._cluster.worked(reader.topic, reader.partition)
-                if part.diverging is not None:
-                    reader.diverged(part.diverging)
-                    continue
-                reader.add(data, part.high_watermark, part.aborted_transactions, is_dense=part.has_dense_offsets)
+            if part.diverging is not None:
+                reader.diverged(part.diverging)
+                continue
+            reader.add(data, part.high_watermark, part.aborted_transactions, is_dense=part.has_dense_offsets)
+            if part.next_offset > reader.fetch_offset:
                 reader.skip_to(part.next_offset, part.leader_epoch)
 
-    def _refuse_all(self, asked: Asked, error: WarmlogError) -> None:
-        for reader, generation in asked:
+    def _all_failed(self, requested: Requested, error: WarmlogError) -> None:
+        for reader, generation in requested:
             if reader.generation == generation:
-                self._refuse(reader, error)
+                self._failed(reader, error)
 
-    def _refuse(self, reader: PartitionReader, error: WarmlogError) -> None:
-        """A Fetch of this partition failed: try again after a pause, or have the user's next read raise it."""
-        now = self._loop.time()
-        if not self._may_pass(reader, error):
+    def _failed(self, reader: PartitionReader, error: WarmlogError) -> None:
+        """A Fetch of this partition failed: retry after a pause, or have the user's next read handle it."""
+        if self._is_retried(reader, error):
+            self._retry(reader, error)
+            self._cluster.refresh_soon([reader.topic])
+        else:
             self._give_up(reader, error)
-            return
+
+    def _is_retried(self, reader: PartitionReader, error: WarmlogError, finding: Finding | None = None) -> bool:
+        policy = self._options.loss_policy(is_endless=reader.until == NO_LIMIT)
+        return decide(error, policy, finding=finding).action is Action.RETRY
+
+    def _retry(self, reader: PartitionReader, error: WarmlogError) -> None:
+        now = self._loop.time()
         self._note_failure(reader, error, now)
-        self._cluster.refresh_soon([reader.topic])
         if not isinstance(error, BrokerUnavailable):
             pause_ms = backoff_ms(3, self._cluster.options, random.random())  # noqa: S311
             reader.paused_until = now + pause_ms / 1000
-
-    def _may_pass(self, reader: PartitionReader, error: WarmlogError) -> bool:
-        """Whether to try again."""
-        if isinstance(error, UnknownTopicId):
-            return self._waits_for_topics(reader)
-        if isinstance(error, InconsistentTopicId):
-            return False
-        return isinstance(error, BrokerUnavailable) or (isinstance(error, ApiError) and error.retriable)
-
-    def _waits_for_topics(self, reader: PartitionReader) -> bool:
-        """Whether the reader will go on in a topic that is made anew, when its own is gone."""
-        return self._options.goes_on and reader.is_endless
 
     def _note_failure(self, reader: PartitionReader, error: WarmlogError, now: float) -> None:
         self._cluster.failed(reader.topic, reader.partition, error)
@@ -233,6 +226,8 @@ class Fetcher:
             self._give_up(reader, error)
 
     def _give_up(self, reader: PartitionReader, error: WarmlogError) -> None:
+        """Have the user's next read handle `error`."""
         reader.failing_since = None
+        self._cluster.worked(reader.topic, reader.partition)  # the error is told: a later failure is a new one
         reader.error = error
         self.arrived.set()

@@ -1,8 +1,9 @@
-"""What a consumer can be told, its defaults and their bounds."""
+"""The options of a consumer and their bounds."""
 
 from dataclasses import dataclass
 
 from warmlog.errors import InvalidConfig
+from warmlog.records.verdict import Policy
 from warmlog_protocol.messages import IsolationLevel
 
 _ISOLATION = {
@@ -14,7 +15,7 @@ OUT_OF_RANGE_POLICIES = ("error", "earliest", "latest")
 
 @dataclass(frozen=True, slots=True)
 class ConsumerOptions:
-    """As `Consumer` takes them, checked. `isolation` is the number on the wire."""
+    """As `Consumer` takes them, verified. `isolation` is the number on the wire."""
 
     isolation: int
     max_bytes: int
@@ -27,10 +28,11 @@ class ConsumerOptions:
     max_decompressed_bytes: int
     unavailable_timeout_ms: int
 
-    @property
-    def goes_on(self) -> bool:
-        """Whether a consumer finds a new position by itself where the log has lost its own."""
-        return self.on_out_of_range != "error"
+    def loss_policy(self, *, is_endless: bool) -> Policy:
+        """What to do about losses when reading without an end, or up to one."""
+        if self.on_out_of_range == "error":
+            return Policy.CONSUMER_RAISES
+        return Policy.CONSUMER_RESETS if is_endless else Policy.CONSUMER_RESETS_WITHIN_TOPIC
 
     def __post_init__(self) -> None:
         for name in ("max_bytes", "partition_max_bytes", "min_bytes", "prefetch_bytes", "max_decompressed_bytes"):
@@ -46,7 +48,7 @@ class ConsumerOptions:
 
 
 def parse_isolation(isolation: str) -> int:
-    """The wire's number for "read_uncommitted" or "read_committed"."""
+    """Return the number on the wire of "read_uncommitted" or "read_committed"."""
     level = _ISOLATION.get(isolation)
     if level is None:
         raise InvalidConfig(f"isolation={isolation!r}: one of {', '.join(_ISOLATION)} expected")

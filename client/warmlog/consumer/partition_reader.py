@@ -1,27 +1,27 @@
-"""One partition of a consumer: where it stands, what was fetched ahead, and what comes next out of that.
+"""One partition of a consumer: its position, what was fetched ahead, and what is delivered next.
 
-`position` is the offset that the user gets next; `fetch_offset`, never below it, is what is fetched next; between them
-lie the chunks: what one Fetch answer brought for this partition, read in place, batch by batch.
+`position` is the offset that the user gets next; `fetch_offset`, never below it, is fetched next; between them are the
+chunks: what one Fetch response brought for this partition, read in place, batch by batch.
 
-Both go with the leader epoch of the batch before them, -1 while that is not known. The broker tells by it whether the
-log was cut since, as a power cut does with what a topic with write.caching had not flushed (`diverged`).
+Both have the leader epoch of the batch before them, -1 while that is unknown. By it the broker notices that the log was
+truncated since, as by a power cut on a topic with write.caching (`diverged`).
 """
 
 from collections import deque
 from collections.abc import Sequence
 
 from warmlog.errors import CorruptBatch, LogTruncated, WarmlogError
-from warmlog.records.aborted import AbortedRanges
 from warmlog.records.batch import Batch, unreadable
-from warmlog.records.fetched_batches import whole_headers
+from warmlog.records.fetched import AbortedRanges, whole_headers
+from warmlog.records.verdict import MAX_OFFSET
 from warmlog_protocol.batch import BatchHeader, RecordBatch, check_crc, read_header
 from warmlog_protocol.messages import NO_LEADER_EPOCH, AbortedTransaction, DivergingEpoch
 
-NO_LIMIT = (1 << 63) - 1
+NO_LIMIT = MAX_OFFSET
 
 
 class Chunk:
-    """Whole batches, one after another, and how far they have been read."""
+    """Complete batches and how far they have been read."""
 
     __slots__ = ("aborted", "cursor", "high_watermark", "view")
 
@@ -33,7 +33,7 @@ class Chunk:
 
 
 class PartitionReader:
-    """The state of one partition, and every decision on what it delivers. Nothing here waits or sends."""
+    """The state of one partition and what it delivers next. Does no I/O and never waits."""
 
     __slots__ = (
         "_chunks",
@@ -66,7 +66,7 @@ class PartitionReader:
         self.partition = partition
         self.topic_id = topic_id
         self.new_topic_id: bytes | None = None
-        """That of the topic which has the name now, if it was made anew: `seek` goes over to it."""
+        """The id of the topic that has the name now, if it was recreated; the next `seek` goes over to it."""
         self.position = 0
         self.epoch = NO_LEADER_EPOCH
         self.fetch_offset = 0
@@ -88,7 +88,7 @@ class PartitionReader:
     @property
     def has_something(self) -> bool:
         """Whether there is data, an error to raise, or a gap to pass before `until`."""
-        is_wanted = self.position != self.until  # also beyond `until`: then the start was wrong, and an error says so
+        is_wanted = self.position != self.until  # beyond `until` the start was wrong, which an error says
         return bool(self._chunks) or (is_wanted and (self.error is not None or self._is_in_gap))
 
     @property
@@ -97,17 +97,12 @@ class PartitionReader:
         return self.position >= self.until
 
     @property
-    def is_endless(self) -> bool:
-        """Whether there is no `until` to reach."""
-        return self.until == NO_LIMIT
-
-    @property
     def _is_in_gap(self) -> bool:
-        """Whether all that was fetched is delivered, and `position` is before where it ended."""
+        """Whether everything fetched is delivered and `position` is still below `fetch_offset`."""
         return not self._chunks and self.position < min(self.fetch_offset, self.until)
 
     def wants_data(self, room_bytes: int) -> bool:
-        """Whether to fetch: nothing is under way, and at most `room_bytes` wait to be read."""
+        """Whether to fetch: no fetch is in flight, and at most `room_bytes` wait to be read."""
         return (
             not self.is_fetching
             and self.error is None
@@ -116,9 +111,9 @@ class PartitionReader:
         )
 
     def seek(self, offset: int, epoch: int = NO_LEADER_EPOCH) -> None:
-        """Go on from `offset`; what was fetched ahead is forgotten, also what is still to come.
+        """Continue from `offset`; what was fetched ahead, or is in flight, is dropped.
 
-        `epoch` is the leader epoch of what was read before `offset`, or a newer one of a time when it was there.
+        `epoch` is the leader epoch of what was read before `offset`, or a newer one under which that still existed.
         """
         self.position, self.epoch = offset, epoch
         if self.new_topic_id is not None:
@@ -126,21 +121,20 @@ class PartitionReader:
         self._rewind()
 
     def diverged(self, end: DivergingEpoch) -> None:
-        """The log does not hold what was fetched before `fetch_offset`, but others from `end` on.
+        """The log was truncated at `end`, below `fetch_offset`.
 
-        An error, once the user has had all of it. What was only fetched ahead is forgotten, and the broker asked again.
+        An error if the user has had everything; else what was only fetched ahead is dropped and fetched again.
         """
         if self.fetch_offset != self.position:
             self._rewind()
             return
-        self.error = LogTruncated.told(self.topic, self.partition, self.position, end.end_offset)
+        self.error = LogTruncated(self.topic, self.partition, self.position, end.end_offset)
 
     def _rewind(self) -> None:
-        """Go on from `position`."""
+        """Continue from `position`."""
         self.fetch_offset, self.fetch_epoch = self.position, self.epoch
         self.generation += 1
         self.error = None
-        self.failing_since = None
         self._taken = None
         self._chunks.clear()
         self.buffered_bytes = 0
@@ -153,7 +147,7 @@ class PartitionReader:
         *,
         is_dense: bool = False,
     ) -> None:
-        """Keep what a Fetch brought from `fetch_offset` on. A batch that is cut off at the end is fetched again.
+        """Keep what a Fetch brought from `fetch_offset` on, without an incomplete last batch.
 
         `is_dense`: a gap between offsets is damage (FetchedPartition.has_dense_offsets).
         """
@@ -171,15 +165,15 @@ class PartitionReader:
             self.buffered_bytes += end
 
     def skip_to(self, offset: int, epoch: int) -> None:
-        """Note that nothing is left between what was fetched and `offset`; `epoch` is the leader's at that time."""
+        """Pass the gap between what was fetched and `offset`; `epoch` is the leader's at that time."""
         if offset > self.fetch_offset:
             self.fetch_offset, self.fetch_epoch = offset, epoch
 
     def take(self) -> Batch | None:
-        """The next batch that the user is to see; None when nothing more is here, or `until` is reached.
+        """Return the next batch for the user; None if nothing more is here or `until` is reached.
 
-        Moves `position` behind it. A batch that cannot be read raises UnreadableBatch, and is behind `position` too;
-        where nothing says how far it reaches, it is the `error` instead, and `fetch_offset` is where it begins.
+        Moves `position` after it. Raises UnreadableBatch for a batch that cannot be read, and moves after it as well;
+        if its end is unknown it becomes the `error` instead, and `fetch_offset` is where it begins.
         """
         while self._chunks and not self.is_at_end:
             chunk = self._chunks[0]
@@ -205,7 +199,7 @@ class PartitionReader:
         return None
 
     def put_back(self, offset: int) -> None:
-        """Deliver the batch that was taken last once more, from `offset` on. It is fetched again if the log was cut."""
+        """Deliver the batch taken last again, from `offset` on. It is fetched again after a truncation."""
         if self._taken is None:
             self.seek(offset, self.epoch)
             return
@@ -234,7 +228,7 @@ class PartitionReader:
         return record_batch
 
     def _move(self, position: int, header: BatchHeader) -> None:
-        """`header` is that of the batch before `position`, or of the first one after it. It never moves back."""
+        """Move `position` forward; `header` is of the batch before it, or of the first one after it."""
         if position > self.position:
             self.position, self.epoch = position, header.partition_leader_epoch
 
@@ -245,7 +239,7 @@ class PartitionReader:
             self._chunks.popleft()
 
     def _deliver(self, chunk: Chunk, record_batch: RecordBatch) -> Batch | None:
-        """What the user sees of it, if anything; `position` is behind it either way."""
+        """What the user sees of the batch, if anything; moves `position` after it in any case."""
         position = self.position
         self._move(min(record_batch.next_offset, self.until), record_batch.header)
         if chunk.aborted.hides(record_batch) or record_batch.next_offset <= position or not record_batch.record_count:
@@ -263,9 +257,6 @@ class PartitionReader:
 
 
 def _is_followed(view: memoryview, cursor: int, header: BatchHeader) -> bool:
-    """Whether the batch behind `header`, which lies at `cursor`, begins with the offset that `header` leads to.
-
-    A damaged batch may say anything of where it ends.
-    """
-    behind = cursor + header.size_bytes
-    return behind < len(view) and read_header(view, behind).base_offset == header.next_offset
+    """Whether the next batch confirms where the one at `cursor` ends: a damaged header may say anything."""
+    end = cursor + header.size_bytes
+    return end < len(view) and read_header(view, end).base_offset == header.next_offset

@@ -1,7 +1,7 @@
-"""The connection of one task, and who leads the partitions that it reads.
+"""The connection of one task to the leader of what it reads.
 
-A plan says who led each partition when it was made. That may change while a task reads: after a failure the brokers
-are asked again, those that the user named and the one that was the leader.
+A plan names the leader of each partition at that time. After a failure the brokers are asked again: those that the user
+named and the last known leader.
 """
 
 import logging
@@ -20,11 +20,11 @@ from warmlog.ranges.offset_range import OffsetRange, TopicPartition
 _log = logging.getLogger("warmlog.ranges")
 
 
-class TaskLink:
-    """Kept from range to range while they have the same leader and nothing is under way."""
+class LeaderConnection:
+    """One connection, kept from range to range while they have the same leader and nothing is in flight."""
 
     def __init__(self, options: ConnectionOptions, bootstrap: Sequence[str] = ()) -> None:
-        """`bootstrap` are brokers that know the leaders."""
+        """`bootstrap`: brokers to ask for the leader."""
         self._options = options
         self._bootstrap = bootstrap
         self._moved: dict[TopicPartition, str] = {}
@@ -39,13 +39,13 @@ class TaskLink:
     ) -> None:
         self.drop()
 
-    def leader(self, planned: OffsetRange) -> str:
-        """HOST:PORT of the leader of this range, as far as is known."""
+    def address(self, planned: OffsetRange) -> str:
+        """HOST:PORT of the last known leader of this range."""
         return self._moved.get(planned.place, planned.leader)
 
-    def to(self, planned: OffsetRange) -> BlockingConnection:
-        """An open connection to the leader, new unless the last one can be used."""
-        leader = self.leader(planned)
+    def connected(self, planned: OffsetRange) -> BlockingConnection:
+        """Return an open connection to the leader, a new one unless the last one can be used."""
+        leader = self.address(planned)
         if self._connection is None or not self._connection.is_open or self._connected_to != leader:
             self.drop()
             self._connection = BlockingConnection(*parse_address(leader), self._options, allocate=arrow_memory)
@@ -53,21 +53,21 @@ class TaskLink:
         return self._connection
 
     def drop(self) -> None:
-        """Close the connection, and with it all that is under way."""
+        """Close the connection, with everything in flight."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
-    def find_leader(self, planned: OffsetRange) -> None:
-        """Ask who leads the partition now. Who led it last stays the leader where nobody can tell."""
-        known = self.leader(planned)
+    def find(self, planned: OffsetRange) -> None:
+        """Ask which broker leads the partition now; without a response the last known leader stays."""
+        known = self.address(planned)
         brokers = list(dict.fromkeys((*self._bootstrap, known)))
         try:
             with BlockingCluster(brokers, self._options) as cluster:
                 found = str(cluster.leader_address(*planned.place))
         except (BrokerUnavailable, ApiError) as error:
-            _log.debug("%s-%d: no broker tells the leader: %s", *planned.place, error)
+            _log.debug("%s-%d: no broker names the leader: %s", *planned.place, error)
             return
         if found != known:
-            _log.info("%s-%d is led by broker %s now, and no longer by %s", *planned.place, found, known)
+            _log.info("%s-%d is now led by broker %s instead of %s", *planned.place, found, known)
             self._moved[planned.place] = found

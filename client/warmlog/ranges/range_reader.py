@@ -1,11 +1,10 @@
-"""Reads ranges and yields them as Arrow record batches: what a Spark task does, and Consumer.to_arrow.
+"""Reads ranges and yields them as Arrow record batches: for Spark's tasks, `arrow_reader` and `Consumer.to_arrow`.
 
-Several fetches are in flight (see fetch_window). After a lost connection, or where a broker does not lead the partition
-any more, the leader is looked up, and reading goes on at the first offset that was not read; only when nothing has
-moved for `deadline_s` is it given up, for Spark to run the task again.
-What is gone, because retention took it or the topic was deleted or made anew, is an error, or skipped and told.
-So is what was written in its place after the log had been cut: its leader epoch is later than that of the plan.
-Errors are one line, as it reaches the user through Spark: which partition, offsets and broker, and what to do.
+Several fetches are in flight (see fetch_window). After a lost connection, or if the leader has moved, the leader is
+looked up and reading continues at the first offset that was not read; it gives up when the position has not moved for
+`deadline_s`. `records.verdict` decides about everything that cannot be read: it is an error, or skipped and reported.
+Records written after a truncation are lost data as well: their leader epoch is later than that of the plan.
+Errors are one line, as Spark shows it: partition, offsets, broker, and what to do.
 """
 
 import logging
@@ -20,7 +19,6 @@ from warmlog.arrow.reader import ArrowMerger
 from warmlog.arrow.time_bounds import TimeBounds
 from warmlog.blocking.connection import BlockingConnection
 from warmlog.errors import (
-    TOPIC_IS_GONE,
     ApiError,
     BrokerUnavailable,
     ClientClosed,
@@ -30,16 +28,14 @@ from warmlog.errors import (
     UnreadableBatch,
     WarmlogError,
     error_from_code,
-    may_pass,
 )
 from warmlog.ranges.fetch_window import Fetch, FetchWindow
-from warmlog.ranges.leader_connection import TaskLink
+from warmlog.ranges.leader_connection import LeaderConnection
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog.ranges.read_settings import Projection, ReadSettings
 from warmlog.ranges.resolve import REMOVED, Loss
-from warmlog.records.aborted import AbortedRanges
-from warmlog.records.damage_search import error_in, first_header, is_intact
-from warmlog.records.fetched_batches import whole_headers
+from warmlog.records.fetched import AbortedRanges, error_in, first_header, is_intact, whole_headers
+from warmlog.records.verdict import Action, Finding, Policy, decide, finding_of
 from warmlog_protocol.batch import HEADER_BYTES, RecordBatch, check_crc, read_header
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
@@ -55,13 +51,14 @@ from warmlog_protocol.messages import (
 )
 from warmlog_protocol.wire.connection import Answer
 
-_MADE_ANEW = "the topic was deleted, or made anew, after these ranges were planned"
+_RECREATED = "the topic was deleted or recreated after these ranges were planned"
+_TOPIC_GONE = (Finding.UNKNOWN_PARTITION, Finding.TOPIC_DELETED, Finding.TOPIC_RECREATED)
 
 _log = logging.getLogger("warmlog.ranges")
 
 
 def warn_of_loss(lost: Loss) -> None:
-    """Log that it is skipped."""
+    """Log that lost offsets are skipped."""
     _log.warning("%s; skipped", lost)
 
 
@@ -73,61 +70,61 @@ def read_ranges(
     *,
     on_loss: Callable[[Loss], None] = warn_of_loss,
 ) -> Iterator[Any]:
-    """The records of `ranges`, in order, as pyarrow record batches with the columns of `projection`.
+    """Yield the records of `ranges`, in order, as pyarrow record batches with the columns of `projection`.
 
-    Another thread may set `is_over`: then it raises ClientClosed before it asks for more. `on_loss` is called with what
-    is gone and skipped, where `settings` allow that; it warns unless given. After an error or an interruption, at
-    whatever point, it goes on with the next record, over a new connection.
+    Another thread may set `is_over`: then the next fetch raises ClientClosed. `on_loss` is called for lost offsets if
+    `settings` allow to skip them. After an error or an interruption at any point, the next call continues with the next
+    record, over a new connection.
     """
     settings = settings or ReadSettings()
     read = partial(_read, ranges, projection, settings, is_over or Event(), on_loss)
-    return _RangeBatches(read, _Place(0, None, settings.limit))
+    return _RangeBatches(read, _Position(0, None, settings.limit))
 
 
-class _Place(NamedTuple):
-    """Where to go on: at `offset` of the range with this number, or at its start, for so many more rows."""
+class _Position(NamedTuple):
+    """Where to continue: at `offset` of the range with this number, or at its start, for so many more rows."""
 
     number: int
     offset: int | None
     rows: int | None
 
 
-class _Made(NamedTuple):
-    """An Arrow batch that is to be handed out, and where to go on after it; None once it was."""
+class _ReadBatch(NamedTuple):
+    """An Arrow batch to be handed out, None once it was, and where to continue after it."""
 
     batch: Any
-    place: _Place
+    position: _Position
 
 
 class _RangeBatches(Iterator[Any]):
-    """Hands out each record once. Of a step that was cut short only `_made` counts, which changes as a whole."""
+    """Hands out each record once. A step that was interrupted leaves only `_ready`, which changes as a whole."""
 
-    def __init__(self, read: Callable[[_Place], Generator[_Made, None, None]], place: _Place) -> None:
-        """`read` reads from a place on."""
+    def __init__(self, read: Callable[[_Position], Generator[_ReadBatch, None, None]], position: _Position) -> None:
+        """`read` reads from a position on."""
         self._read = read
-        self._made = _Made(None, place)
-        self._reading = read(place)
+        self._ready = _ReadBatch(None, position)
+        self._reading = read(position)
         self._is_cut_short = False
 
     def __next__(self) -> Any:
-        if self._made.batch is None:
+        if self._ready.batch is None:
             self._read_on()
-        batch, place = self._made
+        batch, position = self._ready
         if batch is None:
             raise StopIteration
-        self._made = _Made(None, place)
+        self._ready = _ReadBatch(None, position)
         return batch
 
     def close(self) -> None:
-        """Close the connection; there are no more batches then."""
+        """Close the connection and end the iteration."""
         self._reading.close()
         self._is_cut_short = False
 
     def _read_on(self) -> None:
         if self._is_cut_short:
-            self._reading = self._read(self._made.place)
+            self._reading = self._read(self._ready.position)
         self._is_cut_short = True
-        self._made = next(self._reading, self._made)
+        self._ready = next(self._reading, self._ready)
         self._is_cut_short = False
 
 
@@ -137,20 +134,20 @@ def _read(
     settings: ReadSettings,
     is_over: Event,
     on_loss: Callable[[Loss], None],
-    place: _Place,
-) -> Generator[_Made, None, None]:
-    """What `ranges` have from `place` on, over a connection of its own."""
-    rows = place.rows
+    position: _Position,
+) -> Generator[_ReadBatch, None, None]:
+    """The records of `ranges` from `position` on, over a new connection."""
+    rows = position.rows
     if rows == 0:
         return
-    with TaskLink(settings.connection, settings.bootstrap) as link:
-        for number, planned in enumerate(ranges[place.number :], place.number):
-            start = place.offset if number == place.number else None
-            reader = _RangeReader(planned, projection, settings, link, start=start, is_over=is_over, on_loss=on_loss)
+    with LeaderConnection(settings.connection, settings.bootstrap) as leader:
+        for number, planned in enumerate(ranges[position.number :], position.number):
+            start = position.offset if number == position.number else None
+            reader = _RangeReader(planned, projection, settings, leader, start=start, is_over=is_over, on_loss=on_loss)
             for batch in reader.read():
                 wanted = batch if rows is None else batch.slice(0, rows)
                 rows = None if rows is None else rows - wanted.num_rows
-                yield _Made(wanted, _Place(number, reader.handed_out, rows))
+                yield _ReadBatch(wanted, _Position(number, reader.handed_out, rows))
                 if rows == 0:
                     return
 
@@ -161,7 +158,7 @@ class _RangeReader:
         planned: OffsetRange,
         projection: Projection,
         settings: ReadSettings,
-        link: TaskLink,
+        leader: LeaderConnection,
         *,
         start: int | None,
         is_over: Event,
@@ -171,10 +168,11 @@ class _RangeReader:
         self._is_over = is_over
         self._on_loss = on_loss
         self._range = planned
-        self._epoch = planned.start_epoch
-        """Of the batch before the position."""
+        self._epoch = planned.start_epoch  # of the batch before the position
+        self._log_start_offset = -1  # when the position was last out of range
         self._settings = settings
-        self._link = link
+        self._policy = Policy.RANGE_RAISES if settings.fails_on_data_loss else Policy.RANGE_SKIPS
+        self._leader = leader
         self._window = FetchWindow(
             planned.start if start is None else start,
             planned.end,
@@ -201,44 +199,42 @@ class _RangeReader:
             try:
                 yield from self._read_connected()
             except (BrokerUnavailable, ApiError) as error:
-                self._link.drop()
-                if self._skip_lost(error):
+                self._leader.drop()
+                if not self._is_retried(error):
                     continue
-                if not may_pass(error):
-                    raise self._in_words(error) from error
                 if failed_at != self._window.position:
                     failed_at, failing_since, attempts = self._window.position, time.monotonic(), 0
                 self._back_off(error, failing_since, attempts)
-                self._link.find_leader(self._range)
+                self._leader.find(self._range)
                 attempts += 1
         yield from self._merger.flush()
 
     def _read_connected(self) -> Iterator[Any]:
-        """Reads to the end of the range, or until something fails. Answers that are not needed any more are dropped."""
+        """Read to the end of the range or until something fails. Responses no longer needed are dropped."""
         window = self._window
         window.restart()
         correlation_ids: dict[int, int] = {}
-        connection = self._link.to(self._range)
+        connection = self._leader.connected(self._range)
         while not window.is_done:
             self._check_wanted()
             for fetch in window.to_send():
                 correlation_ids[fetch.start] = connection.request(self._request(fetch))
             fetch = window.next_due()
-            answer = connection.wait(correlation_ids.pop(fetch.start))
+            response = connection.wait(correlation_ids.pop(fetch.start))
             try:
-                yield from self._take(connection, fetch, answer)
+                yield from self._take(connection, fetch, response)
             except CorruptBatch as error:
-                found = self._with_extent(connection, error)
-                if found is error:
+                located = self._locate(connection, error)
+                if located is error:
                     raise
-                raise found from error
+                raise located from error
         if correlation_ids:
-            self._link.drop()
+            self._leader.drop()
 
     def _check_wanted(self) -> None:
         if self._is_over.is_set():
             position = self._window.position
-            raise ClientClosed(f"{self._range}, stopped at {position}: nobody waits for the rest any more")
+            raise ClientClosed(f"{self._range}, stopped at {position}: the reader was closed")
 
     def _request(self, fetch: Fetch) -> FetchRequest:
         planned = self._range
@@ -255,25 +251,26 @@ class _RangeReader:
             settings.max_wait_ms, 1, fetch.max_bytes, [wanted], isolation=settings.isolation, skips_gaps=True
         )
 
-    def _take(self, connection: BlockingConnection, fetch: Fetch, answer: Answer) -> Iterator[Any]:
-        """Arrow batches of what is new in `answer`; moves the window."""
-        assert isinstance(answer.result, FetchResponse)
-        fetched = answer.result.partitions[0]
-        window = self._window
+    def _take(self, connection: BlockingConnection, fetch: Fetch, response: Answer) -> Iterator[Any]:
+        """Yield Arrow batches of what is new in `response`, and move the window."""
+        assert isinstance(response.result, FetchResponse)
+        fetched = response.result.partitions[0]
+        payload, window = response.payload, self._window
         before = window.position
         if fetched.error_code:
             if fetch.start != before:
                 window.accepts(fetch, None)
-                return  # it may concern only what is not read now: the next fetch starts at the position
+                return  # the error may concern only what is not read now: the next fetch starts at the position
             raise self._fetch_error(connection, fetched)
         if fetched.diverging is not None:
-            raise LogTruncated.told(*self._range.place, before, fetched.diverging.end_offset)
-        if not window.accepts(fetch, _first_offset(answer.payload)):
+            raise LogTruncated(*self._range.place, before, fetched.diverging.end_offset)
+        if not window.accepts(fetch, read_header(payload).base_offset if len(payload) >= HEADER_BYTES else None):
             return
         self._pass_gap(fetched)
         batches: list[RecordBatch] = []
-        aborted = self._aborted(fetched)
-        for batch in _whole_batches(answer.payload, fetch.start, fetched):
+        is_committed_only = self._settings.isolation is IsolationLevel.READ_COMMITTED
+        aborted = AbortedRanges(fetched.aborted_transactions) if is_committed_only else None
+        for batch in _whole_batches(payload, fetch.start, fetched):
             batches.append(batch)
             is_hidden = aborted is not None and aborted.hides(batch)
             if batch.next_offset > window.position:
@@ -286,21 +283,21 @@ class _RangeReader:
                 window.advance(batch.next_offset)
                 self._epoch = batch.header.partition_leader_epoch
             if window.is_done:
-                break  # what follows may be damaged: it was not asked for
+                break  # what follows was not asked for and may be damaged
         window.learn(batches)
         if window.position == before == fetch.start:
             raise BrokerUnavailable(f"it sent nothing; its high watermark is {fetched.high_watermark}")
 
     def _pass_gap(self, fetched: FetchedPartition) -> None:
-        """Moves over offsets that hold no record any more; the epoch that tells of a cut is the leader's by then."""
+        """Move over offsets without records. The epoch to notice a truncation by is now the leader's."""
         if fetched.next_offset > self._window.position:
             self._window.advance(min(fetched.next_offset, self._window.end))
             self._epoch = fetched.leader_epoch
 
     def _is_new(self, batch: RecordBatch, fetched: FetchedPartition) -> bool:
-        """Whether `batch` was written after the plan, although the log went up to the end of the range then.
+        """Whether `batch` was written after the plan, although the log reached the end of the range then.
 
-        No CRC covers a leader epoch: one that the partition has not had yet is damaged, and says nothing.
+        No CRC covers a leader epoch: one that the partition has not had yet is damaged and proves nothing.
         """
         planned, epoch = self._range, batch.header.partition_leader_epoch
         return (
@@ -308,45 +305,34 @@ class _RangeReader:
         )
 
     def _truncated(self, diverging_offset: int) -> LogTruncated:
-        reason = (
-            f"the log was cut at {diverging_offset} after these ranges were planned, and what it holds there is new"
-        )
+        reason = f"the log was cut at {diverging_offset} after these ranges were planned, and the records there are new"
         return LogTruncated(*self._range.place, self._range.end, diverging_offset, reason)
 
-    def _aborted(self, fetched: FetchedPartition) -> AbortedRanges | None:
-        """What is to be hidden of one answer; None where everything is read."""
-        if self._settings.isolation is not IsolationLevel.READ_COMMITTED:
-            return None
-        return AbortedRanges(fetched.aborted_transactions)
-
     def _fetch_error(self, connection: BlockingConnection, fetched: FetchedPartition) -> ApiError:
+        """The error of the partition. OffsetOutOfRange needs to know where the log starts now: raises if that fails."""
         error = error_in(fetched, self._window.position)
-        if not isinstance(error, OffsetOutOfRange):
-            return error
-        return _OutOfLog(str(error), self._log_start_offset(connection))
+        if isinstance(error, OffsetOutOfRange):
+            earliest = ListOffsetsPartition(self._range.topic, self._range.partition, EARLIEST_TIMESTAMP)
+            listed = connection.call(ListOffsetsRequest([earliest]), ListOffsetsResponse).partitions[0]
+            if listed.error_code:
+                raise error_from_code(listed.error_code, listed.error_message)
+            self._log_start_offset = listed.offset
+        return error
 
-    def _log_start_offset(self, connection: BlockingConnection) -> int:
-        """Where the log starts now. ApiError when the broker cannot say."""
-        earliest = ListOffsetsPartition(self._range.topic, self._range.partition, EARLIEST_TIMESTAMP)
-        listed = connection.call(ListOffsetsRequest([earliest]), ListOffsetsResponse).partitions[0]
-        if listed.error_code:
-            raise error_from_code(listed.error_code, listed.error_message)
-        return listed.offset
+    # --- what is lost ---------------------------------------------------------------------------------------------
 
-    # --- what is gone ---------------------------------------------------------------------------------------------
-
-    def _with_extent(self, connection: BlockingConnection, error: CorruptBatch) -> ApiError:
-        """`error`, or one with the offset at which to go on if what is stored at the position is why."""
+    def _locate(self, connection: BlockingConnection, error: CorruptBatch) -> ApiError:
+        """`error` with the offset to continue at, if the batch stored at the position is the cause; else as it is."""
         position = self._window.position
         if isinstance(error, UnreadableBatch):
             return error
-        answer = connection.wait(connection.request(self._request(Fetch(position, 1))))
-        assert isinstance(answer.result, FetchResponse)
-        fetched = answer.result.partitions[0]
+        response = connection.wait(connection.request(self._request(Fetch(position, 1))))
+        assert isinstance(response.result, FetchResponse)
+        fetched = response.result.partitions[0]
         if fetched.error_code:
             return error_in(fetched, position)
-        first = first_header(fetched, answer.payload, position)
-        if first is None or not first.base_offset <= position < first.next_offset or is_intact(first, answer.payload):
+        first = first_header(fetched, response.payload, position)
+        if first is None or not first.base_offset <= position < first.next_offset or is_intact(first, response.payload):
             return error
         return UnreadableBatch(
             str(error),
@@ -356,52 +342,42 @@ class _RangeReader:
             next_offset=first.next_offset,
         )
 
-    def _skip_lost(self, error: WarmlogError) -> bool:
-        """Whether `error` says that offsets are gone; then they are skipped and told, where that is allowed.
-
-        Raises the error with the range in words where it is not.
-        """
-        window, planned = self._window, self._range
-        lost: Loss | None = None
-        if isinstance(error, TOPIC_IS_GONE):
-            lost = Loss(*planned.place, window.position, planned.end, f"{_MADE_ANEW} ({error})")
-        elif isinstance(error, _OutOfLog):
-            lost = self._lost_in_log(error)
-        elif isinstance(error, UnreadableBatch):
-            lost = Loss(
-                *planned.place, window.position, min(error.next_offset, planned.end), f"unreadable: {error.reason}"
-            )
-        elif isinstance(error, LogTruncated):
-            lost = Loss(*planned.place, window.position, planned.end, f"gone: {error}")
-        if lost is None:
-            return False
-        if self._settings.fails_on_data_loss:
-            raise self._loss_error(error, lost) from error
+    def _is_retried(self, error: BrokerUnavailable | ApiError) -> bool:
+        """Carry out the verdict on `error`: raise it, skip what is lost, or return true to fetch again."""
+        window = self._window
+        finding, action, next_offset = decide(
+            error, self._policy, position=window.position, end=window.end, log_start_offset=self._log_start_offset
+        )
+        if action is Action.RETRY:
+            return True
+        lost = Loss(*self._range.place, window.position, next_offset, self._reason(error, finding))
+        if action is Action.RAISE:
+            if finding is Finding.OUT_OF_RANGE:
+                reason = OffsetOutOfRange(f"offsets {lost.start} to {lost.end - 1} are {lost.reason}")
+                raise self._in_words(reason) from error
+            raise self._in_words(error) from error
         self._on_loss(lost)
-        window.advance(lost.end)
+        window.advance(next_offset)
         self._epoch = NO_LEADER_EPOCH
-        return True
+        return False
 
-    def _lost_in_log(self, error: "_OutOfLog") -> Loss:
-        window, planned = self._window, self._range
-        start = error.log_start_offset
-        if start > window.position:
-            reason = f"gone, the log starts at {start} now: {REMOVED} after these ranges were planned"
-            return Loss(*planned.place, window.position, min(start, planned.end), reason)
-        return Loss(*planned.place, window.position, planned.end, f"not there any more: {error}")
+    def _reason(self, error: WarmlogError, finding: Finding) -> str:
+        """Why offsets are lost."""
+        start = self._log_start_offset
+        if isinstance(error, UnreadableBatch):
+            return f"unreadable: {error.reason}"
+        if finding is Finding.TRUNCATED:
+            return f"gone: {error}"
+        if finding is Finding.OUT_OF_RANGE:
+            if start > self._window.position:
+                return f"gone, the log starts at {start} now: {REMOVED} after these ranges were planned"
+            return f"not there any more: {error}"
+        return f"{_RECREATED} ({error})"
 
-    def _loss_error(self, error: WarmlogError, lost: Loss) -> WarmlogError:
-        if isinstance(error, (UnreadableBatch, *TOPIC_IS_GONE)):
-            return self._in_words(error)
-        if isinstance(error, LogTruncated):
-            return self._in_words(error, self._settings.remedies.when_cut)
-        found = OffsetOutOfRange(f"offsets {lost.start} to {lost.end - 1} are {lost.reason}")
-        return self._in_words(found, self._settings.remedies.when_lost)
-
-    # --- trying again ---------------------------------------------------------------------------------------------
+    # --- retries ---------------------------------------------------------------------------------------------------
 
     def _back_off(self, error: WarmlogError, failing_since: float, attempts: int) -> None:
-        """Sleeps before the next attempt, longer each time; raises `error` in words when time is up."""
+        """Sleep before the next attempt, longer each time; raise `error` when the deadline is over."""
         options = self._settings.connection
         delay_s = min(options.retry_backoff_ms << min(attempts, 16), options.retry_backoff_max_ms) / 1000
         waited_s = time.monotonic() - failing_since
@@ -410,38 +386,31 @@ class _RangeReader:
         self._is_over.wait(delay_s)
 
     def _in_words(self, error: WarmlogError, remedy: str = "") -> WarmlogError:
-        remedy = remedy or self._remedy(error)
-        line = f"{self._range}, stopped at {self._window.position}, broker {self._link.leader(self._range)}: {error}"
+        """`error` with the range, the position, the broker and what to do."""
+        remedy = remedy or self._remedy(finding_of(error))
+        broker = self._leader.address(self._range)
+        line = f"{self._range}, stopped at {self._window.position}, broker {broker}: {error}"
         line = f"{line}; {remedy}" if remedy else line
         if isinstance(error, (LogTruncated, UnreadableBatch)):
             return error.reworded(line)
         return type(error)(line)
 
-    def _remedy(self, error: WarmlogError) -> str:
-        """What helps wherever such an error came up; empty when nothing is known to."""
+    def _remedy(self, finding: Finding) -> str:
         remedies = self._settings.remedies
-        if isinstance(error, TOPIC_IS_GONE):
-            return f"{_MADE_ANEW}: {remedies.when_made_anew}"
-        return remedies.when_damaged if isinstance(error, CorruptBatch) else ""
-
-
-class _OutOfLog(OffsetOutOfRange):
-    """An offset below `log_start_offset`, or above the log's end."""
-
-    def __init__(self, message: str, log_start_offset: int) -> None:
-        super().__init__(message)
-        self.log_start_offset = log_start_offset
+        if finding in _TOPIC_GONE:
+            return f"{_RECREATED}: {remedies.when_made_anew}"
+        return {
+            Finding.OUT_OF_RANGE: remedies.when_lost,
+            Finding.TRUNCATED: remedies.when_cut,
+            Finding.DAMAGED: remedies.when_damaged,
+            Finding.UNREADABLE: remedies.when_damaged,
+        }.get(finding, "")
 
 
 def _whole_batches(payload: memoryview, start: int, fetched: FetchedPartition) -> Iterator[RecordBatch]:
-    """The batches of an answer to a fetch from `start` on. CorruptBatch at one that cannot be where it is."""
+    """The complete batches of a response to a fetch from `start`. Raises as `whole_headers`."""
     position = 0
     for header in whole_headers(payload, fetched.high_watermark, start, is_dense=fetched.has_dense_offsets):
         end = position + header.size_bytes
         yield RecordBatch(header, payload[position:end], column_type=ArrayColumn)
         position = end
-
-
-def _first_offset(payload: memoryview) -> int | None:
-    """Where the first batch begins; None where none came."""
-    return read_header(payload).base_offset if len(payload) >= HEADER_BYTES else None

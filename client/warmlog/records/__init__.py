@@ -1,1 +1,1 @@
-"""Fetched bytes as batches and records."""
+"""Fetched bytes as batches and records, and what to do about those that cannot be read."""

@@ -216,7 +216,7 @@ def _check_cuts(
         copied = {(options.topic, partition): offset for partition, offset in last.positions.items()}
         epochs = {(options.topic, partition): epoch for partition, epoch in last.epochs.items()}
         for place, end in find_cuts(discovery, states, copied, epochs).items():
-            error = LogTruncated.told(*place, copied[place], end)
+            error = LogTruncated(*place, copied[place], end)
             raise error.reworded(f"{error}: {_COPIED_ALREADY}")
 
 

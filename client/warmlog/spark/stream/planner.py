@@ -190,7 +190,7 @@ class StreamPlanner:
         """
         found = self._ask(lambda: find_cuts(self._discovery, states, start, self._epochs))
         for place, end in found.items():
-            error = LogTruncated.told(*place, start[place], end)
+            error = LogTruncated(*place, start[place], end)
             if self._options.bounds.fails_on_data_loss:
                 raise error.reworded(f"{error}; to go on, {self._options.reading.remedies.when_cut}")
             _log.warning("%s; going on at %d, as failOnDataLoss is false", error, end if end >= 0 else start[place])

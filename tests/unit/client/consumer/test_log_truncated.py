@@ -220,7 +220,7 @@ def test_the_error_names_partition_offset_and_where_the_log_was_cut(offset: int,
     assert isinstance(error, warmlog.OffsetOutOfRange)
     assert (error.topic, error.partition, error.offset) == ("t", 5, offset)
     assert error.diverging_offset == (end if end >= 0 else None)
-    where = "at 7" if end >= 0 else "at an offset that is not known"
+    where = "at 7" if end >= 0 else "at an unknown offset"
     assert f"t-5: the log was cut {where} after it had been read up to {offset}, " in str(error)
     again = error.reworded("other words")
     assert (str(again), again.offset, again.diverging_offset) == ("other words", offset, error.diverging_offset)

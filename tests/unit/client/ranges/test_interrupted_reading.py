@@ -20,8 +20,7 @@ from interrupter import interrupt_everywhere
 from unit.client.ranges.fake_broker import TOPIC_ID, FakeBroker
 from unit.client.ranges.test_range_reader import QUICK, hang_up, honest, log_of, trimmed_to_700
 from warmlog.ranges import arrow_reader as arrow_reader_module
-from warmlog.ranges import fetch_window, range_reader
-from warmlog.ranges import leader_connection as task_link
+from warmlog.ranges import fetch_window, leader_connection, range_reader
 from warmlog.ranges.arrow_reader import arrow_reader
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog.ranges.range_reader import read_ranges
@@ -35,7 +34,7 @@ pytestmark = [  # of sockets and generators that an interruption leaves to the g
 
 MODULES = [
     range_reader,
-    task_link,
+    leader_connection,
     fetch_window,
     warmlog.arrow.reader,
     warmlog.arrow.columns,

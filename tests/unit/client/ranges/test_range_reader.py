@@ -309,7 +309,7 @@ def test_a_topic_that_was_deleted_or_made_anew_is_an_error_at_once(error: type[A
     with FakeBroker(log_of(1_000), [honest, *[failing(error("gone"))] * 9]) as broker:
         message = fail_reading(broker, error)
         assert broker.connections == 1
-    assert "gone; the topic was deleted, or made anew, after these ranges were planned: make a new reader" in message
+    assert "gone; the topic was deleted or recreated after these ranges were planned: make a new reader" in message
 
 
 def test_a_failed_disk_is_waited_for_and_then_named() -> None:
@@ -527,7 +527,7 @@ def test_what_was_written_after_the_plan_in_place_of_what_was_there_is_an_error(
         assert (raised.value.offset, raised.value.diverging_offset) == (40, 20)
         assert str(raised.value) == (
             f"t-2 offsets 0 to 40, stopped at 20, broker {broker.address}: the log was cut at 20 after these ranges "
-            "were planned, and what it holds there is new; make a new reader"
+            "were planned, and the records there are new; make a new reader"
         )
         assert read_planned(broker, 0, 20, leader_epoch=3) == list(range(20)), "what is below is what it was"
         assert read_planned(broker, 0, 40, leader_epoch=5) == list(range(40))
@@ -570,6 +570,6 @@ def test_a_reader_whose_log_was_cut_before_its_position_is_told_where() -> None:
             read_planned(broker, 0, 30)
         assert raised.value.diverging_offset == 7
     with FakeBroker(log_of_epochs(3, 3, 3), [diverging(-1, -1)]) as broker:
-        with pytest.raises(LogTruncated, match="cut at an offset that is not known") as raised:
+        with pytest.raises(LogTruncated, match="cut at an unknown offset") as raised:
             read_planned(broker, 5, 30, start_epoch=9)
         assert (raised.value.offset, raised.value.diverging_offset) == (5, None)

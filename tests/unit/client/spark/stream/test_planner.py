@@ -584,7 +584,7 @@ def test_a_broker_that_was_put_back_to_an_older_state_is_an_error_or_read_from_t
     for planner in (strict, lenient):
         assert planner.next_end(offsets(5), Admission()) == offsets(20)
     broker.epoch_starts, broker.logs[0] = [0], (0, 30)
-    with pytest.raises(LogTruncated, match="cut at an offset that is not known after it had been read up to 20"):
+    with pytest.raises(LogTruncated, match="cut at an unknown offset after it had been read up to 20"):
         strict.next_end(offsets(20), Admission())
     end = lenient.next_end(offsets(20), Admission())
     assert (end, read_by(lenient, offsets(20), end)) == (offsets(30), ["t-0 offsets 20 to 30"])

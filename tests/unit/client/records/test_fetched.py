@@ -1,6 +1,11 @@
-"""Which batches of a Fetch answer are hidden from readers of committed data."""
+"""Fetched batches: which are hidden from readers of committed data, and where damage of unknown extent ends."""
 
-from warmlog.records.aborted import AbortedRanges
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warmlog.records.fetched import AbortedRanges, next_readable
 from warmlog_protocol.batch import ControlType, EndTxnMarker, encode_batch, encode_end_txn_marker, read_batch
 from warmlog_protocol.messages import AbortedTransaction
 
@@ -68,3 +73,17 @@ def test_without_a_list_only_markers_are_hidden() -> None:
 def test_batches_outside_of_transactions_are_never_hidden() -> None:
     ranges = AbortedRanges([AbortedTransaction(1, 0)])
     assert not ranges.hides(read_batch(data(1, 0, is_transactional=False)))
+
+
+@given(st.integers(0, 1000), st.integers(1, 5000), st.integers(0, 3000))
+def test_reading_goes_on_at_the_first_offset_after_the_damage(damaged: int, extent: int, rest: int) -> None:
+    asked = []
+
+    async def is_readable(offset: int) -> bool:
+        asked.append(offset)
+        return offset >= damaged + extent
+
+    end = damaged + extent + rest
+    assert asyncio.run(next_readable(is_readable, damaged, end)) == damaged + extent
+    assert len(asked) <= 2 * extent.bit_length() + 2
+    assert all(damaged < offset < end for offset in asked)

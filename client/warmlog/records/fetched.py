@@ -1,0 +1,134 @@
+"""What a Fetch response brought of one partition: which batches can be trusted, which are hidden, where damage ends."""
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+from warmlog.errors import ApiError, CorruptBatch, ErrorCode, UnreadableBatch, error_from_code
+from warmlog_protocol.batch import (
+    HEADER_BYTES,
+    MAGIC_COLUMNS,
+    BatchHeader,
+    ControlType,
+    RecordBatch,
+    check_crc,
+    read_header,
+)
+from warmlog_protocol.messages import AbortedTransaction, FetchedPartition
+
+
+def whole_headers(
+    payload: memoryview, high_watermark: int, fetch_offset: int, *, is_dense: bool
+) -> Iterator[BatchHeader]:
+    """The headers of the complete batches. Raises CorruptBatch at a batch that contradicts its neighbours.
+
+    A base offset is the broker's, so no CRC covers it, and a header is used before its batch is verified: a wrong
+    offset must not decide what is fetched next. The first batch holds `fetch_offset`, and each further one begins where
+    the one before it ended; gaps are allowed only if offsets are not dense. A batch after a gap counts once the batch
+    after it agrees.
+    """
+    position, expected = 0, fetch_offset
+    held: BatchHeader | None = None  # a batch after a gap, until the next one confirms it
+    while len(payload) - position >= HEADER_BYTES:
+        try:
+            header = read_header(payload, position)
+        except CorruptBatch:
+            if held is not None:
+                yield held
+            raise
+        is_after = position == 0 or header.base_offset >= expected
+        if held is not None and is_after:
+            yield held
+        is_gap = header.base_offset > expected
+        is_impossible_gap = is_gap and is_dense and header.magic == MAGIC_COLUMNS  # Kafka may have compacted its rows
+        if not is_after or header.next_offset > high_watermark or is_impossible_gap:
+            raise CorruptBatch(
+                f"a batch of offsets {header.base_offset} to {header.last_offset}, where {expected} was expected and "
+                f"the high watermark is {high_watermark}"
+            )
+        position += header.size_bytes
+        if position > len(payload):
+            return
+        held = header if is_gap else None
+        if held is None:
+            yield header
+        expected = header.next_offset
+    if held is not None:
+        yield held
+
+
+class AbortedRanges:
+    """Which batches of one Fetch response to hide from a reader of committed records, told in their order.
+
+    An aborted transaction reaches from its first offset to its producer's next abort marker.
+    """
+
+    __slots__ = ("_aborting", "_coming")
+
+    def __init__(self, aborted: Sequence[AbortedTransaction]) -> None:
+        self._coming = sorted(aborted, key=lambda transaction: -transaction.first_offset)
+        self._aborting: set[int] = set()
+
+    def hides(self, batch: RecordBatch) -> bool:
+        """Whether `batch` is a control batch or belongs to an aborted transaction."""
+        header = batch.header
+        while self._coming and self._coming[-1].first_offset <= header.last_offset:
+            self._aborting.add(self._coming.pop().producer_id)
+        if header.is_control:
+            if batch.control_type is ControlType.ABORT:
+                self._aborting.discard(header.producer_id)
+            return True
+        return header.is_transactional and header.producer_id in self._aborting
+
+
+def error_in(fetched: FetchedPartition, fetch_offset: int) -> ApiError:
+    """The error of a partition that could not be fetched: UnreadableBatch if the broker says how far damage reaches.
+
+    Brokers up to 0.1.0 do not say.
+    """
+    if fetched.error_code != ErrorCode.CORRUPT_MESSAGE or fetched.next_offset <= fetch_offset:
+        return error_from_code(fetched.error_code, fetched.error_message)
+    return UnreadableBatch(
+        fetched.error_message,
+        topic=fetched.topic,
+        partition=fetched.partition,
+        base_offset=fetch_offset,
+        next_offset=fetched.next_offset,
+    )
+
+
+def first_header(fetched: FetchedPartition, payload: memoryview, fetch_offset: int) -> BatchHeader | None:
+    """The header of the first batch of a fetch from `fetch_offset`; None if there is none to trust."""
+    if fetched.error_code:
+        return None
+    try:
+        headers = whole_headers(payload, fetched.high_watermark, fetch_offset, is_dense=fetched.has_dense_offsets)
+        return next(headers, None)
+    except CorruptBatch:
+        return None
+
+
+def is_intact(header: BatchHeader, payload: memoryview) -> bool:
+    """Whether the first batch of `payload` has the CRC that its header says."""
+    try:
+        check_crc(header, payload[: header.size_bytes])
+    except CorruptBatch:
+        return False
+    return True
+
+
+async def next_readable(is_readable: Callable[[int], Awaitable[bool]], damaged: int, end: int) -> int:
+    """Return the first offset after `damaged` that can be read, `end` if there is none before it.
+
+    Asks about 2 log2(extent) times: in growing steps until an offset can be read, and then between the last two. Of
+    several damaged places close together it may skip more than it must.
+    """
+    unreadable, step = damaged, 1
+    while (candidate := min(unreadable + step, end)) < end and not await is_readable(candidate):
+        unreadable, step = candidate, step * 2
+    readable = candidate
+    while readable - unreadable > 1:
+        middle = (unreadable + readable) // 2
+        if await is_readable(middle):
+            readable = middle
+        else:
+            unreadable = middle
+    return readable

@@ -1,0 +1,47 @@
+"""Errors of the client, as they reach users in other processes."""
+
+import copy
+import pickle
+
+import pytest
+
+import warmlog
+import warmlog.errors
+
+ERRORS = sorted(
+    {
+        item
+        for module in (warmlog, warmlog.errors)
+        for name in module.__all__
+        if isinstance(item := getattr(module, name), type) and issubclass(item, BaseException)
+    },
+    key=lambda kind: kind.__name__,
+)
+
+
+def example(kind: type[BaseException]) -> BaseException:
+    if kind is warmlog.UnreadableBatch:
+        return warmlog.UnreadableBatch("CRC mismatch", topic="t", partition=3, base_offset=10, next_offset=20)
+    if kind is warmlog.LogTruncated:
+        return warmlog.LogTruncated("t", 3, 20, 12)
+    return kind("what went wrong")
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_every_public_error_survives_pickling(kind: type[BaseException], protocol: int) -> None:
+    error = example(kind)
+    for received in (pickle.loads(pickle.dumps(error, protocol)), copy.copy(error)):
+        assert type(received) is kind
+        assert (str(received), received.args) == (str(error), error.args)
+        assert vars(received) == vars(error)
+
+
+def test_an_error_with_another_message_keeps_its_fields_also_when_it_is_pickled() -> None:
+    for kind in (warmlog.UnreadableBatch, warmlog.LogTruncated):
+        error = example(kind)
+        assert isinstance(error, (warmlog.UnreadableBatch, warmlog.LogTruncated))
+        other = pickle.loads(pickle.dumps(error.reworded("in other words")))
+        assert type(other) is kind
+        assert str(other) == "in other words"
+        assert vars(other) == vars(error)
