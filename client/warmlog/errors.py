@@ -159,7 +159,6 @@ def may_pass(error: BrokerUnavailable | ApiError) -> bool:
 
 
 __all__ = [
-    "TOPIC_IS_GONE",
     "ApiError",
     "BrokerUnavailable",
     "BufferFull",
@@ -209,5 +208,4 @@ __all__ = [
     "WarmlogError",
     "WrongEventLoop",
     "error_from_code",
-    "may_pass",
 ]
