@@ -162,7 +162,6 @@ def may_pass(error: BrokerUnavailable | ApiError) -> bool:
 
 
 __all__ = [
-    "TOPIC_IS_GONE",
     "ApiError",
     "BrokerUnavailable",
     "BufferFull",
@@ -212,5 +211,4 @@ __all__ = [
     "WarmlogError",
     "WrongEventLoop",
     "error_from_code",
-    "may_pass",
 ]

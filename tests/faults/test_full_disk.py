@@ -13,7 +13,7 @@ import pytest
 
 from broker_process import BrokerProcess
 from warmlog import Admin, Consumer, DiskFull, Producer
-from warmlog.producer.delivery import Placed, Sent
+from warmlog.producer.delivery import DeliveryFuture, RecordMetadata
 from wire_client import WireClient, batch_of
 
 MIB = 2**20
@@ -152,7 +152,7 @@ async def test_a_producer_that_waits_for_room_says_so_once_and_its_record_arrive
             assert part in warning
 
 
-async def settled(sent: Sent) -> Placed:
+async def settled(sent: DeliveryFuture) -> RecordMetadata:
     return await sent
 
 

@@ -44,7 +44,7 @@ from warmlog.errors import (
 )
 from warmlog.producer.options import MAX_IN_FLIGHT_WITH_SEQUENCES
 from warmlog.producer.partition_queue import PartitionQueue, Verdict
-from warmlog.producer.producer_batch import NO_PRODUCER, BatchIdentity, OutgoingBatch, identity_of
+from warmlog.producer.producer_batch import NO_PRODUCER, BatchIdentity, ProducerBatch, identity_of
 from warmlog_protocol.batch import Piece, restamp_producer
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import (
@@ -66,7 +66,7 @@ MAX_REQUESTS_IN_FLIGHT = 8
 DELIVERY_TIMEOUT_MS = 120_000
 
 
-class ArrowBatch(OutgoingBatch):
+class ArrowBatch(ProducerBatch):
     """A batch of Arrow columns, made when it is first sent."""
 
     __slots__ = ("_now_ms", "_spans", "pieces")
@@ -115,7 +115,7 @@ class ArrowBatch(OutgoingBatch):
         self.pieces, self._spans = [], ()
 
 
-def _never_awaited(batch: OutgoingBatch) -> NoReturn:
+def _never_awaited(batch: ProducerBatch) -> NoReturn:
     raise AssertionError(f"a batch for {batch.topic}-{batch.partition} is awaited: there is no event loop")
 
 
@@ -383,7 +383,7 @@ class BlockingProducer:
             time.sleep(pause_s)
 
 
-def _placed(error: WarmlogError, batch: OutgoingBatch) -> WarmlogError:
+def _placed(error: WarmlogError, batch: ProducerBatch) -> WarmlogError:
     """`error` with where the records were to go."""
     line = f"{batch.count} records for {batch.topic}-{batch.partition}: {error}"
     return type(error)(line) if isinstance(error, ApiError | ClientError) else ClientError(line)

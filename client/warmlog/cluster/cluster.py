@@ -16,7 +16,7 @@ from uuid import UUID
 from warmlog.cluster.address import Address, parse_addresses
 from warmlog.cluster.broker_link import BrokerLink, backoff_ms
 from warmlog.cluster.connection import Connection
-from warmlog.cluster.failure_log import Troubles
+from warmlog.cluster.failure_log import FailureLog
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.errors import (
     ApiError,
@@ -110,7 +110,7 @@ class Cluster:
         self._topics: dict[str, Topic] = {}
         self._errors: dict[str, WarmlogError] = {}
         self._stale: set[str] = set()
-        self._troubles = Troubles()
+        self._troubles = FailureLog()
         self._refreshing: asyncio.Task[None] | None = None
         self._is_closed = False
 

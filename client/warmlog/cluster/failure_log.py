@@ -24,7 +24,7 @@ class _Trouble:
     told_at_s: float = float("-inf")
 
 
-class Troubles:
+class FailureLog:
     """What was told of each partition. `now_s` is any clock that does not go back."""
 
     def __init__(self) -> None:

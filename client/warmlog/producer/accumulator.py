@@ -15,11 +15,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from warmlog.errors import BufferFull, MessageTooLarge, WarmlogError
-from warmlog.producer.delivery import Refused, Sent, Undecided
+from warmlog.producer.delivery import DeliveryFuture, FailedRecord, UnassignedRecord
 from warmlog.producer.options import ProducerOptions
 from warmlog.producer.partition_queue import PartitionQueue
 from warmlog.producer.partitioner import partition_of_key
-from warmlog.producer.producer_batch import NS_PER_MS, OutgoingBatch
+from warmlog.producer.producer_batch import NS_PER_MS, ProducerBatch
 from warmlog.producer.record_input import (
     BATCH_OVERHEAD_BYTES,
     MAX_TIMESTAMP_MS,
@@ -58,12 +58,12 @@ class Accumulator:
         new_waiter: Callable[[], "asyncio.Future[None]"] = asyncio.Future,
     ) -> None:
         """`new_waiter` makes what a caller awaits until its record is settled; WrongEventLoop where it cannot wait."""
-        self.plain: dict[str, OutgoingBatch] = {}
+        self.plain: dict[str, ProducerBatch] = {}
         self.attention = Attention(is_needed=False)
         self.topics: dict[str, TopicQueues] = {}
         self.ready: dict[PartitionQueue, None] = {}
-        self.unsettled: dict[OutgoingBatch, PartitionQueue] = {}
-        self.failed: dict[OutgoingBatch | Refused, None] = {}
+        self.unsettled: dict[ProducerBatch, PartitionQueue] = {}
+        self.failed: dict[ProducerBatch | FailedRecord, None] = {}
         self.buffered_bytes = 0
         self._options = options
         self._grant_bytes = min(GRANT_BYTES, max(1, options.high_water_bytes // GRANTS_BELOW_HIGH_WATER))
@@ -71,7 +71,7 @@ class Accumulator:
         self._now = now
         self._new_waiter = new_waiter
         self._is_replaying = False
-        self._lingering: deque[tuple[float, OutgoingBatch]] = deque()
+        self._lingering: deque[tuple[float, ProducerBatch]] = deque()
 
     def topic(self, name: str) -> TopicQueues:
         """The queues of a topic, which may not be known yet."""
@@ -90,13 +90,13 @@ class Accumulator:
         headers: list[Header] | None,
         timestamp_ms: int | None,
         partition: int | None,
-    ) -> Sent:
+    ) -> DeliveryFuture:
         """Put one checked record into a batch. Raises BufferFull, MessageTooLarge, UnknownTopicOrPartition."""
         size_bytes = content_bytes(value, key, headers) + RECORD_OVERHEAD_BYTES
         now_ns = time.time_ns()
         time_ms = now_ns // NS_PER_MS if timestamp_ms is None else timestamp_ms
         if not topic.is_known:
-            undecided = Undecided(self._new_waiter)
+            undecided = UnassignedRecord(self._new_waiter)
             return self._let_wait(topic, WaitingRecord(value, key, headers, time_ms, partition, size_bytes, undecided))
         batch = self._batch_for(topic, key, partition, size_bytes)
         sent = batch.append(value, key, headers, time_ms, size_bytes)
@@ -104,7 +104,7 @@ class Accumulator:
             batch.let_plain_in(now_ns)
         return sent
 
-    def add_keyed(self, name: str, value: bytes, key: bytes, timestamp_ms: int | None) -> Sent | None:
+    def add_keyed(self, name: str, value: bytes, key: bytes, timestamp_ms: int | None) -> DeliveryFuture | None:
         """The short way for a value with a key, into a batch that has keys already; None when it is not open.
 
         It ends with the millisecond, as that of values alone does.
@@ -129,9 +129,9 @@ class Accumulator:
         batch.size_bytes = size_bytes
         batch.values.append(value)
         batch.keys.append(key)
-        return Sent(batch, index)
+        return DeliveryFuture(batch, index)
 
-    def add_batch(self, queue: PartitionQueue, batch: OutgoingBatch) -> None:
+    def add_batch(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Put a batch that was filled at once behind what its partition has. The caller looks after the memory."""
         if queue.open is not None:
             self._close(queue, queue.open)
@@ -141,9 +141,9 @@ class Accumulator:
         self.unsettled[batch] = queue
         self._line_up(queue, batch)
 
-    def new_batch(self, queue: PartitionQueue) -> OutgoingBatch:
+    def new_batch(self, queue: PartitionQueue) -> ProducerBatch:
         """An empty batch for a partition, not yet in its queue."""
-        return OutgoingBatch(queue.topic, queue.partition, self._now(), self._awaited, self._told)
+        return ProducerBatch(queue.topic, queue.partition, self._now(), self._awaited, self._told)
 
     def batch_limit_bytes(self, topic: TopicQueues) -> int:
         """How large a batch of several records may become."""
@@ -151,7 +151,7 @@ class Accumulator:
 
     def _batch_for(
         self, topic: TopicQueues, key: bytes | None, partition: int | None, size_bytes: int
-    ) -> OutgoingBatch:
+    ) -> ProducerBatch:
         """The open batch that takes a record of this size, granted the memory for it."""
         if size_bytes + BATCH_OVERHEAD_BYTES > topic.max_message_bytes:
             raise MessageTooLarge(
@@ -172,7 +172,7 @@ class Accumulator:
             self._grant(batch, batch.size_bytes + size_bytes)
         return batch
 
-    def _open(self, topic: TopicQueues, queue: PartitionQueue, batch: OutgoingBatch) -> None:
+    def _open(self, topic: TopicQueues, queue: PartitionQueue, batch: ProducerBatch) -> None:
         queue.open = batch
         self.unsettled[batch] = queue
         if topic.sticky is queue:
@@ -180,7 +180,7 @@ class Accumulator:
         self._lingering.append((batch.created_at + self._options.linger_ms / 1000, batch))
         self._wake()
 
-    def _close(self, queue: PartitionQueue, batch: OutgoingBatch) -> None:
+    def _close(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Let no more records into the open batch and line it up."""
         assert batch is queue.open
         queue.open = None
@@ -194,7 +194,7 @@ class Accumulator:
         batch.close()
         self._line_up(queue, batch)
 
-    def _line_up(self, queue: PartitionQueue, batch: OutgoingBatch) -> None:
+    def _line_up(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         queue.closed.append(batch)
         self.ready[queue] = None
         self.attention.is_needed = True
@@ -202,7 +202,7 @@ class Accumulator:
 
     # --- memory -----------------------------------------------------------------------------------------------------
 
-    def _grant(self, batch: OutgoingBatch, size_bytes: int) -> None:
+    def _grant(self, batch: ProducerBatch, size_bytes: int) -> None:
         """Let `batch` grow to `size_bytes`, and to a whole piece where there is room; BufferFull otherwise."""
         free = self._options.buffer_bytes - self.buffered_bytes
         needed = size_bytes - batch.granted_bytes
@@ -213,7 +213,7 @@ class Accumulator:
         batch.granted_bytes += granted
         self.buffered_bytes += granted
 
-    def _let_wait(self, topic: TopicQueues, record: WaitingRecord) -> Sent:
+    def _let_wait(self, topic: TopicQueues, record: WaitingRecord) -> DeliveryFuture:
         if record.size_bytes > self._options.buffer_bytes - self.buffered_bytes:
             raise self._buffer_full()
         self.buffered_bytes += record.size_bytes
@@ -253,19 +253,19 @@ class Accumulator:
             self._refuse(record, error)
 
     def _refuse(self, record: WaitingRecord, error: WarmlogError) -> None:
-        refused = Refused(error, self._told)
+        refused = FailedRecord(error, self._told)
         self._note_failure(refused)
-        record.decide(Sent(refused, 0))
+        record.decide(DeliveryFuture(refused, 0))
 
     # --- what is due, and what is settled ---------------------------------------------------------------------------
 
-    def _awaited(self, batch: OutgoingBatch) -> "asyncio.Future[None]":
+    def _awaited(self, batch: ProducerBatch) -> "asyncio.Future[None]":
         """What the caller waits for that wants to know the end of `batch`, which is due now."""
         waiter = self._new_waiter()
         self.hurry(batch)
         return waiter
 
-    def hurry(self, batch: OutgoingBatch) -> None:
+    def hurry(self, batch: ProducerBatch) -> None:
         """`batch` is due now, as a caller waits for it or its linger is over."""
         queue = self.unsettled.get(batch)
         if queue is not None and batch is queue.open and not batch.is_due:
@@ -289,32 +289,32 @@ class Accumulator:
         while (due_at := self.next_due_at()) is not None and due_at <= now:
             self.hurry(self._lingering.popleft()[1])
 
-    def take(self, queue: PartitionQueue, batch: OutgoingBatch) -> None:
+    def take(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """`batch` goes to the sender now: no more records into it."""
         if batch is queue.open:
             self._close(queue, batch)
 
-    def settle(self, batch: OutgoingBatch) -> None:
+    def settle(self, batch: ProducerBatch) -> None:
         """`batch` is acknowledged or has failed: give back its memory."""
         del self.unsettled[batch]
         self.buffered_bytes -= batch.granted_bytes
         if batch.is_error_unseen:
             self._note_failure(batch)
 
-    def abandon(self, batch: OutgoingBatch) -> None:
+    def abandon(self, batch: ProducerBatch) -> None:
         """The caller that awaited all of `batch` waits no longer: its error, if there is or will be one, is unseen."""
         batch.mark_not_awaited()
         if batch.is_error_unseen:
             self._note_failure(batch)
 
-    def _note_failure(self, failed: OutgoingBatch | Refused) -> None:
+    def _note_failure(self, failed: ProducerBatch | FailedRecord) -> None:
         self.failed[failed] = None
         self.attention.is_needed = True
 
-    def _told(self, failed: OutgoingBatch | Refused) -> None:
+    def _told(self, failed: ProducerBatch | FailedRecord) -> None:
         self.failed.pop(failed, None)
 
-    def expired(self, now: float) -> Sequence[OutgoingBatch]:
+    def expired(self, now: float) -> Sequence[ProducerBatch]:
         """The batches that are older than the delivery timeout."""
         oldest = now - self._options.delivery_timeout_ms / 1000
         found = []

@@ -32,7 +32,7 @@ from warmlog.errors import (
     UnknownProducerId,
     WarmlogError,
 )
-from warmlog.producer.producer_batch import NO_PRODUCER, OutgoingBatch
+from warmlog.producer.producer_batch import NO_PRODUCER, ProducerBatch
 from warmlog_protocol.batch import NO_SEQUENCE
 from warmlog_protocol.codec.compression import Codec
 
@@ -89,17 +89,17 @@ class PartitionQueue:
         self.partition = partition
         self.is_idempotent = is_idempotent
         self.is_established = not is_idempotent
-        self.open: OutgoingBatch | None = None
-        self.closed: deque[OutgoingBatch] = deque()
-        self.in_flight: list[OutgoingBatch] = []
-        self.retries: list[OutgoingBatch] = []
+        self.open: ProducerBatch | None = None
+        self.closed: deque[ProducerBatch] = deque()
+        self.in_flight: list[ProducerBatch] = []
+        self.retries: list[ProducerBatch] = []
         self.producer = NO_PRODUCER
         self.next_sequence = 0
         self.needs_reset = False
         self.paused_until = 0.0
         self._next_order = 0
 
-    def next_to_send(self, now: float, max_in_flight: int) -> OutgoingBatch | None:
+    def next_to_send(self, now: float, max_in_flight: int) -> ProducerBatch | None:
         """The batch that may go now. One that still takes records goes only when it is due."""
         if self.paused_until > now or (self.in_flight and not self.is_established):
             return None
@@ -111,7 +111,7 @@ class PartitionQueue:
             return self.closed[0]
         return self.open if self.open is not None and self.open.is_due else None
 
-    def _next_retry(self) -> OutgoingBatch | None:
+    def _next_retry(self) -> ProducerBatch | None:
         """The earliest, as soon as nothing that was sent after it is under way."""
         for batch in self.retries:
             if self.needs_reset and batch.is_rejected:
@@ -134,7 +134,7 @@ class PartitionQueue:
         for batch in self.retries:
             batch.restamp(producer, self._take_sequence(batch.count))
 
-    def mark_sent(self, batch: OutgoingBatch, codec: Codec) -> None:
+    def mark_sent(self, batch: ProducerBatch, codec: Codec) -> None:
         """`batch`, the one that `next_to_send` gave, is on its way; its `data` are what to send."""
         if batch.order >= 0:
             self.retries.remove(batch)
@@ -151,12 +151,12 @@ class PartitionQueue:
         batch.is_rejected = False
         self.in_flight.append(batch)
 
-    def mark_delivered(self, batch: OutgoingBatch) -> None:
+    def mark_delivered(self, batch: ProducerBatch) -> None:
         """The broker has `batch`, which was in flight."""
         self.in_flight.remove(batch)
         self.is_established = True
 
-    def judge(self, batch: OutgoingBatch, error: WarmlogError) -> Verdict:
+    def judge(self, batch: ProducerBatch, error: WarmlogError) -> Verdict:
         """What becomes of `batch`, which was in flight, after `error`; it is in `retries` if it is to go again."""
         self.in_flight.remove(batch)
         earlier = [other for other in (*self.in_flight, *self.retries) if other.order < batch.order]
@@ -173,7 +173,7 @@ class PartitionQueue:
             self.needs_reset = self.is_idempotent
         return judged
 
-    def give_up(self, batch: OutgoingBatch) -> None:
+    def give_up(self, batch: ProducerBatch) -> None:
         """Forget a batch that is not to be sent (again), wherever it is."""
         if batch is self.open:
             self.open = None
@@ -183,7 +183,7 @@ class PartitionQueue:
             (self.in_flight if batch in self.in_flight else self.retries).remove(batch)
             self.needs_reset = self.is_idempotent
 
-    def restore(self, batches: Sequence[OutgoingBatch]) -> None:
+    def restore(self, batches: Sequence[ProducerBatch]) -> None:
         """Start over with `batches`, all that are not acknowledged, in their order, after a call that was cut short.
 
         Only they and their bytes are relied on: whatever else is kept of this partition may be half changed. Those that
@@ -216,7 +216,7 @@ class PartitionQueue:
         return sequence
 
 
-def _reason(batch: OutgoingBatch, error: WarmlogError, earlier: Sequence[OutgoingBatch]) -> WarmlogError:
+def _reason(batch: ProducerBatch, error: WarmlogError, earlier: Sequence[ProducerBatch]) -> WarmlogError:
     """Why `batch` is not in the log yet. One that is out of order waits for `earlier` ones: the first one's reason."""
     if not isinstance(error, OutOfOrderSequence):
         return error

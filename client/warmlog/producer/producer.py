@@ -15,10 +15,10 @@ from warmlog.cluster.options import ConnectionOptions, connection_options
 from warmlog.errors import ClientClosed, InvalidConfig, WarmlogError
 from warmlog.producer.accumulator import Attention
 from warmlog.producer.bulk_records import BulkRecords
-from warmlog.producer.delivery import PlacedMany, Sent
+from warmlog.producer.delivery import DeliveryFuture, RecordMetadataRanges
 from warmlog.producer.options import ProducerOptions, parse_acks
-from warmlog.producer.producer_batch import NS_PER_MS, OutgoingBatch
-from warmlog.producer.producer_core import Producing
+from warmlog.producer.producer_batch import NS_PER_MS, ProducerBatch
+from warmlog.producer.producer_core import ProducerCore
 from warmlog.producer.record_input import RECORD_OVERHEAD_BYTES, Bytes, Headers
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import ACKS_ALL
@@ -84,11 +84,11 @@ class Producer:
         self._connection_options: ConnectionOptions = connection_options(connection)
         self._bootstrap = bootstrap
         self._is_started = False
-        self._running: Producing | None = None
-        self._closing: Producing | None = None
-        self._plain: dict[str, OutgoingBatch] = {}
+        self._running: ProducerCore | None = None
+        self._closing: ProducerCore | None = None
+        self._plain: dict[str, ProducerBatch] = {}
         self._attention = Attention()
-        self._add_keyed: Callable[[str, bytes, bytes, int | None], Sent | None] = _no_short_way
+        self._add_keyed: Callable[[str, bytes, bytes, int | None], DeliveryFuture | None] = _no_short_way
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -97,7 +97,7 @@ class Producer:
         if self._is_started:
             raise ClientClosed("a producer can be started once")
         self._is_started = True
-        running = Producing(self._bootstrap, self._options, self._connection_options)
+        running = ProducerCore(self._bootstrap, self._options, self._connection_options)
         try:
             await running.cluster.start()
         except BaseException:
@@ -155,7 +155,7 @@ class Producer:
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
         partition: int | None = None,
-    ) -> Sent:
+    ) -> DeliveryFuture:
         """Take a record and return at once; await the result to know where it lies, or `drain` between many sends.
 
         Without `partition` a key chooses it (see `partitioner`); without `timestamp_ms` it is now. Raises BufferFull,
@@ -177,7 +177,7 @@ class Producer:
                 batch.size_bytes = size_bytes
                 values = batch.values
                 values.append(value)
-                return Sent(batch, len(values) - 1)
+                return DeliveryFuture(batch, len(values) - 1)
         if type(key) is bytes and key and type(value) is bytes and headers is None and partition is None:
             sent = self._add_keyed(topic, value, key, timestamp_ms)
             if sent is not None:
@@ -193,7 +193,7 @@ class Producer:
         timestamps_ms: int | Sequence[int] | None = None,
         headers: Sequence[Headers | None] | None = None,
         partition: int | None = None,
-    ) -> PlacedMany:
+    ) -> RecordMetadataRanges:
         """Send a list of records, and where they lie once all are acknowledged. The fastest way to produce.
 
         The other lists, where given, run parallel to `values`; one timestamp may stand for all. Records of one key,
@@ -217,13 +217,13 @@ class Producer:
         """Send everything now and wait until all of it is settled. Raises the error that no caller has received."""
         await self._open().flush()
 
-    def _open(self) -> Producing:
+    def _open(self) -> ProducerCore:
         """For calls that wait."""
         running = self._taking()
         running.check_loop()
         return running
 
-    def _taking(self) -> Producing:
+    def _taking(self) -> ProducerCore:
         """For `send`. Another loop in the same thread is not noticed: to look for it costs a third of a send."""
         running = self._running
         if running is None:
@@ -235,6 +235,6 @@ class Producer:
         return running
 
 
-def _no_short_way(topic: str, value: bytes, key: bytes, timestamp_ms: int | None) -> Sent | None:  # noqa: ARG001
+def _no_short_way(topic: str, value: bytes, key: bytes, timestamp_ms: int | None) -> DeliveryFuture | None:  # noqa: ARG001
     """Before `start` and after `close` there is none."""
     return None

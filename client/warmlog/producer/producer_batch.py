@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from warmlog.errors import WarmlogError
-from warmlog.producer.delivery import Placed, Sent
+from warmlog.producer.delivery import DeliveryFuture, RecordMetadata
 from warmlog.producer.record_input import BATCH_OVERHEAD_BYTES, Header
 from warmlog_protocol.batch import (
     NO_PRODUCER_ID,
@@ -38,7 +38,7 @@ def identity_of(data: Piece) -> BatchIdentity | None:
     return BatchIdentity((header.producer_id, header.producer_epoch), header.base_sequence)
 
 
-class OutgoingBatch:
+class ProducerBatch:
     """Records of one partition. Those who wait for it share its end: one that nobody awaits never makes a future.
 
     `plain_limit_bytes` is how large the batch may become by records that are a value and nothing else, before somebody
@@ -83,8 +83,8 @@ class OutgoingBatch:
         topic: str,
         partition: int,
         created_at: float,
-        await_end: "Callable[[OutgoingBatch], asyncio.Future[None]]",
-        on_told: "Callable[[OutgoingBatch], object]" = lambda _: None,
+        await_end: "Callable[[ProducerBatch], asyncio.Future[None]]",
+        on_told: "Callable[[ProducerBatch], object]" = lambda _: None,
     ) -> None:
         """`await_end` makes a future for a caller that awaits a record, and has the batch sent without delay.
 
@@ -130,7 +130,7 @@ class OutgoingBatch:
         headers: list[Header] | None,
         timestamp_ms: int,
         size_bytes: int,
-    ) -> Sent:
+    ) -> DeliveryFuture:
         """Take in one record of any kind, already checked."""
         index = len(self.values)
         if key is not None and self.keys is None:
@@ -146,7 +146,7 @@ class OutgoingBatch:
             self.plain_limit_bytes = 0
         self.stamp(index, timestamp_ms)
         self.size_bytes += size_bytes
-        return Sent(self, index)
+        return DeliveryFuture(self, index)
 
     def stamp(self, index: int, timestamp_ms: int) -> None:
         """Records from `index` on have this time, until it is said otherwise."""
@@ -247,7 +247,7 @@ class OutgoingBatch:
             self._waiters.append(waiter)
             await waiter
 
-    async def wait_for(self, index: int) -> Placed:
+    async def wait_for(self, index: int) -> RecordMetadata:
         """Wait for the end on behalf of one record: where it is in the log, or raise why it is not.
 
         The caller has received the error once it is raised here, not by waiting: a wait may be cancelled.
@@ -283,9 +283,9 @@ class OutgoingBatch:
             return False
         return self._told is None or len(self._told) < self.count
 
-    def _placed(self, index: int) -> Placed:
+    def _placed(self, index: int) -> RecordMetadata:
         offset = -1 if self.base_offset < 0 else self.base_offset + index
-        return Placed(self.topic, self.partition, offset, self._timestamp_ms(index))
+        return RecordMetadata(self.topic, self.partition, offset, self._timestamp_ms(index))
 
     def _timestamp_ms(self, index: int) -> int:
         if self.log_append_time_ms >= 0:

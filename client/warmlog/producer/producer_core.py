@@ -8,17 +8,17 @@ from warmlog.cluster.options import DEFAULT_MAX_MESSAGE_BYTES, ConnectionOptions
 from warmlog.errors import ClientClosed, WarmlogError, WrongEventLoop
 from warmlog.producer.accumulator import Accumulator
 from warmlog.producer.bulk_records import BulkRecords
-from warmlog.producer.delivery import PlacedMany, Sent
+from warmlog.producer.delivery import DeliveryFuture, RecordMetadataRanges
 from warmlog.producer.options import ProducerOptions
 from warmlog.producer.partition_queue import PartitionQueue
-from warmlog.producer.producer_batch import OutgoingBatch
+from warmlog.producer.producer_batch import ProducerBatch
 from warmlog.producer.record_input import Headers, as_bytes, as_headers, as_timestamp
 from warmlog.producer.sender import Sender
 from warmlog.producer.topic_queues import TopicQueues
 from warmlog_protocol.messages import DescribeConfigsRequest, DescribeConfigsResponse
 
 
-class Producing:
+class ProducerCore:
     """Everything behind a Producer that takes part in its tasks."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Producing:
         timestamp_ms: int | None,
         headers: Headers | None,
         partition: int | None,
-    ) -> Sent:
+    ) -> DeliveryFuture:
         """Any record, checked."""
         sent = self.accumulator.add(
             queues := self.accumulator.topic(topic),
@@ -81,13 +81,13 @@ class Producing:
             self._learn_soon(queues)
         return sent
 
-    async def send_many(self, topic: str, records: BulkRecords, partition: int | None) -> PlacedMany:
+    async def send_many(self, topic: str, records: BulkRecords, partition: int | None) -> RecordMetadataRanges:
         queues = self.accumulator.topic(topic)
         while not queues.is_known:
             await asyncio.shield(self._learn_soon(queues))
         limit_bytes = self.accumulator.batch_limit_bytes(queues)
         parts = [(partition, records)] if partition is not None else records.by_partition(len(queues.queues))
-        batches: list[OutgoingBatch] = []
+        batches: list[ProducerBatch] = []
         try:
             for own_partition, own_records in list(parts):
                 for part, size_bytes in own_records.cut(limit_bytes, queues.max_message_bytes):
@@ -103,7 +103,7 @@ class Producing:
 
     def _add_batch(
         self, queues: TopicQueues, partition: int | None, part: BulkRecords, size_bytes: int
-    ) -> OutgoingBatch:
+    ) -> ProducerBatch:
         queue: PartitionQueue = queues.choose(None, partition)
         batch = self.accumulator.new_batch(queue)
         batch.fill(part.values, part.keys, part.headers, part.timestamps_ms, size_bytes)
@@ -196,7 +196,7 @@ class Producing:
         return DEFAULT_MAX_MESSAGE_BYTES
 
 
-def _place_all(topic: str, batches: list[OutgoingBatch]) -> PlacedMany:
+def _place_all(topic: str, batches: list[ProducerBatch]) -> RecordMetadataRanges:
     """Where the records of settled batches lie; raises their first error, with the number of records lost in a note."""
     failed = [batch for batch in batches if batch.error is not None]
     if failed:
@@ -205,4 +205,4 @@ def _place_all(topic: str, batches: list[OutgoingBatch]) -> PlacedMany:
         lost, total = sum(batch.count for batch in failed), sum(batch.count for batch in batches)
         error.add_note(f"{lost} of {total} records of this send_many are concerned")
         raise error.with_traceback(None)
-    return PlacedMany.of(topic, [(batch.partition, batch.base_offset, batch.count) for batch in batches])
+    return RecordMetadataRanges.of(topic, [(batch.partition, batch.base_offset, batch.count) for batch in batches])

@@ -28,7 +28,7 @@ from warmlog.errors import (
 from warmlog.producer.accumulator import Accumulator
 from warmlog.producer.options import ProducerOptions
 from warmlog.producer.partition_queue import PartitionQueue, Verdict
-from warmlog.producer.producer_batch import NO_PRODUCER, OutgoingBatch
+from warmlog.producer.producer_batch import NO_PRODUCER, ProducerBatch
 from warmlog_protocol.messages import (
     ACKS_NONE,
     InitProducerIdRequest,
@@ -45,7 +45,7 @@ _log = logging.getLogger("warmlog")
 MAX_REQUEST_BYTES = 1024 * 1024
 """As Kafka's max.request.size; a request of one batch may be larger."""
 
-Sending = tuple[PartitionQueue, OutgoingBatch]
+Sending = tuple[PartitionQueue, ProducerBatch]
 
 
 class Sender:
@@ -127,7 +127,7 @@ class Sender:
             self._produce(connection, sendings)
         return bool(by_connection)
 
-    def _next_of(self, queue: PartitionQueue, now: float) -> tuple[Connection, OutgoingBatch] | None:
+    def _next_of(self, queue: PartitionQueue, now: float) -> tuple[Connection, ProducerBatch] | None:
         """The batch that can go now, and over which connection; sees to what is missing otherwise."""
         if self._options.is_idempotent and not self._has_producer(queue):
             return None
@@ -189,7 +189,7 @@ class Sender:
         for queue, batch in taken:
             self._delivered(queue, batch, -1, -1)
 
-    def _mark_sent(self, queue: PartitionQueue, batch: OutgoingBatch) -> bool:
+    def _mark_sent(self, queue: PartitionQueue, batch: ProducerBatch) -> bool:
         try:
             queue.mark_sent(batch, self._options.codec)
         except (TypeError, ValueError, WarmlogError) as error:
@@ -217,13 +217,13 @@ class Sender:
                 self._delivered(queue, batch, outcome.base_offset, outcome.log_append_time_ms)
         self._changed.set()
 
-    def _delivered(self, queue: PartitionQueue, batch: OutgoingBatch, base_offset: int, append_time_ms: int) -> None:
+    def _delivered(self, queue: PartitionQueue, batch: ProducerBatch, base_offset: int, append_time_ms: int) -> None:
         queue.mark_delivered(batch)
         self._cluster.worked(queue.topic, queue.partition)
         batch.complete(base_offset, append_time_ms)
         self._settle(batch)
 
-    def _failed(self, queue: PartitionQueue, batch: OutgoingBatch, error: WarmlogError) -> None:
+    def _failed(self, queue: PartitionQueue, batch: ProducerBatch, error: WarmlogError) -> None:
         judged = queue.judge(batch, error)
         if judged is Verdict.DELIVERED:
             batch.complete(-1, -1)
@@ -254,14 +254,14 @@ class Sender:
             )
             self._give_up(queue, batch, error)
 
-    def _give_up(self, queue: PartitionQueue, batch: OutgoingBatch, error: WarmlogError) -> None:
+    def _give_up(self, queue: PartitionQueue, batch: ProducerBatch, error: WarmlogError) -> None:
         self.accumulator.take(queue, batch)
         queue.give_up(batch)
         batch.fail(error)
         self._settle(batch)
         self.accumulator.ready[queue] = None
 
-    def _settle(self, batch: OutgoingBatch) -> None:
+    def _settle(self, batch: ProducerBatch) -> None:
         self.accumulator.settle(batch)
         self._on_settled()
 

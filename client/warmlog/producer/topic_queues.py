@@ -4,14 +4,14 @@ import random
 
 from warmlog.cluster.cluster import Topic
 from warmlog.errors import UnknownTopicOrPartition
-from warmlog.producer.delivery import Sent, Undecided
+from warmlog.producer.delivery import DeliveryFuture, UnassignedRecord
 from warmlog.producer.partition_queue import PartitionQueue
 from warmlog.producer.partitioner import partition_of_key
 from warmlog.producer.record_input import Header
 
 
 class WaitingRecord:
-    """A record of a topic whose partitions are not known yet, and the Sent that its sender has."""
+    """A record of a topic whose partitions are not known yet, and the DeliveryFuture that its sender has."""
 
     __slots__ = ("_undecided", "headers", "key", "partition", "sent", "size_bytes", "timestamp_ms", "value")
 
@@ -23,7 +23,7 @@ class WaitingRecord:
         timestamp_ms: int,
         partition: int | None,
         size_bytes: int,
-        undecided: Undecided,
+        undecided: UnassignedRecord,
     ) -> None:
         self.value = value
         self.key = key
@@ -32,10 +32,10 @@ class WaitingRecord:
         self.partition = partition
         self.size_bytes = size_bytes
         self._undecided = undecided
-        self.sent = Sent(undecided, 0)
+        self.sent = DeliveryFuture(undecided, 0)
 
-    def decide(self, placed: Sent) -> None:
-        """It is in a batch, or refused: its Sent is what `placed` is."""
+    def decide(self, placed: DeliveryFuture) -> None:
+        """It is in a batch, or refused: its DeliveryFuture is what `placed` is."""
         self.sent._batch, self.sent._index = placed._batch, placed._index
         self._undecided.decide()
 

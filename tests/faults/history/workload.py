@@ -10,7 +10,7 @@ from random import Random
 from faults.history.notes import Notes, Place, WriterNotes, key_of, value_of
 from warmlog import Admin, Consumer, Producer
 from warmlog.errors import ApiError, BrokerUnavailable, StorageError, WarmlogError
-from warmlog.producer.delivery import Sent
+from warmlog.producer.delivery import DeliveryFuture
 
 MAX_UNSETTLED = 200
 GIVE_UP_MS = 400_000
@@ -27,7 +27,7 @@ async def write(address: str, notes: WriterNotes, stopping: asyncio.Event) -> No
         batch_bytes=8192,
         delivery_timeout_ms=GIVE_UP_MS,
     )
-    unsettled: deque[tuple[int, Sent]] = deque()
+    unsettled: deque[tuple[int, DeliveryFuture]] = deque()
     async with producer:
         while not stopping.is_set():
             number = notes.sent
@@ -43,7 +43,7 @@ async def write(address: str, notes: WriterNotes, stopping: asyncio.Event) -> No
             await _settle(notes, *unsettled.popleft())
 
 
-async def _settle(notes: WriterNotes, number: int, sent: Sent) -> None:
+async def _settle(notes: WriterNotes, number: int, sent: DeliveryFuture) -> None:
     try:
         placed = await sent
     except WarmlogError as error:

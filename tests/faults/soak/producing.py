@@ -12,7 +12,7 @@ from faults.soak.topics import STATE, STATE_EVERY, STATE_KEYS, STREAMS
 from faults.soak.worker import Report, serve
 from warmlog import Producer
 from warmlog.errors import WarmlogError
-from warmlog.producer.delivery import Sent
+from warmlog.producer.delivery import DeliveryFuture
 
 TICK_S = 0.01
 VALUE = bytes(range(200))
@@ -29,7 +29,7 @@ class Load:
         self.errors: list[str] = []
         self._producer = producer
         self._latencies_ms: list[float] = []
-        self._sampled: deque[tuple[float, int, Sent]] = deque()
+        self._sampled: deque[tuple[float, int, DeliveryFuture]] = deque()
         self._has_sampled = asyncio.Event()
         self._settled = asyncio.Event()
         self._settled.set()

@@ -8,7 +8,7 @@ from warmlog.cli.demo.flights import Flights
 from warmlog.cli.terminal.exits import CommandFailed
 
 if TYPE_CHECKING:
-    from warmlog import Batch, Placed
+    from warmlog import Batch, RecordMetadata
 
 
 class CheckFailed(CommandFailed):
@@ -81,7 +81,7 @@ class ExpectedPartition:
                 raise CheckFailed(f"partition {self.partition}: expected {self.record(offset)}, found {record}")
 
 
-def expected_partitions(flights: Flights, placed: "Sequence[Placed]") -> dict[int, ExpectedPartition]:
+def expected_partitions(flights: Flights, placed: "Sequence[RecordMetadata]") -> dict[int, ExpectedPartition]:
     """What each partition must hold. CheckFailed when an acknowledged offset or a key's partition contradicts it."""
     partitions: dict[int, ExpectedPartition] = {}
     of_key: dict[bytes, int] = {}

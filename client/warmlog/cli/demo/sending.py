@@ -9,8 +9,8 @@ from warmlog.cli.demo.broker import DemoBroker
 from warmlog.cli.demo.flights import Flights
 
 if TYPE_CHECKING:
-    from warmlog import Placed, Producer
-    from warmlog.producer.delivery import Sent
+    from warmlog import Producer, RecordMetadata
+    from warmlog.producer.delivery import DeliveryFuture
 
 ROUND_S = 0.05
 """How often acknowledgements are looked at. Awaiting a record sends its batch at once: doing so all the time would make
@@ -48,14 +48,14 @@ class Sending:
     def __init__(
         self, producer: "Producer", topic: str, flights: Flights, broker: DemoBroker, watcher: Watcher
     ) -> None:
-        self.placed: list[Placed] = []
+        self.placed: list[RecordMetadata] = []
         """Where each record lies, in the order of sending."""
         self._producer = producer
         self._topic = topic
         self._flights = flights
         self._broker = broker
         self._watcher = watcher
-        self._sent: list[Sent] = []
+        self._sent: list[DeliveryFuture] = []
         self._has_acknowledgements = asyncio.Event()
 
     async def run(self) -> None:

@@ -9,9 +9,9 @@ import pytest
 from warmlog.cluster.cluster import Topic
 from warmlog.errors import BufferFull, ErrorCode, MessageTooLarge, UnknownTopicOrPartition
 from warmlog.producer.accumulator import GRANT_BYTES, Accumulator
-from warmlog.producer.delivery import Sent
+from warmlog.producer.delivery import DeliveryFuture
 from warmlog.producer.options import ProducerOptions
-from warmlog.producer.producer_batch import OutgoingBatch
+from warmlog.producer.producer_batch import ProducerBatch
 from warmlog.producer.record_input import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
 from warmlog.producer.topic_queues import TopicQueues
 from warmlog_protocol.codec.compression import Codec
@@ -55,13 +55,13 @@ def learn(topic: TopicQueues, partitions: int, max_message_bytes: int = 1 << 20)
     topic.learn(Topic("t", UUID(int=1), parts), max_message_bytes, is_idempotent=True)
 
 
-def add(accumulator: Accumulator, topic: TopicQueues, value: bytes = RECORD, **options: object) -> Sent:
+def add(accumulator: Accumulator, topic: TopicQueues, value: bytes = RECORD, **options: object) -> DeliveryFuture:
     arguments = {"key": None, "headers": None, "timestamp_ms": None, "partition": None, **options}
     return accumulator.add(topic, value, **arguments)  # type: ignore[arg-type]
 
 
-def batch_of(sent: Sent) -> OutgoingBatch:
-    assert isinstance(sent._batch, OutgoingBatch)
+def batch_of(sent: DeliveryFuture) -> ProducerBatch:
+    assert isinstance(sent._batch, ProducerBatch)
     return sent._batch
 
 
@@ -155,7 +155,7 @@ def test_memory_is_granted_in_pieces_and_comes_back() -> None:
 
 def test_the_bound_on_all_memory_holds() -> None:
     accumulator, topic, _ = make(partitions=3, buffer_bytes=5000)
-    sent: list[Sent] = []
+    sent: list[DeliveryFuture] = []
 
     def add_on() -> None:
         while True:
@@ -169,7 +169,7 @@ def test_the_bound_on_all_memory_holds() -> None:
 
 def test_records_wait_for_their_topic_and_are_bounded_too() -> None:
     accumulator, topic, _ = make(partitions=0, buffer_bytes=5000)
-    sent: list[Sent] = []
+    sent: list[DeliveryFuture] = []
 
     def add_on() -> None:
         while True:

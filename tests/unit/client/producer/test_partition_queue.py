@@ -16,7 +16,7 @@ from warmlog.errors import (
     UnknownProducerId,
 )
 from warmlog.producer.partition_queue import PartitionQueue, Verdict, verdict
-from warmlog.producer.producer_batch import OutgoingBatch
+from warmlog.producer.producer_batch import ProducerBatch
 from warmlog_protocol.batch import read_header
 from warmlog_protocol.codec.compression import Codec
 
@@ -24,14 +24,14 @@ FIRST_ID, NEXT_ID = (7, 0), (7, 1)
 MAX_IN_FLIGHT = 5
 
 
-def batch_of(value: bytes, count: int = 1) -> OutgoingBatch:
-    batch = OutgoingBatch("t", 0, 0.0, lambda _: None)
+def batch_of(value: bytes, count: int = 1) -> ProducerBatch:
+    batch = ProducerBatch("t", 0, 0.0, lambda _: None)
     batch.fill([value] * count, None, None, 5, 10)
     batch.close()
     return batch
 
 
-def queue_of(count: int) -> tuple[PartitionQueue, list[OutgoingBatch]]:
+def queue_of(count: int) -> tuple[PartitionQueue, list[ProducerBatch]]:
     queue = PartitionQueue("t", 0, is_idempotent=True)
     queue.adopt(FIRST_ID)
     queue.is_established = True
@@ -40,7 +40,7 @@ def queue_of(count: int) -> tuple[PartitionQueue, list[OutgoingBatch]]:
     return queue, batches
 
 
-def send_all(queue: PartitionQueue) -> list[OutgoingBatch]:
+def send_all(queue: PartitionQueue) -> list[ProducerBatch]:
     sent = []
     while (batch := queue.next_to_send(0.0, MAX_IN_FLIGHT)) is not None:
         queue.mark_sent(batch, Codec.NONE)
@@ -48,7 +48,7 @@ def send_all(queue: PartitionQueue) -> list[OutgoingBatch]:
     return sent
 
 
-def acknowledge(queue: PartitionQueue, batch: OutgoingBatch) -> None:
+def acknowledge(queue: PartitionQueue, batch: ProducerBatch) -> None:
     queue.mark_delivered(batch)
 
 
@@ -196,9 +196,9 @@ class LogOfOnePartition:
         self.epoch = -1
         self.next_sequence = 0
         self.seen: set[tuple[int, int]] = set()
-        self.appended: list[OutgoingBatch] = []
+        self.appended: list[ProducerBatch] = []
 
-    def append(self, batch: OutgoingBatch, data: bytes) -> str:
+    def append(self, batch: ProducerBatch, data: bytes) -> str:
         header = read_header(data)
         if self.epoch == -1:  # nothing is known of the producer: any sequence is taken
             self.epoch, self.next_sequence = header.producer_epoch, header.base_sequence
@@ -223,8 +223,8 @@ def test_whatever_happens_each_batch_is_in_the_log_once_and_in_order_or_was_give
     queue.is_established = False
     log = LogOfOnePartition()
     script = deque(faults)
-    given_up: list[OutgoingBatch] = []
-    done: list[OutgoingBatch] = []
+    given_up: list[ProducerBatch] = []
+    done: list[ProducerBatch] = []
     epoch = 0
     for _ in range(500):
         if queue.awaits_producer:

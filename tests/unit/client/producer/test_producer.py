@@ -8,7 +8,7 @@ import pytest
 
 import warmlog
 from fake_broker import FakeBroker, Fault
-from warmlog.producer.delivery import PlacedMany
+from warmlog.producer.delivery import RecordMetadataRanges
 from warmlog_protocol.codec.compression import Codec
 
 pytestmark = pytest.mark.usefixtures("quick_clock")
@@ -27,7 +27,7 @@ async def test_an_awaited_record_says_where_it_lies() -> None:
         second = await client.send(TOPIC, b"b", timestamp_ms=123)
         assert (first.topic, first.partition, first.offset) == (TOPIC, 0, 0)
         assert before_ms <= first.timestamp_ms <= time.time_ns() // 1_000_000
-        assert second == warmlog.Placed(TOPIC, 0, 1, 123)
+        assert second == warmlog.RecordMetadata(TOPIC, 0, 1, 123)
         assert broker.topics[TOPIC][0].values() == [b"a", b"b"]
 
 
@@ -94,7 +94,7 @@ async def test_send_many_says_where_the_records_lie() -> None:
     async with FakeBroker(t=2) as broker, producer(broker, batch_bytes=2000) as client:
         values = [b"%04d" % index for index in range(1000)]
         placed = await client.send_many(TOPIC, values, partition=1, timestamps_ms=77)
-        assert placed == PlacedMany(TOPIC, 1000, {1: [range(1000)]})
+        assert placed == RecordMetadataRanges(TOPIC, 1000, {1: [range(1000)]})
         assert broker.topics[TOPIC][1].values() == values
         assert {t for batch in broker.topics[TOPIC][1].read_all() for t in batch.timestamps_ms()} == {77}
 

@@ -19,7 +19,7 @@ def producer(broker: FakeBroker, **options: Any) -> warmlog.Producer:
     return warmlog.Producer(broker.address, **{**defaults, **options})
 
 
-async def send_numbers(client: warmlog.Producer, count: int) -> list[warmlog.Placed]:
+async def send_numbers(client: warmlog.Producer, count: int) -> list[warmlog.RecordMetadata]:
     sent = []
     for index in range(count):
         sent.append(client.send(TOPIC, b"%d" % index))
@@ -80,7 +80,7 @@ async def test_a_batch_that_is_given_up_does_not_stop_those_behind_it() -> None:
         broker.release()
         results = await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 10)
         assert isinstance(results[1], warmlog.MessageTooLarge)
-        offsets = [result.offset for result in results if isinstance(result, warmlog.Placed)]
+        offsets = [result.offset for result in results if isinstance(result, warmlog.RecordMetadata)]
         assert offsets == [1, 2, 3, 4, 5]
         assert broker.topics[TOPIC][0].values() == [b"first", b"0", b"2", b"3", b"4", b"5"]
         epochs = [batch.header.producer_epoch for batch in broker.topics[TOPIC][0].read_all()]

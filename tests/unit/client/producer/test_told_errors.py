@@ -11,7 +11,7 @@ import pytest
 import warmlog
 from fake_broker import FakeBroker, Fault
 from warmlog.producer.bulk_records import BulkRecords
-from warmlog.producer.producer_batch import OutgoingBatch
+from warmlog.producer.producer_batch import ProducerBatch
 
 TOPIC = "t"
 End = Callable[[warmlog.Producer], Awaitable[None]]
@@ -189,13 +189,13 @@ async def test_a_wait_that_is_cancelled_as_the_error_comes_leaves_it_to_the_flus
 ) -> None:
     async with FakeBroker(t=1) as broker, started(broker) as client:
         waiting: asyncio.Future[Any]
-        fail = OutgoingBatch.fail
+        fail = ProducerBatch.fail
 
-        def fail_and_cancel(batch: OutgoingBatch, error: warmlog.WarmlogError) -> None:
+        def fail_and_cancel(batch: ProducerBatch, error: warmlog.WarmlogError) -> None:
             fail(batch, error)
             waiting.cancel()
 
-        monkeypatch.setattr(OutgoingBatch, "fail", fail_and_cancel)
+        monkeypatch.setattr(ProducerBatch, "fail", fail_and_cancel)
         async with silent(broker):
             sent = client.send(TOPIC, b"lost")
             flushing = asyncio.ensure_future(client.flush())

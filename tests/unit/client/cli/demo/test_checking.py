@@ -6,7 +6,7 @@ from unit.client.cli.printed_batch import batch_of
 from warmlog.cli.demo.checking import CheckFailed, ExpectedPartition, expected_partitions
 from warmlog.cli.demo.flights import CarrierFigures, Flights
 from warmlog.cli.demo.spark_query import check_figures
-from warmlog.producer.delivery import Placed
+from warmlog.producer.delivery import RecordMetadata
 
 FLIGHTS = Flights(
     keys=[b"UA", b"AA", b"UA"],
@@ -58,27 +58,27 @@ def test_a_record_that_is_missing_at_the_end_fails() -> None:
 
 
 def test_each_partition_must_hold_its_records_in_the_order_of_sending() -> None:
-    placed = [Placed("t", 0, 0, 1000), Placed("t", 1, 0, 1000), Placed("t", 0, 1, 2000)]
+    placed = [RecordMetadata("t", 0, 0, 1000), RecordMetadata("t", 1, 0, 1000), RecordMetadata("t", 0, 1, 2000)]
     expected = expected_partitions(FLIGHTS, placed)
     assert expected[0].values == [b"one", b"three"]
     assert expected[1].values == [b"two"]
 
 
 def test_a_retry_whose_offset_nobody_could_tell_keeps_its_place() -> None:
-    placed = [Placed("t", 0, -1, 1000), Placed("t", 1, 0, 1000), Placed("t", 0, 1, 2000)]
+    placed = [RecordMetadata("t", 0, -1, 1000), RecordMetadata("t", 1, 0, 1000), RecordMetadata("t", 0, 1, 2000)]
     assert expected_partitions(FLIGHTS, placed)[0].record(0).value == b"one"
 
 
 @pytest.mark.parametrize(
     "placed",
     [
-        [Placed("t", 0, 1, 1000), Placed("t", 1, 0, 1000), Placed("t", 0, 0, 2000)],
-        [Placed("t", 0, 0, 1000), Placed("t", 1, 0, 1000), Placed("t", 0, 2, 2000)],
-        [Placed("t", 0, 0, 1000), Placed("t", 1, 0, 1000), Placed("t", 1, 1, 2000)],
+        [RecordMetadata("t", 0, 1, 1000), RecordMetadata("t", 1, 0, 1000), RecordMetadata("t", 0, 0, 2000)],
+        [RecordMetadata("t", 0, 0, 1000), RecordMetadata("t", 1, 0, 1000), RecordMetadata("t", 0, 2, 2000)],
+        [RecordMetadata("t", 0, 0, 1000), RecordMetadata("t", 1, 0, 1000), RecordMetadata("t", 1, 1, 2000)],
     ],
     ids=["acknowledged out of order", "acknowledged with a gap", "one key in two partitions"],
 )
-def test_acknowledgements_that_contradict_the_order_of_sending_fail(placed: list[Placed]) -> None:
+def test_acknowledgements_that_contradict_the_order_of_sending_fail(placed: list[RecordMetadata]) -> None:
     with pytest.raises(CheckFailed):
         expected_partitions(FLIGHTS, placed)
 
