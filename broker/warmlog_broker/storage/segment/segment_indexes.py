@@ -398,7 +398,7 @@ class IndexRebuild:
         return self._done
 
     def finish(self) -> None:
-        """Put the files in place, if they were made and still fit. A second call does nothing. OSError from the disk."""
+        """Put the files in place if they were made and still fit; again, do nothing. OSError from the disk."""
         done = self._done
         if self._indexes.rebuilding is not self or done is None or not done.done():
             return
