@@ -1,6 +1,7 @@
 """Settings that all tests share, and figures that tests tell."""
 
 import os
+import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,9 @@ settings.register_profile("ci", deadline=None, max_examples=60, derandomize=True
 settings.load_profile("ci" if os.environ.get("CI") else "development")
 
 BrokerProcess.may_fork = True
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that runs the tests in the background ignores SIGINT
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # processes that tests start would inherit that
 
 LONGEST_FIRST = ("kafka", "spark", "faults", "integration", "unit")
 """Folders, by how long a file takes: short ones at the end let all processes end at the same time."""

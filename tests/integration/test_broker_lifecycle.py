@@ -272,15 +272,15 @@ async def test_a_broker_starts_once(room: Room, monkeypatch: pytest.MonkeyPatch)
         broker = room.broker()
         starting = asyncio.create_task(broker.start())
         await held.wait()
-        with pytest.raises(RuntimeError, match="starts once"):
+        with pytest.raises(RuntimeError, match="started only once"):
             await broker.start()
         held.may_go_on.set()
         await starting
-    with pytest.raises(RuntimeError, match="starts once"):
+    with pytest.raises(RuntimeError, match="started only once"):
         await broker.start()
     assert room.is_served
     assert await broker.stop()
-    with pytest.raises(RuntimeError, match="starts once"):
+    with pytest.raises(RuntimeError, match="started only once"):
         await broker.start()
     await room.check_serves()
 
@@ -288,7 +288,7 @@ async def test_a_broker_starts_once(room: Room, monkeypatch: pytest.MonkeyPatch)
 async def test_a_broker_that_was_stopped_before_it_started_does_not_start(room: Room) -> None:
     broker = room.broker()
     await broker.stop()
-    with pytest.raises(RuntimeError, match="starts once"):
+    with pytest.raises(RuntimeError, match="started only once"):
         await broker.start()
 
 
@@ -299,7 +299,7 @@ async def test_a_start_that_is_refused_holds_nothing_and_costs_the_other_broker_
         with pytest.raises(DirectoryLocked):
             await second.start()
         assert await second.stop()
-        with pytest.raises(RuntimeError, match="starts once"):
+        with pytest.raises(RuntimeError, match="started only once"):
             await second.start()
         assert room.is_served
 

@@ -1,15 +1,14 @@
-"""The broker's settings: one table that says what each is called, what it may be, and what it does.
+"""The broker's settings: one table with the name, the bounds and the meaning of each.
 
-A setting is given, from weakest to strongest, by a TOML file, by an environment variable or on the command line:
+A setting comes from a TOML file, an environment variable or the command line; the later of these takes precedence.
 `flush.threads` is `flush.threads = 4` (or a table `[flush]` with `threads = 4`), `WARMLOG_FLUSH_THREADS=4` and
-`--set flush.threads=4`. A topic setting (log/config.py) given to the broker is the default of every topic that does
-not set it itself. What is not known is refused.
+`--set flush.threads=4`. A topic setting (storage/config.py) given to the broker is the default of its topics. Unknown
+settings are refused.
 """
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,6 +19,7 @@ from warmlog_broker.storage.config import (
     LogConfig,
     Setting,
     SettingValue,
+    did_you_mean,
     setting,
     settings_of,
 )
@@ -29,7 +29,7 @@ from warmlog_protocol.errors import InvalidConfig
 from warmlog_protocol.wire.connection import DEFAULT_MAX_ITEMS
 from warmlog_protocol.wire.frames import MAX_HEADER_BYTES
 
-KIB, MIB = 1024, 1024 * 1024
+KIB, MIB, TIB = 1 << 10, 1 << 20, 1 << 40
 SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1000, 60_000, 3_600_000, 86_400_000
 
 
@@ -37,223 +37,218 @@ def _integer(default: int, unit: str, sentence: str, *, minimum: int = 1, maximu
     return setting(default, sentence, unit=unit, minimum=minimum, maximum=maximum)
 
 
+def _ms(default: int, sentence: str, *, minimum: int = 1) -> Any:
+    return _integer(default, "ms", sentence, minimum=minimum)
+
+
+def _bytes(default: int, sentence: str, *, minimum: int, maximum: int = MAX_INT32) -> Any:
+    return _integer(default, "bytes", sentence, minimum=minimum, maximum=maximum)
+
+
+def _threads(default: int, sentence: str, *, minimum: int = 1, maximum: int = 256) -> Any:
+    return _integer(default, "threads", sentence, minimum=minimum, maximum=maximum)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """The settings of one broker process. Built directly it checks nothing; users' text is for `from_settings`."""
+    """The settings of one broker process. The constructor checks nothing; `from_settings` checks users' text."""
 
-    data_dir: str = setting("", "The directory that holds everything; created when it is missing.")
+    data_dir: str = setting("", "The directory that holds everything; created if it is missing.")
     data_dirs: str = setting(
         "",
-        "In place of data.dir: several directories joined by commas, one for each disk. New partitions go where the "
-        "fewest are; the first directory holds metadata.log as well.",
+        "Instead of data.dir: several directories separated by commas, one for each disk. A new partition goes to the "
+        "directory with the fewest; the first directory also holds metadata.log.",
     )
-    listen: str = setting("127.0.0.1:7400", "HOST:PORT to accept connections at; port 0 takes a free one.")
+    listen: str = setting("127.0.0.1:7400", "HOST:PORT to accept connections at; with port 0 the system chooses one.")
     node_id: int = _integer(
-        1, "", "This broker's number; a data directory keeps the one that it was made with.", minimum=0
+        1, "", "This broker's number; a data directory keeps the number that it was created with.", minimum=0
     )
     # connections
-    max_connections: int = _integer(8192, "connections", "How many connections are held at once.")
-    max_connections_per_ip: int = _integer(8192, "connections", "How many of them one address may hold.")
-    handshake_timeout_ms: int = _integer(
-        10 * SECOND_MS, "ms", "A connection that has not said who it is by then is closed."
+    max_connections: int = _integer(8192, "connections", "The most connections that are open at once.")
+    max_connections_per_ip: int = _integer(8192, "connections", "The most connections from one address.")
+    handshake_timeout_ms: int = _ms(
+        10 * SECOND_MS, "A connection that has not sent its handshake within this time is closed."
     )
-    request_receive_timeout_ms: int = _integer(
-        MINUTE_MS,
-        "ms",
-        "A connection whose request has not come whole this long after it began is closed: it holds memory.",
+    request_receive_timeout_ms: int = _ms(
+        MINUTE_MS, "A connection is closed if a request has not arrived completely this long after its first byte."
     )
-    connections_max_idle_ms: int = _integer(
-        10 * MINUTE_MS, "ms", "A connection without requests for this long is closed."
-    )
-    send_stall_timeout_ms: int = _integer(
-        2 * MINUTE_MS, "ms", "A connection that takes nothing of what it was answered for this long is closed."
+    connections_max_idle_ms: int = _ms(10 * MINUTE_MS, "A connection without requests for this long is closed.")
+    send_stall_timeout_ms: int = _ms(
+        2 * MINUTE_MS, "A connection that reads nothing of its responses for this long is closed."
     )
     max_in_flight_requests: int = _integer(
-        64, "requests", "Unanswered requests of a connection; beyond, it is not read."
+        64, "requests", "The most requests of a connection without a response; above that it is not read."
     )
     # memory
-    socket_request_max_bytes: int = _integer(100 * MIB, "bytes", "The largest frame that is taken.", minimum=64 * KIB)
-    request_header_max_bytes: int = _integer(
-        MIB, "bytes", "The largest request without its batches.", minimum=64 * KIB, maximum=MAX_HEADER_BYTES
+    socket_request_max_bytes: int = _bytes(100 * MIB, "The largest frame that is accepted.", minimum=64 * KIB)
+    request_header_max_bytes: int = _bytes(
+        MIB, "The largest request without its batches.", minimum=64 * KIB, maximum=MAX_HEADER_BYTES
     )
-    request_max_items: int = _integer(DEFAULT_MAX_ITEMS, "items", "How many topics or partitions one request may name.")
-    queued_max_request_bytes: int = _integer(
+    request_max_items: int = _integer(
+        DEFAULT_MAX_ITEMS, "items", "The most topics or partitions that one request may name."
+    )
+    queued_max_request_bytes: int = _bytes(
         256 * MIB,
-        "bytes",
-        "Memory for requests that are being received or looked at, over all connections; who finds none left waits. "
-        "socket.request.max.bytes of it are for whoever has waited longest. A large batch that is opened for a request "
-        "takes its share too, one at a time, if need be beyond this limit.",
+        "Memory for in-flight requests, over all connections. When it is used up, further requests wait. "
+        "socket.request.max.bytes of it are reserved for the request that has waited longest. A large batch that is "
+        "decompressed for a request counts too, one at a time, even if that exceeds this limit.",
         minimum=64 * KIB,
-        maximum=2**40,
+        maximum=TIB,
     )
-    queued_max_response_bytes: int = _integer(
+    queued_max_response_bytes: int = _bytes(
         256 * MIB,
-        "bytes",
-        "Memory for answers that wait for their readers, over all connections; beyond, who has not been sent "
-        "everything is answered nothing more.",
+        "Memory for responses that clients have not read yet, over all connections. Above it, a connection with unsent "
+        "responses gets no further ones.",
         minimum=MIB,
-        maximum=2**40,
+        maximum=TIB,
     )
-    stall_timeout_ms: int = _integer(
-        SECOND_MS,
-        "ms",
-        "While others wait for memory, a connection that holds some is closed when it stalls for this long.",
+    stall_timeout_ms: int = _ms(
+        SECOND_MS, "While others wait for memory, a connection that holds some is closed if it stalls for this long."
     )
     stall_min_bytes_per_second: int = _integer(
-        64 * KIB, "bytes/s", "What moves slower than this, on average over stall.timeout.ms, stalls."
+        64 * KIB, "bytes/s", "A connection stalls if it is slower than this on average over stall.timeout.ms."
     )
-    batch_max_decompressed_bytes: int = _integer(
+    batch_max_decompressed_bytes: int = _bytes(
         DEFAULT_MAX_DECOMPRESSED_BYTES,
-        "bytes",
-        "The most that one batch may grow to where the broker opens it: on compacted topics and for their compaction, "
+        "The largest decompressed size of a batch that the broker opens: on compacted topics and for their compaction, "
         "for compression.type, and for lookups by time.",
         minimum=MIB,
         maximum=DEFAULT_MAX_DECOMPRESSED_BYTES,
     )
-    receive_buffer_bytes: int = _integer(
-        MIB,
-        "bytes",
-        "The receive buffer of a busy connection; an idle one has 8 KiB.",
-        minimum=64 * KIB,
-        maximum=64 * MIB,
+    receive_buffer_bytes: int = _bytes(
+        MIB, "The receive buffer of a busy connection; an idle one has 8 KiB.", minimum=64 * KIB, maximum=64 * MIB
     )
-    send_queue_bytes: int = _integer(
+    send_queue_bytes: int = _bytes(
         64 * MIB,
-        "bytes",
-        "Answers of a connection that wait for its reader, file ranges included; beyond, its requests wait.",
+        "Responses of one connection that its client has not read yet, file ranges included; above that its requests "
+        "wait.",
         minimum=64 * KIB,
     )
     # fetch
-    fetch_max_bytes: int = _integer(55 * MIB, "bytes", "The most that one Fetch is answered with.", minimum=KIB)
-    fetch_max_wait_ms: int = _integer(5 * MINUTE_MS, "ms", "The longest that a Fetch may wait for data.", minimum=0)
-    fetch_max_waits: int = _integer(16_384, "requests", "Fetches that wait for data, over all connections.")
-    fetch_max_wait_partitions: int = _integer(262_144, "partitions", "How many partitions all of these wait for.")
-    fetch_sendfile_enable: bool = setting(True, "Whether data goes from file to socket by sendfile, not by copies.")
-    cold_read_threads: int = _integer(4, "threads", "Threads that read what is not in the page cache.", maximum=256)
+    fetch_max_bytes: int = _bytes(55 * MIB, "The largest response to one Fetch.", minimum=KIB)
+    fetch_max_wait_ms: int = _ms(5 * MINUTE_MS, "The longest that a Fetch may wait for data.", minimum=0)
+    fetch_max_waits: int = _integer(16_384, "requests", "The most Fetches that wait for data, over all connections.")
+    fetch_max_wait_partitions: int = _integer(
+        262_144, "partitions", "The most partitions that waiting Fetches name, over all connections."
+    )
+    fetch_sendfile_enable: bool = setting(
+        True, "Whether data goes from file to socket by sendfile instead of being copied."
+    )
+    cold_read_threads: int = _threads(4, "Threads that read data that is not in the page cache.")
     # disk
-    flush_threads: int = _integer(4, "threads", "Threads that flush the files of one group commit.", maximum=256)
+    flush_threads: int = _threads(4, "Threads that flush the files of one group commit.")
     flush_syncfs_files: int = _integer(
         24,
         "files",
-        "From this many files on, a group commit flushes the whole file system at once; 0: never.",
+        "A group commit of this many files or more flushes the whole file system at once; 0: never.",
         minimum=0,
     )
-    disk_reserve_bytes: int = _integer(
+    disk_reserve_bytes: int = _bytes(
         128 * MIB,
-        "bytes",
-        "With less room than this on its disk a data directory takes no records and no new partitions; reading, "
-        "deleting and retention go on, and use it.",
+        "A data directory with less free space than this accepts no records and no new partitions; reading, deleting "
+        "and retention continue and may use it.",
         minimum=0,
-        maximum=2**40,
+        maximum=TIB,
     )
-    num_recovery_threads: int = _integer(
-        4, "threads", "Threads, for each data directory, that check partitions at start.", maximum=256
-    )
+    num_recovery_threads: int = _threads(4, "Threads for each data directory that check partitions at start.")
     max_open_files: int = _integer(
-        8192, "files", "Segment and index files that are open or mapped at once.", minimum=64
+        8192, "files", "The most segment and index files that are open or mapped at once.", minimum=64
     )
-    log_flush_offset_checkpoint_interval_ms: int = _integer(
-        SECOND_MS, "ms", "How soon after a flush its recovery points are written down."
+    log_flush_offset_checkpoint_interval_ms: int = _ms(
+        SECOND_MS, "How soon after a flush the recovery points are stored."
     )
-    index_warm_bytes: int = _integer(
+    index_warm_bytes: int = _bytes(
         WARM_BYTES,
-        "bytes",
-        "The end of each active index that is kept in memory, so that lookups in idle topics are fast, too; 0: off.",
+        "How much of the end of each active index is kept in memory, so that lookups in idle topics are fast too; "
+        "0: off.",
         minimum=0,
         maximum=64 * MIB,
     )
-    index_warm_interval_ms: int = _integer(5 * SECOND_MS, "ms", "How often these bytes are read.")
-    index_warm_max_bytes: int = _integer(
-        256 * MIB, "bytes", "The most that is kept in memory that way, over all indexes.", minimum=0, maximum=2**40
+    index_warm_interval_ms: int = _ms(5 * SECOND_MS, "How often these bytes are read.")
+    index_warm_max_bytes: int = _bytes(
+        256 * MIB, "The most that is kept in memory this way, over all indexes.", minimum=0, maximum=TIB
     )
     log_dir_move_bytes_per_second: int = _integer(
         64 * MIB,
         "bytes/s",
-        "How fast each partition is copied that moves from one data directory to another.",
+        "How fast each partition that moves to another data directory is copied.",
         minimum=64 * KIB,
-        maximum=2**40,
+        maximum=TIB,
     )
     # topics
-    num_partitions: int = _integer(1, "partitions", "Partitions of a new topic that does not say how many.")
-    max_partitions_per_topic: int = _integer(1000, "partitions", "The most partitions that one topic may have.")
-    max_partitions: int = _integer(10_000, "partitions", "The most partitions that this broker holds.")
+    num_partitions: int = _integer(
+        1, "partitions", "Partitions of a new topic, unless the request that creates it gives a number."
+    )
+    max_partitions_per_topic: int = _integer(1000, "partitions", "The most partitions of one topic.")
+    max_partitions: int = _integer(10_000, "partitions", "The most partitions of this broker.")
     producer_id_block_size: int = _integer(
         1000, "producer ids", "How many producer ids are reserved on disk at a time."
     )
     max_producer_ids_per_partition: int = _integer(
         10_000,
         "producer ids",
-        "How many idempotent producers a partition remembers; the one that was seen longest ago is forgotten first.",
+        "How many idempotent producers a partition remembers; the least recently seen one is forgotten first.",
         minimum=100,
     )
-    producer_id_expiration_ms: int = _integer(
-        DAY_MS, "ms", "A partition forgets an idempotent producer that has not written to it for this long."
+    producer_id_expiration_ms: int = _ms(
+        DAY_MS, "A partition forgets an idempotent producer that has not written to it for this long."
     )
-    producer_id_expiration_check_interval_ms: int = _integer(
-        10 * MINUTE_MS, "ms", "How often idle producers are looked for."
+    producer_id_expiration_check_interval_ms: int = _ms(
+        10 * MINUTE_MS, "How often the broker looks for idle producers to forget."
     )
-    log_retention_check_interval_ms: int = _integer(
-        5 * MINUTE_MS, "ms", "How often old segments are looked for, and idle ones rolled that segment.ms has closed."
+    log_retention_check_interval_ms: int = _ms(
+        5 * MINUTE_MS,
+        "How often the broker looks for segments to delete, and for idle ones to roll because of segment.ms.",
     )
-    log_retention_clock_settle_ms: int = _integer(
+    log_retention_clock_settle_ms: int = _ms(
         HOUR_MS,
-        "ms",
-        "How long a clock that has jumped ahead must go on before anything is given up by it; 0: believed at once.",
+        "How long a clock that has jumped ahead must run on before data is deleted by it; 0: trusted at once.",
         minimum=0,
     )
     # compaction
-    log_cleaner_threads: int = _integer(
-        1,
-        "threads",
-        "Threads that compact topics with cleanup.policy=compact; 0: none is compacted.",
-        minimum=0,
-        maximum=64,
+    log_cleaner_threads: int = _threads(
+        1, "Threads that compact topics with cleanup.policy=compact; 0: none is compacted.", minimum=0, maximum=64
     )
-    log_cleaner_dedupe_buffer_size: int = _integer(
+    log_cleaner_dedupe_buffer_size: int = _bytes(
         128 * MIB,
-        "bytes",
-        "Memory for the keys of one pass, over all threads; a key takes 208 bytes. What does not fit takes another.",
+        "Memory for the keys of one pass, over all threads; a key takes 208 bytes. Keys that do not fit take another "
+        "pass.",
         minimum=MIB,
-        maximum=2**40,
+        maximum=TIB,
     )
     log_cleaner_io_max_bytes_per_second: int = _integer(
         UNLIMITED,
         "bytes/s",
         "How fast compaction may read and write, over all threads.",
         minimum=UNLIMITED,
-        maximum=2**40,
+        maximum=TIB,
     )
-    log_cleaner_backoff_ms: int = _integer(
-        15 * SECOND_MS, "ms", "How long compaction rests when no log needs it.", minimum=1
-    )
+    log_cleaner_backoff_ms: int = _ms(15 * SECOND_MS, "How long compaction pauses when no log needs it.")
     # crashes
     crash_loop_limit: int = _integer(
         5,
         "starts",
-        "After so many starts within crash.loop.window.ms that crashed before they served, or in their first seconds, "
-        "the broker starts in safe mode: it can be read, and takes no records; 0: never.",
+        "After this many starts within crash.loop.window.ms that crashed before serving, or in the first seconds of "
+        "it, the broker starts in safe mode: it serves reads and refuses records; 0: never.",
         minimum=0,
         maximum=20,
     )
-    crash_loop_window_ms: int = _integer(
-        HOUR_MS, "ms", "How long a crash counts, and how long safe mode lasts if nobody stops the broker."
+    crash_loop_window_ms: int = _ms(
+        HOUR_MS, "How long a crash counts, and how long safe mode lasts unless the broker is stopped earlier."
     )
     # stop
-    shutdown_drain_ms: int = _integer(
-        10 * SECOND_MS, "ms", "How long a stop waits for requests that are under way.", minimum=0
-    )
-    shutdown_disk_ms: int = _integer(
+    shutdown_drain_ms: int = _ms(10 * SECOND_MS, "How long a stop waits for requests in flight.", minimum=0)
+    shutdown_disk_ms: int = _ms(
         MINUTE_MS,
-        "ms",
-        "How long a stop waits after that for the disks. Beyond, the broker ends as by a crash: what was acknowledged "
-        "stays, and the next start checks the logs.",
+        "How long a stop then waits for the disks. After that the broker exits as in a crash: acknowledged data is "
+        "kept, and the next start checks the logs.",
     )
     topic_settings: Mapping[str, str] = field(default_factory=dict)
-    """Topic settings that were given to the broker, as users write them."""
+    """Topic settings given to the broker, as users write them: the defaults of its topics."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, str]) -> Self:
-        """The defaults with users' `settings` put over them; InvalidConfig for the first bad one."""
+        """Return the defaults with users' `settings` applied; InvalidConfig for the first bad one."""
         topic_settings = {name: text for name, text in settings.items() if name in _TOPIC_NAMES}
         values = {
             setting_named(name).attribute: _parse(_BY_NAME[name], text)
@@ -266,17 +261,17 @@ class BrokerConfig:
         return config
 
     def to_settings(self) -> dict[str, str]:
-        """Every setting of the broker by its name, as users write it."""
+        """Return every setting of the broker by name, as users write it."""
         return {setting.name: setting.format(getattr(self, setting.attribute)) for setting in BROKER_SETTINGS}
 
     @property
     def topic_defaults(self) -> LogConfig:
-        """What a topic has that sets nothing itself."""
+        """The configuration of a topic without settings of its own."""
         return LogConfig.from_settings(self.topic_settings)
 
     @property
     def data_paths(self) -> tuple[Path, ...]:
-        """The data directories, the one with the metadata log first."""
+        """The data directories; the first one holds the metadata log."""
         if self.data_dir:
             return (Path(self.data_dir),)
         return tuple(Path(name.strip()) for name in self.data_dirs.split(",") if name.strip())
@@ -287,20 +282,20 @@ class BrokerConfig:
         return parse_address(self.listen)
 
     def _check(self) -> None:
-        """InvalidConfig where settings do not fit together."""
+        """Raise InvalidConfig if settings contradict each other."""
         _check_data_paths(self)
         parse_address(self.listen)
         if self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise InvalidConfig(
-                f"queued.max.request.bytes: {self.queued_max_request_bytes} is not allowed, "
-                f"one frame may take socket.request.max.bytes = {self.socket_request_max_bytes}"
+                f"queued.max.request.bytes: {self.queued_max_request_bytes} is not allowed, it must be at least "
+                f"socket.request.max.bytes = {self.socket_request_max_bytes}"
             )
         if self.log_cleaner_io_max_bytes_per_second == 0:
-            raise InvalidConfig("log.cleaner.io.max.bytes.per.second: 0 is not allowed, -1 stands for no limit")
+            raise InvalidConfig("log.cleaner.io.max.bytes.per.second: 0 is not allowed, use -1 for no limit")
         if self.num_partitions > self.max_partitions_per_topic:
             raise InvalidConfig(
-                f"num.partitions: {self.num_partitions} is not allowed, "
-                f"max.partitions.per.topic is {self.max_partitions_per_topic}"
+                f"num.partitions: {self.num_partitions} is not allowed, it must be at most "
+                f"max.partitions.per.topic = {self.max_partitions_per_topic}"
             )
 
 
@@ -310,20 +305,20 @@ _TOPIC_NAMES = frozenset(setting.name for setting in TOPIC_SETTINGS)
 
 
 def _check_data_paths(config: BrokerConfig) -> None:
-    """InvalidConfig unless there is one directory at least, and none is given twice or lies within another."""
+    """Raise InvalidConfig unless there is a directory, and none is given twice or is inside another."""
     if config.data_dir and config.data_dirs:
         raise InvalidConfig(
-            f"data.dir ({config.data_dir}) and data.dirs ({config.data_dirs}) are both set: leave one of them out"
+            f"data.dir ({config.data_dir}) and data.dirs ({config.data_dirs}) are both set: remove one of them"
         )
     if not config.data_paths:
-        raise InvalidConfig("data.dir is not set: the broker needs a directory to keep its data in")
-    resolved = [Path(os.path.realpath(path)) for path in config.data_paths]  # resolve() may raise for links in a circle
+        raise InvalidConfig("data.dir is not set: give the broker a directory for its data")
+    resolved = [Path(os.path.realpath(path)) for path in config.data_paths]  # resolve() may raise for a loop of links
     for number, path in enumerate(resolved):
         for other in resolved[:number]:
             if path == other:
                 raise InvalidConfig(f"data.dirs: {path} is given twice")
             if path.is_relative_to(other) or other.is_relative_to(path):
-                raise InvalidConfig(f"data.dirs: {path} and {other} lie one within the other")
+                raise InvalidConfig(f"data.dirs: one of {path} and {other} is inside the other")
 
 
 def _parse(setting: Setting, text: str) -> SettingValue:
@@ -339,17 +334,16 @@ def _parse(setting: Setting, text: str) -> SettingValue:
 
 
 def setting_named(name: str) -> Setting:
-    """The row called `name`; InvalidConfig, with the nearest name that exists, when there is none."""
+    """Return the setting called `name`; InvalidConfig, which suggests the nearest name, if there is none."""
     setting = _BY_NAME.get(name)
     if setting is None:
-        nearest = get_close_matches(name, [*_BY_NAME, *_TOPIC_NAMES], n=1, cutoff=0.5)
-        hint = f"; did you mean {nearest[0]}?" if nearest else ""
+        hint = did_you_mean(name, [*_BY_NAME, *_TOPIC_NAMES])
         raise InvalidConfig(f"{name!r} is not a setting of the broker or of a topic{hint}")
     return setting
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Host and port of "HOST:PORT" or "[IPV6]:PORT"; InvalidConfig for anything else."""
+    """Return host and port of "HOST:PORT" or "[IPV6]:PORT"; InvalidConfig for anything else."""
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]

@@ -1,18 +1,17 @@
-"""Where settings come from: a TOML file, the environment, and what was given on the command line."""
+"""Where settings come from: a TOML file, the environment and the command line."""
 
 import os
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from warmlog_broker.config.broker_config import BROKER_SETTINGS, BrokerConfig
-from warmlog_broker.storage.config import TOPIC_SETTINGS
+from warmlog_broker.storage.config import TOPIC_SETTINGS, did_you_mean
 from warmlog_protocol.errors import InvalidConfig
 
 ENVIRONMENT_PREFIX = "WARMLOG_"
 NOT_SETTINGS = frozenset({"WARMLOG_BROKER", "WARMLOG_DEBUG"})
-"""Environment variables with the prefix that belong to the command line: the broker it dials, and its tracebacks."""
+"""Environment variables with the prefix that are for the command line: the broker to connect to, and tracebacks."""
 
 _NAMES = [setting.name for setting in (*BROKER_SETTINGS, *TOPIC_SETTINGS)]
 
@@ -20,7 +19,7 @@ _NAMES = [setting.name for setting in (*BROKER_SETTINGS, *TOPIC_SETTINGS)]
 def load_settings(
     given: Mapping[str, str], *, file: Path | None = None, environment: Mapping[str, str] = os.environ
 ) -> BrokerConfig:
-    """The configuration from a TOML `file`, the `environment` and, strongest, what was `given` on the command line."""
+    """Return the configuration: `given` takes precedence over the `environment`, and that over the TOML `file`."""
     settings = _from_file(file) if file is not None else {}
     settings.update(_from_environment(environment))
     settings.update(given)
@@ -33,7 +32,7 @@ def _from_file(path: Path) -> dict[str, str]:
     try:
         with open(path, "rb") as file:
             tables = tomllib.load(file)
-    except (OSError, ValueError) as error:  # no TOML, no UTF-8, or a zero byte in the path
+    except (OSError, ValueError) as error:  # not TOML, not UTF-8, or a zero byte in the path
         raise InvalidConfig(f"cannot read the configuration {path}: {error}") from None
     settings: dict[str, str] = {}
     _flatten("", tables, settings)
@@ -62,8 +61,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
             continue
         name = names.get(variable)
         if name is None:
-            nearest = get_close_matches(variable, names, n=1, cutoff=0.5)
-            hint = f"; did you mean {nearest[0]}?" if nearest else ""
+            hint = did_you_mean(variable, names)
             raise InvalidConfig(f"the environment variable {variable} is not a setting{hint}")
         settings[name] = value
     return settings

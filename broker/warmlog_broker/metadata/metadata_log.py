@@ -270,6 +270,17 @@ def pack_record(entry: AnyEntry, flushed_bytes: int) -> bytes:
     return _RECORD.pack(len(body), crc, flushed_bytes) + body
 
 
+def read_state(path: Path) -> MetadataState:
+    """Return the state in the metadata log at `path`, which a broker may be using; FileNotFoundError, StorageError.
+
+    Entries at the end that are incomplete are left out, as after a crash.
+    """
+    state = MetadataState()
+    for entry in read_records(path.read_bytes(), path).entries:
+        state.apply(entry)
+    return state
+
+
 def read_records(data: bytes, path: Path) -> Loaded:
     """The entries in `data`, the content of `path`, up to a torn end.
 

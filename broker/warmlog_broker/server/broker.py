@@ -1,8 +1,8 @@
 """The broker as a whole: started, serving, stopped.
 
-Stopping takes these steps: no further connections or requests; what is under way is answered or, after
-shutdown.drain.ms, cut, however slow clients and disks are; everything is flushed; logs are closed, checkpoints written
-and, for every log that was closed well, a note is left that spares the next start from checking it.
+A stop takes these steps: accept no further connections or requests; let requests in flight finish, for
+shutdown.drain.ms at most, then close their connections; flush everything; close the logs and write checkpoints and, for
+every log that was closed without an error, a marker that lets the next start skip its check.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ _log = logging.getLogger(__name__)
 
 
 def broker_version() -> str:
-    """The version of the installed distribution."""
+    """Return the version of the installed distribution."""
     try:
         return version("warmlog")
     except PackageNotFoundError:
@@ -74,12 +74,12 @@ def broker_version() -> str:
 
 
 class Stage(Enum):
-    """How far a broker has come, and what `stop` does then. Only a new one can be started."""
+    """The state of a broker, and what `stop` does in it. Only a new broker can be started."""
 
     NEW = "ends the threads that wait for the start"
-    STARTING = "has the start give up before it opens the next partition; after the last one, lets it end, and as below"
+    STARTING = "aborts the start before it opens the next partition; after the last one, waits and then stops in order"
     SERVING = "stops in order"
-    STOPPED = "returns what the first call did, once that is done; after a start that failed there is nothing to do"
+    STOPPED = "returns the result of the first call once that is done; after a failed start, nothing is left to do"
 
 
 class Broker:
@@ -92,7 +92,7 @@ class Broker:
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPools.start(config)
         self._held = ExitStack()
-        """Gives back whatever is held now; each part of it may have been given back before."""
+        """Releases everything that is held; parts of it may have been released before."""
         self._held.callback(self._threads.shut_down)
         self._outbox = Outbox()
         self._tasks = Tasks()
@@ -128,18 +128,18 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """HOST:PORT at which it listens."""
+        """The HOST:PORT that it listens on."""
         return format_address(self.config.address[0], self.port)
 
     async def start(self, *, while_loading: AbstractContextManager[object] | None = None) -> None:
-        """Returns when connections are accepted. Raises CannotListen, DataDirectoryError, StorageError,
-        CannotStartThreads, or StartGivenUp after a `stop`; then, as after any other error, nothing is held any more.
+        """Start, and return when connections are accepted. Raises CannotListen, DataDirectoryError, StorageError,
+        CannotStartThreads, or StartGivenUp after a `stop`; after any error everything is released.
 
-        `while_loading` is entered before this start is noted, and left when all partitions are opened and checked: that
-        may take minutes. A broker starts once: RuntimeError when it is called again.
+        `while_loading` is entered before this start is recorded, and left when all partitions are opened and checked,
+        which may take minutes. Raises RuntimeError if it was called before.
         """
         if self._stage is not Stage.NEW:
-            raise RuntimeError("a broker starts once: make another one to start again")
+            raise RuntimeError("a broker can be started only once: create another one to start again")
         self._stage = Stage.STARTING
         try:
             await self._start(while_loading or nullcontext())
@@ -159,8 +159,8 @@ class Broker:
             locked, metadata_log = lock_and_read(self.config)
             undo.callback(locked.close)
             undo.callback(metadata_log.close)
-            undo.callback(self._threads.shut_down)  # earlier than the locks: no thread writes without them
-            undo.push(self._note_failed_start)
+            undo.callback(self._threads.shut_down)  # before the locks are released: no thread writes without them
+            undo.push(self._record_failed_start)
             with while_loading:
                 self._guard.begin()
                 open_files = OpenFiles(self.config.max_open_files)
@@ -173,7 +173,7 @@ class Broker:
                 )
                 progress = Progress(self._report_progress)
                 load = partial(load_partitions, locked, metadata_log, opener, self._start_config, progress)
-                stored = await self._asking_for_time(self._loop.run_in_executor(self._threads.disk, load))
+                stored = await self._extending_timeout(self._loop.run_in_executor(self._threads.disk, load))
             self._assemble(stored, opener, undo)
             undo.callback(self._stop_listening)
             await self._listen(sockets)
@@ -186,9 +186,9 @@ class Broker:
         self._ticking = self._loop.create_task(self._tick(), name="tick")
 
     async def stop(self) -> bool:
-        """Stops in order, as described above; returns whether all logs were closed well.
+        """Stop in order, as described above; return whether all logs were closed without an error.
 
-        May be called at any stage (`Stage`), and again. Cancelling the call does not call off the stop.
+        May be called at any stage (`Stage`), and again. Cancelling the call does not cancel the stop.
         """
         if self._stopping is None:
             self._stopping = self._loop.create_task(self._stop(), name="stop")
@@ -222,37 +222,37 @@ class Broker:
         await self._directories.flush_all()
         is_clean = await self._close_logs()
         if self._directories.served[0].is_live:
-            await self._loop.run_in_executor(self._threads.disk, self._guard.stopped)
+            await self._loop.run_in_executor(self._threads.disk, partial(self._guard.journal.forget, is_all=True))
         self._directories.close()
         return is_clean
 
     @property
     def stop_limit_s(self) -> float:
-        """How long `stop` may take before somebody should think that it hangs. It does not end by itself then."""
+        """How long `stop` may take; after that it hangs, and does not end by itself."""
         waiting_s = (self.config.shutdown_drain_ms + self.config.shutdown_disk_ms) / 1000
         return waiting_s + CLOSE_TIMEOUT_S + TASKS_TIMEOUT_S
 
     @property
     def safe_mode_reason(self) -> str:
-        """Why the broker takes no records; empty when it does."""
+        """Why the broker refuses records; empty if it accepts them."""
         return str(self._guard.loop or "")
 
     @property
     def _start_config(self) -> BrokerConfig:
-        """In safe mode logs are opened one at a time, so that a crash can be told to be one's."""
+        """In safe mode logs are opened one at a time, so that a crash can be attributed to one of them."""
         return self.config if self._guard.loop is None else replace(self.config, num_recovery_threads=1)
 
     def end_start(self) -> None:
-        """Before the process ends in the middle of `start`, because it was told to: that is no crash."""
-        self._guard.start_has_ended()
+        """Record that the process is told to exit in the middle of `start`: that is not a crash."""
+        self._guard.journal.forget(is_all=False)
 
-    def _note_failed_start(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Of a start, what was refused in words, or interrupted, is no crash; anything else is one."""
+    def _record_failed_start(self, kind: type[BaseException] | None, *_: object) -> None:
+        """A start that ends with a WarmlogError, or is interrupted, is not a crash; any other error is one."""
         is_crash = kind is not None and issubclass(kind, Exception) and not issubclass(kind, WarmlogError)
         if self._stage is Stage.STARTING and not is_crash:
-            self._guard.start_has_ended()
+            self.end_start()
         else:
-            self._guard.close()
+            self._guard.journal.close()
 
     def _has_recovered(self) -> None:
         was_safe = self._guard.loop is not None
@@ -261,16 +261,16 @@ class Broker:
             self._compactor.start()
 
     async def wait_for_failure(self) -> None:
-        """Returns when no data directory is left to serve from."""
+        """Return when every data directory has failed."""
         await self._directories.all_have_failed.wait()
 
     def tell_ready(self) -> None:
-        """Lets the service manager know that the broker serves."""
-        mode = ", in safe mode: no records are taken" if self._guard.loop is not None else ""
+        """Tell the service manager that the broker serves."""
+        mode = ", in safe mode: records are refused" if self._guard.loop is not None else ""
         self._service_manager.tell(READY, status(f"listening on {self.address}{mode}"))
 
     def _share_files(self) -> None:
-        """Bounds connections and open files by the descriptors that this process may have."""
+        """Limit connections and open files to the descriptors that this process may have."""
         shares = share_files(
             raise_file_limit(self.config.max_connections + self.config.max_open_files + RESERVED),
             connections=self.config.max_connections,
@@ -280,7 +280,7 @@ class Broker:
         self._connections.limit = shares.connections
 
     def _bind(self) -> list[socket.socket]:
-        """A second broker on the same directory and port is told about the directory: that says more."""
+        """If both the port and the data directory are in use, report the directory, which is more specific."""
         try:
             return bind(*self.config.address)
         except CannotListen:
@@ -291,7 +291,7 @@ class Broker:
             raise
 
     def _assemble(self, stored: Stored, opener: LogOpener, undo: ExitStack) -> None:
-        """Makes the parts; `undo` ends the threads that they start."""
+        """Create the parts; `undo` ends the threads that they start."""
         config = self.config
         self._metadata = Metadata(stored.metadata_log, self._threads.disk)
         served = []
@@ -334,7 +334,7 @@ class Broker:
         self.services = self._make_services(stored)
 
     def _make_topics(self, stored: Stored, opener: LogOpener, doomed: DoomedDirectories) -> Topics:
-        """The topics that the metadata log knows, with their logs as far as those could be opened."""
+        """Return the topics in the metadata log, with the logs that could be opened."""
         topics = Topics(
             self._metadata,
             config=self.config,
@@ -351,7 +351,6 @@ class Broker:
         return topics
 
     def _make_services(self, stored: Stored) -> Services:
-        """What handlers need."""
         config = self.config
         cluster = stored.metadata_log.state.cluster
         assert cluster is not None
@@ -402,14 +401,14 @@ class Broker:
         )
 
     def _stop_listening(self) -> None:
-        """Closes what `_listen` has opened, and cuts the connections that came in."""
+        """Close the listeners and all connections."""
         for listener in self._listeners:
             listener.close()
         for session in self._connections:
             session.close("the broker stops")
 
     async def _drain(self) -> None:
-        """Nobody is served any more; what is under way gets its answer, if there is time."""
+        """Accept no further requests, and give those in flight time to finish."""
         self.services.fetch_waits.finish_all()
         for session in self._connections:
             session.stop()
@@ -420,17 +419,17 @@ class Broker:
         await flushing
 
     async def _close_logs(self) -> bool:
-        """Closes the logs of each directory, and writes down in it how they were left."""
+        """Close the logs of each directory, and store their ends there."""
         closed = await asyncio.gather(*(self._close_directory(directory) for directory in self._directories))
         try:
             await self._metadata.close()
         except StorageError as error:
-            _log.error("the metadata log could not be closed: %s", error)
+            _log.error("the metadata log could not be closed; the next start will check it: %s", error)
             return False
         return all(closed) and self._directories.are_all_live
 
     async def _close_directory(self, directory: ServedDirectory) -> bool:
-        """Whether all its logs were closed well, and the next start will know it."""
+        """Return whether all its logs were closed without an error, and a marker for the next start was written."""
         await directory.settle()
         partitions = list(directory.partitions)
         try:
@@ -448,7 +447,7 @@ class Broker:
         return len(ends) == len(partitions)
 
     async def _tick(self) -> None:
-        """Timers, and the sign of life that the service manager may want."""
+        """Run the timers, and keep the service manager's watchdog alive."""
         while True:
             await asyncio.sleep(TICK_S)
             now_s = self._loop.time()
@@ -458,10 +457,10 @@ class Broker:
                 trim()
             self._service_manager.keep_alive(now_s)
 
-    async def _asking_for_time(self, loading: "asyncio.Future[Stored]") -> Stored:
-        """Waits for `loading`, and tells the service manager that it goes on: one partition may take long.
+    async def _extending_timeout(self, loading: "asyncio.Future[Stored]") -> Stored:
+        """Wait for `loading` while asking the service manager for more time: one partition may take long.
 
-        StartGivenUp after a stop. Cancelled, it has the start give up, and returns only when no thread opens logs.
+        Raises StartGivenUp after a stop. When cancelled, it aborts the start and waits until no thread opens logs.
         """
         cancelled: asyncio.CancelledError | None = None
         while not loading.done():
@@ -488,7 +487,7 @@ class Broker:
 
 
 async def start_broker(config: BrokerConfig, service_manager: ServiceManager | None = None) -> Broker:
-    """A broker that accepts connections; stop it with `await broker.stop()` or use it as an async context manager."""
+    """Return a serving broker; stop it with `await broker.stop()` or use it as an async context manager."""
     broker = Broker(config, service_manager or ServiceManager({}))
     await broker.start()
     return broker

@@ -1,26 +1,26 @@
-"""What keeps a broker from crashing again and again at its start.
+"""Keeps a broker from crashing again and again at its start.
 
-Each start is noted (`start_notes`). A crash counts if the start itself may be the cause, or what the broker did in its
-first seconds; a broker that came to serve has recovered from the crashes before:
+Each start is recorded (`crash_journal`). A crash counts if its cause may be the start itself, or what the broker did in
+its first seconds; a broker that served after that has recovered from all earlier crashes:
 
 ==================================================  ===============================================
 how an earlier start ended                          its crash
 ==================================================  ===============================================
-before it served                                    counts
-in its first seconds, while it compacted something  counts
-in its first seconds otherwise, or later            does not count, and neither does any before it
-in safe mode, while it served                       says nothing: it is left out
+before serving                                      counts
+in its first seconds, while compacting a partition  counts
+in its first seconds otherwise, or later            does not count, and neither do earlier ones
+while serving in safe mode                          is ignored
 ==================================================  ===============================================
 
 After `crash.loop.limit` crashes that count, all within `crash.loop.window.ms`, a start is in safe mode:
 
-- no records are taken and no topics are made (SafeMode); nothing is compacted. Reading, deleting and retention go on,
-  so that data can be taken away and room be made;
-- a partition that was being opened at two or more of the crashes is not opened: it is offline, and the rest is served;
-- the others are opened one at a time, so that the notes name the one that the next crash is at.
+- it refuses records and new topics (SafeMode) and compacts nothing. Reading, deleting and retention continue, so that
+  data can be copied away and space freed;
+- a partition that was being opened during two or more of the crashes is not opened: it is offline;
+- the others are opened one at a time, so that the journal names the partition that causes the next crash.
 
-An orderly stop ends it, as that forgets all crashes; so does having served for the window, when records are taken
-again. A start that is refused in words, or told to stop, has not crashed.
+Safe mode ends with an orderly stop, which forgets all crashes, or after serving for `crash.loop.window.ms`. A start
+that ends with a reported error or a stop signal is not a crash.
 """
 
 import logging
@@ -32,38 +32,37 @@ from datetime import UTC, datetime
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.runtime.clock import now_ms
-from warmlog_broker.server.crash_journal import FIRST_SECONDS, OPENING, SAFE_MODE, SERVING, StartNote, StartNotes
+from warmlog_broker.server.crash_journal import FIRST_SECONDS, OPENING, SAFE_MODE, SERVING, Start, StartJournal
 from warmlog_protocol.errors import SafeMode, StorageError, WarmlogError
 
 FIRST_SECONDS_MS = 10_000
-"""A broker that has served for so long has recovered, whatever it does at that moment."""
+"""After serving for this long a broker has recovered, whatever it is doing."""
 SUSPECT_CRASHES = 2
-"""A partition that was being opened at so many crashes is not opened in safe mode."""
+"""A partition that was being opened during this many crashes is not opened in safe mode."""
 MAX_NAMED = 5
-"""Of crashes, and of partitions at a crash, in a message."""
+"""The most crashes that a message names, and partitions of each."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class CrashLoop:
-    """Why a start is in safe mode."""
+    """Why a start is in safe mode: the crashes, and the partitions that are not opened."""
 
-    crashes: Sequence[StartNote]
+    crashes: Sequence[Start]
     suspects: frozenset[str]
-    """The partitions that are not opened."""
 
     def __str__(self) -> str:
         last = "; ".join(map(describe, self.crashes[-MAX_NAMED:]))
-        return f"the last {len(self.crashes)} starts have ended in a crash: {last}"
+        return f"the last {len(self.crashes)} starts ended in a crash: {last}"
 
 
-def judge(earlier: Sequence[StartNote], *, now_ms: int, limit: int, window_ms: int) -> CrashLoop | None:
-    """The crash loop that `earlier` starts, the oldest first, add up to; None for too few, or with `limit` 0.
+def judge(earlier: Sequence[Start], *, now_ms: int, limit: int, window_ms: int) -> CrashLoop | None:
+    """Return the crash loop that `earlier` starts (oldest first) amount to; None for too few, or with `limit` 0.
 
-    What is in the future counts as well: a clock that was wrong does not keep a crash from being one.
+    A crash in the future counts too: the clock may have been wrong.
     """
-    crashes: list[StartNote] = []
+    crashes: list[Start] = []
     for start in earlier:
         if start.step == SERVING or (start.step == FIRST_SECONDS and not start.checking):
             crashes.clear()
@@ -75,8 +74,8 @@ def judge(earlier: Sequence[StartNote], *, now_ms: int, limit: int, window_ms: i
     return CrashLoop(crashes, frozenset(name for name, count in times.items() if count >= SUSPECT_CRASHES))
 
 
-def describe(crash: StartNote) -> str:
-    """When a start began and how far it came, for people."""
+def describe(crash: Start) -> str:
+    """Say when a start began and how far it got."""
     names = list(crash.checking)
     listed = ", ".join(names[:MAX_NAMED]) + (f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else "")
     if not names:
@@ -90,77 +89,65 @@ def describe(crash: StartNote) -> str:
 
 
 class CrashGuard:
-    """The notes of this start, and whether it is in safe mode."""
+    """Records this start in `journal`, and knows whether it is in safe mode."""
 
     def __init__(self, config: BrokerConfig, now_ms: Callable[[], int] = now_ms) -> None:
         """`now_ms` is the time of day."""
         self.loop: CrashLoop | None = None
-        """Why the broker is in safe mode; None when it is not."""
+        """Why the broker is in safe mode; None if it is not."""
+        self.journal = StartJournal(config.data_paths[0].absolute())
         self._config = config
         self._now_ms = now_ms
-        self._notes = StartNotes(config.data_paths[0].absolute())
 
     def begin(self) -> None:
-        """Note this start in the first data directory, which is locked, and judge by the earlier ones."""
+        """Record this start in the first data directory, which is locked, and judge the earlier ones."""
         config, now_ms = self._config, self._now_ms()
-        self._notes.begin(now_ms)
-        earlier = self._notes.earlier
+        self.journal.begin(now_ms)
+        earlier = self.journal.earlier
         self.loop = judge(earlier, now_ms=now_ms, limit=config.crash_loop_limit, window_ms=config.crash_loop_window_ms)
         if self.loop is not None:
             _log.critical(
-                "SAFE MODE, no records are taken: %s. Find out why (the log before this start), then stop and start "
-                "the broker, or remove %s before a start; crash.loop.limit=0 turns this off. Without either it takes "
-                "records again after %d s of serving",
+                "SAFE MODE, records are refused: %s. Look for the cause in the log before this start, then stop and "
+                "start the broker, or remove %s before a start; crash.loop.limit=0 turns safe mode off. Otherwise the "
+                "broker accepts records again after serving for %d s",
                 self.loop,
-                self._notes.path,
+                self.journal.path,
                 config.crash_loop_window_ms // 1000,
             )
         elif earlier:
-            _log.warning("the last start has ended in a crash: %s", describe(earlier[-1]))
+            _log.warning("the last start ended in a crash: %s", describe(earlier[-1]))
 
     @contextmanager
     def working_on(self, name: str) -> Iterator[None]:
-        """Note that a partition is opened, or compacted, within; StorageError when it is not to be opened."""
+        """Record that a partition is opened or compacted within; StorageError if safe mode does not open it."""
         if self.loop is not None and name in self.loop.suspects:
             raise StorageError(f"{name} is not opened in safe mode: the broker has crashed while opening it")
-        self._notes.note("checking", name)
+        self.journal.add("checking", name)
         try:
             yield
-        except WarmlogError:  # in words: the partition is offline, or not compacted, and the broker goes on
-            self._notes.note("checked", name)
+        except WarmlogError:  # reported: the partition is offline, or not compacted, and the broker continues
+            self.journal.add("checked", name)
             raise
-        self._notes.note("checked", name)
+        self.journal.add("checked", name)
 
     def write_refusal(self) -> SafeMode | None:
-        """Why no records are taken and no topics made; None when they are."""
+        """Return the error for records and new topics; None if they are accepted."""
         if self.loop is None:
             return None
         return SafeMode(
-            f"the broker is in safe mode and takes no records, until it is stopped and started: {self.loop}"
+            f"the broker is in safe mode and refuses records until an operator stops and starts it: {self.loop}"
         )
 
     def serving(self) -> float:
-        """The start is over. Call `recovered` after the seconds returned."""
+        """Record the end of the start; return the seconds after which to call `recovered`."""
         is_safe = self.loop is not None
-        self._notes.note("step", SAFE_MODE if is_safe else FIRST_SECONDS)
+        self.journal.add("step", SAFE_MODE if is_safe else FIRST_SECONDS)
         return (self._config.crash_loop_window_ms if is_safe else FIRST_SECONDS_MS) / 1000
 
     def recovered(self) -> None:
-        """It has served for long enough: safe mode is over, and no crash from now on counts."""
-        self._notes.note("step", SERVING)
-        self._notes.close()
+        """End safe mode; from now on no crash counts."""
+        self.journal.add("step", SERVING)
+        self.journal.close()
         if self.loop is not None:
             self.loop = None
-            _log.warning("safe mode is over, records are taken again: the broker has served for crash.loop.window.ms")
-
-    def start_has_ended(self) -> None:
-        """It was refused in words, or told to stop: no crash."""
-        self._notes.forget(is_all=False)
-
-    def stopped(self) -> None:
-        """The broker has stopped in order: forget earlier crashes, too."""
-        self._notes.forget(is_all=True)
-
-    def close(self) -> None:
-        """Note no more. What is noted stays, if nothing of the above was called."""
-        self._notes.close()
+            _log.warning("safe mode is over, records are accepted again: the broker served for crash.loop.window.ms")

@@ -32,14 +32,14 @@ _log = logging.getLogger(__name__)
 
 
 def serve(config: BrokerConfig) -> int:
-    """Runs a broker until SIGTERM or SIGINT; returns the exit code of the process: 0 after a clean stop, otherwise 1.
+    """Run a broker until SIGTERM or SIGINT; return the exit code of the process: 0 after a clean stop, otherwise 1.
 
-    Logs to stderr unless somebody has set up logging. What keeps it from starting is said there in one line.
+    Logs to stderr unless logging is already configured. An error that prevents the start is one line on stderr.
     """
     if not logging.getLogger().hasHandlers():
         logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=LOG_FORMAT)
     keep_to_one_arena()
-    # Until it serves, a signal ends the process at once: a start is at any time as good as a crash.
+    # Until it serves, a signal ends the process at once: an interrupted start is as safe as a crash.
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -52,12 +52,12 @@ def serve(config: BrokerConfig) -> int:
 
 
 async def _run(config: BrokerConfig) -> bool:
-    """Serves until it is told to stop; returns whether the stop was clean."""
+    """Serve until told to stop; return whether the stop was clean."""
     loop = asyncio.get_running_loop()
     broker = Broker(config, ServiceManager())
     told_to_stop = asyncio.Event()
     await broker.start(while_loading=_ended_by_signals(loop, broker.end_start, then=told_to_stop.set))
-    # Thousands of partitions are a million objects that stay: looking through them again and again costs 0.1 s a time.
+    # Thousands of partitions are a million long-lived objects, and each collection would spend 0.1 s on them.
     gc.collect()
     gc.freeze()
     _log.info("warmlog: %s", describe(broker))
@@ -67,11 +67,11 @@ async def _run(config: BrokerConfig) -> bool:
     stopping = asyncio.ensure_future(told_to_stop.wait())
     await asyncio.wait([failing, stopping], return_when=asyncio.FIRST_COMPLETED)
     if failing.done():
-        _log.critical("warmlog: every data directory has failed, there is nothing left to serve")
+        _log.critical("warmlog: every data directory has failed, stopping")
     for task in (failing, stopping):
         task.cancel()
     for number in STOP_SIGNALS:
-        # The second signal does not wait.
+        # A second signal ends the process at once.
         loop.remove_signal_handler(number)
         signal.signal(number, signal.SIG_DFL)
     _log.info("warmlog: stopping")
@@ -83,18 +83,19 @@ async def _run(config: BrokerConfig) -> bool:
 
 @contextmanager
 def _ended_after(limit_s: float) -> Iterator[None]:
-    """Within, the process ends at once when it takes longer: a thread that waits for a disk cannot be called off."""
+    """End the process if the body takes longer: a thread that waits for a disk cannot be interrupted."""
 
     def end() -> None:
         _log.critical(
-            "warmlog: the stop has taken %g s, a disk does not answer: ended as by a crash; the next start checks logs",
+            "warmlog: a disk has not responded, and the stop has taken %g s: exiting without it; the next start checks "
+            "the logs",
             limit_s,
         )
         os._exit(EXIT_FAILED)
 
     watch = threading.Timer(limit_s, end)
     watch.daemon = True
-    with suppress(RuntimeError):  # no thread is to be had: a stop without a limit is better than none
+    with suppress(RuntimeError):  # out of threads: a stop without a limit is better than none
         watch.start()
     try:
         yield
@@ -106,14 +107,14 @@ def _ended_after(limit_s: float) -> Iterator[None]:
 def _ended_by_signals(
     loop: asyncio.AbstractEventLoop, before_end: Callable[[], None], *, then: Callable[[], None]
 ) -> Iterator[None]:
-    """Within, a signal to stop ends the process at once, after `before_end`; a second one does not wait for that.
+    """Have a stop signal call `before_end` and end the process; a second signal does not wait for `before_end`.
 
-    Behind it such a signal calls `then`: at no time between the two does it end the process as a crash would.
+    After the body such a signal calls `then`, without a moment between in which it would end the process.
     """
 
     def end(number: int) -> None:
         default_handling()
-        _log.info("warmlog: told to stop while partitions are checked: the next start goes on with it")
+        _log.info("warmlog: told to stop while checking partitions: the next start checks the rest")
         before_end()
         os.kill(os.getpid(), number)
 
@@ -132,22 +133,18 @@ def _ended_by_signals(
 
 
 def describe(broker: Broker) -> str:
-    """Version, address, directory, durability, safe mode, and every bound, in one line."""
+    """Return version, address, data directories, durability, safe mode and every bound, in one line."""
     config = broker.config
     settings = config.to_settings()
+    noun, names = "directory" if len(config.data_paths) == 1 else "directories", ", ".join(map(str, config.data_paths))
     bounds = ", ".join(f"{setting.name}={settings[setting.name]}" for setting in BROKER_SETTINGS if setting.unit)
     return (
-        f"version {broker_version()}, address {broker.address}, {_name_directories(config)}, "
+        f"version {broker_version()}, address {broker.address}, data {noun} {names}, "
         f"{broker.topics.partition_count} partitions, {describe_durability(config.topic_defaults)}"
-        f"{', SAFE MODE: no records are taken' if broker.safe_mode_reason else ''}; bounds: {bounds}"
+        f"{', SAFE MODE: records are refused' if broker.safe_mode_reason else ''}; bounds: {bounds}"
     )
 
 
-def _name_directories(config: BrokerConfig) -> str:
-    names = ", ".join(map(str, config.data_paths))
-    return f"data directory {names}" if len(config.data_paths) == 1 else f"data directories {names}"
-
-
 def describe_durability(defaults: LogConfig) -> str:
-    """What an acknowledgement means on topics that do not say otherwise."""
+    """Return what an acknowledgement means on topics without settings of their own."""
     return f"durability: {Durability.of(defaults.to_settings())}"

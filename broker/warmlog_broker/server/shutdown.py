@@ -18,10 +18,10 @@ _log = logging.getLogger(__name__)
 def close_logs(
     directory: Path, partitions: Sequence[Partition], config: BrokerConfig
 ) -> dict[TopicPartition, CleanEnd]:
-    """Makes every log of a data directory durable and closes it; returns how those were left that could be closed.
+    """Sync and close every log of a data directory; return the ends of those that could be closed.
 
-    Blocks until the disk is done: call it in a thread, when nobody uses the logs any more. OSError when the file system
-    cannot be synced as a whole: then nothing that the logs say of themselves may be written down.
+    Blocks on the disk: call it in a thread, once the logs are no longer in use. Raises OSError if the file system
+    cannot be synced as a whole: then no end of a log may be stored.
     """
     is_synced_at_once = choose_way(len(partitions), config.flush_syncfs_files) is FlushWay.FILE_SYSTEM
     with ThreadPoolExecutor(config.num_recovery_threads, "close") as threads:

@@ -6,7 +6,7 @@ sentence below says otherwise.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal
@@ -302,10 +302,14 @@ def setting_named(name: str) -> Setting:
     """The row called `name`; InvalidConfig, with the nearest name that exists, when there is none."""
     setting = _BY_NAME.get(name)
     if setting is None:
-        nearest = get_close_matches(name, _BY_NAME, n=1, cutoff=0.5)
-        hint = f"; did you mean {nearest[0]}?" if nearest else ""
-        raise InvalidConfig(f"{name!r} is not a topic setting{hint}")
+        raise InvalidConfig(f"{name!r} is not a topic setting{did_you_mean(name, _BY_NAME)}")
     return setting
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of an error message: a suggestion of the known name that is most like `name`, if one is."""
+    nearest = get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {nearest[0]}?" if nearest else ""
 
 
 def describe_settings(table: Sequence[Setting]) -> str:

@@ -1,20 +1,20 @@
-"""Taking topics over from the data directories of a Kafka that was stopped.
+"""Takes topics over from the data directories of a stopped Kafka.
 
-Nobody else uses either directory meanwhile. In this order:
+Both directories are locked meanwhile. The steps:
 
-1. What is there is checked, all of it, before anything is written: names, partitions, every batch where it lies.
-2. Partitions are copied into `.adopting` within our data directory, and verified there.
-3. `.adopting/journal` says which directories are about to be moved; then they are, to their places.
-4. Their offsets are added to the checkpoints. Checkpoints of partitions that no topic has harm nobody.
-5. The metadata log is replaced by one that has the topics. **This is the moment**: before it no broker knows of them.
-6. `.adopting` is removed.
+1. Check everything before writing anything: names, partitions and every batch in Kafka's files.
+2. Copy the partitions into `.adopting` in our data directory, and verify the copies.
+3. Write the names of the partitions' directories to `.adopting/journal`, then move them into the data directory.
+4. Add their offsets to the checkpoints. Checkpoints of partitions without a topic are harmless.
+5. Replace the metadata log by one that has the topics. **This commits**: before it no broker knows them.
+6. Remove `.adopting`.
 
-After a crash before the fifth step, directories that belong to no topic may lie in their places; brokers leave them
-alone, and the next adoption removes those that the journal names. After a crash behind it, all is there.
+After a crash before step 5 there may be directories that belong to no topic; brokers ignore them, and the next adoption
+removes those that the journal names. After a crash later than that, the topics are complete.
 
-The marker of a clean stop, which names each log, stays: it says nothing of the new ones, so their ends are checked when
-a broker opens them. A topic's leader epoch begins above all that its logs have seen, producer ids are given out above
-all theirs, and its settings keep everything: retention is off until somebody sets it.
+The marker of a clean stop remains: it names the logs that it covers, so the ends of the new ones are checked when a
+broker opens them. A topic's leader epoch begins above all epochs in its logs, and new producer ids are above all of
+theirs. Its settings keep everything: retention is off until a user sets it.
 """
 
 import shutil
@@ -34,7 +34,7 @@ from warmlog_broker.metadata.metadata_log import (
     ProducerIdsReserved,
     TopicCreated,
     pack_file,
-    read_records,
+    read_state,
 )
 from warmlog_broker.metadata.topic_names import check_topic_name, colliding_topic
 from warmlog_broker.storage.directory.data_dir import (
@@ -67,25 +67,25 @@ STAGING_NAME = ".adopting"
 JOURNAL_NAME = "journal"
 KEEPS_EVERYTHING = {"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": "-1"}
 SPARE_BYTES = 64 * 1024 * 1024
-"""Left free on the disk: an adoption must not be what fills it."""
+"""Left free, so that an adoption does not fill the disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdoptionOptions:
-    """What is to be done, and how."""
+    """Which topics to take over, and how."""
 
     topics: frozenset[str] = frozenset()
-    """Only these; all when there is none."""
+    """Only these; empty for all."""
     is_linked: bool = False
     must_recover: bool = False
-    """Takes over what was not stopped cleanly, too."""
+    """Accept a Kafka that was not stopped cleanly."""
     fills_missing: bool = False
-    """Makes partitions that are missing between others empty ones."""
+    """Create missing partitions between others, empty."""
 
 
 @dataclass(slots=True)
 class AdoptedTopic:
-    """A topic that is taken over."""
+    """One topic, and the partitions that it has in Kafka's directories."""
 
     name: str
     topic_id: UUID
@@ -103,18 +103,18 @@ class AdoptedTopic:
 
 @dataclass(slots=True)
 class Adoption:
-    """What was, or with a dry run would be, done."""
+    """What was done, or would be done without a dry run."""
 
     topics: list[AdoptedTopic] = field(default_factory=list)
     skipped: list[tuple[Path, str]] = field(default_factory=list)
-    """Directories, and why they are not taken over."""
+    """Directories, and why they are skipped."""
     done_before: list[str] = field(default_factory=list)
-    """Topics that an earlier adoption has taken over."""
+    """Topics that an earlier adoption took over."""
     bytes_to_copy: int = 0
 
 
 class Journal(msgspec.Struct, frozen=True):
-    """The content of the journal: JSON. Directories about to be moved, by name, and the topic id in each."""
+    """The journal, as JSON: the directories about to be moved, by name, and the topic id in each."""
 
     directories: dict[str, str]
 
@@ -130,9 +130,9 @@ def plan_adoption(
     *,
     on_checked: Callable[[str], None] = lambda _name: None,
 ) -> Adoption:
-    """Says what `adopt` would do, after all of its checks; writes nothing.
+    """Make all checks and return what `adopt` would do, without writing anything.
 
-    Raises AdoptionRefused, DirectoryLocked, NotKafkas, or StorageError for files that say nothing.
+    Raises AdoptionRefused, DirectoryLocked, NotKafkas, or StorageError for unreadable files.
     """
     with ExitStack() as stack:
         for path in (*kafka_paths, data_dir):
@@ -150,7 +150,7 @@ def adopt(
     on_checked: Callable[[str], None] = lambda _name: None,
     on_copied: OnProgress = lambda _name, _done, _total: None,
 ) -> Adoption:
-    """Takes the topics over, all or none; on return they are on disk. Raises as `plan_adoption` does, and OSError."""
+    """Take over all topics or none; on return they are on disk. Raises as `plan_adoption` does, and OSError."""
     with ExitStack() as stack:
         for path in kafka_paths:
             stack.enter_context(shared_lock(path))
@@ -179,10 +179,10 @@ def adopt(
 def _checked_plan(
     kafka_paths: Sequence[Path], data_dir: Path, options: AdoptionOptions, on_checked: Callable[[str], None]
 ) -> Adoption:
-    """What there is to do, after every batch was checked where it lies."""
+    """Plan, and check every batch in Kafka's files."""
     adoption = _plan(kafka_paths, data_dir, options, _state_of(data_dir))
     if options.must_recover:
-        return adoption  # a log that was not closed is judged after its copy was recovered
+        return adoption  # a log that was not closed is checked once its copy is recovered
     for topic in adoption.topics:
         for source in topic.sources.values():
             check_partition(source)
@@ -191,7 +191,7 @@ def _checked_plan(
 
 
 def _plan(kafka_paths: Sequence[Path], data_dir: Path, options: AdoptionOptions, state: MetadataState) -> Adoption:
-    """What there is to do, by names, ids and sizes."""
+    """Plan by names, ids and sizes. AdoptionRefused lists all reasons."""
     directories = [KafkaDirectory.read(path) for path in kafka_paths]
     adoption = Adoption(skipped=[skip for directory in directories for skip in directory.skipped])
     topics = _topics_in(directories, options)
@@ -207,14 +207,14 @@ def _plan(kafka_paths: Sequence[Path], data_dir: Path, options: AdoptionOptions,
     adoption.bytes_to_copy = sum(bytes_to_copy(source, is_linked=options.is_linked) for source in sources)
     room = room_for(data_dir)
     if adoption.bytes_to_copy + SPARE_BYTES > room:
-        reasons.append(f"{adoption.bytes_to_copy} bytes are to be copied, {data_dir} has room for {room}")
+        reasons.append(f"{adoption.bytes_to_copy} bytes would be copied, but {data_dir} has only {room} bytes free")
     if reasons:
         raise AdoptionRefused("; ".join(reasons))
     return adoption
 
 
 def _topics_in(directories: Iterable[KafkaDirectory], options: AdoptionOptions) -> list[AdoptedTopic]:
-    """The topics to take over, by name. AdoptionRefused when there are none, or not all that were asked for."""
+    """Return the topics to take over, by name. AdoptionRefused if there are none, or a requested one is missing."""
     by_name: dict[str, dict[int, KafkaPartition]] = {}
     for directory in directories:
         for partition in directory.partitions:
@@ -227,19 +227,19 @@ def _topics_in(directories: Iterable[KafkaDirectory], options: AdoptionOptions) 
     unknown = sorted(options.topics - by_name.keys())
     if unknown:
         internal = [name for name in unknown if name in INTERNAL_TOPICS]
-        text = "internal to Kafka, and never taken over" if internal else "not there"
+        text = "internal to Kafka and cannot be taken over" if internal else "not in these directories"
         raise AdoptionRefused(f"topic {', '.join(internal or unknown)}: {text}")
     if not by_name:
-        raise AdoptionRefused("there is no topic to take over")
+        raise AdoptionRefused("these directories have no topic to take over")
     return [AdoptedTopic(name, _common_id(partitions), partitions) for name, partitions in sorted(by_name.items())]
 
 
 def _common_id(partitions: dict[int, KafkaPartition]) -> UUID:
-    """The id that all partitions of a topic carry; a new one where Kafka was too old to give one."""
+    """Return the topic id in all partitions; a new one if they have none, as with an old Kafka."""
     ids = {source.topic_id(): source.path for source in partitions.values()}
     if len(ids) > 1:
-        listed = ", ".join(f"{path} says {topic_id}" for topic_id, path in ids.items())
-        raise AdoptionRefused(f"the partitions do not belong to one topic: {listed}")
+        listed = ", ".join(f"{path} has {topic_id}" for topic_id, path in ids.items())
+        raise AdoptionRefused(f"the partitions of a topic must have one topic id: {listed}")
     return next(iter(ids)) or uuid4()
 
 
@@ -248,54 +248,52 @@ def _why_unclean(directories: Iterable[KafkaDirectory]) -> Iterable[str]:
         if not directory.was_clean:
             yield (
                 f"{directory.path} was not stopped cleanly, {KAFKAS_MARKER_NAME} is missing: start Kafka and stop it, "
-                f"or recover the copies (--recover), which cuts what was written half"
+                f"or recover the copies (--recover), which cuts off incomplete batches"
             )
 
 
 def _why_not(topic: AdoptedTopic, data_dir: Path, options: AdoptionOptions, state: MetadataState) -> Iterable[str]:
-    """What stands in the way of one topic."""
+    """Yield the reasons against taking over one topic."""
     check_topic_name(topic.name)
     if topic.name in state.topics:
-        yield f"there is a topic {topic.name!r} already, with another id"
+        yield f"topic {topic.name!r} already exists with another id"
     other = colliding_topic(topic.name, state.topics)
     if other is not None:
-        yield f"topic {topic.name!r} collides with {other!r}: they differ in '.' and '_' alone"
+        yield f"topic {topic.name!r} collides with {other!r}: the names differ only in '.' and '_'"
     same_id = [name for name, entry in state.topics.items() if entry.topic_id == topic.topic_id.bytes]
     if same_id and same_id != [topic.name]:
         yield f"the topic {same_id[0]!r} has the id of {topic.name!r}"
     if topic.missing and not options.fills_missing:
         listed = ", ".join(map(str, topic.missing))
         yield (
-            f"topic {topic.name!r} lacks partition {listed}: name all data directories that Kafka had, or have the "
-            f"missing ones made empty (--empty-partitions)"
+            f"topic {topic.name!r} lacks partition {listed}: give all of Kafka's data directories, or have the "
+            f"missing partitions created empty (--empty-partitions)"
         )
     in_journal = _read_journal(data_dir).directories
     for index in range(topic.partitions):
         path = data_dir / TopicPartition(topic.name, index).directory_name
         if path.exists() and path.name not in in_journal:
-            yield f"{path} is in the way"
+            yield f"{path} already exists: move it out of the data directory"
 
 
 def _state_of(data_dir: Path) -> MetadataState:
-    """What the metadata log says. AdoptionRefused for a directory that is no first data directory of warmlog."""
+    """Read the metadata log. AdoptionRefused if `data_dir` has partitions but is not the first data directory."""
     path = data_dir / FILE_NAME
-    state = MetadataState()
-    data = _read_if_there(path) or b""
-    if not data and data_dir.exists():
+    if path.exists() and path.stat().st_size:
+        return read_state(path)
+    names = [entry.name for entry in data_dir.iterdir() if entry.is_dir()] if data_dir.exists() else []
+    if any(parse_directory_name(name) is not None for name in names):
         is_ours = (data_dir / FORMAT_NAME).exists()
-        if any(entry.is_dir() and parse_directory_name(entry.name) is not None for entry in data_dir.iterdir()):
-            reason = "another of several data directories?" if is_ours else "no data directory of warmlog"
-            raise AdoptionRefused(f"{data_dir} has no {FILE_NAME}: {reason}")
-    for entry in read_records(data, path).entries if data else ():
-        state.apply(entry)
-    return state
+        reason = "give the first of several data directories" if is_ours else "it is not a data directory of warmlog"
+        raise AdoptionRefused(f"{data_dir} has no {FILE_NAME}: {reason}")
+    return MetadataState()
 
 
 # Copying
 
 
 def _stage(adoption: Adoption, staging: Path, options: AdoptionOptions, now_ms: int, on_copied: OnProgress) -> None:
-    """Copies all partitions into `staging`, and verifies them. Whatever fails, nothing of it stays."""
+    """Copy all partitions into `staging` and verify them. On an error `staging` is removed."""
     try:
         staging.mkdir()
         copied = 0
@@ -319,14 +317,14 @@ def _stage(adoption: Adoption, staging: Path, options: AdoptionOptions, now_ms: 
 
 
 def _missing(data_dir: Path) -> list[Path]:
-    """What an adoption makes before it commits, and is not there yet: files, then directories from the lowest up."""
+    """Return what an adoption will create before it commits: files, then directories from the innermost out."""
     path = data_dir.absolute()
     return [each for each in (path / FILE_NAME, path / LOCK_NAME, path, *path.parents) if not each.exists()]
 
 
-def _remove(made: list[Path]) -> None:
-    """Takes back what was made, as far as nobody has put anything beside it."""
-    for path in made:
+def _remove(created: list[Path]) -> None:
+    """Remove what was created; a directory that holds anything else stays."""
+    for path in created:
         with suppress(OSError):
             if path.is_dir():
                 path.rmdir()
@@ -363,7 +361,7 @@ def _add_checkpoints(data_dir: Path, adoption: Adoption) -> None:
 
 
 def _entries(adoption: Adoption, state: MetadataState) -> list[AnyEntry]:
-    """What the metadata log gets: the topics, and the first producer id that none of their logs has seen."""
+    """Return the new entries of the metadata log: the topics, and the first producer id above those in their logs."""
     entries: list[AnyEntry] = []
     max_producer_id = state.next_producer_id - 1
     for topic in adoption.topics:
@@ -381,7 +379,7 @@ def _entries(adoption: Adoption, state: MetadataState) -> list[AnyEntry]:
 
 
 def _clear_up(data_dir: Path, state: MetadataState) -> None:
-    """Removes what an adoption that was interrupted has left and no topic owns. Hard links go, not what they name."""
+    """Remove what an interrupted adoption left and no topic owns. Of linked files only our link is removed."""
     staging = data_dir / STAGING_NAME
     if not staging.exists():
         return
@@ -396,12 +394,5 @@ def _clear_up(data_dir: Path, state: MetadataState) -> None:
 
 
 def _read_journal(data_dir: Path) -> Journal:
-    content = _read_if_there(data_dir / STAGING_NAME / JOURNAL_NAME)
-    return Journal({}) if content is None else msgspec.json.decode(content, type=Journal)
-
-
-def _read_if_there(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
+    path = data_dir / STAGING_NAME / JOURNAL_NAME
+    return msgspec.json.decode(path.read_bytes(), type=Journal) if path.exists() else Journal({})

@@ -1,10 +1,10 @@
-"""Rebuilding the indexes of a data directory, or of one partition, with the settings of each topic."""
+"""Rebuilds the indexes of a data directory, or of one partition, with the settings of each topic."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from warmlog_broker.metadata.metadata_log import FILE_NAME, MetadataState, read_records
+from warmlog_broker.metadata.metadata_log import FILE_NAME, read_state
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.dir_lock import exclusive_lock
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, parse_directory_name
@@ -15,19 +15,19 @@ from warmlog_broker.tools.verify import is_partition, kind_of
 
 @dataclass(frozen=True, slots=True)
 class RebuildOptions:
-    """What to make, and how dense."""
+    """What to rebuild, and how many bytes between index entries."""
 
     index_interval_bytes: int | None = None
-    """None takes the topic's setting, as far as the metadata log knows it, and otherwise the default."""
+    """None takes the topic's setting, or the default if the metadata log does not know the topic."""
     with_snapshots: bool = False
 
 
 def rebuild_directory(
     path: Path, options: RebuildOptions, *, on_segment: Callable[[Path], None] = lambda _path: None
 ) -> dict[Path, RebuildResult]:
-    """Rebuilds a data directory, or the directory of one partition; what was done, by partition.
+    """Rebuild a data directory, or the directory of one partition; return what was done, by partition.
 
-    DirectoryLocked when a broker uses it.
+    Raises DirectoryLocked if a broker uses it.
     """
     is_single = kind_of(path) == "partition"
     data_directory = path.resolve().parent if is_single else path
@@ -39,24 +39,19 @@ def rebuild_directory(
             if name is None or name.mark or not is_partition(directory):
                 continue
             config = configs.get(name.topic_partition, LogConfig())
-            interval_bytes = options.index_interval_bytes
-            if interval_bytes is None:
-                interval_bytes = config.index_interval_bytes
+            asked_bytes = options.index_interval_bytes
+            interval_bytes = config.index_interval_bytes if asked_bytes is None else asked_bytes
+            segment_config = SegmentConfig(interval_bytes, config.segment_index_bytes)
             results[directory] = rebuild_partition(
-                directory,
-                SegmentConfig(interval_bytes, config.segment_index_bytes),
-                with_snapshots=options.with_snapshots,
-                on_segment=on_segment,
+                directory, segment_config, with_snapshots=options.with_snapshots, on_segment=on_segment
             )
         return results
 
 
 def _known_configs(path: Path) -> dict[TopicPartition, LogConfig]:
-    """The settings of each topic; none where there is no metadata log. StorageError when it cannot be read."""
-    state = MetadataState()
+    """Return the settings of each partition; none if there is no metadata log. StorageError if it cannot be read."""
     try:
-        for entry in read_records((path / FILE_NAME).read_bytes(), path / FILE_NAME).entries:
-            state.apply(entry)
+        state = read_state(path / FILE_NAME)
     except FileNotFoundError:
         return {}
     return {

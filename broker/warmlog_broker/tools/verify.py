@@ -1,15 +1,11 @@
-"""Verifying directories with what the metadata log knows of them: topic ids, settings, which partitions there must be.
-
-The metadata log is read as a file, since a broker may be using it. Its last records may just be on their way: they are
-left out, as they would be after a crash.
-"""
+"""Verifies directories against the metadata log: topic ids, settings and which partitions there must be."""
 
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 from uuid import UUID
 
-from warmlog_broker.metadata.metadata_log import FILE_NAME, MetadataState, read_records
+from warmlog_broker.metadata.metadata_log import FILE_NAME, MetadataState, read_state
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import (
     FORMAT_NAME,
@@ -31,7 +27,7 @@ Kind = Literal["data", "partition"]
 
 
 def kind_of(path: Path) -> Kind | None:
-    """What `path` is a directory of; None for neither."""
+    """Return whether `path` is a data directory or a partition's; None for neither."""
     if is_partition(path.resolve()):
         return "partition"
     if any((path / marker).exists() for marker in (FORMAT_NAME, KAFKA_PROPERTIES_NAME, RECOVERY_POINTS_NAME)):
@@ -40,14 +36,14 @@ def kind_of(path: Path) -> Kind | None:
 
 
 def is_partition(path: Path) -> bool:
-    """Whether `path` is a partition's directory, in use or not: others have such names too, but not such files."""
+    """Whether `path` is a partition's directory, in use or not, by its name and its files."""
     if parse_directory_name(path.name) is None:
         return False
     return (path / METADATA_NAME).is_file() or any(path.glob(f"{'[0-9]' * 20}{LOG_KIND}"))
 
 
 def verify_directory(path: Path, report: Report) -> None:
-    """Checks a data directory, or the directory of a partition with what the one above it knows; adds to `report`."""
+    """Check a data directory, or a partition's against the data directory above it; add the findings to `report`."""
     if kind_of(path) == "data":
         state = _read_metadata(path, report)
         verify_data_directory(path, report, known=_known_partitions(path, state, report))
@@ -66,7 +62,7 @@ def verify_directory(path: Path, report: Report) -> None:
 
 
 def _expectations_above(above: Path, key: TopicPartition, known: dict[TopicPartition, Expectations]) -> Expectations:
-    """What the data directory says of one partition."""
+    """Return what the data directory `above` stores about one partition."""
     return replace(
         known.get(key, Expectations()),
         recovery_point=_offset_in(above / RECOVERY_POINTS_NAME, key),
@@ -76,7 +72,7 @@ def _expectations_above(above: Path, key: TopicPartition, known: dict[TopicParti
 
 
 def _offset_in(path: Path, key: TopicPartition) -> int | None:
-    """What a checkpoint says of `key`; nothing when it cannot be read, which is told when its directory is verified."""
+    """Return the checkpoint's offset of `key`; None if it cannot be read, which verifying its directory reports."""
     try:
         return read_offsets(path).get(key)
     except (StorageError, OSError):
@@ -84,20 +80,18 @@ def _offset_in(path: Path, key: TopicPartition) -> int | None:
 
 
 def _read_metadata(path: Path, report: Report) -> MetadataState:
-    """What the metadata log of a directory says; nothing where there is none."""
-    state = MetadataState()
+    """Return the state in a directory's metadata log; an empty one if there is no log, or a damaged one."""
     try:
-        for entry in read_records((path / FILE_NAME).read_bytes(), path / FILE_NAME).entries:
-            state.apply(entry)
+        return read_state(path / FILE_NAME)
     except FileNotFoundError:
-        return state
+        pass
     except (StorageError, OSError) as error:
         report.find_unreadable(path / FILE_NAME, error, expected="a metadata log")
-    return state
+    return MetadataState()
 
 
 def _known_partitions(path: Path, state: MetadataState, report: Report) -> dict[TopicPartition, Expectations]:
-    """What the metadata log says of each partition."""
+    """Return what the metadata log says about each partition."""
     known = {}
     for topic in state.topics.values():
         try:
@@ -115,17 +109,17 @@ def _known_partitions(path: Path, state: MetadataState, report: Report) -> dict[
 
 
 def _find_missing(path: Path, state: MetadataState, report: Report) -> None:
-    """Finds partitions that held records here, were not moved to another data directory, and have no directory."""
+    """Report partitions that held records here, were not moved to another data directory, and have no directory."""
     try:
         recovery_points = read_offsets(path / RECOVERY_POINTS_NAME)
     except (StorageError, OSError):
         return
     for topic in state.topics.values():
-        places = state.places.get(topic.topic_id, {})
+        ids = state.places.get(topic.topic_id, {})
         for index in range(topic.partitions):
-            place = state.directories.get(places.get(index, b""), str(path.absolute()))
+            home = state.directories.get(ids.get(index, b""), str(path.absolute()))
             directory = path / TopicPartition(topic.name, index).directory_name
             recovery_point = recovery_points.get(TopicPartition(topic.name, index), 0)
-            if recovery_point and place == str(path.absolute()) and not directory.is_dir():
+            if recovery_point and home == str(path.absolute()) and not directory.is_dir():
                 expected = f"a log with records up to offset {recovery_point}"
                 report.find(directory, expected=expected, found="no directory")

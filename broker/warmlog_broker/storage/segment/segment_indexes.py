@@ -398,14 +398,13 @@ class IndexRebuild:
         return self._done
 
     def finish(self) -> None:
-        """Puts the files in place, if they were made and still fit. Again, it does nothing. OSError from the disk."""
-        if self._indexes.rebuilding is not self:
+        """Put the files in place if they were made and still fit; again, do nothing. OSError from the disk."""
+        done = self._done
+        if self._indexes.rebuilding is not self or done is None or not done.done():
             return
         self._indexes.rebuilding = None
-        if self._done is None or not self._done.done() or self._done.cancelled():
-            return
         self._records.close_handles()
-        if self._done.exception() is not None:
+        if done.cancelled() or done.exception() is not None:
             self._made.remove()
             return
         for index in (self._made.offset, self._made.time):

@@ -9,6 +9,7 @@ from warmlog.cli.terminal.exits import is_debug
 
 if TYPE_CHECKING:
     from logging import LogRecord
+    from types import FrameType
 
 BROKER_VARIABLE = "WARMLOG_BROKER"
 DEFAULT_BROKER = "127.0.0.1:7400"
@@ -62,10 +63,14 @@ def run_client(main: Callable[[], Coroutine[Any, Any, T]], *, is_bulk: bool = Fa
 
 
 def take_sigterm_as_ctrl_c() -> None:
-    """From now on SIGTERM interrupts what runs as SIGINT does."""
+    """Make SIGTERM interrupt the command as Ctrl-C does, even if a shell in the background ignores SIGINT."""
     import signal
 
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    def interrupt(_: int, frame: "FrameType | None") -> None:
+        handler = signal.getsignal(signal.SIGINT)
+        (handler if callable(handler) else signal.default_int_handler)(signal.SIGINT, frame)
+
+    signal.signal(signal.SIGTERM, interrupt)
 
 
 def show_warnings() -> None:

@@ -69,10 +69,10 @@ def test_several_data_directories_are_a_list_and_one_is_the_short_form() -> None
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"data.dir": "/a", "data.dirs": "/a,/b"}, "both set: leave one of them out"),
+        ({"data.dir": "/a", "data.dirs": "/a,/b"}, "both set: remove one of them"),
         ({"data.dirs": " , "}, "is not set"),
         ({"data.dirs": "/a,/b/../a"}, "/a is given twice"),
-        ({"data.dirs": "/a,/a/b"}, "/a/b and /a lie one within the other"),
+        ({"data.dirs": "/a,/a/b"}, "one of /a/b and /a is inside the other"),
     ],
 )
 def test_data_directories_that_make_no_sense_are_refused(settings: dict[str, str], words: str) -> None:

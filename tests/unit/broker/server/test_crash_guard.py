@@ -6,23 +6,23 @@ import pytest
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.server.crash_guard import CrashGuard, CrashLoop, describe, judge
-from warmlog_broker.server.crash_journal import FILE_NAME, FIRST_SECONDS, OPENING, SAFE_MODE, SERVING, StartNote
+from warmlog_broker.server.crash_journal import FILE_NAME, FIRST_SECONDS, OPENING, SAFE_MODE, SERVING, Start
 from warmlog_protocol.errors import StorageError
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_763_731_200_000
 
 
-def crashes(*ages_ms: int, step: str = OPENING, at: str = "") -> list[StartNote]:
+def crashes(*ages_ms: int, step: str = OPENING, at: str = "") -> list[Start]:
     checking = dict.fromkeys(at.split())
-    return [StartNote(NOW_MS - age_ms, step, dict(checking)) for age_ms in ages_ms]
+    return [Start(NOW_MS - age_ms, step, dict(checking)) for age_ms in ages_ms]
 
 
-def judged(earlier: list[StartNote], limit: int = 3) -> CrashLoop | None:
+def judged(earlier: list[Start], limit: int = 3) -> CrashLoop | None:
     return judge(earlier, now_ms=NOW_MS, limit=limit, window_ms=HOUR_MS)
 
 
-def is_safe(earlier: list[StartNote], limit: int = 3) -> bool:
+def is_safe(earlier: list[Start], limit: int = 3) -> bool:
     return judged(earlier, limit) is not None
 
 
@@ -80,12 +80,12 @@ def test_what_was_being_compacted_is_not_compacted_in_safe_mode_and_therefore_op
 
 def test_a_crash_is_told_with_its_time_and_what_the_broker_was_doing() -> None:
     begun = "begun 2025-11-21 13:20:00 UTC, while"
-    assert describe(StartNote(NOW_MS, checking={"a-0": None})) == f"{begun} opening a-0"
-    assert describe(StartNote(NOW_MS)) == f"{begun} opening partitions"
-    assert describe(StartNote(NOW_MS, SERVING)) == f"{begun} serving"
-    compacting = StartNote(NOW_MS, FIRST_SECONDS, {"a-0": None, "b-0": None})
+    assert describe(Start(NOW_MS, checking={"a-0": None})) == f"{begun} opening a-0"
+    assert describe(Start(NOW_MS)) == f"{begun} opening partitions"
+    assert describe(Start(NOW_MS, SERVING)) == f"{begun} serving"
+    compacting = Start(NOW_MS, FIRST_SECONDS, {"a-0": None, "b-0": None})
     assert describe(compacting) == f"{begun} in its first seconds of serving, compacting a-0, b-0"
-    many = StartNote(NOW_MS, checking=dict.fromkeys(f"t-{number}" for number in range(9)))
+    many = Start(NOW_MS, checking=dict.fromkeys(f"t-{number}" for number in range(9)))
     assert describe(many).endswith("t-4 and 4 more")
 
 
@@ -112,7 +112,7 @@ class Starts:
         else:
             with pytest.raises(MemoryError), guard.working_on(at):
                 raise MemoryError
-        guard.close()
+        guard.journal.close()
 
     def crash_while_serving(self, *, compacting: str = "", after_s: float = 0) -> None:
         guard = self.start()
@@ -122,7 +122,7 @@ class Starts:
         if compacting:
             with pytest.raises(MemoryError), guard.working_on(compacting):
                 raise MemoryError
-        guard.close()
+        guard.journal.close()
 
 
 @pytest.mark.parametrize("after_s", [0, 10, 3600])
@@ -168,7 +168,7 @@ def test_a_kill_in_safe_mode_neither_ends_nor_prolongs_it(tmp_path: Path) -> Non
     assert len(guard.loop.crashes) == 2
     guard.serving()
     guard.recovered()
-    guard.close()
+    guard.journal.close()
     assert starts.start().loop is None
 
 
@@ -204,7 +204,7 @@ def test_an_orderly_stop_ends_it(tmp_path: Path) -> None:
         starts.crash()
     guard = starts.start()
     assert guard.loop is not None
-    guard.stopped()
+    guard.journal.forget(is_all=True)
     assert starts.start().loop is None
 
 
@@ -219,14 +219,14 @@ def test_removing_the_file_ends_it(tmp_path: Path) -> None:
 def test_a_disk_that_failed_does_not_count_as_an_orderly_stop(tmp_path: Path) -> None:
     starts = Starts(tmp_path)
     for _ in range(2):
-        starts.start().close()
+        starts.start().journal.close()
     assert starts.start().loop is not None
 
 
 def test_starts_that_were_refused_in_words_are_no_crashes(tmp_path: Path) -> None:
     starts = Starts(tmp_path)
     for _ in range(9):
-        starts.start().start_has_ended()
+        starts.start().journal.forget(is_all=False)
     assert starts.start().loop is None
 
 

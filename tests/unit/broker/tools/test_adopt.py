@@ -314,13 +314,13 @@ def test_missing_partitions(kafka: Path, data_dir: Path) -> None:
 
 def test_names_that_are_taken(kafka: Path, data_dir: Path) -> None:
     data_dir.mkdir()
-    for name, reason in (("flights", "already, with another id"), ("other", "has the id of 'flights'")):
+    for name, reason in (("flights", "already exists with another id"), ("other", "has the id of 'flights'")):
         topic_id = UUID("11fa3d95-8211-4f71-a626-b9ac9313eb5d") if name == "other" else UUID(int=1)
         (data_dir / "metadata.log").write_bytes(pack_file([TopicCreated(name, topic_id.bytes, 1, {})]))
         assert reason in refused(kafka, data_dir)
     (data_dir / "metadata.log").write_bytes(pack_file([TopicDeleted(UUID(int=1).bytes, "gone", 1)]))
     (data_dir / "flights-0").mkdir()
-    assert f"{data_dir / 'flights-0'} is in the way" in refused(kafka, data_dir)
+    assert f"{data_dir / 'flights-0'} already exists: move it" in refused(kafka, data_dir)
 
 
 def test_names_that_collide_or_that_are_not_allowed(kafka: Path, data_dir: Path) -> None:
@@ -334,9 +334,9 @@ def test_names_that_collide_or_that_are_not_allowed(kafka: Path, data_dir: Path)
 
 
 def test_topics_that_are_not_there_or_internal(kafka: Path, data_dir: Path) -> None:
-    assert "topic nowhere: not there" in refused(kafka, data_dir, topics=frozenset({"nowhere"}))
+    assert "topic nowhere: not in these directories" in refused(kafka, data_dir, topics=frozenset({"nowhere"}))
     (kafka / "__consumer_offsets-0").mkdir()
-    assert "never taken over" in refused(kafka, data_dir, topics=frozenset({"__consumer_offsets"}))
+    assert "cannot be taken over" in refused(kafka, data_dir, topics=frozenset({"__consumer_offsets"}))
     for key in (FLIGHTS, TRANSFERS):
         shutil.rmtree(kafka / key.directory_name)
     assert "no topic to take over" in refused(kafka, data_dir)
@@ -345,7 +345,7 @@ def test_topics_that_are_not_there_or_internal(kafka: Path, data_dir: Path) -> N
 def test_partitions_of_two_topics_with_one_name(kafka: Path, data_dir: Path) -> None:
     shutil.copytree(kafka / "flights-0", kafka / "flights-1")
     (kafka / "flights-1" / "partition.metadata").write_bytes(pack_partition_metadata(UUID(int=5)))
-    assert "do not belong to one topic" in refused(kafka, data_dir)
+    assert "must have one topic id" in refused(kafka, data_dir)
 
 
 def test_a_compaction_that_was_interrupted(kafka: Path, data_dir: Path) -> None:
@@ -355,15 +355,15 @@ def test_a_compaction_that_was_interrupted(kafka: Path, data_dir: Path) -> None:
 
 def test_a_disk_without_room(kafka: Path, data_dir: Path) -> None:
     with patch("warmlog_broker.tools.adopt.room_for", return_value=10):
-        assert "has room for 10" in refused(kafka, data_dir)
+        assert "has only 10 bytes free" in refused(kafka, data_dir)
 
 
 def test_a_directory_that_is_not_ours_or_not_the_first(kafka: Path, data_dir: Path) -> None:
     (data_dir / "something-0").mkdir(parents=True)
-    assert "no data directory of warmlog" in refused(kafka, data_dir)
+    assert "not a data directory of warmlog" in refused(kafka, data_dir)
     (data_dir / "warmlog.properties").write_text("format.version=1\n")
-    assert "another of several data directories?" in refused(kafka, data_dir)
-    assert "no data directory of warmlog" in refused(kafka, kafka)
+    assert "give the first of several data directories" in refused(kafka, data_dir)
+    assert "not a data directory of warmlog" in refused(kafka, kafka)
 
 
 # What was not stopped cleanly

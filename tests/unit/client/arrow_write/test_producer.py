@@ -1,8 +1,6 @@
 """Batches sent without an event loop: lost answers, lost requests and refusals lose nothing and repeat nothing."""
 
-import asyncio
 import random
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -10,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from broker_in_thread import broker_in_thread
 from fake_broker import FakeBroker, Fault
 from warmlog.arrow_write import producer as blocking_producer
 from warmlog.arrow_write.producer import ArrowBatch, BlockingProducer
@@ -34,20 +33,8 @@ OPTIONS = ConnectionOptions(
 
 @pytest.fixture
 def broker() -> Iterator[FakeBroker]:
-    fake = FakeBroker(t=3)
-    is_ready, is_over = threading.Event(), threading.Event()
-
-    async def serve() -> None:
-        async with fake:
-            is_ready.set()
-            await asyncio.to_thread(is_over.wait)
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    is_ready.wait()
-    yield fake
-    is_over.set()
-    thread.join()
+    with broker_in_thread(t=3) as fake:
+        yield fake
 
 
 def all_of(rows: ArrowRows) -> list[RowSpan]:

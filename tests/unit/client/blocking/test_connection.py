@@ -1,11 +1,10 @@
 """The client without an event loop, against a broker in memory that runs in another thread."""
 
-import asyncio
-import threading
 from collections.abc import Iterator
 
 import pytest
 
+from broker_in_thread import broker_in_thread
 from fake_broker import FakeBroker
 from warmlog.blocking.cluster import BlockingCluster
 from warmlog.blocking.connection import MOST_PARTS, BlockingConnection
@@ -30,20 +29,8 @@ OPTIONS = ConnectionOptions(connect_timeout_ms=1000, request_timeout_ms=1000)
 
 @pytest.fixture
 def broker() -> Iterator[FakeBroker]:
-    fake = FakeBroker(t=2)
-    is_ready, is_over = threading.Event(), threading.Event()
-
-    async def serve() -> None:
-        async with fake:
-            is_ready.set()
-            await asyncio.to_thread(is_over.wait)
-
-    thread = threading.Thread(target=lambda: asyncio.run(serve()))
-    thread.start()
-    is_ready.wait()
-    yield fake
-    is_over.set()
-    thread.join()
+    with broker_in_thread(t=2) as fake:
+        yield fake
 
 
 @pytest.mark.parametrize("value_bytes", [10, 600 * 1024])

@@ -10,9 +10,9 @@ from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.record.validation import check_batch
 
-LIMIT = 40
+LIMIT = 20
 LOGS = 6
-SEGMENTS = 36
+SEGMENTS = 18
 
 
 def files_in_use(directory: Path) -> tuple[int, int]:
