@@ -35,7 +35,7 @@ class FakeTopics:
     def identified(self, name: str, topic_id: bytes | None) -> object:
         return self._topic
 
-    def partition(self, name: str, index: int, *, to_change: bool = False) -> Partition:  # noqa: ARG002
+    def partition(self, name: str, index: int, *, to_change: bool = False) -> Partition:
         if index >= len(self._partitions):
             raise UnknownTopicOrPartition(f"no partition {index}")
         return self._partitions[index]
