@@ -88,8 +88,11 @@ def run(request: pytest.FixtureRequest) -> Run:
     loop_factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
 
     def run_on_loop(work: Coroutine[Any, Any, None]) -> None:
+        errors: list[dict[str, Any]] = []
         with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.get_loop().set_exception_handler(lambda loop, context: errors.append(context))
             runner.run(asyncio.wait_for(work, TIMEOUT_S))
+        assert errors == []
 
     return run_on_loop
 
