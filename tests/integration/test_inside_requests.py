@@ -14,7 +14,7 @@ from warmlog_broker import Broker
 from warmlog_broker.handlers import bind_handlers
 from warmlog_broker.handlers.produce import PARTITIONS_A_TURN, PendingProduce
 from warmlog_broker.network.body_threads import BodyThreads
-from warmlog_broker.network.codec import Codec, Pieces, Slices, Started
+from warmlog_broker.network.codec import Codec, Pieces, Slices
 from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL, PLAINTEXT_LISTENER, RequestContext
 from warmlog_broker.network.request_runner import RequestRunner
 from warmlog_broker.network.request_scheduler import StartedRequest
@@ -73,22 +73,22 @@ class Peer:
         self.message: Message | None = None
         self.slices: Sequence[FileSlice] = ()
 
-    def encode(self, _request: Started, message: Message, slices: Slices) -> Pieces:
+    def encode(self, _request: StartedRequest, message: Message, slices: Slices) -> Pieces:
         self.message, self.slices = message, [piece for of_partition in slices for piece in of_partition]
         return ()
 
-    def encode_error(self, _request: Started, error: ApiError) -> Pieces:
+    def encode_error(self, _request: StartedRequest, error: ApiError) -> Pieces:
         raise error
 
-    def end(self, _started: Started, _pieces: Pieces | None) -> None:
+    def end(self, _started: StartedRequest, _pieces: Pieces | None) -> None:
         self.has_ended.set()
 
     def close(self, reason: str) -> None:
         raise AssertionError(reason)
 
-    def hold(self, _started: Started, payload_bytes: int) -> None: ...
+    def hold(self, _started: StartedRequest, payload_bytes: int) -> None: ...
 
-    def release(self, _started: Started) -> None: ...
+    def release(self, _started: StartedRequest) -> None: ...
 
     @property
     def fetched(self) -> list[tuple[FetchedPartition, bytes]]:
@@ -116,7 +116,7 @@ def fetch_as(broker: BrokerThread, peer: Peer, *wanted: FetchPartition, max_wait
             timers=inside._timers,
             context=peer.context,
         )
-        runner.start(request, StartedRequest(request))
+        runner.start(request, StartedRequest(request.api, request.api_version, request.correlation_id))
 
     broker.in_loop(start)
     return peer

@@ -18,11 +18,10 @@ from warmlog_protocol.wire.received_batch import ReceivedBatch
 
 SMALL_BUFFER_BYTES = 8 * 1024
 """The receive buffer of a connection that is new or idles: thousands of those must cost little."""
-Pieces: TypeAlias = Sequence[bytes | FileSlice]
+Pieces: TypeAlias = tuple[bytes | FileSlice, ...] | list[bytes | FileSlice]
 """A response as it is sent, one piece after another."""
 Slices: TypeAlias = Sequence[Sequence[FileSlice]]
 """The batches of a response: file ranges for each partition in the message, in its order."""
-Started: TypeAlias = StartedRequest[Pieces]
 
 
 class ReceivedRequest(RequestHead, Protocol):
@@ -88,11 +87,11 @@ class Codec(Protocol):
         """Free the buffers: the connection is lost."""
         ...
 
-    def encode(self, request: Started, message: Message, slices: Slices) -> Pieces | Coroutine[Any, Any, Pieces]:
+    def encode(self, request: StartedRequest, message: Message, slices: Slices) -> Pieces | Coroutine[Any, Any, Pieces]:
         """The response to `request`; a coroutine if batches are converted first. An ApiError becomes the response."""
         ...
 
-    def encode_error(self, request: Started, error: ApiError) -> Pieces:
+    def encode_error(self, request: StartedRequest, error: ApiError) -> Pieces:
         """The response to `request` if an error concerns all of it."""
         ...
 
@@ -112,10 +111,12 @@ class WarmlogCodec(ServerConnection):
             max_items=config.request_max_items,
         )
 
-    def encode(self, request: Started, message: Message, slices: Slices) -> Pieces:
+    def encode(self, request: StartedRequest, message: Message, slices: Slices) -> Pieces:
+        if not slices:
+            return (self.respond(request.correlation_id, message),)
         pieces = [piece for of_partition in slices for piece in of_partition]
         payload_bytes = sum([piece.size_bytes for piece in pieces])
         return self.respond(request.correlation_id, message, payload_bytes), *pieces
 
-    def encode_error(self, request: Started, error: ApiError) -> Pieces:
+    def encode_error(self, request: StartedRequest, error: ApiError) -> Pieces:
         return (self.refuse(request.correlation_id, error),)

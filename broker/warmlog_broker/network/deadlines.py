@@ -84,7 +84,7 @@ class Deadlines:
         """When it will have idled for too long, unless it does something."""
         return self.active_s + self._config.connections_max_idle_ms / 1000
 
-    def received(self, now_s: float, *, has_requests: bool, has_partial: bool) -> None:
+    def received(self, now_s: float, has_requests: bool, has_partial: bool) -> None:
         """Bytes were received: they completed requests, or began one."""
         if has_requests:
             self.active_s = now_s

@@ -7,8 +7,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
-from warmlog_broker.network.codec import Codec, Pieces, ReceivedRequest, Slices, Started
+from warmlog_broker.network.codec import Codec, Pieces, ReceivedRequest, Slices
 from warmlog_broker.network.request_context import MAX_CLIENT_ID_CHARACTERS, RequestContext
+from warmlog_broker.network.request_scheduler import StartedRequest
 from warmlog_broker.network.response import NO_DEADLINE_S, ConnectionEnds, Deferred, MessageWithSlices, Response
 from warmlog_broker.runtime.internal_error import own_failure
 from warmlog_broker.runtime.tasks import Tasks
@@ -23,15 +24,15 @@ T = TypeVar("T")
 class Channel(Protocol):
     """The part of a connection that ends requests, each by one call of `end`."""
 
-    def end(self, started: Started, pieces: Pieces | None) -> None:
+    def end(self, started: StartedRequest, pieces: Pieces | None) -> None:
         """End a request with its response; None: it gets none."""
         ...
 
-    def hold(self, started: Started, payload_bytes: int) -> None:
+    def hold(self, started: StartedRequest, payload_bytes: int) -> None:
         """Start no request until `release` or `end` of this one, which goes on using its payload."""
         ...
 
-    def release(self, started: Started) -> None:
+    def release(self, started: StartedRequest) -> None:
         """Start requests again. No-op if this one did not hold them back."""
         ...
 
@@ -60,9 +61,9 @@ class RequestRunner:
         self._handlers = handlers
         self._tasks = tasks
         self._timers = timers
-        self._deferred: dict[Deferred, tuple[Started, Timer | None]] = {}
+        self._deferred: dict[Deferred, tuple[StartedRequest, Timer | None]] = {}
 
-    def start(self, request: ReceivedRequest, started: Started) -> None:
+    def start(self, request: ReceivedRequest, started: StartedRequest) -> None:
         """Run the handler of `request`."""
         message = request.message
         if isinstance(message, HandshakeRequest):
@@ -72,13 +73,16 @@ class RequestRunner:
         except Exception as error:
             self._fail(started, error)
         else:
-            self._take(started, response, request.payload_bytes)
+            self._take(started, response, request)
 
     def end(self, deferred: Deferred, work: Callable[[], Response]) -> None:
         """End the request of `deferred` with what `work` returns or raises."""
-        if deferred not in self._deferred:
+        entry = self._deferred.pop(deferred, None)
+        if entry is None:
             return
-        started = self._forget(deferred)
+        started, timer = entry
+        if timer is not None:
+            timer.cancel()
         try:
             response = work()
         except Exception as error:
@@ -86,9 +90,10 @@ class RequestRunner:
         else:
             self._take(started, response)
 
-    def drop_waiting(self) -> list[Started]:
+    def drop_waiting(self) -> list[StartedRequest]:
         """Forget the requests that have only waited, and return them: they get no response."""
-        return [self._forget(deferred) for deferred in list(self._deferred) if deferred.drop()]
+        dropped = [deferred for deferred in self._deferred if deferred.drop()]
+        return [self._forget(deferred) for deferred in dropped]
 
     def forget_all(self) -> None:
         """The connection is lost: what is under way goes on, and its responses go nowhere."""
@@ -96,13 +101,13 @@ class RequestRunner:
         for deferred in list(self._deferred):
             self._forget(deferred)
 
-    def _forget(self, deferred: Deferred) -> Started:
+    def _forget(self, deferred: Deferred) -> StartedRequest:
         started, timer = self._deferred.pop(deferred)
         if timer is not None:
             timer.cancel()
         return started
 
-    def _take(self, started: Started, response: Response, payload_bytes: int = 0) -> None:
+    def _take(self, started: StartedRequest, response: Response, request: ReceivedRequest | None = None) -> None:
         if isinstance(response, Message):
             self._respond(started, response, ())
         elif isinstance(response, MessageWithSlices):
@@ -113,10 +118,10 @@ class RequestRunner:
             self._channel.end(started, None)
         else:
             if started.api.finishes_first or not started.api.is_pipelined:
-                self._channel.hold(started, payload_bytes)
+                self._channel.hold(started, 0 if request is None else request.payload_bytes)
             self._tasks.start(self._finish(started, response, self._take))
 
-    def _defer(self, started: Started, response: Deferred) -> None:
+    def _defer(self, started: StartedRequest, response: Deferred) -> None:
         due_s = response.deadline_s
         timer = None if due_s == NO_DEADLINE_S else self._timers.schedule(due_s, response.expire)
         self._deferred[response] = started, timer
@@ -124,18 +129,20 @@ class RequestRunner:
             self._channel.hold(started, 0)
         response.begin(self)
 
-    def _respond(self, started: Started, message: Message, slices: Slices) -> None:
+    def _respond(self, started: StartedRequest, message: Message, slices: Slices) -> None:
         try:
             pieces = self._codec.encode(started, message, slices)
         except Exception as error:
             self._fail(started, error)
             return
-        if isinstance(pieces, Coroutine):
-            self._tasks.start(self._finish(started, pieces, self._channel.end))
-        else:
+        if isinstance(pieces, (tuple, list)):
             self._channel.end(started, pieces)
+        else:
+            self._tasks.start(self._finish(started, pieces, self._channel.end))
 
-    async def _finish(self, started: Started, work: Coroutine[Any, Any, T], take: Callable[[Started, T], None]) -> None:
+    async def _finish(
+        self, started: StartedRequest, work: Coroutine[Any, Any, T], take: Callable[[StartedRequest, T], None]
+    ) -> None:
         try:
             result = await work
         except Exception as error:
@@ -145,7 +152,7 @@ class RequestRunner:
         if started.api.is_pipelined:
             self._channel.release(started)
 
-    def _fail(self, started: Started, error: Exception) -> None:
+    def _fail(self, started: StartedRequest, error: Exception) -> None:
         if isinstance(error, ConnectionEnds):
             self._channel.end(started, None)
             self._channel.close(str(error))

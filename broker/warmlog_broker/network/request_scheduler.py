@@ -30,6 +30,8 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from msgspec import Struct
+
 from warmlog_protocol.messages import Api
 
 
@@ -108,18 +110,12 @@ R = TypeVar("R", bound=RequestHead)
 P = TypeVar("P")
 
 
-class StartedRequest(Generic[P]):
+class StartedRequest(Struct, eq=False, gc=False):
     """A request from its start to its end: what its response needs of it, but not its payload."""
 
-    __slots__ = ("api", "api_version", "correlation_id", "has_ended", "response")
-
-    def __init__(self, request: RequestHead) -> None:
-        self.api = request.api
-        self.api_version = request.api_version
-        self.correlation_id = request.correlation_id
-        self.has_ended = False
-        self.response: P | None = None
-        """Waits for responses to earlier requests; None also if there is no response."""
+    api: Api
+    api_version: int
+    correlation_id: int
 
 
 class RequestScheduler(Generic[R, P]):
@@ -133,9 +129,13 @@ class RequestScheduler(Generic[R, P]):
         self._max_in_flight = max_in_flight
         self._is_congested = is_congested
         self._backlog: deque[R] = deque()
-        self._holder: StartedRequest[P] | None = None
-        self._unsent: deque[StartedRequest[P]] | None = deque() if keeps_order else None
-        """The requests in flight, in order."""
+        self.holder: StartedRequest | None = None
+        """The request that holds the following ones back."""
+        self._keeps_order = keeps_order
+        self._in_order: deque[StartedRequest] = deque()
+        """If order is kept: the requests in flight."""
+        self._ended: dict[StartedRequest, P | None] = {}
+        """Those of them that have ended, with their responses."""
 
     @property
     def has_backlog(self) -> bool:
@@ -145,16 +145,18 @@ class RequestScheduler(Generic[R, P]):
     @property
     def may_read(self) -> bool:
         """Whether the next request could start as soon as it is received."""
-        return self.allows.reading and not self._backlog and self._has_room
+        return (
+            self.allows.reading
+            and not self._backlog
+            and self.holder is None
+            and self.in_flight < self._max_in_flight
+            and not self._is_congested()
+        )
 
     @property
     def is_done(self) -> bool:
         """Whether the connection can be closed once everything was sent."""
         return self.allows.ending and not self.in_flight and not self._backlog
-
-    @property
-    def _has_room(self) -> bool:
-        return self._holder is None and self.in_flight < self._max_in_flight and not self._is_congested()
 
     def on(self, event: Event) -> None:
         """Change the state. Requests that can never start are forgotten."""
@@ -172,40 +174,46 @@ class RequestScheduler(Generic[R, P]):
         if self.allows.starting:
             self._backlog.extend(requests)
 
-    def start_next(self) -> tuple[R, StartedRequest[P]] | None:
+    def start_next(self) -> tuple[R, StartedRequest] | None:
         """The next request, if it may start now; it is in flight from here on, until `end`."""
-        if not self._backlog or not self._has_room:
+        if (
+            not self._backlog
+            or self.holder is not None
+            or self.in_flight >= self._max_in_flight
+            or self._is_congested()
+        ):
             return None
         request = self._backlog.popleft()
-        started: StartedRequest[P] = StartedRequest(request)
+        started = StartedRequest(request.api, request.api_version, request.correlation_id)
         self.in_flight += 1
-        if self._unsent is not None:
-            self._unsent.append(started)
+        if self._keeps_order:
+            self._in_order.append(started)
         return request, started
 
-    def hold(self, started: StartedRequest[P]) -> None:
+    def hold(self, started: StartedRequest) -> None:
         """Start no further request before `release` or `end` of this one."""
-        assert self._holder is None
-        self._holder = started
+        assert self.holder is None
+        self.holder = started
 
-    def release(self, started: StartedRequest[P]) -> bool:
+    def release(self, started: StartedRequest) -> bool:
         """Return whether `started` has held back the following requests, which it does no more."""
-        if self._holder is not started:
+        if self.holder is not started:
             return False
-        self._holder = None
+        self.holder = None
         return True
 
-    def end(self, started: StartedRequest[P], response: P | None) -> Sequence[P]:
+    def end(self, started: StartedRequest, response: P | None) -> Sequence[P]:
         """The request has ended, once and for all; None: it gets no response. Return the responses to be sent now."""
-        self.release(started)
-        if self._unsent is None:
+        if self.holder is started:
+            self.holder = None
+        if not self._keeps_order:
             self.in_flight -= 1
             return (response,) if response is not None and self.allows.responding else ()
-        started.has_ended, started.response = True, response
-        ready: list[P] = []
-        while self._unsent and self._unsent[0].has_ended:
+        self._ended[started] = response
+        ready = []
+        while self._in_order and self._in_order[0] in self._ended:
             self.in_flight -= 1
-            first = self._unsent.popleft()
-            if first.response is not None and self.allows.responding:
-                ready.append(first.response)
+            response = self._ended.pop(self._in_order.popleft())
+            if response is not None and self.allows.responding:
+                ready.append(response)
         return ready

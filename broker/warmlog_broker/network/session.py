@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from warmlog_broker.config.broker_config import BrokerConfig, format_address
-from warmlog_broker.network.codec import Codec, Pieces, ReceivedRequest, Started
+from warmlog_broker.network.codec import Codec, Pieces, ReceivedRequest
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.deadlines import ConnectionState, Deadlines
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
@@ -153,14 +153,15 @@ class Session(asyncio.BufferedProtocol):
         if not self._scheduler.allows.reading:
             return
         self._received_bytes += nbytes
-        self._watch()
+        if not self._is_watched:
+            self._watch()
         try:
             requests = self._codec.received(nbytes)
-            self._deadlines.received(
-                self._loop.time(), has_requests=bool(requests), has_partial=self._codec.pending_bytes > 0
-            )
+            self._deadlines.received(self._loop.time(), bool(requests), self._codec.pending_bytes > 0)
             if requests and self._refusal:
-                self._end_with(self._codec.encode_error(StartedRequest(requests[0]), TooManyConnections(self._refusal)))
+                first = requests[0]
+                started = StartedRequest(first.api, first.api_version, first.correlation_id)
+                self._end_with(self._codec.encode_error(started, TooManyConnections(self._refusal)))
                 return
             self._scheduler.received(requests)
             self._proceed(was_filled=nbytes == self._room_bytes)
@@ -189,19 +190,20 @@ class Session(asyncio.BufferedProtocol):
 
     # --- called by the request runner -----------------------------------------------------------------------------
 
-    def end(self, started: Started, pieces: Pieces | None) -> None:
+    def end(self, started: StartedRequest, pieces: Pieces | None) -> None:
         """End a request. Its response is sent in the next turn of the event loop, together with others."""
-        self.release(started)
+        if self._scheduler.holder is started:
+            self.release(started)
         for ready in self._scheduler.end(started, pieces):
             self._sending.push(ready)
         self._context.outbox.add(self)
 
-    def hold(self, started: Started, payload_bytes: int) -> None:
+    def hold(self, started: StartedRequest, payload_bytes: int) -> None:
         """Start no request until `release` or `end` of this one, which goes on using its payload."""
         self._scheduler.hold(started)
         self._memory.hold(payload_bytes)
 
-    def release(self, started: Started) -> None:
+    def release(self, started: StartedRequest) -> None:
         """Start requests again. No-op if this one did not hold them back."""
         if self._scheduler.release(started):
             self._memory.hold(0)
@@ -225,7 +227,8 @@ class Session(asyncio.BufferedProtocol):
         if self._scheduler.state is State.CLOSED:
             return
         self._sending.pump()
-        self._watch()
+        if not self._is_watched:
+            self._watch()
         if not self._is_reading or self._scheduler.state is not State.OPEN:
             self._proceed()
 
@@ -295,11 +298,10 @@ class Session(asyncio.BufferedProtocol):
 
     def _watch(self) -> None:
         """Something moves: check the deadlines with every tick, until the connection is at rest."""
-        if not self._is_watched:
-            self._is_watched = True
-            now_s = self._loop.time()
-            self._deadlines.rest_ended(now_s)
-            self._set_timer(self._context.timers.schedule(now_s, self._check))
+        self._is_watched = True
+        now_s = self._loop.time()
+        self._deadlines.rest_ended(now_s)
+        self._set_timer(self._context.timers.schedule(now_s, self._check))
 
     def _check(self) -> None:
         """Close the connection if a deadline is over; otherwise see when to check again."""

@@ -16,12 +16,13 @@ _log = logging.getLogger(__name__)
 class Timer:
     """A scheduled call."""
 
-    __slots__ = ("_action", "_tick", "_wheel")
+    __slots__ = ("_action", "_same_tick")
 
-    def __init__(self, wheel: "TimerWheel", tick: int, action: Callable[[], None]) -> None:
-        self._wheel = wheel
-        self._tick = tick
+    def __init__(self, action: Callable[[], None], same_tick: "dict[Timer, None]") -> None:
+        """Enters itself into `same_tick`, the timers of its tick."""
         self._action: Callable[[], None] | None = action
+        self._same_tick = same_tick
+        same_tick[self] = None
 
     @property
     def is_scheduled(self) -> bool:
@@ -31,7 +32,7 @@ class Timer:
         """Make sure that it is not called. No-op after the call."""
         if self._action is not None:
             self._action = None
-            self._wheel._remove(self, self._tick)
+            self._same_tick.pop(self, None)
 
     def run(self) -> None:
         """Called by the wheel."""
@@ -49,7 +50,7 @@ class TimerWheel:
         self._timers: dict[int, dict[Timer, None]] = {}
         """By the tick in which they are due."""
         self._ticks: list[int] = []
-        """A heap of the keys of `_timers`, and of ticks whose timers were all cancelled."""
+        """A heap of the keys of `_timers`."""
 
     def __len__(self) -> int:
         return sum(map(len, self._timers.values()))
@@ -57,28 +58,20 @@ class TimerWheel:
     def schedule(self, due_s: float, action: Callable[[], None]) -> Timer:
         """Call `action` once, in an `advance` that is told `due_s` or a later time."""
         tick = math.ceil(due_s / self._tick_s)
-        timer = Timer(self, tick, action)
         timers = self._timers.get(tick)
         if timers is None:
-            self._timers[tick] = {timer: None}
+            timers = self._timers[tick] = {}
             heapq.heappush(self._ticks, tick)
-        else:
-            timers[timer] = None
-        return timer
+        return Timer(action, timers)
 
     def advance(self, now_s: float) -> None:
         """Call what is due by `now_s`, in the order of ticks. An action that raises is logged; the others go on."""
         last_tick = math.floor(now_s / self._tick_s)
         due: list[Timer] = []
         while self._ticks and self._ticks[0] <= last_tick:
-            due.extend(self._timers.pop(heapq.heappop(self._ticks), ()))
+            due.extend(self._timers.pop(heapq.heappop(self._ticks)))
         for timer in due:
             try:
                 timer.run()
             except Exception:
                 _log.exception("a timer failed: a bug")
-
-    def _remove(self, timer: Timer, tick: int) -> None:
-        timers = self._timers.get(tick)
-        if timers is not None:  # None while `advance` calls the timers of this tick
-            timers.pop(timer, None)

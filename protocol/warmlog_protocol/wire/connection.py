@@ -1,8 +1,7 @@
 """The protocol of one connection, without the socket: bytes in, messages out.
 
-The broker holds a ServerConnection, the asyncio client and the blocking client a ClientConnection each; they differ
-only in who waits. A shell asks the core for a buffer, lets the socket fill it, says how much came, and handles what
-comes out::
+The broker has a ServerConnection, the asyncio client and the blocking client a ClientConnection each. The caller gets a
+buffer, lets the socket fill it, says how much was received, and handles what that completed::
 
     buffer = connection.get_buffer()
     for request in connection.received(sock.recv_into(buffer)):
@@ -10,7 +9,7 @@ comes out::
         sock.sendall(connection.respond(request.correlation_id, response))
 
 A connection begins with one Handshake; it tells the client which versions of each API the broker speaks. Each later
-request uses the highest version that both know. Answers carry the correlation id of their request and may come in
+request uses the highest version that both know. Responses carry the correlation id of their request and may come in
 any order.
 """
 
@@ -57,17 +56,17 @@ DEFAULT_MAX_FRAME_BYTES = 100 * 1024 * 1024
 DEFAULT_MAX_ITEMS = 10_000
 """Topics or partitions that one request may name: each costs the broker up to some 20 µs."""
 CLIENT_BUFFER_BYTES = 256 * 1024
-"""Answers to Produce are small; a Fetch answer beyond this gets a buffer of its own."""
+"""Responses to Produce are small; a Fetch response beyond this gets a buffer of its own."""
 
 _request_decoders = {api.key: msgspec.msgpack.Decoder(api.request) for api in APIS.values()}
 _response_decoders = {api.key: msgspec.msgpack.Decoder(api.response) for api in APIS.values()}
 _error_decoder = msgspec.msgpack.Decoder(ErrorResponse)
 _MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What msgspec raises for bytes from a peer: also for a text that is not UTF-8 and for arrays nested without end."""
+"""What msgspec raises for bytes from a peer: also for text that is not UTF-8 and for arrays nested too deeply."""
 
 
-class AnswerTooLarge(InvalidRequest):
-    """What was asked for does not fit into one answer."""
+class ResponseTooLarge(InvalidRequest):
+    """What was requested does not fit into one response."""
 
 
 class Request(NamedTuple):
@@ -90,7 +89,7 @@ class Request(NamedTuple):
         return cut_batches(self.message, self.payload, is_owned=self.is_payload_owned)
 
 
-class Answer(NamedTuple):
+class ReceivedResponse(NamedTuple):
     """A response as the client received it: the message of the request's API, or the error that came instead."""
 
     correlation_id: int
@@ -98,11 +97,15 @@ class Answer(NamedTuple):
     payload: memoryview
     is_payload_owned: bool
 
-    def owned(self) -> "Answer":
+    def owned(self) -> "ReceivedResponse":
         """The same with a payload that nothing else writes to: copied only if it is borrowed."""
         if self.is_payload_owned or not self.payload:
             return self
         return self._replace(payload=memoryview(bytes(self.payload)), is_payload_owned=True)
+
+
+Answer = ReceivedResponse
+"""The name that it had in 0.1.0."""
 
 
 class ServerConnection:
@@ -125,12 +128,12 @@ class ServerConnection:
         """True once the Handshake has come."""
 
     def get_buffer(self) -> memoryview:
-        """Room for bytes from the socket; what it returned before is invalid, payloads included."""
+        """Room for bytes from the socket. Invalidates what it returned before, payloads included."""
         return self._frames.get_buffer()
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of a request that has not come whole."""
+        """Bytes of an incomplete request."""
         return self._frames.pending_bytes
 
     @property
@@ -140,41 +143,41 @@ class ServerConnection:
 
     @property
     def oversize_bytes(self) -> int:
-        """What the request that is coming in takes in a buffer of its own; 0 when it fits into the shared one.
+        """The size of the incomplete request if it needs a buffer of its own; 0 otherwise.
 
-        Known before that buffer is allocated, which the next `get_buffer` does.
+        The next `get_buffer` allocates that buffer.
         """
         return self._frames.oversize_bytes
 
     def allow(self, frame_bytes: int) -> None:
-        """Of a request with a buffer of its own, so much may be received by now: more than has come."""
+        """Receive at most so much of a request with a buffer of its own: more than was received."""
         self._frames.allow(frame_bytes)
 
     def use_buffer(self, buffer_bytes: int) -> None:
-        """Makes the shared buffer this large: large while data flows, small while the connection idles."""
+        """Resize the shared buffer: large while data flows, small while the connection idles."""
         self._frames.use_buffer(buffer_bytes)
 
     def release(self) -> None:
-        """Lets go of the buffers: the connection is lost. What still refers to this object may live on for a while."""
+        """Free the buffers: the connection is lost. References to this object may remain for a while."""
         self._frames.release()
 
     def received(self, count: int) -> list[Request]:
         """The requests that the last `count` bytes completed.
 
-        Raises RemoteProtocolError when the connection cannot go on: bytes that are no frame, a request that is not
-        known, malformed or before the Handshake. Its `reply` is a last answer where one can be given.
+        Raises RemoteProtocolError if the connection cannot go on: bytes that are no frame, a request that is unknown,
+        malformed or before the Handshake. Its `reply` is the last response, if there can be one.
         """
         return [self._request(frame) for frame in self._frames.received(count)]
 
     def respond(self, correlation_id: int, response: Message, payload_bytes: int = 0) -> bytes:
         """The frame of a response, up to its payload, which the caller sends next.
 
-        Raises AnswerTooLarge when no client would take its header.
+        Raises ResponseTooLarge if clients would refuse its header.
         """
         frame = pack_frame((correlation_id, ErrorCode.NONE), response, payload_bytes)
         if len(frame) > MAX_HEADER_BYTES:
-            raise AnswerTooLarge(
-                f"the answer would have a header of {len(frame) - HEAD_BYTES} bytes, {MAX_HEADER_BYTES - HEAD_BYTES} "
+            raise ResponseTooLarge(
+                f"the response would have a header of {len(frame) - HEAD_BYTES} bytes, {MAX_HEADER_BYTES - HEAD_BYTES} "
                 "are allowed: ask for fewer topics or partitions at a time"
             )
         return frame
@@ -222,33 +225,33 @@ class ClientConnection:
         buffer_bytes: int = CLIENT_BUFFER_BYTES,
         allocate: Allocate = zeroed_memory,
     ) -> None:
-        """`allocate` makes the memory of answers that are larger than `buffer_bytes`."""
+        """`allocate`: for responses that are larger than `buffer_bytes`."""
         self._frames = FrameBuffer(max_frame_bytes=max_frame_bytes, buffer_bytes=buffer_bytes, allocate=allocate)
         self._next_correlation_id = 0
         self._waiting: dict[int, Api] = {}
         self._versions: dict[int, int] = {ApiKey.HANDSHAKE: APIS[ApiKey.HANDSHAKE].max_version}
         self.broker: HandshakeResponse | None = None
-        """What the broker said of itself; None before its answer to the Handshake."""
+        """The broker's response to the Handshake; None before it."""
 
     def get_buffer(self) -> memoryview:
-        """Room for bytes from the socket; payloads that are not owned are invalid from here on."""
+        """Room for bytes from the socket. Invalidates payloads that are not owned."""
         return self._frames.get_buffer()
 
     def release(self) -> None:
-        """Lets go of the buffers: the connection is lost. What still refers to this object may live on for a while."""
+        """Free the buffers: the connection is lost. References to this object may remain for a while."""
         self._frames.release()
 
     def request(self, message: Message, payload_bytes: int = 0, *, is_answered: bool = True) -> tuple[int, bytes]:
         """A correlation id and the frame of a request, up to its payload, which the caller sends next.
 
-        Raises LocalProtocolError before the Handshake was answered, UnsupportedVersion when the broker does not speak
+        Raises LocalProtocolError before the response to the Handshake, UnsupportedVersion if the broker does not speak
         the API.
         """
         api = API_OF_REQUEST[type(message)]
         version = self._versions.get(api.key)
         if version is None:
             if self.broker is None:
-                raise LocalProtocolError(f"{api.key.name} before the Handshake was answered")
+                raise LocalProtocolError(f"{api.key.name} before the Handshake got its response")
             raise UnsupportedVersion(f"broker {self.broker.broker_version} does not speak {api.key.name} as we do")
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
@@ -256,26 +259,26 @@ class ClientConnection:
             self._waiting[correlation_id] = api
         return correlation_id, pack_frame((api.key, version, correlation_id), message, payload_bytes)
 
-    def received(self, count: int) -> list[Answer]:
-        """The answers that the last `count` bytes completed. Raises RemoteProtocolError when they make no sense."""
-        return [self._answer(frame) for frame in self._frames.received(count)]
+    def received(self, count: int) -> list[ReceivedResponse]:
+        """The responses that the last `count` bytes completed. Raises RemoteProtocolError if they are malformed."""
+        return [self._response(frame) for frame in self._frames.received(count)]
 
-    def _answer(self, frame: Frame) -> Answer:
+    def _response(self, frame: Frame) -> ReceivedResponse:
         (correlation_id, error_code), body = split_header(frame.header, RESPONSE_PREFIX_FIELDS)
         api = self._waiting.pop(correlation_id, None)
         if api is None:
-            raise RemoteProtocolError(f"an answer to request {correlation_id}, which was never sent")
+            raise RemoteProtocolError(f"a response to request {correlation_id}, which was never sent")
         try:
             if error_code != ErrorCode.NONE:
                 error = error_from_code(error_code, _error_decoder.decode(body).message)
-                return Answer(correlation_id, error, frame.payload, frame.is_payload_owned)
+                return ReceivedResponse(correlation_id, error, frame.payload, frame.is_payload_owned)
             message: Message = _response_decoders[api.key].decode(body)
         except _MALFORMED as error:
             raise RemoteProtocolError(f"{api.response.__name__}: {error}") from None
         if isinstance(message, HandshakeResponse):
             self.broker = message
             self._versions.update(_common_versions(message))
-        return Answer(correlation_id, message, frame.payload, frame.is_payload_owned)
+        return ReceivedResponse(correlation_id, message, frame.payload, frame.is_payload_owned)
 
 
 def _common_versions(broker: HandshakeResponse) -> Iterable[tuple[int, int]]:

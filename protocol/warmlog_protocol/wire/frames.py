@@ -1,4 +1,4 @@
-"""Frames: how messages and batches lie on the wire.
+"""Frames: messages and batches on the wire.
 
 ::
 
@@ -17,6 +17,7 @@ from struct import Struct as ByteLayout
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import astuple
 
 from warmlog_protocol.codec.memory import zeroed_memory
 from warmlog_protocol.errors import RemoteProtocolError
@@ -27,7 +28,7 @@ HEAD_BYTES = 8
 REQUEST_PREFIX_FIELDS = 3
 RESPONSE_PREFIX_FIELDS = 2
 MAX_HEADER_BYTES = 8 * 1024 * 1024
-"""The largest header of an answer: it names topics and partitions only, and 8 MiB hold some 100,000 of them."""
+"""The largest header of a response: it names topics and partitions only, and 8 MiB hold some 100,000 of them."""
 
 _HEAD = ByteLayout(">II")
 _encoder = msgspec.msgpack.Encoder()
@@ -43,8 +44,8 @@ _INT_BYTES |= {0xD0: (1, True), 0xD1: (2, True), 0xD2: (4, True), 0xD3: (8, True
 class Frame(NamedTuple):
     """One frame as received.
 
-    `payload` may point into the receive buffer: it holds until that buffer is next asked for room, so whoever keeps
-    it longer copies it first. `is_payload_owned` says that nobody else will ever write to its memory.
+    `payload` may point into the receive buffer and is valid until the next `get_buffer`, unless `is_payload_owned`:
+    nothing else writes to its memory then.
     """
 
     header: bytes
@@ -54,17 +55,15 @@ class Frame(NamedTuple):
 
 def pack_frame(prefix: tuple[int, ...], message: Message, payload_bytes: int = 0) -> bytes:
     """The head and header of a frame; the caller sends `payload_bytes` of payload after it."""
-    body = _encoder.encode(message)
-    fields, body_start = _read_array_head(body)
-    packed_prefix = _encoder.encode(prefix)[1:]  # without its own array head, one byte for so few
-    header = _array_head(len(prefix) + fields) + packed_prefix + body[body_start:]
+    header = _encoder.encode((*prefix, *astuple(message)))
     return _HEAD.pack(SIZE_BYTES + len(header) + payload_bytes, len(header)) + header
 
 
 def split_header(header: bytes, prefix_fields: int) -> tuple[tuple[int, ...], bytes]:
     """The first `prefix_fields` integers of `header`, and the rest as a msgpack array of its own.
 
-    Raises RemoteProtocolError when the header is not an array that begins with so many integers.
+    By hand, as msgspec cannot say where the rest begins: decoding all of it to objects and converting those would take
+    twice as long. Raises RemoteProtocolError if the header is not an array that begins with so many integers.
     """
     try:
         fields, position = _read_array_head(header)
@@ -102,7 +101,7 @@ def _read_array_head(data: bytes) -> tuple[int, int]:
 
 
 def _read_long_int(data: bytes, position: int) -> tuple[int, int]:
-    """The integer, not a positive one of one byte, whose type byte lies before `position`; and where it ends."""
+    """The integer, not a positive one of one byte, whose type byte is before `position`; and where it ends."""
     kind = data[position - 1]
     if kind >= _NEGATIVE_FIXINT:
         return kind - 0x100, position
@@ -117,15 +116,15 @@ def _read_long_int(data: bytes, position: int) -> tuple[int, int]:
 
 
 Allocate = Callable[[int], memoryview]
-"""Makes writable memory of so many bytes, whatever is in it."""
+"""Allocates writable memory of so many bytes, with any content."""
 
 
 class FrameBuffer:
     """Bytes from a socket in, whole frames out; the socket writes straight into `get_buffer()`.
 
-    Frames that fit lie in one buffer of `buffer_bytes` that is used again and again, so that one read from the socket
-    can bring many. A larger one gets a buffer of exactly its size, which nobody else ever touches: its payload
-    reaches the reader without a copy. How much of it may be received, `allow` says.
+    Frames that fit share one buffer of `buffer_bytes`, so that one read from the socket can bring many. A larger one
+    gets a buffer of exactly its size, and its payload reaches the reader without a copy. `allow` limits how much of it
+    is received.
     """
 
     def __init__(
@@ -136,7 +135,7 @@ class FrameBuffer:
         max_header_bytes: int = MAX_HEADER_BYTES,
         allocate: Allocate = zeroed_memory,
     ) -> None:
-        """`allocate` makes the buffers of frames that do not fit."""
+        """`allocate`: for the buffers of frames that do not fit."""
         self._max_frame_bytes = max_frame_bytes
         self._max_header_bytes = max_header_bytes
         self._allocate = allocate
@@ -155,13 +154,13 @@ class FrameBuffer:
         return self._buffer[self._end : self._allowed_bytes]
 
     def allow(self, frame_bytes: int) -> None:
-        """Of a frame with a buffer of its own, so much may be received: more than has come. All of it by default."""
+        """Receive at most so much of a frame with a buffer of its own: more than was received. All of it by default."""
         self._allowed_bytes = frame_bytes
 
     def received(self, count: int) -> list[Frame]:
-        """Take note of `count` bytes written into `get_buffer()`; return the frames that are now whole.
+        """The frames that are complete with the last `count` bytes written into `get_buffer()`.
 
-        Raises RemoteProtocolError when a frame's sizes are impossible or above the limit.
+        Raises RemoteProtocolError if a frame's sizes are impossible or above the limit.
         """
         self._end += count
         frames = []
@@ -171,7 +170,7 @@ class FrameBuffer:
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of a frame that is not whole yet."""
+        """Bytes of an incomplete frame."""
         return self._end - self._start
 
     @property
@@ -181,16 +180,16 @@ class FrameBuffer:
 
     @property
     def oversize_bytes(self) -> int:
-        """The size of the frame that is coming in, when it has or will have a buffer of its own; 0 otherwise."""
+        """The size of the incomplete frame if it has or will have a buffer of its own; 0 otherwise."""
         if self._buffer is not self._shared:
             return len(self._buffer)
         sizes = self._next_sizes()
         return sizes[0] if sizes is not None and sizes[0] > len(self._shared) else 0
 
     def use_buffer(self, buffer_bytes: int) -> None:
-        """Frames that fit lie in a shared buffer of this size from now on, or of what is pending when that is more.
+        """Replace the shared buffer by one of this size, or of what is pending if that is more.
 
-        Payloads of the buffer before stay valid: nobody writes to it any more.
+        Payloads in the old one stay valid: nothing writes to it any more.
         """
         is_in_shared = self._buffer is self._shared
         pending = self._shared[self._start : self._end] if is_in_shared else memoryview(b"")
@@ -200,12 +199,12 @@ class FrameBuffer:
             self._buffer, self._start, self._end = self._shared, 0, len(pending)
 
     def release(self) -> None:
-        """Lets go of all memory: nothing more will be received."""
+        """Free all memory: nothing more will be received."""
         self._shared = self._buffer = memoryview(bytearray(HEAD_BYTES))
         self._start = self._end = 0
 
     def _next_sizes(self) -> tuple[int, int] | None:
-        """Bytes of the next frame, its size field included, and of its header; None when not even its head is here."""
+        """Bytes of the next frame, its size field included, and of its header; None if its head is incomplete."""
         if self._end - self._start < HEAD_BYTES:
             return None
         size, header_size = _HEAD.unpack_from(self._buffer, self._start)

@@ -49,11 +49,11 @@ def test_a_request_that_comes_byte_by_byte_ends_at_its_deadline_however_regular_
 def test_the_deadline_of_a_request_begins_with_its_first_byte() -> None:
     deadlines = Deadlines(CONFIG, 0.0)
     for second, has_requests in ((0.0, False), (50.0, False), (55.0, True)):
-        deadlines.received(second, has_requests=has_requests, has_partial=True)
+        deadlines.received(second, has_requests, True)
     assert rule(deadlines, 114.9, RECEIVING) == ""
     assert rule(deadlines, 115.1, RECEIVING) == "request.receive.timeout.ms"
-    deadlines.received(116.0, has_requests=True, has_partial=False)
-    deadlines.received(200.0, has_requests=False, has_partial=True)
+    deadlines.received(116.0, True, False)
+    deadlines.received(200.0, False, True)
     assert rule(deadlines, 259.9, RECEIVING) == ""
     assert rule(deadlines, 260.1, RECEIVING) == "request.receive.timeout.ms"
 
@@ -84,7 +84,7 @@ def test_a_peer_that_sends_enough_may_stay_although_others_wait() -> None:
 def test_a_request_that_has_just_begun_is_not_blamed_for_the_rest_before_it() -> None:
     deadlines = Deadlines(CONFIG, 0.0)
     deadlines.rest_ended(300.0)
-    deadlines.received(300.3, has_requests=False, has_partial=True)
+    deadlines.received(300.3, False, True)
     assert rule(deadlines, 300.4, RECEIVING._replace(blocks_requests=True)) == ""
     assert rule(deadlines, 301.5, RECEIVING._replace(blocks_requests=True)) == "stall.timeout.ms"
 
@@ -115,7 +115,7 @@ def test_a_peer_that_is_not_read_as_it_does_not_read_is_cut_if_others_wait_for_i
 def test_a_peer_that_sends_and_does_not_read_keeps_its_deadline_for_reading() -> None:
     deadlines = Deadlines(CONFIG, 0.0)
     for second in range(20):
-        deadlines.received(float(second), has_requests=True, has_partial=True)
+        deadlines.received(float(second), True, True)
         assert rule(deadlines, float(second), SENDING._replace(is_receiving=True, received_bytes=10**6 * second)) == ""
     both = SENDING._replace(is_receiving=True, received_bytes=10**8)
     assert rule(deadlines, 20.0, both) == "send.stall.timeout.ms"

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from warmlog_broker.network.codec import Codec, ReceivedRequest, Slices, Started
+from warmlog_broker.network.codec import Codec, ReceivedRequest, Slices
 from warmlog_broker.network.request_context import (
     ANONYMOUS_PRINCIPAL,
     MAX_CLIENT_ID_CHARACTERS,
@@ -78,14 +78,14 @@ class Room:
         self.start_request(Request(APIS[key], 0, correlation_id, REQUESTS[key], memoryview(payload), True))
 
     def start_request(self, request: Request) -> None:
-        self.runner.start(request, StartedRequest(request))
+        self.runner.start(request, StartedRequest(request.api, request.api_version, request.correlation_id))
 
     async def finish(self) -> None:
         await self.tasks.finish(10)
 
     # --- the codec: pieces are what it was called with
 
-    def encode(self, started: Started, message: Message, slices: Slices) -> Any:
+    def encode(self, started: StartedRequest, message: Message, slices: Slices) -> Any:
         async def convert() -> Any:
             if self.conversion is not None:
                 raise self.conversion
@@ -97,21 +97,21 @@ class Room:
             raise self.conversion
         return "answer", started.correlation_id, message, slices
 
-    def encode_error(self, started: Started, error: ApiError) -> Any:
+    def encode_error(self, started: StartedRequest, error: ApiError) -> Any:
         return "refuse", started.correlation_id, error.code
 
     # --- the channel
 
-    def end(self, started: Started, pieces: Any) -> None:
+    def end(self, started: StartedRequest, pieces: Any) -> None:
         self.events.append(("end",) if pieces is None else pieces)
 
     def close(self, reason: str) -> None:
         self.events.append(("close", reason))
 
-    def hold(self, started: Started, payload_bytes: int) -> None:
+    def hold(self, started: StartedRequest, payload_bytes: int) -> None:
         self.events.append(("hold", payload_bytes))
 
-    def release(self, started: Started) -> None:
+    def release(self, started: StartedRequest) -> None:
         self.events.append(("release", started.correlation_id))
 
 

@@ -30,7 +30,7 @@ class Room:
         self.scheduler: RequestScheduler[Head, str] = RequestScheduler(
             max_in_flight=max_in_flight, keeps_order=keeps_order, is_congested=lambda: self.is_congested
         )
-        self.started: list[StartedRequest[str]] = []
+        self.started: list[StartedRequest] = []
         for event in WAY_TO[state]:
             self.scheduler.on(event)
         if state is TURNED_AWAY:

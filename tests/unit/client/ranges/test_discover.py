@@ -23,7 +23,7 @@ from warmlog_protocol.messages import (
     PartitionMetadata,
     TopicMetadata,
 )
-from warmlog_protocol.wire.connection import DEFAULT_MAX_ITEMS, AnswerTooLarge, ServerConnection
+from warmlog_protocol.wire.connection import DEFAULT_MAX_ITEMS, ResponseTooLarge, ServerConnection
 
 PARTITIONS = DEFAULT_MAX_ITEMS + 500
 MIB = 1 << 20
@@ -48,7 +48,7 @@ class SizedBroker(FakeBroker):
         self.targets.append(message.target_bytes)
         try:
             answer = core.respond(correlation_id, self._splits(message))
-        except AnswerTooLarge as error:
+        except ResponseTooLarge as error:
             answer = core.refuse(correlation_id, error)
         sock.sendall(answer)
         return True
@@ -109,7 +109,7 @@ def test_more_splits_than_one_answer_has_room_for_are_asked_in_halves_and_less_f
 def test_a_range_that_cannot_be_cut_alone_is_the_brokers_error(broker: SizedBroker) -> None:
     with Discovery([broker.address]) as discovery:
         discovery.topics(["t"])
-        with pytest.raises(InvalidRequest, match="the answer would have a header of"):
+        with pytest.raises(InvalidRequest, match="the response would have a header of"):
             discovery.splits(ranges_of(broker, 1, 1024 * 1024 * MIB), MIB)
 
 

@@ -35,7 +35,13 @@ from warmlog_protocol.messages import (
     ProduceRequest,
     ProduceResponse,
 )
-from warmlog_protocol.wire.connection import Answer, AnswerTooLarge, ClientConnection, Request, ServerConnection
+from warmlog_protocol.wire.connection import (
+    ClientConnection,
+    ReceivedResponse,
+    Request,
+    ResponseTooLarge,
+    ServerConnection,
+)
 from warmlog_protocol.wire.frames import pack_frame
 
 MAX_FRAME_BYTES = 1024 * 1024
@@ -65,7 +71,7 @@ def pour(connection: ServerConnection, data: bytes) -> list[Request]:
     return out
 
 
-def pour_back(connection: ClientConnection, data: bytes) -> list[Answer]:
+def pour_back(connection: ClientConnection, data: bytes) -> list[ReceivedResponse]:
     out = []
     rest = memoryview(data)
     while rest:
@@ -408,5 +414,5 @@ def test_more_items_than_a_request_may_name_are_refused_with_their_number() -> N
 
 def test_an_answer_that_no_client_would_take_is_not_made() -> None:
     server = new_server()
-    with pytest.raises(AnswerTooLarge, match="ask for fewer topics or partitions at a time"):
+    with pytest.raises(ResponseTooLarge, match="ask for fewer topics or partitions at a time"):
         server.respond(1, MetadataResponse("c" * 9_000_000, 0, [], []))

@@ -1,0 +1,524 @@
+"""Sessions over real sockets, with handlers of the test: in plain text and TLS, and with a second wire protocol."""
+
+import asyncio
+import logging
+import os
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from struct import pack, unpack_from
+from typing import Any, NamedTuple
+
+import pytest
+import trustme
+import uvloop
+
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.network import session as session_module
+from warmlog_broker.network.codec import SMALL_BUFFER_BYTES, Codec, Pieces, Slices, WarmlogCodec
+from warmlog_broker.network.connections import Connections
+from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
+from warmlog_broker.network.request_context import RequestContext
+from warmlog_broker.network.request_scheduler import StartedRequest
+from warmlog_broker.network.response import Deferred, MessageWithSlices, Response
+from warmlog_broker.network.send_queue import SendQueue
+from warmlog_broker.network.session import Session, SessionContext
+from warmlog_broker.runtime.outbox import Outbox
+from warmlog_broker.runtime.rate_limited_log import RepeatedLines
+from warmlog_broker.runtime.tasks import Tasks
+from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
+from warmlog_broker.storage.io.open_files import OpenFile
+from warmlog_broker.storage.record.file_records import FileSlice
+from warmlog_protocol.errors import ApiError, InvalidRequest, TooManyConnections
+from warmlog_protocol.messages import (
+    APIS,
+    Api,
+    ApiKey,
+    ErrorResponse,
+    FetchRequest,
+    FetchResponse,
+    HandshakeRequest,
+    HandshakeResponse,
+    Message,
+    MetadataRequest,
+    MetadataResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
+from warmlog_protocol.wire.connection import ClientConnection
+from warmlog_protocol.wire.frames import pack_frame
+from warmlog_protocol.wire.received_batch import ReceivedBatch
+
+FILE_BYTES = 1024 * 1024
+TIMEOUT_S = 20
+NO_TOPICS = MetadataResponse("cluster", 0, [], [])
+
+Run = Callable[[Coroutine[Any, Any, None]], None]
+
+
+@pytest.fixture(scope="module")
+def data() -> bytes:
+    return os.urandom(FILE_BYTES)
+
+
+@pytest.fixture
+def file(tmp_path: Path, data: bytes) -> OpenFile:
+    path = tmp_path / "0.log"
+    path.write_bytes(data)
+    return OpenFile(str(path), os.O_RDWR)
+
+
+@pytest.fixture
+def cold_readers() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    """Runs a coroutine to its end, on each kind of event loop."""
+    loop_factory = uvloop.new_event_loop if request.param == "uvloop" else asyncio.new_event_loop
+
+    def run_on_loop(work: Coroutine[Any, Any, None]) -> None:
+        errors: list[dict[str, Any]] = []
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            runner.get_loop().set_exception_handler(lambda loop, context: errors.append(context))
+            runner.run(asyncio.wait_for(work, TIMEOUT_S))
+        assert errors == []
+
+    return run_on_loop
+
+
+class CountingWheel(TimerWheel):
+    scheduled = 0
+
+    def schedule(self, due_s: float, action: Callable[[], None]) -> Timer:
+        self.scheduled += 1
+        return super().schedule(due_s, action)
+
+
+class Server:
+    """Sessions whose handlers are the test's, by the key of their API."""
+
+    def __init__(self, cold_readers: ThreadPoolExecutor, make_codec: Callable[[BrokerConfig], Codec]) -> None:
+        config = BrokerConfig(data_dir="unused", max_connections=2)
+        self.handlers: dict[int, Callable[..., Response]] = {
+            ApiKey.HANDSHAKE: lambda context, request: HandshakeResponse(
+                "test", "cluster", 0, config.socket_request_max_bytes, _api_versions()
+            ),
+            ApiKey.METADATA: lambda context, request: NO_TOPICS,
+        }
+        self.sessions: list[Session] = []
+        self.timers = CountingWheel(0.05)
+        lines = RepeatedLines(logging.getLogger("warmlog_broker.network.session"))
+        memory = ResponseMemory(config.queued_max_response_bytes)
+        self.context = SessionContext(
+            config=config,
+            connections=Connections(config.max_connections, config.max_connections_per_ip),
+            memory=MemoryPool(config.queued_max_request_bytes, config.socket_request_max_bytes),
+            response_memory=memory,
+            lines=lines,
+            outbox=Outbox(),
+            tasks=Tasks(),
+            timers=self.timers,
+            handlers=self.handlers,
+            make_codec=make_codec,
+            make_send_queue=lambda transport, on_sent: SendQueue(
+                transport, cold_readers=cold_readers, uses_sendfile=True, memory=memory, lines=lines, on_sent=on_sent
+            ),
+        )
+
+    def make_session(self) -> Session:
+        self.sessions.append(Session(self.context))
+        return self.sessions[-1]
+
+
+def _api_versions() -> list[Any]:
+    versions = HandshakeResponse.__annotations__["apis"].__args__[0]
+    return [versions(key, api.min_version, api.max_version) for key, api in APIS.items()]
+
+
+@asynccontextmanager
+async def serving(
+    cold_readers: ThreadPoolExecutor,
+    make_codec: Callable[[BrokerConfig], Codec] = WarmlogCodec.for_broker,
+    tls: ssl.SSLContext | None = None,
+) -> AsyncIterator[tuple[Server, int]]:
+    """A server and its port. Its timers run."""
+    loop = asyncio.get_running_loop()
+    server = Server(cold_readers, make_codec)
+
+    async def tick() -> None:
+        while True:
+            await asyncio.sleep(0.05)
+            server.timers.advance(loop.time())
+
+    ticking = loop.create_task(tick())
+    listener = await loop.create_server(server.make_session, "127.0.0.1", 0, ssl=tls)
+    try:
+        yield server, listener.sockets[0].getsockname()[1]
+    finally:
+        for session in server.context.connections:
+            session.close("the test ends")
+        await server.context.connections.wait_until_gone(TIMEOUT_S)
+        await server.context.tasks.finish(TIMEOUT_S)
+        listener.close()
+        ticking.cancel()
+        with suppress(asyncio.CancelledError):
+            await ticking
+
+
+class Client:
+    """warmlog's protocol on asyncio's streams."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.core = ClientConnection()
+        self.reader = reader
+        self.writer = writer
+
+    async def receive(self) -> Any:
+        """The next response; None at the end of the connection."""
+        while True:
+            received = await self.reader.read(len(self.core.get_buffer()))
+            if not received:
+                return None
+            self.core.get_buffer()[: len(received)] = received
+            for response in self.core.received(len(received)):
+                return response
+
+    async def call(self, message: Message) -> Any:
+        self.writer.write(self.core.request(message)[1])
+        return await self.receive()
+
+
+@asynccontextmanager
+async def connected(port: int, authority: trustme.CA | None = None) -> AsyncIterator[Client]:
+    tls = None
+    if authority is not None:
+        tls = ssl.create_default_context()
+        authority.configure_trust(tls)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls)
+    try:
+        yield Client(reader, writer)
+    finally:
+        writer.transport.abort()
+        with suppress(ConnectionError, ssl.SSLError):
+            await writer.wait_closed()
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    while not is_so():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture(params=["plain text", "TLS"])
+def tls(request: pytest.FixtureRequest, authority: trustme.CA) -> tuple[ssl.SSLContext | None, trustme.CA | None]:
+    """The server's context, and whom clients trust."""
+    if request.param == "plain text":
+        return None, None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    return context, authority
+
+
+Tls = tuple[ssl.SSLContext | None, trustme.CA | None]
+
+
+# --- plain text and TLS ----------------------------------------------------------------------------------------------
+
+
+def test_responses_with_file_ranges_come_whole(
+    run: Run, tls: Tls, cold_readers: ThreadPoolExecutor, file: OpenFile, data: bytes
+) -> None:
+    def fetch(context: RequestContext, request: object) -> Response:
+        return MessageWithSlices(
+            FetchResponse([]), [[FileSlice(file, 0, 100)], [FileSlice(file, 100, FILE_BYTES - 100)]]
+        )
+
+    async def work() -> None:
+        async with serving(cold_readers, tls=tls[0]) as (server, port), connected(port, tls[1]) as client:
+            server.handlers[ApiKey.FETCH] = fetch
+            await client.call(HandshakeRequest("test", "1"))
+            for _ in range(3):
+                assert bytes((await client.call(FetchRequest(0, 1, 1, []))).payload) == data
+
+    run(work())
+
+
+def test_a_refused_peer_reads_the_reason_and_then_the_end_although_it_has_sent_more(
+    run: Run, tls: Tls, cold_readers: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_module, "LINGER_S", 0.5)
+
+    async def work() -> None:
+        async with serving(cold_readers, tls=tls[0]) as (_, port), connected(port, tls[1]) as client:
+            await client.call(HandshakeRequest("test", "1"))
+            client.core.request(MetadataRequest())
+            more = pack_frame((ApiKey.METADATA, 0, 2), MetadataRequest()) * 50_000
+            client.writer.write(pack_frame((999, 0, 1), MetadataRequest()) + more)
+            await asyncio.sleep(0.1)
+            response = await client.receive()
+            assert "API 999 version 0: it is not known" in str(response.result)
+            client.writer.write(bytes(1000))
+            assert await client.receive() is None
+
+    run(work())
+
+
+def test_a_peer_beyond_the_limit_is_told_so(run: Run, tls: Tls, cold_readers: ThreadPoolExecutor) -> None:
+    async def work() -> None:
+        async with (
+            serving(cold_readers, tls=tls[0]) as (_, port),
+            connected(port, tls[1]) as first,
+            connected(port, tls[1]) as second,
+            connected(port, tls[1]) as third,
+        ):
+            for client in (first, second):
+                assert isinstance((await client.call(HandshakeRequest("test", "1"))).result, HandshakeResponse)
+            response = await third.call(HandshakeRequest("test", "1"))
+            assert isinstance(response.result, TooManyConnections)
+            assert "2 connections are open" in str(response.result)
+
+    run(work())
+
+
+def test_a_stopped_session_ends_when_requests_under_way_have_ended(
+    run: Run, tls: Tls, cold_readers: ThreadPoolExecutor
+) -> None:
+    deferred: list[Deferred] = []
+
+    def defer(context: RequestContext, request: object) -> Response:
+        deferred.append(Deferred())
+        return deferred[-1]
+
+    async def work() -> None:
+        async with serving(cold_readers, tls=tls[0]) as (server, port), connected(port, tls[1]) as client:
+            server.handlers[ApiKey.FETCH] = defer
+            await client.call(HandshakeRequest("test", "1"))
+            for _ in range(2):
+                client.writer.write(client.core.request(FetchRequest(0, 1, 1, []))[1])
+            await until(lambda: len(deferred) == 2)
+            server.sessions[0].stop()
+            client.writer.write(client.core.request(MetadataRequest())[1])
+            for each in deferred:
+                each.complete(FetchResponse([]))
+            assert isinstance((await client.receive()).result, FetchResponse)
+            await server.context.connections.wait_until_gone(5)
+            assert len(server.context.connections) == 0
+
+    run(work())
+
+
+def test_a_stopped_session_ends_when_the_peer_has_taken_what_the_transport_holds(
+    run: Run, cold_readers: ThreadPoolExecutor
+) -> None:
+    """It holds less than what it calls back for."""
+    text = "x" * 100_000
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        async with serving(cold_readers) as (server, port):
+            server.handlers[ApiKey.HANDSHAKE] = lambda context, request: ErrorResponse(text)
+            with socket.socket() as reader:
+                reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                reader.setblocking(False)
+                await loop.sock_connect(reader, ("127.0.0.1", port))
+                await until(lambda: len(server.context.connections) == 1)
+                session = server.sessions[0]
+                session._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+                await loop.sock_sendall(reader, pack_frame((ApiKey.HANDSHAKE, 0, 0), HandshakeRequest("test", "1")))
+                await until(lambda: 0 < session._transport.get_write_buffer_size() < len(text))
+                session.stop()
+                received = 0
+                while piece := await loop.sock_recv(reader, 100_000):
+                    received += len(piece)
+                assert received > len(text)
+
+    run(work())
+
+
+def test_a_peer_that_has_sent_all_reads_what_is_under_way(run: Run, cold_readers: ThreadPoolExecutor) -> None:
+    pending = Deferred()
+
+    async def work() -> None:
+        async with serving(cold_readers) as (server, port), connected(port) as client:
+            server.handlers[ApiKey.PRODUCE] = lambda context, request: pending
+            await client.call(HandshakeRequest("test", "1"))
+            client.writer.write(client.core.request(ProduceRequest(-1, 1000, []))[1])
+            client.writer.write_eof()
+            await asyncio.sleep(0.05)
+            pending.complete(ProduceResponse([]))
+            assert (await client.receive()).result == ProduceResponse([])
+            assert await client.receive() is None
+
+    run(work())
+
+
+# --- order, rest, and deferred responses -----------------------------------------------------------------------------
+
+
+def test_a_deferred_response_holds_the_next_request_unless_its_api_is_pipelined(
+    run: Run, cold_readers: ThreadPoolExecutor
+) -> None:
+    deferred: list[Deferred] = []
+
+    def defer(context: RequestContext, request: object) -> Response:
+        deferred.append(Deferred())
+        return deferred[-1]
+
+    async def work() -> None:
+        async with serving(cold_readers) as (server, port), connected(port) as client:
+            server.handlers[ApiKey.METADATA] = server.handlers[ApiKey.FETCH] = defer
+            await client.call(HandshakeRequest("test", "1"))
+            for message in (FetchRequest(0, 1, 1, []), MetadataRequest(), MetadataRequest(), MetadataRequest()):
+                client.writer.write(client.core.request(message)[1])
+            for count in (2, 3, 4):
+                await until(lambda count=count: len(deferred) >= count)
+                await asyncio.sleep(0.05)
+                assert len(deferred) == count
+                deferred[-1].complete(NO_TOPICS)
+                await client.receive()
+
+    run(work())
+
+
+def test_connections_at_rest_are_not_looked_at(run: Run, cold_readers: ThreadPoolExecutor) -> None:
+    async def work() -> None:
+        async with serving(cold_readers) as (server, port), connected(port) as first, connected(port) as second:
+            for client in (first, second):
+                await client.call(HandshakeRequest("test", "1"))
+            await asyncio.sleep(0.3)
+            scheduled = server.timers.scheduled
+            await asyncio.sleep(0.3)
+            assert server.timers.scheduled == scheduled
+            assert len(server.timers) == 2
+            await first.call(MetadataRequest())
+            await asyncio.sleep(0.3)
+            assert scheduled + 2 <= server.timers.scheduled <= scheduled + 3
+            assert len(server.timers) == 2
+            idle_ms = server.context.config.connections_max_idle_ms
+            server.timers.advance(asyncio.get_running_loop().time() + idle_ms / 1000 - 5)
+            assert server.timers.scheduled <= scheduled + 3
+
+    run(work())
+
+
+# --- another protocol ------------------------------------------------------------------------------------------------
+
+
+class TinyRequest(NamedTuple):
+    api: Api
+    correlation_id: int
+    message: Message
+    api_version: int = 0
+    payload_bytes: int = 0
+
+    def batches(self) -> list[ReceivedBatch]:
+        return []
+
+
+class TinyCodec:
+    """Responses in the order of requests, batches in brackets inside them.
+
+    request  := u32 size | u8 api_key | u8 correlation_id
+    response := u32 size | u8 correlation_id | '<' | ('[' batches of one partition ']')… | '>'
+    error    := u32 size | u8 correlation_id | '!' | text
+    """
+
+    keeps_order = True
+    is_open = True
+    buffer_bytes = SMALL_BUFFER_BYTES
+    oversize_bytes = 0
+
+    def __init__(self) -> None:
+        self._room = memoryview(bytearray(1000))
+        self._received = b""
+
+    @property
+    def pending_bytes(self) -> int:
+        return len(self._received)
+
+    def get_buffer(self) -> memoryview:
+        return self._room
+
+    def received(self, count: int) -> Sequence[TinyRequest]:
+        self._received += bytes(self._room[:count])
+        requests = []
+        while len(self._received) >= 6:
+            _, key, correlation_id = unpack_from(">IBB", self._received)
+            self._received = self._received[6:]
+            requests.append(TinyRequest(APIS[key], correlation_id, MetadataRequest()))
+        return requests
+
+    def allow(self, frame_bytes: int) -> None: ...
+
+    def use_buffer(self, buffer_bytes: int) -> None: ...
+
+    def release(self) -> None: ...
+
+    def encode(self, request: StartedRequest, message: Message, slices: Slices) -> Pieces | Coroutine[Any, Any, Pieces]:
+        if request.api.key is ApiKey.FETCH:
+            return self._convert(request, slices)
+        pieces: list[bytes | FileSlice] = [b"<"]
+        for of_partition in slices:
+            pieces += [b"[", *of_partition, b"]"]
+        return self._framed(request, [*pieces, b">"])
+
+    async def _convert(self, request: StartedRequest, slices: Slices) -> Pieces:
+        def convert() -> bytes:
+            return b"".join(piece.pread().upper() for of_partition in slices for piece in of_partition)
+
+        return self._framed(request, [b"<", await asyncio.to_thread(convert), b">"])
+
+    def encode_error(self, request: StartedRequest, error: ApiError) -> Pieces:
+        return self._framed(request, [b"!" + str(error).encode()])
+
+    def _framed(self, request: StartedRequest, pieces: list[bytes | FileSlice]) -> Pieces:
+        size_bytes = sum(len(piece) if isinstance(piece, bytes) else piece.size_bytes for piece in pieces)
+        return [pack(">IB", 1 + size_bytes, request.correlation_id), *pieces]
+
+
+def test_a_protocol_that_keeps_order_and_has_batches_inside_its_messages_plugs_in(
+    run: Run, cold_readers: ThreadPoolExecutor, tmp_path: Path
+) -> None:
+    path = tmp_path / "0.log"
+    path.write_bytes(b"abcdefghij" * 10_000)
+    file = OpenFile(str(path), os.O_RDWR)
+    slices = [[FileSlice(file, 0, 3)], [], [FileSlice(file, 3, 2), FileSlice(file, 7, 60_000)]]
+    pending = Deferred()
+
+    def refuse(context: RequestContext, request: object) -> Response:
+        raise InvalidRequest("no")
+
+    async def receive(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+        (size_bytes,) = unpack_from(">I", await reader.readexactly(4))
+        response = await reader.readexactly(size_bytes)
+        return response[0], response[1:]
+
+    async def work() -> None:
+        async with serving(cold_readers, lambda config: TinyCodec()) as (server, port), connected(port) as client:
+            server.handlers[ApiKey.PRODUCE] = lambda context, request: pending
+            server.handlers[ApiKey.FETCH] = lambda context, request: MessageWithSlices(NO_TOPICS, slices)
+            server.handlers[ApiKey.LIST_OFFSETS] = lambda context, request: MessageWithSlices(NO_TOPICS, slices)
+            server.handlers[ApiKey.METADATA] = refuse
+            keys = [ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.METADATA]
+            frames = [pack(">IBB", 2, key, number) for number, key in enumerate(keys)]
+            client.writer.write(b"".join(frames)[:-1])
+            await asyncio.sleep(0.1)
+            assert server.sessions[0]._scheduler.in_flight == 3
+            pending.complete(ErrorResponse("done"))
+            client.writer.write(frames[-1][-1:])
+            inside = b"[abc][][de" + (b"hijabcdefg" * 6000) + b"]"
+            converted = b"<ABCDE" + (b"HIJABCDEFG" * 6000) + b">"
+            responses = [await receive(client.reader) for _ in keys]
+            assert responses == [(0, b"<>"), (1, converted), (2, b"<" + inside + b">"), (3, b"!no")]
+
+    run(work())
