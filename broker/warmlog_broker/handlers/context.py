@@ -10,7 +10,7 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.metadata.producer_ids import ProducerIds
 from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.replica.cluster_view import ClusterView
-from warmlog_broker.replica.delayed_fetch import FetchWaits
+from warmlog_broker.replica.delayed_fetch import DelayedFetches
 from warmlog_broker.replica.replica_mover import Moves
 from warmlog_broker.replica.served_directories import DataDirectories
 from warmlog_broker.replica.topics import Topics
@@ -30,7 +30,7 @@ class Services:
     topics: Topics
     directories: DataDirectories
     moves: Moves
-    fetch_waits: FetchWaits
+    delayed_fetches: DelayedFetches
     producer_ids: ProducerIds
     cold_readers: Executor
     bodies: BodyThreads

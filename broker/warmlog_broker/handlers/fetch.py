@@ -23,7 +23,7 @@ from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import Items
 from warmlog_broker.network.request_context import RequestContext
 from warmlog_broker.network.response import Deferred, MessageWithSlices, Response
-from warmlog_broker.replica.delayed_fetch import FetchWaits, WantedRead
+from warmlog_broker.replica.delayed_fetch import DelayedFetches, WantedRead
 from warmlog_broker.replica.partition import Partition, read_bound
 from warmlog_broker.storage.io.os_errors import storage_error
 from warmlog_broker.storage.log.bounds import ReadBound
@@ -92,7 +92,7 @@ class DelayedFetch(Deferred):
 
     __slots__ = ("_waits",)
 
-    def __init__(self, waits: FetchWaits) -> None:
+    def __init__(self, waits: DelayedFetches) -> None:
         super().__init__()
         self._waits = waits
 
@@ -120,8 +120,8 @@ def _respond_or_wait(
         return _rebuild_and_respond(services, context, request, result.rebuilds)
     if is_due(result, request.min_bytes, max_wait_ms, skips_gaps=request.skips_gaps):
         return _respond(services, result)
-    delayed = DelayedFetch(services.fetch_waits)
-    is_waiting = services.fetch_waits.add(
+    delayed = DelayedFetch(services.delayed_fetches)
+    is_waiting = services.delayed_fetches.add(
         delayed,
         result.wanted,
         min_bytes=min(request.min_bytes, request.max_bytes, services.config.fetch_max_bytes),
@@ -133,7 +133,7 @@ def _respond_or_wait(
     services.lines.write(
         logging.WARNING,
         "fetches that could not wait",
-        f"Fetch of {context.peer} answered at once: {len(services.fetch_waits)} fetches wait already",
+        f"Fetch of {context.peer} answered at once: {len(services.delayed_fetches)} fetches wait already",
         services.loop.time(),
     )
     return _respond(services, result)

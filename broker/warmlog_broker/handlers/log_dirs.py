@@ -74,7 +74,7 @@ def _describe_partition(partition: Partition) -> LogDirPartition:
 
 def _describe_offline(services: Services, directory: OfflineDirectory, topics: set[str] | None) -> LogDir:
     """What should be in a directory that could not be used at the start."""
-    keys = [] if directory.directory_id is None else services.topics.placed_in(directory.directory_id.bytes)
+    keys = [] if directory.directory_id is None else services.topics.assigned_to(directory.directory_id.bytes)
     listed = [LogDirPartition(*key, 0, UNKNOWN) for key in keys if topics is None or key.topic in topics]
     return LogDir(ErrorCode.KAFKA_STORAGE_ERROR, directory.reason, str(directory.path), listed)
 

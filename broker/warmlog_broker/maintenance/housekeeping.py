@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.data_dirs.deletion import DoomedDirectories
+from warmlog_broker.data_dirs.deletion import DirectoryRemover
 from warmlog_broker.maintenance.index_warmer import WarmIndexes
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.served_directories import DataDirectories
@@ -41,7 +41,7 @@ class Housekeeping:
         config: BrokerConfig,
         topics: Topics,
         directories: DataDirectories,
-        doomed: DoomedDirectories,
+        remover: DirectoryRemover,
         threads: Executor,
         now_ms: Callable[[], int],
     ) -> None:
@@ -50,7 +50,7 @@ class Housekeeping:
         self._config = config
         self._topics = topics
         self._directories = directories
-        self._doomed = doomed
+        self._doomed = remover
         self._threads = threads
         self._warm_indexes = WarmIndexes(config, topics, threads)
         self._loop = asyncio.get_running_loop()

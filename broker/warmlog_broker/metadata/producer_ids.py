@@ -1,7 +1,7 @@
 """Producer ids: each is given out once in the life of the cluster.
 
-Ids are reserved in blocks: a block is on disk before the first of its ids is given out, so that after a crash at worst
-the rest of a block is never used.
+Ids are reserved in blocks. A block is on disk before the first of its ids is given out, so a crash loses at most the
+rest of a block.
 """
 
 import asyncio
@@ -11,8 +11,6 @@ from warmlog_broker.metadata.store import Metadata
 
 
 class ProducerIds:
-    """Gives out producer ids."""
-
     def __init__(self, metadata: Metadata, block_size: int) -> None:
         self._metadata = metadata
         self._block_size = block_size
@@ -25,7 +23,7 @@ class ProducerIds:
         return self._next_id
 
     async def give_out(self) -> int:
-        """An id that nobody had before. StorageError when none can be reserved."""
+        """Return an id that was never given out. StorageError if none can be reserved."""
         async with self._reserving:
             if self._next_id >= self._metadata.state.next_producer_id:
                 await self._metadata.commit([ProducerIdsReserved(self._next_id + self._block_size)])

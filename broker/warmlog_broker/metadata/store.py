@@ -1,10 +1,10 @@
-"""The metadata log for many askers: changes one group at a time, each on disk before it counts."""
+"""The metadata log of a running broker: changes in groups, one at a time, each on disk before it is in force."""
 
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Executor
 
-from warmlog_broker.metadata.metadata_log import AnyEntry, MetadataLog, MetadataState, TopicRemoved
+from warmlog_broker.metadata.metadata_log import AnyEntry, MetadataLog, MetadataState
 
 
 class Metadata:
@@ -14,36 +14,34 @@ class Metadata:
         self._log = log
         self._threads = threads
         self._turn = asyncio.Lock()
-        self._unhurried: list[AnyEntry] = []
+        self._deferred: list[AnyEntry] = []
 
     @property
     def state(self) -> MetadataState:
-        """What is on disk; changed by nobody else."""
+        """What is on disk. Only `commit` changes it."""
         return self._log.state
 
     async def commit(self, entries: Sequence[AnyEntry]) -> None:
-        """Returns when `entries` are on disk and in the state. StorageError: they are in neither, or in doubt after a
-        failed flush, which ends all commits until a restart."""
+        """Return once `entries` are on disk and in the state.
+
+        After a StorageError they are in neither, or in doubt if a flush failed: then all commits fail until a restart.
+        """
         async with self._turn:
-            group = [*self._unhurried, *entries]
+            group = [*self._deferred, *entries]
             self._log.append(group)
-            self._unhurried.clear()
+            self._deferred.clear()
             await asyncio.get_running_loop().run_in_executor(self._threads, self._log.flush)
             for entry in group:
                 self._log.state.apply(entry)
 
     def note(self, entry: AnyEntry) -> None:
-        """`entry` is written down with the next commit, as nothing depends on it."""
-        self._unhurried.append(entry)
-
-    def note_removed(self, topic_id: bytes) -> None:
-        """The directories of a deleted topic are gone: written down with the next commit, as nothing depends on it."""
-        self.note(TopicRemoved(topic_id))
+        """Write `entry` with the next commit: nothing depends on it."""
+        self._deferred.append(entry)
 
     async def close(self) -> None:
-        """Writes down what waited for a commit, and closes the file. StorageError when it could not be written."""
+        """Write what waits for a commit, and close the file. StorageError if it could not be written."""
         try:
-            if self._unhurried:
+            if self._deferred:
                 await self.commit([])
         finally:
             self._log.close()

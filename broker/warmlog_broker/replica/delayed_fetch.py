@@ -41,14 +41,14 @@ def readable_bytes(start: LogOffsetMetadata, end: LogOffsetMetadata, limit_bytes
     return min(end.bytes_after(start), limit_bytes)
 
 
-class FetchWait:
+class DelayedFetch:
     """One fetch that waits."""
 
     __slots__ = ("_available", "_min_bytes", "_total", "_waits", "is_ending", "on_done", "owner", "timer", "wanted")
 
     def __init__(
         self,
-        waits: "FetchWaits",
+        waits: "DelayedFetches",
         owner: object,
         wanted: dict[Partition, WantedRead],
         min_bytes: int,
@@ -88,7 +88,7 @@ class FetchWait:
             return self._min_bytes
 
 
-class FetchWaits:
+class DelayedFetches:
     """All fetches of the broker that wait, at most `limit` of them, for at most `partition_limit` partitions."""
 
     def __init__(self, limit: int, partition_limit: int) -> None:
@@ -96,8 +96,8 @@ class FetchWaits:
         self.partition_limit = partition_limit
         self._partition_count = 0
         self._count = 0
-        self._by_owner: dict[object, dict[FetchWait, None]] = {}
-        self._satisfied: deque[FetchWait] = deque()
+        self._by_owner: dict[object, dict[DelayedFetch, None]] = {}
+        self._satisfied: deque[DelayedFetch] = deque()
         self._loop = asyncio.get_running_loop()
 
     def __len__(self) -> int:
@@ -116,7 +116,7 @@ class FetchWaits:
         then nothing is called."""
         if self._count >= self.limit or self._partition_count + len(wanted) > self.partition_limit:
             return False
-        wait = FetchWait(self, owner, wanted, min_bytes, on_done)
+        wait = DelayedFetch(self, owner, wanted, min_bytes, on_done)
         for partition, read in wanted.items():
             partition.add_reader(wait, read.bound)
         self._by_owner.setdefault(owner, {})[wait] = None
@@ -127,7 +127,7 @@ class FetchWaits:
             self.end(wait)
         return True
 
-    def end(self, wait: FetchWait) -> None:
+    def end(self, wait: DelayedFetch) -> None:
         """Has `wait` answered, in the next turn; harmless when that was done before."""
         if wait.is_ending:
             return
@@ -155,11 +155,11 @@ class FetchWaits:
         if self._satisfied:
             self._loop.call_soon(self._answer_some)
 
-    def _finish(self, wait: FetchWait) -> None:
+    def _finish(self, wait: DelayedFetch) -> None:
         if self._remove(wait):
             wait.on_done()
 
-    def _remove(self, wait: FetchWait) -> bool:
+    def _remove(self, wait: DelayedFetch) -> bool:
         waits = self._by_owner.get(wait.owner)
         if waits is None or wait not in waits:
             return False

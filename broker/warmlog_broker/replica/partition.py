@@ -69,7 +69,7 @@ class Disk(Protocol):
         """Flush it after `delay_ms` at the latest."""
         ...
 
-    def suspect(self) -> None:
+    def probe_soon(self) -> None:
         """The disk has refused something: find out whether it works."""
         ...
 
@@ -251,7 +251,7 @@ class Partition:
     def _append_failed(self, error: StorageError, disk: Disk) -> None:
         self.complain(f"{self.key.directory_name}: a batch was refused: {error}")
         if isinstance(error, DiskReadOnly):
-            disk.suspect()
+            disk.probe_soon()
 
     def _appended(self, end_offset: int, log: Log, disk: Disk, on_durable: OnDurable | None) -> None:
         """What ends at `end_offset` is in the log: has it flushed, and tells those who wait for it."""
@@ -369,13 +369,13 @@ class Partition:
 
         Batches have the same positions in it, so that reads that wait need not begin again.
         """
-        self._enter(PartitionState.SETTLING)
+        self._enter(PartitionState.SWITCHING)
         self._log = log
         log.when_failed(self._log_failed)
 
-    def settled(self) -> None:
+    def complete_switch(self) -> None:
         """A crash leaves the partition where it is now: flushes what was appended meanwhile."""
-        if self._state is PartitionState.SETTLING:
+        if self._state is PartitionState.SWITCHING:
             self._enter(PartitionState.ONLINE)
             self.advance()
             if self.disk is not None:
@@ -418,7 +418,7 @@ class Partition:
             return DiskReadOnly(
                 f"{name} can be read, and takes no records until a restart of the broker: {self._reason}"
             )
-        if self._state is PartitionState.SETTLING:
+        if self._state is PartitionState.SWITCHING:
             return StorageError(f"{name} has just moved to another data directory: try again")
         return StorageError(f"{name} is offline until a restart of the broker has checked it: {self._reason}")
 
@@ -432,7 +432,7 @@ class Partition:
         self._reason = reason
         self._enter(state)
         if self.disk is not None:
-            self.disk.suspect()
+            self.disk.probe_soon()
 
     def _enter(self, state: PartitionState) -> None:
         assert self._state.may_become(state), f"{self} cannot become {state.name}"

@@ -1,6 +1,6 @@
 """The states of a partition on this broker's disk: what each allows, and which may follow.
 
-A move to another data directory takes a partition from ONLINE to MOVING, in which a copy catches up, and to SETTLING,
+A move to another data directory takes a partition from ONLINE to MOVING, in which a copy catches up, and to SWITCHING,
 in which the copy is written and read although a crash would still bring back the original; then it is ONLINE again.
 READ_ONLY and OFFLINE stay until a restart of the broker, DELETED for good; a move that meets one of them ends.
 """
@@ -15,7 +15,7 @@ class PartitionState(Enum):
     ONLINE = auto()
     MOVING = auto()
     """It is being copied to another data directory."""
-    SETTLING = auto()
+    SWITCHING = auto()
     """It has just moved, and a crash would still take back what is appended."""
     READ_ONLY = auto()
     """Its disk takes no writes."""
@@ -55,7 +55,7 @@ _ALLOWED = {
     #                          append  commit  read   flush  trim   compact move
     _State.ONLINE: Allowed(    True,   True,   True,  True,  True,  True,   True ),
     _State.MOVING: Allowed(    True,   True,   True,  True,  True,  False,  False),
-    _State.SETTLING: Allowed(  True,   False,  True,  False, False, False,  False),
+    _State.SWITCHING: Allowed(  True,   False,  True,  False, False, False,  False),
     _State.READ_ONLY: Allowed( False,  True,   True,  False, False, False,  False),
     _State.OFFLINE: Allowed(   False,  False,  False, False, False, False,  False),
     _State.DELETED: Allowed(   False,  False,  False, False, False, False,  False),
@@ -64,8 +64,8 @@ _ALLOWED = {
 _ENDS = {_State.READ_ONLY, _State.OFFLINE, _State.DELETED}
 _NEXT = {
     _State.ONLINE: {_State.MOVING, *_ENDS},
-    _State.MOVING: {_State.ONLINE, _State.SETTLING, *_ENDS},
-    _State.SETTLING: {_State.ONLINE, *_ENDS},
+    _State.MOVING: {_State.ONLINE, _State.SWITCHING, *_ENDS},
+    _State.SWITCHING: {_State.ONLINE, *_ENDS},
     _State.READ_ONLY: {_State.OFFLINE, _State.DELETED},
     _State.OFFLINE: {_State.DELETED},
     _State.DELETED: set(),

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.data_dirs.leftovers import take_away
-from warmlog_broker.metadata.metadata_log import PartitionMoved, PartitionsPlaced
+from warmlog_broker.data_dirs.deletion import rename_to_deleted
+from warmlog_broker.metadata.metadata_log import PartitionMoved, PartitionsAssigned
 from warmlog_broker.metadata.store import Metadata
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.partition_state import PartitionState
@@ -136,7 +136,7 @@ class Moves:
     async def _resume(self, found: Sequence[tuple[TopicPartition, DataDirectory, Path]]) -> None:
         for key, target, path in found:
             try:
-                self._on_deleted([await self._in_thread(take_away, path, key)], 0)
+                self._on_deleted([await self._in_thread(rename_to_deleted, path, key)], 0)
                 if self._is_stopping:
                     continue
                 _log.info("%s: the move to %s begins again", key.directory_name, target.path)
@@ -154,8 +154,8 @@ class Moves:
             directory = await self._in_thread(make_directory, log, target.path)
             move = self._under_way[partition] = Move(partition, target, LogCopy.begin(log, directory))
         except OSError as error:
-            target.suspect()
-            home.suspect()
+            target.probe_soon()
+            home.probe_soon()
             raise storage_error(f"{name} cannot be moved to {target.path}: {error}", error) from error
         finally:
             if partition not in self._under_way:
@@ -186,11 +186,11 @@ class Moves:
                 await self._drop(move)
         except (OSError, ApiError) as error:
             _log.error("%s: the move to %s has failed: %s", name, move.target.path, error)
-            move.target.suspect()
+            move.target.probe_soon()
             await self._drop(move)
         except Exception:
             _log.exception("%s: the move to %s failed in a way of its own: a bug", name, move.target.path)
-            if partition.state is PartitionState.SETTLING:
+            if partition.state is PartitionState.SWITCHING:
                 partition.take_offline(f"its move to {move.target.path} has failed")
         finally:
             partition.end_move()
@@ -243,8 +243,8 @@ class Moves:
             raise
         home.dismiss(partition)
         target.admit(partition)
-        partition.settled()
-        await self._leave(source, home, PartitionsPlaced(topic.topic_id, to_id, [partition.key.partition]))
+        partition.complete_switch()
+        await self._leave(source, home, PartitionsAssigned(topic.topic_id, to_id, [partition.key.partition]))
         return True
 
     async def _until_there_is_room(self, write: Callable[[], Awaitable[None]]) -> None:
@@ -262,7 +262,7 @@ class Moves:
                 return
             await asyncio.sleep(SHORTAGE_PAUSE_S)
 
-    async def _leave(self, source: Log, home: ServedDirectory, placed: PartitionsPlaced) -> None:
+    async def _leave(self, source: Log, home: ServedDirectory, placed: PartitionsAssigned) -> None:
         """Has the old directory removed. What cannot be done now is done by the next start, which is told what to
         look for by the metadata log."""
         try:
@@ -270,7 +270,7 @@ class Moves:
             await self._in_thread(sync_directory, home.path)
         except OSError as error:
             _log.error("%s could not be left: %s", source.directory, error)
-            home.suspect()
+            home.probe_soon()
             return
         self._metadata.note(placed)
         self._on_deleted([path], source.config.file_delete_delay_ms)
@@ -282,7 +282,7 @@ class Moves:
             return
         path = move.copy.directory
         try:
-            self._on_deleted([await self._in_thread(take_away, path, move.partition.key)], 0)
+            self._on_deleted([await self._in_thread(rename_to_deleted, path, move.partition.key)], 0)
         except FileNotFoundError:
             return  # it went with its topic
         except OSError as error:

@@ -101,7 +101,7 @@ class ServedDirectory:
             if str(error) != self._checkpoint_trouble:
                 _log.error("recovery points cannot be written down, a restart will check more: %s", error)
             self._checkpoint_trouble = str(error)
-            self.suspect()
+            self.probe_soon()
             return False
         if self._checkpoint_trouble:
             _log.warning("%s: recovery points are written down again", self.path)
@@ -111,7 +111,7 @@ class ServedDirectory:
     def call_when_failed(self, on_failed: Callable[["ServedDirectory"], None]) -> None:
         self._on_failed = on_failed
 
-    def suspect(self) -> None:
+    def probe_soon(self) -> None:
         """The disk has refused something: finds out whether the whole directory has failed."""
         if self.is_live and self._trial is None:
             self._trial = asyncio.get_running_loop().create_task(self._try(self.data.probe), name=f"try {self.path}")
@@ -125,11 +125,11 @@ class ServedDirectory:
                 free_bytes = await asyncio.get_running_loop().run_in_executor(self._trying, self.data.free_bytes)
             except OSError as error:
                 _log.error("%s does not say what room there is: %s", self.path, error)
-                self.suspect()
+                self.probe_soon()
             else:
                 self.room.note(free_bytes)
 
-    async def settle(self) -> None:
+    async def wait_for_probe(self) -> None:
         """Returns when a trial that is under way is over."""
         if self._trial is not None:
             await asyncio.wait([self._trial])
@@ -234,7 +234,7 @@ class DataDirectories:
                 try:
                     await directory.checkpoints.write()
                 except OSError:
-                    directory.suspect()
+                    directory.probe_soon()
                     raise
 
     async def forget(self, keys: Sequence[TopicPartition]) -> None:

@@ -20,9 +20,8 @@ from typing import NamedTuple, Protocol
 from uuid import UUID, uuid4
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.data_dirs.deletion import Renamed, rename_deleted
-from warmlog_broker.data_dirs.leftovers import is_leftover, take_away
-from warmlog_broker.metadata.metadata_log import TopicCreated, TopicDeleted, placed
+from warmlog_broker.data_dirs.deletion import Renamed, is_leftover, rename_deleted, rename_to_deleted
+from warmlog_broker.metadata.metadata_log import TopicCreated, TopicDeleted, TopicRemoved, partitions_assigned
 from warmlog_broker.metadata.store import Metadata
 from warmlog_broker.metadata.topic_names import INTERNAL_PREFIX, check_topic_name, colliding_topic
 from warmlog_broker.replica.partition import Partition
@@ -240,13 +239,13 @@ class Topics:
             raise UnknownTopicOrPartition(f"topic {name!r} has no partition {index}, it has {len(partitions)}")
         return partitions[index]
 
-    def placed_in(self, directory_id: bytes) -> list[TopicPartition]:
+    def assigned_to(self, directory_id: bytes) -> list[TopicPartition]:
         """The partitions that the metadata log places in that data directory, in order."""
-        places = self._metadata.state.places
+        assignments = self._metadata.state.assignments
         return sorted(
             TopicPartition(topic.name, partition)
             for topic in self
-            for partition, place in places.get(topic.topic_id, {}).items()
+            for partition, place in assignments.get(topic.topic_id, {}).items()
             if place == directory_id
         )
 
@@ -399,8 +398,8 @@ class Topics:
         """Makes the directories of a topic that is in the metadata log; if that fails, takes it out again."""
         try:
             opened = await asyncio.get_running_loop().run_in_executor(self._threads, self._open_logs, entry)
-            places = {index: directory.data.directory_id.bytes for index, (directory, _) in enumerate(opened)}
-            await self._metadata.commit(placed(entry.topic_id, places))
+            assignments = {index: directory.data.directory_id.bytes for index, (directory, _) in enumerate(opened)}
+            await self._metadata.commit(partitions_assigned(entry.topic_id, assignments))
         except ApiError as error:
             _log.error("topic %r could not be made: %s", entry.name, error)
             await self._take_back(entry)
@@ -450,7 +449,7 @@ class Topics:
                 _log.error("%s-%d could not be made in %s: %s", entry.name, index, directory.path, error)
                 failure = error
                 self._clear_leftover(directory, entry, index)
-                self._loop.call_soon_threadsafe(directory.suspect)
+                self._loop.call_soon_threadsafe(directory.probe_soon)
         raise failure
 
     def _clear_leftover(self, directory: ServedDirectory, entry: TopicCreated, index: int) -> None:
@@ -459,7 +458,7 @@ class Topics:
         path = directory.data.partition_path(key)
         try:
             if path.is_dir() and is_leftover(path, UUID(bytes=entry.topic_id)):
-                self._loop.call_soon_threadsafe(self._on_deleted, [take_away(path, key)], 0)
+                self._loop.call_soon_threadsafe(self._on_deleted, [rename_to_deleted(path, key)], 0)
         except OSError as error:
             _log.error("%s is left over, and cannot be taken away before the next start: %s", path, error)
 
@@ -474,7 +473,7 @@ class Topics:
             return
         self._on_deleted(renamed.paths, delay_ms)
         if renamed.is_finished and self._directories.are_all_live:
-            self._metadata.note_removed(deleted.topic_id)
+            self._metadata.note(TopicRemoved(deleted.topic_id))
         _log.info("topic %r deleted", deleted.name)
 
 

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from warmlog_broker.config.broker_config import BrokerConfig, format_address
-from warmlog_broker.data_dirs.deletion import DoomedDirectories
+from warmlog_broker.data_dirs.deletion import DirectoryRemover
 from warmlog_broker.data_dirs.directory_set import lock_and_read, refuse_if_locked
 from warmlog_broker.data_dirs.loader import LogOpener, Progress, StartGivenUp, Stored, load_partitions
 from warmlog_broker.handlers import bind_handlers
@@ -35,7 +35,7 @@ from warmlog_broker.network.memory_budget import AnswerMemory, RequestMemory
 from warmlog_broker.network.send_queue import SendQueue
 from warmlog_broker.network.session import Session, SessionContext
 from warmlog_broker.replica.cluster_view import ClusterView
-from warmlog_broker.replica.delayed_fetch import FetchWaits
+from warmlog_broker.replica.delayed_fetch import DelayedFetches
 from warmlog_broker.replica.replica_mover import Moves
 from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
 from warmlog_broker.replica.topics import OpenPartition, Topics
@@ -296,9 +296,9 @@ class Broker:
             served.append(ServedDirectory(data, config, threads=self._threads.disk, trying=self._threads.trying))
             undo.callback(served[-1].flusher.close)
         self._directories = DataDirectories(served, stored.directories.offline)
-        doomed = DoomedDirectories(self._threads.disk)
-        doomed.add(stored.deleted_paths, 0)
-        self.topics = self._make_topics(stored, opener, doomed)
+        remover = DirectoryRemover(self._threads.disk)
+        remover.add(stored.deleted_paths, 0)
+        self.topics = self._make_topics(stored, opener, remover)
         last_written = [data.last_written_ms for data in stored.directories.live]
         now_ms = start_clock(
             max((each for each in last_written if each is not None), default=None),
@@ -310,13 +310,13 @@ class Broker:
             directories=self._directories,
             metadata=self._metadata,
             threads=self._threads.disk,
-            on_deleted=doomed.add,
+            on_deleted=remover.add,
         )
         self._housekeeping = Housekeeping(
             config=config,
             topics=self.topics,
             directories=self._directories,
-            doomed=doomed,
+            remover=remover,
             threads=self._threads.disk,
             now_ms=now_ms,
         )
@@ -330,7 +330,7 @@ class Broker:
         undo.callback(self._compactor.close)
         self.services = self._make_services(stored)
 
-    def _make_topics(self, stored: Stored, opener: LogOpener, doomed: DoomedDirectories) -> Topics:
+    def _make_topics(self, stored: Stored, opener: LogOpener, remover: DirectoryRemover) -> Topics:
         """The topics that the metadata log knows, with their logs as far as those could be opened."""
         topics = Topics(
             self._metadata,
@@ -338,7 +338,7 @@ class Broker:
             directories=self._directories,
             open_log=opener.create,
             threads=self._threads.disk,
-            on_deleted=doomed.add,
+            on_deleted=remover.add,
         )
         for entry, loaded in stored.topics:
             topics.add(
@@ -360,7 +360,7 @@ class Broker:
             topics=self.topics,
             directories=self._directories,
             moves=self._moves,
-            fetch_waits=FetchWaits(config.fetch_max_waits, config.fetch_max_wait_partitions),
+            delayed_fetches=DelayedFetches(config.fetch_max_waits, config.fetch_max_wait_partitions),
             producer_ids=ProducerIds(self._metadata, config.producer_id_block_size),
             cold_readers=self._threads.cold_readers,
             bodies=BodyThreads(self._threads.preparers, self._memory),
@@ -405,7 +405,7 @@ class Broker:
 
     async def _drain(self) -> None:
         """Nobody is served any more; what is under way gets its answer, if there is time."""
-        self.services.fetch_waits.finish_all()
+        self.services.delayed_fetches.finish_all()
         for session in self._connections:
             session.stop()
         flushing = self._loop.create_task(self._directories.flush_all())
@@ -426,7 +426,7 @@ class Broker:
 
     async def _close_directory(self, directory: ServedDirectory) -> bool:
         """Whether all its logs were closed well, and the next start will know it."""
-        await directory.settle()
+        await directory.wait_for_probe()
         partitions = list(directory.partitions)
         try:
             ends = await self._loop.run_in_executor(

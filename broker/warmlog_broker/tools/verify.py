@@ -121,7 +121,7 @@ def _find_missing(path: Path, state: MetadataState, report: Report) -> None:
     except (StorageError, OSError):
         return
     for topic in state.topics.values():
-        places = state.places.get(topic.topic_id, {})
+        places = state.assignments.get(topic.topic_id, {})
         for index in range(topic.partitions):
             place = state.directories.get(places.get(index, b""), str(path.absolute()))
             directory = path / TopicPartition(topic.name, index).directory_name

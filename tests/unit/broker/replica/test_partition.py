@@ -115,7 +115,7 @@ def test_a_flush_of_the_log_that_a_partition_had_before_says_nothing_of_the_one_
     assert partition.must_wait(ACKS_LEADER)
     append(partition, waiter.call(1), acks=ACKS_LEADER)
     assert waiter.done == []
-    partition.settled()
+    partition.complete_switch()
     flush(partition)
     assert waiter.done == [(0, None), (1, None)]
     assert not partition.must_wait(ACKS_LEADER)
