@@ -164,7 +164,7 @@ async def delete_records(
     items = Items(services, context, "DeleteRecords")
     results = await items.handle_all(request.partitions, raise_log_start, _not_deleted)
     try:
-        await services.directories.write_down(raised)
+        await services.directories.checkpoint(raised)
     except OSError as error:
         _log.error("log starts could not be written down: %s", error)
         failure = storage_error(f"the log start could not be made durable: {error}", error)

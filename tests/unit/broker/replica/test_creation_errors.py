@@ -125,4 +125,4 @@ async def test_a_topic_whose_places_cannot_be_written_down_is_taken_back_or_made
     assert failures == {"t": ["", ""]}
     assert isinstance(again, TopicCreated) == (times == 1)
     if times == 2:
-        assert "the next start makes it" in str(again)
+        assert "the next start finishes it" in str(again)

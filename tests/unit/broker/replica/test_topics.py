@@ -202,7 +202,7 @@ async def test_checkpoints_of_a_deleted_topic_are_gone_before_its_name_is_used_a
     assert plan is not None
     plan.run()
     partition.flushed(plan)
-    await room.directories.write_down([partition])
+    await room.directories.checkpoint([partition])
     path = room.data_dir / "recovery-point-offset-checkpoint"
     assert "t 0 1" in path.read_text()
     await room.topics.delete("t")
