@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 from uuid import UUID
 
 from warmlog_broker.config.broker_config import BrokerConfig
@@ -44,8 +45,7 @@ MANY_NAMES = 10
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedPartition:
+class LoadedPartition(NamedTuple):
     """A partition that is served, or offline. `directory` is None if it is not known or not there."""
 
     directory: DataDirectory | None

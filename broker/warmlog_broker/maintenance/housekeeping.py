@@ -17,6 +17,7 @@ from warmlog_broker.maintenance.index_warmer import WarmIndexes
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.served_directories import DataDirectories
 from warmlog_broker.replica.topics import Topics
+from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.storage.segment.delayed_deletion import run_deletions
 from warmlog_protocol.errors import StorageError
 
@@ -84,18 +85,14 @@ class Housekeeping:
         """
         now_ms = self._now_ms()
         starts: dict[Partition, int] = {}
-        for number, partition in enumerate(self._topics.partitions, 1):
+        async for partition in in_turns(self._topics.partitions, PARTITIONS_A_TURN):
             start = self._raise_log_start_of(partition, now_ms)
             if start is not None:
                 starts[partition] = start
-            if number % PARTITIONS_A_TURN == 0:
-                await asyncio.sleep(0)
         self._directories.note(starts)
         await self._directories.write_checkpoints()
-        for number, (partition, start) in enumerate(starts.items(), 1):
-            self._delete_segments_of(partition, now_ms, start)
-            if number % PARTITIONS_A_TURN == 0:
-                await asyncio.sleep(0)
+        async for partition in in_turns(starts, PARTITIONS_A_TURN):
+            self._delete_segments_of(partition, now_ms, starts[partition])
 
     def segments_changed(self, partition: Partition) -> None:
         """`partition` has other segments than before: new names must be flushed, old files unlinked."""
@@ -121,11 +118,9 @@ class Housekeeping:
     async def expire_producers(self) -> None:
         """Forget idempotent producers that have not written for long."""
         now_ms = self._now_ms()
-        for number, partition in enumerate(self._topics.partitions, 1):
+        async for partition in in_turns(self._topics.partitions, PARTITIONS_A_TURN):
             if partition.allows.read:
                 partition.log.expire_producers(now_ms, self._config.producer_id_expiration_ms)
-            if number % PARTITIONS_A_TURN == 0:
-                await asyncio.sleep(0)
 
     def _raise_log_start_of(self, partition: Partition, now_ms: int) -> int | None:
         """Raise the log start to the end of what retention no longer keeps, and return it; None if it keeps all."""

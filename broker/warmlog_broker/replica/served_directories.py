@@ -188,8 +188,8 @@ class DataDirectories:
             return None
         return next((directory for directory in self.served if directory.path.resolve() == wanted), None)
 
-    def of(self, data: DataDirectory | None) -> ServedDirectory | None:
-        return next((directory for directory in self.served if directory.data is data), None)
+    def of(self, data: DataDirectory) -> ServedDirectory:
+        return next(directory for directory in self.served if directory.data is data)
 
     def emptiest_first(self, planned: dict[ServedDirectory, int]) -> list[ServedDirectory]:
         """Return the live directories; first the one with the fewest partitions, `planned` ones included."""

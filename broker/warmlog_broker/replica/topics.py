@@ -21,11 +21,13 @@ from uuid import UUID, uuid4
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.deletion import Renamed, is_leftover, rename_deleted, rename_to_deleted
+from warmlog_broker.data_dirs.loader import LoadedPartition
 from warmlog_broker.metadata.metadata_log import TopicCreated, TopicDeleted, TopicRemoved, partitions_assigned
 from warmlog_broker.metadata.store import Metadata
 from warmlog_broker.metadata.topic_names import INTERNAL_PREFIX, check_topic_name, colliding_topic
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
+from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import DataDirectory
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
@@ -93,32 +95,14 @@ class PartitionWatcher(Protocol):
         ...
 
 
-class OpenPartition(NamedTuple):
-    """A partition to be served. `directory` is None if it is not known, `log` if it cannot be opened."""
-
-    directory: ServedDirectory | None
-    log: Log | None
-    failure: str = ""
-
-
 MAX_NEW_TOPICS = 1000
 """In one request: each is checked against all that exist, which takes half a millisecond at worst."""
 CHECKED_A_TURN = 20
 """Topics, before other tasks have their turn."""
 
 
-class TopicLimits(NamedTuple):
-    default_partitions: int
-    max_partitions_per_topic: int
-    max_partitions: int
-
-    @classmethod
-    def from_config(cls, config: BrokerConfig) -> "TopicLimits":
-        return cls(config.num_partitions, config.max_partitions_per_topic, config.max_partitions)
-
-
 def check_new_topic(
-    new: NewTopic, *, existing: Collection[str], partition_count: int, defaults: LogConfig, limits: TopicLimits
+    new: NewTopic, *, existing: Collection[str], partition_count: int, config: BrokerConfig
 ) -> TopicCreated:
     """Return the entry of a `new` topic beside the `existing` ones, which have `partition_count` partitions.
 
@@ -135,16 +119,16 @@ def check_new_topic(
     other = colliding_topic(new.name, existing)
     if other is not None:
         raise InvalidTopic(f"topic {new.name!r} collides with {other!r}: they differ in '.' and '_' alone")
-    partitions = limits.default_partitions if new.partitions == BROKER_DEFAULT else new.partitions
-    if not 1 <= partitions <= limits.max_partitions_per_topic:
-        raise InvalidPartitions(f"{partitions} partitions, 1 to {limits.max_partitions_per_topic} are allowed")
-    if partition_count + partitions > limits.max_partitions:
+    partitions = config.num_partitions if new.partitions == BROKER_DEFAULT else new.partitions
+    if not 1 <= partitions <= config.max_partitions_per_topic:
+        raise InvalidPartitions(f"{partitions} partitions, 1 to {config.max_partitions_per_topic} are allowed")
+    if partition_count + partitions > config.max_partitions:
         raise InvalidPartitions(
-            f"{partitions} more partitions, {partition_count} exist and max.partitions is {limits.max_partitions}"
+            f"{partitions} more partitions, {partition_count} exist and max.partitions is {config.max_partitions}"
         )
     if new.replication_factor not in (1, BROKER_DEFAULT):
         raise InvalidReplicationFactor(f"replication factor {new.replication_factor}, there is 1 broker")
-    LogConfig.from_settings(new.configs, base=defaults)
+    LogConfig.from_settings(new.configs, base=config.topic_defaults)
     return TopicCreated(new.name, uuid4().bytes, partitions, dict(new.configs))
 
 
@@ -165,8 +149,7 @@ class Topics:
         delay in milliseconds."""
         self._directories = directories
         self._metadata = metadata
-        self._defaults = config.topic_defaults
-        self._limits = TopicLimits.from_config(config)
+        self._config = config
         self._open_log = open_log
         self._threads = threads
         self._on_deleted = on_deleted
@@ -242,19 +225,19 @@ class Topics:
 
     def settings_of(self, entry: TopicCreated) -> LogConfig:
         """The settings in force for a topic: its own over the broker's defaults."""
-        return LogConfig.from_settings(entry.settings, base=self._defaults)
+        return LogConfig.from_settings(entry.settings, base=self._config.topic_defaults)
 
-    def add(self, entry: TopicCreated, opened: Sequence[OpenPartition]) -> Topic:
+    def add(self, entry: TopicCreated, loaded: Sequence[LoadedPartition]) -> Topic:
         """Serve a topic, whose logs are open as far as they can be."""
         config = self.settings_of(entry)
         partitions = []
-        for index, (directory, log, failure) in enumerate(opened):
+        for index, (data, log, failure) in enumerate(loaded):
             key = TopicPartition(entry.name, index)
             # No log may have gone beyond the leader epoch in force.
             epoch = max(self._metadata.state.leader_epoch(entry, index), -1 if log is None else log.latest_epoch)
             partition = Partition(key, log, config, epoch, failure, on_unloaded=self._unloaded)
-            if directory is not None:
-                directory.admit(partition)
+            if data is not None:
+                self._directories.of(data).admit(partition)
             partitions.append(partition)
         topic = self._topics[entry.name] = Topic(entry, config, partitions)
         for watcher in self._watchers.get(entry.name, ()):
@@ -295,7 +278,7 @@ class Topics:
     def register_internal(self, topic: InternalTopic) -> None:
         """Let `internal` create `topic`. InvalidConfig, if its settings are not valid."""
         assert topic.name.startswith(INTERNAL_PREFIX)
-        LogConfig.from_settings(topic.settings, base=self._defaults)
+        LogConfig.from_settings(topic.settings, base=self._config.topic_defaults)
         self._internal[topic.name] = topic
 
     async def internal(self, name: str) -> Topic:
@@ -342,9 +325,7 @@ class Topics:
         names = set(self._topics)
         times_asked = Counter(new.name for new in wanted)
         partition_count = self.partition_count
-        for number, new in enumerate(wanted):
-            if number % CHECKED_A_TURN == CHECKED_A_TURN - 1:
-                await asyncio.sleep(0)
+        async for new in in_turns(wanted, CHECKED_A_TURN):
             try:
                 if times_asked[new.name] > 1:
                     raise InvalidRequest(f"topic {new.name!r} is in the request more than once")
@@ -352,8 +333,7 @@ class Topics:
                     new,
                     existing=names,
                     partition_count=partition_count,
-                    defaults=self._defaults,
-                    limits=self._limits,
+                    config=self._config,
                 )
                 self._refuse_remains(entry)
             except ApiError as error:
@@ -386,7 +366,7 @@ class Topics:
             _log.error("topic %r could not be created: %s", entry.name, error)
             await self._undo(entry)
             return error
-        self.add(entry, [OpenPartition(directory, log) for directory, log in opened])
+        self.add(entry, [LoadedPartition(directory.data, log) for directory, log in opened])
         _log.info("topic %r created with %d partitions", entry.name, entry.partitions)
         return entry
 

@@ -38,7 +38,7 @@ from warmlog_broker.replica.cluster_view import ClusterView
 from warmlog_broker.replica.delayed_fetch import DelayedFetches
 from warmlog_broker.replica.replica_mover import Moves
 from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
-from warmlog_broker.replica.topics import OpenPartition, Topics
+from warmlog_broker.replica.topics import Topics
 from warmlog_broker.runtime.clock import start_clock
 from warmlog_broker.runtime.file_limit import RESERVED, raise_file_limit, share_files
 from warmlog_broker.runtime.malloc import MemoryReturn, trim
@@ -341,10 +341,7 @@ class Broker:
             on_deleted=remover.add,
         )
         for entry, loaded in stored.topics:
-            topics.add(
-                entry,
-                [OpenPartition(self._directories.of(each.directory), each.log, each.failure) for each in loaded],
-            )
+            topics.add(entry, loaded)
         return topics
 
     def _make_services(self, stored: Stored) -> Services:

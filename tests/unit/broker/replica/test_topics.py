@@ -15,7 +15,7 @@ from warmlog_broker.metadata.store import Metadata
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
-from warmlog_broker.replica.topics import InternalTopic, TopicLimits, Topics, check_new_topic
+from warmlog_broker.replica.topics import InternalTopic, Topics, check_new_topic
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import DataDirectory
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
@@ -34,11 +34,11 @@ from warmlog_protocol.errors import (
 from warmlog_protocol.messages import NewTopic
 from wire_client import batch_of
 
-LIMITS = TopicLimits(default_partitions=2, max_partitions_per_topic=10, max_partitions=15)
+CONFIG = BrokerConfig(num_partitions=2, max_partitions_per_topic=10, max_partitions=15)
 
 
 def check(new: NewTopic, existing: Sequence[str] = (), partition_count: int = 0) -> TopicCreated:
-    return check_new_topic(new, existing=existing, partition_count=partition_count, defaults=LogConfig(), limits=LIMITS)
+    return check_new_topic(new, existing=existing, partition_count=partition_count, config=CONFIG)
 
 
 def test_a_topic_gets_an_id_of_its_own_and_keeps_its_own_settings_only() -> None:
