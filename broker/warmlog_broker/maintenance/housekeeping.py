@@ -13,11 +13,11 @@ from typing import Any
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.deletion import DirectoryRemover
-from warmlog_broker.maintenance.index_warmer import WarmIndexes
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.served_directories import DataDirectories
 from warmlog_broker.replica.topics import Topics
 from warmlog_broker.runtime.tasks import in_turns
+from warmlog_broker.storage.index.warm_keeper import WarmPass, WarmTarget, keep_warm, warm_targets
 from warmlog_broker.storage.segment.delayed_deletion import run_deletions
 from warmlog_protocol.errors import StorageError
 
@@ -31,6 +31,36 @@ PARTITIONS_A_TURN = 16
 Duty = Callable[[], Coroutine[Any, Any, object]]
 
 _log = logging.getLogger(__name__)
+
+
+class WarmIndexes:
+    """Keeps the end of every active index in memory: see `storage/index/warm_keeper`."""
+
+    def __init__(self, config: BrokerConfig, topics: Topics, threads: Executor) -> None:
+        self._warm_bytes = config.index_warm_bytes
+        self._max_bytes = config.index_warm_max_bytes
+        self._topics = topics
+        self._threads = threads
+        self._has_told = False
+
+    async def keep(self) -> WarmPass:
+        """Read the warm sections of the active indexes of all partitions that can be read."""
+        targets: list[WarmTarget] = []
+        async for partition in in_turns(self._topics.partitions, PARTITIONS_A_TURN):
+            if partition.allows.read:
+                targets.extend(warm_targets(partition.log.active_indexes, self._warm_bytes))
+        targets.sort(key=lambda target: target.index is None)
+        loop = asyncio.get_running_loop()
+        done = await loop.run_in_executor(self._threads, keep_warm, targets, self._max_bytes)
+        if done.left_out and not self._has_told:
+            _log.warning(
+                "%d active index files are not kept in memory: index.warm.max.bytes = %d is enough for %d",
+                done.left_out,
+                self._max_bytes,
+                done.kept,
+            )
+        self._has_told = done.left_out > 0
+        return done
 
 
 class Housekeeping:
@@ -51,7 +81,7 @@ class Housekeeping:
         self._config = config
         self._topics = topics
         self._directories = directories
-        self._doomed = remover
+        self._remover = remover
         self._threads = threads
         self._warm_indexes = WarmIndexes(config, topics, threads)
         self._loop = asyncio.get_running_loop()
@@ -104,7 +134,7 @@ class Housekeeping:
     async def unlink_due(self) -> None:
         """Unlink files of removed segments and directories of deleted partitions whose time has come."""
         elapsed_ms = int(self._loop.time() * 1000)
-        await self._doomed.remove_due()
+        await self._remover.remove_due()
         for partition in list(self._unlinking):
             if not partition.allows.trim or not partition.log.has_deletions:
                 del self._unlinking[partition]

@@ -26,8 +26,7 @@ from warmlog_broker.handlers import bind_handlers
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.maintenance.housekeeping import Housekeeping
 from warmlog_broker.maintenance.log_cleaner import Compactor
-from warmlog_broker.metadata.producer_ids import ProducerIds
-from warmlog_broker.metadata.store import Metadata
+from warmlog_broker.metadata.store import Metadata, ProducerIds
 from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.listener import CannotListen, bind

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from warmlog_broker.replica.delayed_fetch import ANSWERS_A_TURN, DelayedFetches, WantedRead, readable_bytes
+from warmlog_broker.replica.delayed_fetch import ENDS_A_TURN, DelayedFetches, WantedRead, readable_bytes
 from warmlog_broker.replica.partition import Partition, ReadWaiter
 from warmlog_broker.storage.log.bounds import ReadBound
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
@@ -158,13 +158,13 @@ async def test_no_more_may_wait_than_the_limit_says() -> None:
 async def test_thousands_who_are_woken_at_once_leave_turns_to_others() -> None:
     waits, done = DelayedFetches(10_000, 10_000), []
     partition = FakePartition()
-    for number in range(10 * ANSWERS_A_TURN):
+    for number in range(10 * ENDS_A_TURN):
         assert add(waits, wanted(partition), lambda number=number: done.append(number))  # type: ignore[misc]
     partition.move(1)
     seen = set()
-    while len(done) < 10 * ANSWERS_A_TURN:
+    while len(done) < 10 * ENDS_A_TURN:
         await asyncio.sleep(0)
         seen.add(len(done))
     assert len(seen) >= 10
-    assert sorted(done) == list(range(10 * ANSWERS_A_TURN))
+    assert sorted(done) == list(range(10 * ENDS_A_TURN))
     assert len(waits) == 0
