@@ -24,7 +24,6 @@ from warmlog_broker.storage.log.flush_plan import FlushPlan
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
 from warmlog_broker.storage.record.validation import CheckedBatch, check_batch
-from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_protocol.batch import ControlType
 from warmlog_protocol.batch.header import Buffer
 from warmlog_protocol.errors import (
@@ -320,10 +319,6 @@ class Partition:
         """Undo `add_reader`; no-op if that was done before."""
         self._readers.pop(reader, None)
         self._log_end_readers.pop(reader, None)
-
-    def end_of(self, bound: ReadBound) -> LogOffsetMetadata:
-        """Return where reading ends for `bound`. Raises as `log` does."""
-        return self.log.end_of(bound)
 
     def complain(self, text: str) -> None:
         """Log why a request failed, at most every COMPLAINT_INTERVAL_S, since clients retry."""

@@ -43,9 +43,13 @@ class FakePartition:
     def remove_reader(self, reader: ReadWaiter) -> None:
         self.readers.discard(reader)
 
-    def end_of(self, bound: ReadBound) -> LogOffsetMetadata:
+    @property
+    def log(self) -> "FakePartition":
         if self.failure is not None:
             raise self.failure
+        return self
+
+    def end_of(self, bound: ReadBound) -> LogOffsetMetadata:
         return self.end
 
     def move(self, size_bytes: int) -> None:
