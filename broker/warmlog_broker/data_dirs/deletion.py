@@ -47,10 +47,13 @@ _log = logging.getLogger(__name__)
 
 def rename_to_deleted(path: Path, key: TopicPartition) -> Path:
     """Rename the directory of a partition, durably; return the new path. OSError from the disk."""
-    target = path.with_name(deleted_directory_name(key))
-    path.rename(target)
+    target = _rename(path, key)
     sync_directory(path.parent)
     return target
+
+
+def _rename(path: Path, key: TopicPartition) -> Path:
+    return path.rename(path.with_name(deleted_directory_name(key)))
 
 
 def is_leftover(path: Path, topic_id: UUID) -> bool:
@@ -104,13 +107,16 @@ def rename_deleted(data_dirs: Iterable[Path], deleted: TopicDeleted, *, is_name_
     """
     renamed = Renamed()
     for data_dir in data_dirs:
+        count_before = len(renamed.paths)
         with renamed.trying(data_dir):
             for path in sorted(data_dir.iterdir()):
                 found = parse_directory_name(path.name)
                 if found is not None and _is_named_by(found, path.name, deleted):
                     with renamed.trying(path):
                         if _is_deleted(path, found, deleted, is_name_taken):
-                            renamed.paths.append(rename_to_deleted(path, found.topic_partition))
+                            renamed.paths.append(_rename(path, found.topic_partition))
+            if len(renamed.paths) > count_before:
+                sync_directory(data_dir)
     return renamed
 
 
