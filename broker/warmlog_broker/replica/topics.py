@@ -189,10 +189,12 @@ class Topics:
 
         UnknownTopicId if it is gone, InconsistentTopicId if another has its name now; without an id as `get`.
         """
+        if topic_id is None:
+            return self.get(name)
         topic = self._topics.get(name)
         if topic is None:
-            raise _unknown(name) if topic_id is None else UnknownTopicId(f"there is no topic {name!r} any more")
-        if topic_id is not None and topic_id != topic.topic_id:
+            raise UnknownTopicId(f"there is no topic {name!r} any more")
+        if topic_id != topic.topic_id:
             raise InconsistentTopicId(
                 f"topic {name!r} has the id {UUID(bytes=topic.topic_id)} now, not {topic_id.hex()}"
             )
