@@ -228,7 +228,7 @@ def test_a_checkpoint_that_cannot_be_written_is_written_later(served: Served, ca
     before = len(served.broker.output)
     with tampering(served.broker.pid, f"{call}:error={errno}", path, temporary):
         assert served.produce() == 1
-        while "recovery points cannot be written down" not in served.broker.output[before:]:
+        while "recovery points cannot be written" not in served.broker.output[before:]:
             served.produce()
     latest = served.produce()
     while f"{served.topic} 0 {latest + 1}\n" not in path.read_text():

@@ -334,7 +334,7 @@ IN_WORDS, NO_THREADS, RAW = StorageError("in words"), CannotStartThreads("none l
         (server, "raise_file_limit", RAW),
         (server, "bind", IN_WORDS),
         (server, "lock_and_read", IN_WORDS),
-        (startup, "find_places", RAW),
+        (startup, "find_assignments", RAW),
         (startup, "_reserve_adopted_producers", IN_WORDS),
         (server, "Metadata", RAW),
         (server, "Compactor", NO_THREADS),

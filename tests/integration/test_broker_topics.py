@@ -243,7 +243,7 @@ def test_a_partition_that_was_lost_after_its_creation_is_not_made_anew_in_silenc
         rmtree(data_dir / "t-1")
         (data_dir / "t-2" / "partition.metadata").unlink()
         broker.start()
-        assert f"t-1 IS OFFLINE: {data_dir / 't-1'} is missing, although it was made" in broker.output
+        assert f"t-1 IS OFFLINE: {data_dir / 't-1'} is missing, although it was created" in broker.output
         with WireClient(broker.address) as client:
             for partition in (0, 2):
                 assert client.produce("t", batch_of([b"a"]), partition=partition).base_offset == 0

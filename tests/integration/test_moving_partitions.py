@@ -16,7 +16,7 @@ import pytest
 from broker_process import BrokerProcess
 from broker_thread import BrokerThread
 from integration.command_line import CommandLine, error_line, succeeded
-from warmlog_broker.data_dirs.leftovers import take_away
+from warmlog_broker.data_dirs.deletion import rename_to_deleted
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_protocol.batch import iter_batches
 from warmlog_protocol.errors import ApiError, LogDirNotFound, StorageError, error_from_code
@@ -319,12 +319,12 @@ def test_a_move_that_is_asked_for_while_its_failed_copy_is_removed_begins_again(
     def broken(*arguments: object, **options: object) -> None:
         raise OSError(5, "the disk is broken")
 
-    def take_away_later(path: Path, key: TopicPartition) -> Path:
+    def rename_later(path: Path, key: TopicPartition) -> Path:
         is_removing.set()
         assert may_go_on.wait(TIMEOUT_S)
-        return take_away(path, key)
+        return rename_to_deleted(path, key)
 
-    monkeypatch.setattr(moves, "take_away", take_away_later)
+    monkeypatch.setattr(moves, "rename_to_deleted", rename_later)
     with BrokerThread(*disks) as broker, WireClient(broker.address) as client:
         client.create_topic("t", file_delete_delay_ms="0")
         client.produce("t", batch_of([b"x"]))

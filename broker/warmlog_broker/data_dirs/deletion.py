@@ -1,8 +1,7 @@
-"""Directories of deleted topics.
+"""Directories that no partition uses any more: renamed to Kafka's `-delete` form, which no start finds, then removed.
 
-First they are renamed to Kafka's `-delete` form, so that they are found no more; then, later, removed. What the
-deletion itself did not rename, because of a crash or an error, is renamed by a start. Of such a directory it must be
-certain whose it is:
+A directory of a deleted topic that the deletion did not rename, because of a crash or an error, is renamed by a start.
+It must be certain that the directory belonged to that topic:
 
 =======================  ===================================  ========================================================
 its partition.metadata   the directory                        outcome
@@ -10,11 +9,14 @@ its partition.metadata   the directory                        outcome
 has the deleted id       any                                  renamed
 has another id           any                                  stays: it belongs to another topic
 is missing or damaged    a copy under way (`-future`)         stays
-is missing or damaged    holds no record (`leftovers`), and   renamed
-                         no topic has the name now
-is missing or damaged    any other                            stays: it may be anybody's; with a warning
+is missing or damaged    holds no record, and no topic has    renamed
+                         the name now
+is missing or damaged    any other                            stays: it may be another topic's; with a warning
 cannot be read           any                                  stays; the next start tries again, with an error
 =======================  ===================================  ========================================================
+
+The creation of a partition leaves a directory if its disk refuses something half-way: the partition is created in
+another data directory, and what was begun (`is_leftover`) is renamed and removed, by the next start if not at once.
 """
 
 import asyncio
@@ -24,19 +26,59 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import UUID
 
-from warmlog_broker.data_dirs.leftovers import holds_no_record
 from warmlog_broker.metadata.metadata_log import TopicDeleted
 from warmlog_broker.storage.directory.data_dir import remove_deleted_partition
 from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, stored_topic_id
 from warmlog_broker.storage.directory.topic_partition import (
     PartitionDirectoryName,
+    TopicPartition,
     deleted_directory_name,
     parse_directory_name,
 )
 from warmlog_broker.storage.io.durable_files import sync_directory
 
+FIRST_LOG_NAME = f"{0:020d}.log"
+BATCH_HEADER_BYTES = 61
+
 _log = logging.getLogger(__name__)
+
+
+def rename_to_deleted(path: Path, key: TopicPartition) -> Path:
+    """Rename the directory of a partition, durably; return the new path. OSError from the disk."""
+    target = _rename(path, key)
+    sync_directory(path.parent)
+    return target
+
+
+def _rename(path: Path, key: TopicPartition) -> Path:
+    return path.rename(path.with_name(deleted_directory_name(key)))
+
+
+def is_leftover(path: Path, topic_id: UUID) -> bool:
+    """Whether `path` holds no record, and no sign that it belongs to another topic. False if the disk does not tell."""
+    try:
+        return stored_topic_id(path / METADATA_NAME) in (None, topic_id) and _holds_no_record(path)
+    except OSError as error:
+        _log.warning("%s: it cannot be told what it holds: %s", path, error)
+        return False
+
+
+def _holds_no_record(path: Path) -> bool:
+    """Whether a partition's directory has no log file but an empty first one. OSError from the disk.
+
+    `Path.glob` would take a directory that cannot be listed for an empty one.
+    """
+    return all(_is_first_and_empty(file) for file in path.iterdir() if ".log" in file.name)
+
+
+def _is_first_and_empty(file: Path) -> bool:
+    """A preallocated file has its size, and zeros where its first batch would begin."""
+    if file.name != FIRST_LOG_NAME:
+        return False
+    with file.open("rb") as log:
+        return not any(log.read(BATCH_HEADER_BYTES))
 
 
 @dataclass(slots=True)
@@ -46,7 +88,7 @@ class Renamed:
     paths: list[Path] = field(default_factory=list)
     """The new paths of those that were renamed."""
     is_finished: bool = True
-    """Whether there is nothing left for the next start to try again."""
+    """Whether nothing is left for the next start to try again."""
 
     @contextmanager
     def trying(self, path: Path) -> Iterator[None]:
@@ -59,30 +101,23 @@ class Renamed:
 
 
 def rename_deleted(data_dirs: Iterable[Path], deleted: TopicDeleted, *, is_name_taken: bool = False) -> Renamed:
-    """Rename what is left of a deleted topic's directories, durably when it is finished.
+    """Rename what is left of a deleted topic's directories, durably if it is finished.
 
     `is_name_taken` says that another topic has the name now. Errors of the disk are logged and not raised.
     """
     renamed = Renamed()
     for data_dir in data_dirs:
+        count_before = len(renamed.paths)
         with renamed.trying(data_dir):
-            _rename_in(data_dir, deleted, is_name_taken, renamed)
+            for path in sorted(data_dir.iterdir()):
+                found = parse_directory_name(path.name)
+                if found is not None and _is_named_by(found, path.name, deleted):
+                    with renamed.trying(path):
+                        if _is_deleted(path, found, deleted, is_name_taken):
+                            renamed.paths.append(_rename(path, found.topic_partition))
+            if len(renamed.paths) > count_before:
+                sync_directory(data_dir)
     return renamed
-
-
-def _rename_in(data_dir: Path, deleted: TopicDeleted, is_name_taken: bool, renamed: Renamed) -> None:
-    count_before = len(renamed.paths)
-    for path in sorted(data_dir.iterdir()):
-        found = parse_directory_name(path.name)
-        if found is None or not _is_named_by(found, path.name, deleted):
-            continue
-        with renamed.trying(path):
-            if _is_deleted(path, found, deleted, is_name_taken):
-                target = path.with_name(deleted_directory_name(found.topic_partition))
-                path.rename(target)
-                renamed.paths.append(target)
-    if len(renamed.paths) > count_before:
-        sync_directory(data_dir)
 
 
 def _is_named_by(found: PartitionDirectoryName, name: str, deleted: TopicDeleted) -> bool:
@@ -101,7 +136,7 @@ def _is_deleted(path: Path, found: PartitionDirectoryName, deleted: TopicDeleted
         return stated.bytes == deleted.topic_id
     if found.mark or is_name_taken:
         return False
-    is_empty = holds_no_record(path)
+    is_empty = _holds_no_record(path)
     if not is_empty:
         _log.warning(
             "%s is left alone: its %s is missing or damaged, so it is not certain that it belonged to the deleted "
@@ -113,31 +148,26 @@ def _is_deleted(path: Path, found: PartitionDirectoryName, deleted: TopicDeleted
     return is_empty
 
 
-class DoomedDirectories:
-    """Directories of deleted partitions that are to be removed when their time comes."""
+class DirectoryRemover:
+    """Removes renamed directories once their time has come."""
 
     def __init__(self, threads: Executor) -> None:
         self._threads = threads
         self._waiting: list[tuple[float, Path]] = []
 
     def add(self, paths: Iterable[Path], delay_ms: int) -> None:
-        """`paths` are removed by the first `remove_due` after `delay_ms`."""
+        """Have `paths` removed by the first `remove_due` after `delay_ms`."""
         due_s = asyncio.get_running_loop().time() + delay_ms / 1000
         self._waiting += [(due_s, path) for path in paths]
 
     async def remove_due(self) -> None:
-        """Removes, in a thread, what is due."""
+        """Remove, in a thread, what is due. What cannot be removed is left to the next start."""
         loop = asyncio.get_running_loop()
         now_s = loop.time()
         due = [path for due_s, path in self._waiting if due_s <= now_s]
         self._waiting = [waiting for waiting in self._waiting if waiting[0] > now_s]
         for path in due:
-            await loop.run_in_executor(self._threads, _remove, path)
-
-
-def _remove(path: Path) -> None:
-    """Removes a directory and all that is in it. What cannot be removed is left for the next start."""
-    try:
-        remove_deleted_partition(path)
-    except OSError as error:
-        _log.warning("%s could not be removed: %s", path, error)
+            try:
+                await loop.run_in_executor(self._threads, remove_deleted_partition, path)
+            except OSError as error:
+                _log.warning("%s could not be removed: %s", path, error)

@@ -1,11 +1,11 @@
-"""The data directories of a broker, at its start: locked, told apart, and joined by the metadata log.
+"""The data directories of a broker, at its start: locked, identified, and compared with the metadata log.
 
-The first of `data.dirs` holds `metadata.log`: without it nobody knows which topics there are, so a broker that cannot
-use it does not start. Any other directory that cannot be used (not mounted, not readable, no longer the one that it
-was) is offline until the next start, with the partitions that the metadata log places there; the rest is served.
+The first of `data.dirs` holds `metadata.log`, which names the topics: a broker that cannot use it does not start. Any
+other directory that cannot be used (not mounted, not readable, not the same one as before) is offline until the next
+start, with the partitions that the metadata log assigns to it; the rest is served.
 
-What would need a decision is refused, in words and before anything is changed: a directory of another cluster, one that
-another broker holds, one that is given twice under different names, and one that a newer version wrote.
+What would need a decision is refused with an error, before anything is changed: a directory of another cluster, one
+that another broker holds, one that is given twice under different names, and one that a newer version wrote.
 """
 
 import fcntl
@@ -48,7 +48,7 @@ class OfflineDirectory:
 
     path: Path
     directory_id: UUID | None
-    """None when it could not be found out."""
+    """None if it could not be read."""
     reason: str
 
 
@@ -69,7 +69,7 @@ class DirectorySet:
         return next((directory for directory in self.live if directory.directory_id.bytes == directory_id), None)
 
     def why_offline(self, directory_id: bytes, state: MetadataState) -> str:
-        """What became of a directory that `get` does not find."""
+        """Return the reason why `get` does not find a directory."""
         for directory in self.offline:
             if directory.directory_id is not None and directory.directory_id.bytes == directory_id:
                 return directory.reason
@@ -77,13 +77,13 @@ class DirectorySet:
         return f"the data directory with the id {UUID(bytes=directory_id)}, last seen at {path}, is not in data.dirs"
 
     def close(self) -> None:
-        """Gives all locks back."""
+        """Release all locks."""
         for directory in self.live:
             directory.close()
 
 
 def refuse_if_locked(data_paths: Iterable[Path]) -> None:
-    """DirectoryLocked when another broker holds one of `data_paths`. Changes nothing."""
+    """Raise DirectoryLocked if another broker holds one of `data_paths`. Changes nothing."""
     for path in data_paths:
         try:
             with open(path / LOCK_NAME, "rb") as lock:
@@ -95,7 +95,7 @@ def refuse_if_locked(data_paths: Iterable[Path]) -> None:
 
 
 def lock_and_read(config: BrokerConfig) -> tuple[DirectorySet, MetadataLog]:
-    """Locks the data directories and reads the metadata log, which is made when the first directory is new.
+    """Lock the data directories and read the metadata log, which is created if the first directory is new.
 
     Raises DataDirectoryError or StorageError, which say what is wrong and what to do.
     """
@@ -120,7 +120,7 @@ def lock_and_read(config: BrokerConfig) -> tuple[DirectorySet, MetadataLog]:
 
 
 def commit(metadata_log: MetadataLog, entries: Iterable[AnyEntry]) -> None:
-    """Makes `entries` durable at once, while nobody else uses the log."""
+    """Make `entries` durable at once, while nothing else uses the log."""
     entries = list(entries)
     if entries:
         metadata_log.append(entries)
@@ -130,7 +130,7 @@ def commit(metadata_log: MetadataLog, entries: Iterable[AnyEntry]) -> None:
 
 
 def _refuse_lost_metadata(first: DataDirectory, others: list[Path]) -> None:
-    """DataDirectoryError when there must have been a metadata log that is not there now, or lies elsewhere."""
+    """Raise DataDirectoryError if there must have been a metadata log that is not there now, or is elsewhere."""
     path = first.path / FILE_NAME
     if path.exists() and path.stat().st_size:
         return
@@ -147,8 +147,8 @@ def _refuse_lost_metadata(first: DataDirectory, others: list[Path]) -> None:
             )
     if not first.is_new and first.partitions():
         raise DataDirectoryError(
-            f"{path} is missing or empty, although the directory was used before: without it nobody "
-            f"knows which topics there are. Restore the file from a backup; nothing was changed"
+            f"{path} is missing or empty, although the directory was used before, and it is the only list of the "
+            f"topics. Restore the file from a backup; nothing was changed"
         )
 
 
@@ -162,7 +162,7 @@ def _is_used(path: Path) -> bool:
 def _join_directories(
     directories: DirectorySet, paths: list[Path], metadata_log: MetadataLog, config: BrokerConfig
 ) -> None:
-    """Takes all directories over, once it is sure that none of them has to be refused."""
+    """Take all directories over, once it is certain that none of them has to be refused."""
     state = metadata_log.state
     first = directories.first
     cluster = state.cluster or ClusterCreated(str(uuid4()), config.node_id, now_ms())
@@ -196,7 +196,7 @@ def _lock_another(path: Path, cluster_id: str, state: MetadataState) -> DataDire
     known_id = _known_id(path, state)
     try:
         if known_id is not None and not _is_used(path):
-            # Locking it, let alone using it, would fill the place where the disk is mounted when it comes back.
+            # Locking it would create files where the disk is mounted when it comes back.
             raise DataDirectoryError(
                 f"data directory {path} was used before, and there is nothing of it: is its disk mounted? "
                 f"(A new disk needs a new path.)"
@@ -269,8 +269,9 @@ def _begin_metadata(directories: DirectorySet, metadata_log: MetadataLog) -> Non
 
 
 def _forget_directories(directories: DirectorySet, state: MetadataState) -> list[AnyEntry]:
-    """The entries for directories that nobody names any more and where nothing lies."""
-    used = {place for places in state.places.values() for place in places.values()} | set(state.leaving.values())
+    """The entries for directories that are not in data.dirs any more and hold no partition."""
+    used = {each for by_partition in state.assignments.values() for each in by_partition.values()}
+    used |= set(state.leaving.values())
     named = {directory.directory_id.bytes for directory in directories.live}
     named |= {each.directory_id.bytes for each in directories.offline if each.directory_id is not None}
     return [DirectoryForgotten(known) for known in state.directories if known not in used | named]

@@ -1,9 +1,8 @@
 """From data directories to topics that can be served.
 
-In this order: the directories are locked and their markers of a clean stop taken away, the metadata log is read,
-deletions that a crash interrupted are finished (all that in `opening`), every partition is found (`placement`), opened
-and, after an unclean stop, checked. A partition that cannot be opened is offline; it does not keep the others from
-being served.
+In this order: the directories are locked, their markers of a clean stop removed, the metadata log is read, interrupted
+deletions are finished (all in `directory_set`); every partition is found (`assignment`), opened and, after an unclean
+stop, checked. A partition that cannot be opened is offline; the others are served.
 """
 
 import gc
@@ -15,24 +14,25 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 from uuid import UUID
 
 from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.data_dirs.assignment import Assigned, Assignments, Lost, find_assignments
 from warmlog_broker.data_dirs.directory_set import DirectorySet, commit
-from warmlog_broker.data_dirs.placement import Lost, Place, Places, find_places
 from warmlog_broker.metadata.metadata_log import (
     LeaderEpochsBegun,
     MetadataLog,
     MetadataState,
-    PartitionsPlaced,
+    PartitionsAssigned,
     ProducerIdsReserved,
     TopicCreated,
     leader_epochs_begun,
-    placed,
+    partitions_assigned,
 )
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.config import LogConfig
-from warmlog_broker.storage.directory.data_dir import NEVER_STORED, DataDirectory, StoredState
+from warmlog_broker.storage.directory.data_dir import NEVER_STORED, DataDirectory
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.log.log import Log
@@ -45,9 +45,8 @@ MANY_NAMES = 10
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedPartition:
-    """A partition that is served, or offline. `directory` is None where it is not known or not there."""
+class LoadedPartition(NamedTuple):
+    """A partition that is served, or offline. `directory` is None if it is not known or not there."""
 
     directory: DataDirectory | None
     log: Log | None
@@ -65,7 +64,7 @@ class Stored:
     deleted_paths: list[Path]
     """Directories of deleted topics that are to be removed."""
     futures: list[tuple[TopicPartition, DataDirectory, Path]]
-    """Partitions that were on their way into a directory."""
+    """Copies of partitions that were being moved into a directory."""
 
 
 class StartGivenUp(WarmlogError):
@@ -87,7 +86,7 @@ class LogOpener:
         is_given_up: Callable[[], bool] = lambda: False,
     ) -> None:
         """`opening` is entered, with the partition's name, while a log is opened that may have to be checked. Each log
-        remembers at most `max_producers` from the next new one on. Once `is_given_up`, `load` opens no more."""
+        remembers at most `max_producers`. Once `is_given_up`, `load` opens no more."""
         self._open_files = open_files
         self._opening = opening
         self._max_producers = max_producers
@@ -95,28 +94,19 @@ class LogOpener:
 
     def create(self, directory: DataDirectory, entry: TopicCreated, index: int, config: LogConfig) -> Log:
         """The log of a new topic's partition, empty, and ready to be appended to."""
-        return self._open(directory, entry, index, config, entry.leader_epoch)
+        return self._open(directory, entry, index, config, entry.leader_epoch, may_hold_data=False)
 
     def load(
         self, directory: DataDirectory, entry: TopicCreated, index: int, config: LogConfig, leader_epoch: int
     ) -> Log:
         """The log of a partition that may hold data. On return all that it holds is durable.
 
-        StorageError when it cannot be opened, StartGivenUp when the broker was told to stop meanwhile.
+        StorageError if it cannot be opened, StartGivenUp if the broker was told to stop meanwhile.
         """
         if self._is_given_up():
             raise StartGivenUp
-        key = TopicPartition(entry.name, index)
-        with nullcontext() if directory.was_clean else self._opening(key.directory_name):
-            return self._open(
-                directory,
-                entry,
-                index,
-                config,
-                leader_epoch,
-                directory.stored_state(key),
-                is_start_known=directory.knows_start(key),
-            )
+        with nullcontext() if directory.was_clean else self._opening(f"{entry.name}-{index}"):
+            return self._open(directory, entry, index, config, leader_epoch, may_hold_data=True)
 
     def _open(
         self,
@@ -125,9 +115,8 @@ class LogOpener:
         index: int,
         config: LogConfig,
         leader_epoch: int,
-        stored: StoredState = NEVER_STORED,
         *,
-        is_start_known: bool = False,
+        may_hold_data: bool,
     ) -> Log:
         key = TopicPartition(entry.name, index)
         log = Log.open(
@@ -137,8 +126,8 @@ class LogOpener:
             config=config,
             open_files=self._open_files,
             now_ms=now_ms(),
-            stored=stored,
-            is_start_known=is_start_known,
+            stored=directory.stored_state(key) if may_hold_data else NEVER_STORED,
+            is_start_known=may_hold_data and directory.knows_start(key),
             max_leader_epoch=leader_epoch,
         )
         log.producers.limit = self._max_producers
@@ -148,14 +137,13 @@ class LogOpener:
 
 
 class Progress:
-    """Tells how far loading has come, now and then."""
+    """Reports how far loading has come, at most every PROGRESS_INTERVAL_S."""
 
     def __init__(self, report: Callable[[int, int], None]) -> None:
         self._report = report
         self._reported_s = time.monotonic()
 
     def note(self, done: int, total: int) -> None:
-        """So many of so many partitions are done."""
         now_s = time.monotonic()
         if now_s - self._reported_s >= PROGRESS_INTERVAL_S:
             self._reported_s = now_s
@@ -165,11 +153,10 @@ class Progress:
 def load_partitions(
     directories: DirectorySet, metadata_log: MetadataLog, opener: LogOpener, config: BrokerConfig, progress: Progress
 ) -> Stored:
-    """Finds and opens every partition, in threads of each directory's own."""
+    """Find and open every partition, in threads of each directory's own."""
     state = metadata_log.state
-    places = find_places(directories, state)
-    commit(metadata_log, [*places.changes, *_epochs_begun(places, directories, state)])
-    defaults = config.topic_defaults
+    assignments = find_assignments(directories, state)
+    commit(metadata_log, [*assignments.changes, *_epochs_begun(assignments, directories, state)])
     loaded: dict[str, list[LoadedPartition]] = {}
     waiting: dict[Future[Log], tuple[TopicPartition, DataDirectory]] = {}
     with _without_collector(), ExitStack() as threads:
@@ -177,33 +164,33 @@ def load_partitions(
         for pool in pools.values():
             threads.callback(pool.shutdown, cancel_futures=True)
         for name, entry in state.topics.items():
-            log_config = LogConfig.from_settings(entry.settings, base=defaults)
+            log_config = LogConfig.from_settings(entry.settings, base=config.topic_defaults)
             loaded[name] = []
             for index in range(entry.partitions):
                 key = TopicPartition(name, index)
-                place = places.by_key[key]
-                loaded[name].append(_not_loaded(key, place))
-                if isinstance(place, Place):
-                    future = pools[place.directory.path].submit(
-                        opener.load, place.directory, entry, index, log_config, state.leader_epoch(entry, index)
+                assigned = assignments.by_key[key]
+                loaded[name].append(_not_loaded(key, assigned))
+                if isinstance(assigned, Assigned):
+                    future = pools[assigned.directory.path].submit(
+                        opener.load, assigned.directory, entry, index, log_config, state.leader_epoch(entry, index)
                     )
-                    waiting[future] = key, place.directory
+                    waiting[future] = key, assigned.directory
         for done, future in enumerate(as_completed(waiting), 1):
             key, directory = waiting[future]
             loaded[key.topic][key.partition] = _outcome(key, directory, future)
             progress.note(done, len(waiting))
     _reserve_adopted_producers(metadata_log, loaded.values())
-    commit(metadata_log, placed_now(places, loaded, state.topics))
+    commit(metadata_log, new_assignments(assignments, loaded, state.topics))
     return Stored(
         directories,
         metadata_log,
         [(entry, loaded[name]) for name, entry in state.topics.items()],
         [path for directory in directories.live for path in directory.deleted_partitions()],
-        places.futures,
+        assignments.futures,
     )
 
 
-def _epochs_begun(places: Places, directories: DirectorySet, state: MetadataState) -> list[LeaderEpochsBegun]:
+def _epochs_begun(assignments: Assignments, directories: DirectorySet, state: MetadataState) -> list[LeaderEpochsBegun]:
     """Begin a leader epoch for each log that the last stop did not close: readers may have seen what is cut now."""
     entries = []
     left_open = []
@@ -212,12 +199,12 @@ def _epochs_begun(places: Places, directories: DirectorySet, state: MetadataStat
         epochs = {}
         for index in range(topic.partitions):
             key = TopicPartition(name, index)
-            directory = places.last_served_from(key, directories)
+            directory = assignments.last_served_from(key, directories)
             if directory is None or directory.is_new or directory.was_closed(key):
                 continue
             if not directory.was_clean:
                 unclean[directory.path] = True
-            elif key in places.known:
+            elif key in assignments.known:
                 left_open.append(key.directory_name)
             else:
                 continue
@@ -232,19 +219,19 @@ def _epochs_begun(places: Places, directories: DirectorySet, state: MetadataStat
 
 
 def _threads_for(directory: DataDirectory, config: BrokerConfig) -> ThreadPoolExecutor:
-    """One thread where nothing is checked: several wait for the interpreter and not for the disk.
+    """One thread if nothing is checked: several would wait for the interpreter and not for the disk.
 
     Measured, 10,000 segments: 0.94 s with one thread, 1.25 s with four; 1.33 s and 1.46 s with cold caches.
     """
     return ThreadPoolExecutor(1 if directory.was_clean else config.num_recovery_threads, "recovery")
 
 
-def _not_loaded(key: TopicPartition, place: Place | Lost) -> LoadedPartition:
-    """What a partition is before its log was opened, and stays if there is none."""
-    if isinstance(place, Place):
-        return LoadedPartition(place.directory, None)
-    _log.critical("%s IS OFFLINE: %s", key.directory_name, place.reason)
-    return LoadedPartition(place.directory, None, place.reason)
+def _not_loaded(key: TopicPartition, assigned: Assigned | Lost) -> LoadedPartition:
+    """The partition before its log is opened, or without one."""
+    if isinstance(assigned, Assigned):
+        return LoadedPartition(assigned.directory, None)
+    _log.critical("%s IS OFFLINE: %s", key.directory_name, assigned.reason)
+    return LoadedPartition(assigned.directory, None, assigned.reason)
 
 
 def _outcome(key: TopicPartition, directory: DataDirectory, future: "Future[Log]") -> LoadedPartition:
@@ -255,24 +242,24 @@ def _outcome(key: TopicPartition, directory: DataDirectory, future: "Future[Log]
         return LoadedPartition(directory, None, str(error))
 
 
-def placed_now(
-    places: Places, loaded: dict[str, list[LoadedPartition]], topics: dict[str, TopicCreated]
-) -> Iterator[PartitionsPlaced]:
-    """The entries for partitions of which the metadata log did not know, or not rightly, where they lie."""
+def new_assignments(
+    assignments: Assignments, loaded: dict[str, list[LoadedPartition]], topics: dict[str, TopicCreated]
+) -> Iterator[PartitionsAssigned]:
+    """The entries for opened partitions that were not found where the metadata log says."""
     for name, entry in topics.items():
         found = {
             index: partition.directory.directory_id.bytes
             for index, partition in enumerate(loaded[name])
             if partition.directory is not None
             and partition.log is not None
-            and places.is_news(TopicPartition(name, index))
+            and assignments.is_unrecorded(TopicPartition(name, index))
         }
-        yield from placed(entry.topic_id, found)
+        yield from partitions_assigned(entry.topic_id, found)
 
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Nothing that is made within is garbage: looking for some takes a third of the time of a clean start."""
+    """Nothing that is created within is garbage: a search for some takes a third of the time of a clean start."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -283,7 +270,7 @@ def _without_collector() -> Iterator[None]:
 
 
 def _reserve_adopted_producers(metadata_log: MetadataLog, groups: Iterable[list[LoadedPartition]]) -> None:
-    """Ids that some log knows are never given out, whoever wrote them."""
+    """Never give out producer ids that a log from elsewhere contains."""
     logs = [partition.log for group in groups for partition in group if partition.log is not None]
     largest = max((log.producers.max_producer_id for log in logs), default=-1)
     if largest >= metadata_log.state.next_producer_id:

@@ -5,9 +5,8 @@ from typing import Any
 
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.fetch import fetch
-from warmlog_broker.handlers.handshake import handshake
 from warmlog_broker.handlers.log_dirs import alter_replica_log_dirs, describe_log_dirs
-from warmlog_broker.handlers.metadata import metadata
+from warmlog_broker.handlers.metadata import handshake, metadata
 from warmlog_broker.handlers.offsets import delete_records, list_offsets, offset_for_leader_epoch
 from warmlog_broker.handlers.produce import init_producer_id, produce
 from warmlog_broker.handlers.splits import find_splits

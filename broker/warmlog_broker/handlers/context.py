@@ -7,10 +7,10 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.metadata.producer_ids import ProducerIds
+from warmlog_broker.metadata.store import ProducerIds
 from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.replica.cluster_view import ClusterView
-from warmlog_broker.replica.delayed_fetch import FetchWaits
+from warmlog_broker.replica.delayed_fetch import DelayedFetches
 from warmlog_broker.replica.replica_mover import Moves
 from warmlog_broker.replica.served_directories import DataDirectories
 from warmlog_broker.replica.topics import Topics
@@ -25,24 +25,24 @@ class Services:
 
     loop: asyncio.AbstractEventLoop
     config: BrokerConfig
-    """As it is in force: where the system allows less than was asked for, that is what it says."""
+    """In force: with the lower limits of the system, if it allows less than is configured."""
     cluster: ClusterView
     topics: Topics
     directories: DataDirectories
     moves: Moves
-    fetch_waits: FetchWaits
+    delayed_fetches: DelayedFetches
     producer_ids: ProducerIds
     cold_readers: Executor
     bodies: BodyThreads
     lines: RepeatedLines
-    """For what peers bring about as often as they like."""
+    """For log lines that a peer can cause at any rate."""
     version: str
     write_refusal: Callable[[], ApiError | None]
-    """Why no records are taken and no topics made; None when they are."""
+    """Return the reason why no records are taken and no topics created, or None."""
     times_found: TimesFound = field(default_factory=TimesFound)
     """For FindSplits."""
     wide_fetches: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by the fetch that is read in turns: one at a time, so that many of them leave as much time to others."""
+    """Held by the fetch that is read in turns: one at a time, so that many of them do not delay others more."""
     wide_appends: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held for each turn of a produce request that is appended in turns, for the same reason."""
 

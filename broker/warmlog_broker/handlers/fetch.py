@@ -1,14 +1,14 @@
-"""Fetch: ranges of log files, when there is enough to read or the time is over.
+"""Fetch: ranges of log files, once there is enough to read or the time is over.
 
-A fetch is answered at once if `min_bytes` can be read, if anything is wrong with a partition, or if it does not want to
-wait. Otherwise it waits (`replica/delayed_fetch`) and reads again when it is woken. What is not in the page cache is
-read by a thread before the response is sent, so that a cold reader never stops the event loop.
+The response is sent at once if `min_bytes` can be read, if a partition has an error, or if the fetch may not wait.
+Otherwise it waits (`replica/delayed_fetch`) and reads again when it is woken. A thread reads what is not in the page
+cache before the response is sent, so that a cold reader never stops the event loop.
 
-A reader that says of which leader epoch the batch before its offset is, is told at once if the log does not hold that
-batch: the log was cut after it was read, as by a power cut on a topic with write.caching.
+A reader that names the leader epoch of the batch before its offset is told at once if the log does not hold that batch:
+the log was cut after it was read, by a power cut on a topic with write.caching for example.
 
-A fetch of committed data ends at the last stable offset, and says which aborted transactions may have records in it:
-leaving those out is the client's part.
+A fetch of committed data ends at the last stable offset, and names the aborted transactions that may have records in
+it, which the client leaves out.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import Items
 from warmlog_broker.network.request_context import RequestContext
 from warmlog_broker.network.response import Deferred, MessageWithSlices, Response
-from warmlog_broker.replica.delayed_fetch import FetchWaits, WantedRead
+from warmlog_broker.replica.delayed_fetch import DelayedFetches, WantedRead
 from warmlog_broker.replica.partition import Partition, read_bound
 from warmlog_broker.storage.io.os_errors import storage_error
 from warmlog_broker.storage.log.bounds import ReadBound
@@ -45,7 +45,7 @@ from warmlog_protocol.messages import (
 MANY_ITEMS = 128
 """A fetch that names more partitions is read in turns."""
 ITEMS_A_TURN = 32
-"""So many of its partitions are read at a time, about 1 ms: others have their turn in between."""
+"""Partitions that are read in one turn, in about 1 ms."""
 NO_OFFSET = -1
 NO_TOPIC_ID = bytes(16)
 
@@ -53,8 +53,6 @@ _log = logging.getLogger(__name__)
 
 
 class ReadPartition(Struct, frozen=True, gc=False):
-    """What was found in one partition."""
-
     fetched: FetchedPartition
     slices: list[FileSlice]
 
@@ -65,39 +63,37 @@ class FetchResult:
 
     partitions: list[ReadPartition] = field(default_factory=list)
     wanted: dict[Partition, WantedRead] = field(default_factory=dict)
-    """Where to wait for more."""
+    """Where to wait for more data."""
     size_bytes: int = 0
     has_error: bool = False
-    """Or a divergence: something that is not to wait for data."""
+    """Whether there is an error or a divergence, which does not wait for data."""
     has_gap: bool = False
-    """Whether a reader has to be told where to go on, as there is nothing where it wants to read."""
+    """Whether a reader must be told the next offset, as there is no batch at its own."""
     rebuilds: list[IndexRebuild] = field(default_factory=list)
     """Of indexes without which partitions could not be read."""
 
     def failed(self, request: FetchPartition, error: ApiError) -> ReadPartition:
-        """The partition cannot be read."""
         self.has_error = True
         if isinstance(error, LostIndex):
             self.rebuilds.append(error.rebuild)
         return ReadPartition(_failed(request, error), [])
 
     def response(self) -> MessageWithSlices:
-        """As it is sent."""
         message = FetchResponse([each.fetched for each in self.partitions])
         return MessageWithSlices(message, [each.slices for each in self.partitions])
 
 
-class DelayedFetch(Deferred):
+class PendingFetch(Deferred):
     """A fetch that waits for data."""
 
     __slots__ = ("_waits",)
 
-    def __init__(self, waits: FetchWaits) -> None:
+    def __init__(self, waits: DelayedFetches) -> None:
         super().__init__()
         self._waits = waits
 
     def drop(self) -> bool:
-        """Stop waiting. False when the wait is over, and the response under way."""
+        """Stop waiting. False if the wait is over, and the response under way."""
         return self._waits.forget(self) > 0
 
 
@@ -120,27 +116,26 @@ def _respond_or_wait(
         return _rebuild_and_respond(services, context, request, result.rebuilds)
     if is_due(result, request.min_bytes, max_wait_ms, skips_gaps=request.skips_gaps):
         return _respond(services, result)
-    delayed = DelayedFetch(services.fetch_waits)
-    is_waiting = services.fetch_waits.add(
-        delayed,
+    pending = PendingFetch(services.delayed_fetches)
+    is_waiting = services.delayed_fetches.add(
+        pending,
         result.wanted,
         min_bytes=min(request.min_bytes, request.max_bytes, services.config.fetch_max_bytes),
         max_wait_ms=max_wait_ms,
-        on_done=partial(delayed.run, partial(_read_and_respond, services, context, request)),
+        on_done=partial(pending.run, partial(_read_and_respond, services, context, request)),
     )
     if is_waiting:
-        return delayed
+        return pending
     services.lines.write(
         logging.WARNING,
         "fetches that could not wait",
-        f"Fetch of {context.peer} answered at once: {len(services.fetch_waits)} fetches wait already",
+        f"Fetch of {context.peer} answered at once: {len(services.delayed_fetches)} fetches wait already",
         services.loop.time(),
     )
     return _respond(services, result)
 
 
 def _read_and_respond(services: Services, context: RequestContext, request: FetchRequest) -> Response:
-    """At the end of a wait."""
     if len(request.partitions) > MANY_ITEMS:
         return _read_in_turns_and_respond(services, context, request)
     return _respond(services, read_partitions(services, context, request))
@@ -166,7 +161,7 @@ async def _rebuild_and_respond(
 
 
 def is_due(result: FetchResult, min_bytes: int, max_wait_ms: int, *, skips_gaps: bool = False) -> bool:
-    """Whether the fetch is to be answered now."""
+    """Whether the response is to be sent now."""
     if max_wait_ms <= 0 or result.size_bytes >= min_bytes or result.has_error or not result.wanted:
         return True
     return skips_gaps and result.has_gap
@@ -211,7 +206,7 @@ def _read_some(
 def _read(
     services: Services, bound: ReadBound, limit_bytes: int, result: FetchResult, wanted: FetchPartition
 ) -> ReadPartition:
-    """Read one partition, as far as `limit_bytes` leaves room after what `result` holds; changes that at its end."""
+    """Read one partition, up to `limit_bytes` with what `result` holds, to which it is added."""
     topic = services.topics.identified(wanted.topic, wanted.topic_id)
     partition = services.topics.partition(wanted.topic, wanted.partition)
     partition.check_leader_epoch(wanted.current_leader_epoch)
@@ -254,7 +249,7 @@ def _read(
 
 
 def _respond(services: Services, result: FetchResult) -> Response:
-    """The response, once all of it is in the page cache."""
+    """Return the response, once all of it is in the page cache."""
     try:
         for each in result.partitions:
             for piece in each.slices:
@@ -266,7 +261,7 @@ def _respond(services: Services, result: FetchResult) -> Response:
 
 
 async def _warm(services: Services, result: FetchResult) -> MessageWithSlices:
-    """Bring the bytes into the page cache. A partition that cannot be read has an error instead."""
+    """Bring the bytes into the page cache. A partition that cannot be read gets an error instead."""
     slices = [each.slices for each in result.partitions]
     errors = await services.loop.run_in_executor(services.cold_readers, _read_all, slices)
     for index, error in errors.items():
@@ -279,7 +274,7 @@ async def _warm(services: Services, result: FetchResult) -> MessageWithSlices:
 
 
 def _read_all(partitions: Sequence[Sequence[FileSlice]]) -> dict[int, OSError | MemoryError | ApiError]:
-    """In a thread: brings everything into the page cache; the errors by the index of the partition."""
+    """In a thread: bring everything into the page cache; return errors by the index of the partition."""
     errors: dict[int, OSError | MemoryError | ApiError] = {}
     for index, slices in enumerate(partitions):
         try:

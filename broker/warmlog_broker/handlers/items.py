@@ -4,7 +4,6 @@ This is the one place that turns what goes wrong with an item into an error code
 whole requests.
 """
 
-import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Protocol, TypeVar
@@ -12,6 +11,7 @@ from typing import Any, Protocol, TypeVar
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.network.request_context import RequestContext
 from warmlog_broker.runtime.internal_error import own_failure
+from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.storage.io.os_errors import storage_error
 from warmlog_protocol.errors import ApiError
 
@@ -60,13 +60,11 @@ class Items:
     ) -> list[Result]:
         """Return the result of each item, in their order. Others have their turn after every ITEMS_A_TURN."""
         results: list[Result] = []
-        for number, item in enumerate(items, start=1):
+        async for item in in_turns(items, ITEMS_A_TURN):
             try:
                 results.append(await action(item))
             except Exception as error:
                 results.append(failed(item, self._error(item, error)))
-            if number % ITEMS_A_TURN == 0:
-                await asyncio.sleep(0)
         return results
 
     def _error(self, item: str | PartitionItem, error: Exception) -> ApiError:

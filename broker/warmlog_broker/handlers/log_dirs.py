@@ -1,4 +1,4 @@
-"""DescribeLogDirs and AlterReplicaLogDirs: what lies in which data directory, and moving it to another."""
+"""DescribeLogDirs and AlterReplicaLogDirs: which partitions each data directory holds, and moving them."""
 
 import os
 from pathlib import Path
@@ -27,7 +27,7 @@ UNKNOWN = -1
 async def alter_replica_log_dirs(
     services: Services, context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
-    """Each partition by itself; answered once its move would go on after a restart."""
+    """Each partition by itself. On return its move would go on after a restart."""
 
     async def alter(wanted: ReplicaLogDir) -> AlteredReplicaLogDir:
         await services.moves.request(wanted.topic, wanted.partition, Path(wanted.path))
@@ -60,7 +60,7 @@ async def _describe(services: Services, directory: ServedDirectory, topics: set[
     listed += [LogDirPartition(*move.partition.key, move.copy.size_bytes, move.copy.offset_lag, True) for move in moves]
     if not directory.is_live:
         return LogDir(ErrorCode.KAFKA_STORAGE_ERROR, directory.failure, str(directory.path), listed)
-    # A disk that hangs holds up this answer and nothing else.
+    # In a thread: a disk that hangs delays this response only.
     total, usable = await services.loop.run_in_executor(services.cold_readers, _room, directory.path)
     return LogDir(ErrorCode.NONE, "", str(directory.path), listed, total, usable)
 
@@ -73,14 +73,14 @@ def _describe_partition(partition: Partition) -> LogDirPartition:
 
 
 def _describe_offline(services: Services, directory: OfflineDirectory, topics: set[str] | None) -> LogDir:
-    """What should be in a directory that could not be used at the start."""
-    keys = [] if directory.directory_id is None else services.topics.placed_in(directory.directory_id.bytes)
+    """Describe what the metadata log assigns to a directory that could not be used."""
+    keys = [] if directory.directory_id is None else services.topics.assigned_to(directory.directory_id.bytes)
     listed = [LogDirPartition(*key, 0, UNKNOWN) for key in keys if topics is None or key.topic in topics]
     return LogDir(ErrorCode.KAFKA_STORAGE_ERROR, directory.reason, str(directory.path), listed)
 
 
 def _room(path: Path) -> tuple[int, int]:
-    """Bytes of the file system, and those that the broker could still use."""
+    """Return the bytes of the file system, and those that are free."""
     try:
         found = os.statvfs(path)
     except OSError:

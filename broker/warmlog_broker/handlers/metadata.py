@@ -1,4 +1,6 @@
-"""Metadata: the brokers, the topics, and who leads their partitions."""
+"""Handshake: the versions of the broker and its APIs. Metadata: brokers, topics, and the leaders of partitions."""
+
+import logging
 
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import Items
@@ -8,7 +10,11 @@ from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.topics import Topic
 from warmlog_protocol.errors import ApiError, ErrorCode
 from warmlog_protocol.messages import (
+    APIS,
+    ApiVersions,
     BrokerMetadata,
+    HandshakeRequest,
+    HandshakeResponse,
     MetadataRequest,
     MetadataResponse,
     PartitionMetadata,
@@ -16,6 +22,21 @@ from warmlog_protocol.messages import (
 )
 
 NO_TOPIC_ID = bytes(16)
+_SHOWN_CHARACTERS = 100
+
+_log = logging.getLogger(__name__)
+
+
+def handshake(services: Services, context: RequestContext, request: HandshakeRequest) -> HandshakeResponse:
+    version = request.client_version[:_SHOWN_CHARACTERS]
+    _log.debug("connection with %s: client %r %r", context.peer, context.client_id, version)
+    return HandshakeResponse(
+        broker_version=services.version,
+        cluster_id=services.cluster.cluster_id,
+        node_id=services.cluster.node_id,
+        max_frame_bytes=services.config.socket_request_max_bytes,
+        apis=[ApiVersions(api.key, api.min_version, api.max_version) for api in APIS.values()],
+    )
 
 
 async def metadata(services: Services, context: RequestContext, request: MetadataRequest) -> MetadataResponse:

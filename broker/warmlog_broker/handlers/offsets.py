@@ -1,18 +1,15 @@
 """Offsets of partitions: ListOffsets, OffsetForLeaderEpoch and DeleteRecords, which moves the first one.
 
-ListOffsets tells the beginning, the end, or the first record from a time on. A lookup by time finds its place in the
-indexes here, and opens batches in a thread (`bodies`). No client finds records that it may not read, whatever
-`replica_id` its request claims. The log end offset by itself is no secret: tools that tell how much is not committed
-yet ask for it (LATEST_TIMESTAMP with DEBUGGING_REPLICA_ID).
+ListOffsets returns the log start, the end, or the first record from a time on. A lookup by time uses the indexes here,
+and opens batches in a thread (`bodies`). A client finds no record that it may not read, whatever `replica_id` its
+request claims. Only the log end offset itself is told to tools (LATEST_TIMESTAMP with DEBUGGING_REPLICA_ID).
 
-OffsetForLeaderEpoch tells where a leader epoch ends.
+OffsetForLeaderEpoch returns where a leader epoch ends.
 
-DeleteRecords gives up the oldest records of partitions by raising their log start offsets. The response is sent once
-the checkpoint of log starts has been written, which a start trusts whatever has happened after. The checkpoint and not
-the metadata log, because retention raises the log start as well: so there is one place that says where a log begins. It
-is in the data directory of that log, and goes along when a partition moves. A start never takes the log start for
-higher than the end of the log, and what is below it was durable before. Files of segments that are entirely below the
-log start are removed by the next run of retention.
+DeleteRecords deletes the oldest records of partitions by raising their log start offsets. The response is sent once
+that is in the checkpoint of log starts, which a start trusts. It is not in the metadata log because retention raises
+the log start as well, and because the checkpoint moves with the partition. The next run of retention removes files of
+segments that are entirely below the log start.
 """
 
 import asyncio
@@ -60,16 +57,19 @@ async def list_offsets(services: Services, context: RequestContext, request: Lis
         found = await find_offset(services, context, request, wanted)
         return ListedOffset(wanted.topic, wanted.partition, ErrorCode.NONE, "", *found)
 
+    def failed(wanted: ListOffsetsPartition, error: ApiError) -> ListedOffset:
+        return ListedOffset(wanted.topic, wanted.partition, error.code, str(error), *NOT_FOUND)
+
     items = Items(services, context, "ListOffsets")
-    return ListOffsetsResponse(await items.handle_all(request.partitions, find, _offset_not_found))
+    return ListOffsetsResponse(await items.handle_all(request.partitions, find, failed))
 
 
 async def find_offset(
     services: Services, context: RequestContext, request: ListOffsetsRequest, wanted: ListOffsetsPartition
 ) -> TimestampAndOffset:
-    """The record at the time that is `wanted`, or at one of the names that stand for one, as far as the asker may read.
+    """Return the record at the `wanted` time, or at the position that a negative number names, if the peer may read it.
 
-    NOT_FOUND where no record is at or after the time. InvalidRequest for other negative numbers.
+    NOT_FOUND if no record is at or after the time. InvalidRequest for unknown negative numbers.
     """
     timestamp_ms = wanted.timestamp_ms
     bound = read_bound(request.isolation, is_replica=context.is_replica)
@@ -89,9 +89,9 @@ async def find_offset(
 
 
 async def _search(services: Services, wanted: ListOffsetsPartition) -> TimestampAndOffset | None:
-    """Look through the segments that may have the record, one after another, in a thread: batches are opened for it.
+    """Search the segments that may hold the record, one after another, in a thread.
 
-    Meanwhile the log may have changed in any way, so it is asked anew each time what is left to search.
+    The log may change meanwhile, so what is left to search is determined again each time.
     """
     from_offset = 0
     while (step := _next_search(_log_of(services, wanted), wanted.timestamp_ms, from_offset)) is not None:
@@ -121,14 +121,10 @@ async def _run(services: Services, search: TimeSearch) -> TimestampAndOffset | N
 
 
 def _log_of(services: Services, wanted: ListOffsetsPartition | OffsetForLeaderEpochPartition) -> Log:
-    """The log, if the asker knows the partition's leader epoch, or does not care."""
+    """Return the log, unless the request names another leader epoch."""
     partition = services.topics.partition(wanted.topic, wanted.partition)
     partition.check_leader_epoch(wanted.current_leader_epoch)
     return partition.log
-
-
-def _offset_not_found(wanted: ListOffsetsPartition, error: ApiError) -> ListedOffset:
-    return ListedOffset(wanted.topic, wanted.partition, error.code, str(error), *NOT_FOUND)
 
 
 async def offset_for_leader_epoch(
@@ -141,12 +137,11 @@ async def offset_for_leader_epoch(
         epoch, end_offset = log.end_offset_for_epoch(wanted.leader_epoch)
         return EpochEndOffset(wanted.topic, wanted.partition, ErrorCode.NONE, "", epoch, end_offset, log.log_end_offset)
 
+    def failed(wanted: OffsetForLeaderEpochPartition, error: ApiError) -> EpochEndOffset:
+        return EpochEndOffset(wanted.topic, wanted.partition, error.code, str(error), NO_EPOCH, NO_OFFSET, NO_OFFSET)
+
     items = Items(services, context, "OffsetForLeaderEpoch")
-    return OffsetForLeaderEpochResponse(await items.handle_all(request.partitions, find, _epoch_not_found))
-
-
-def _epoch_not_found(wanted: OffsetForLeaderEpochPartition, error: ApiError) -> EpochEndOffset:
-    return EpochEndOffset(wanted.topic, wanted.partition, error.code, str(error), NO_EPOCH, NO_OFFSET, NO_OFFSET)
+    return OffsetForLeaderEpochResponse(await items.handle_all(request.partitions, find, failed))
 
 
 async def delete_records(
@@ -164,7 +159,7 @@ async def delete_records(
     items = Items(services, context, "DeleteRecords")
     results = await items.handle_all(request.partitions, raise_log_start, _not_deleted)
     try:
-        await services.directories.write_down(raised)
+        await services.directories.checkpoint(raised)
     except OSError as error:
         _log.error("log starts could not be written down: %s", error)
         failure = storage_error(f"the log start could not be made durable: {error}", error)

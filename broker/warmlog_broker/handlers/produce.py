@@ -1,15 +1,14 @@
-"""Produce: batches from the receive buffer into the log, and the response at the time that `acks` asks for.
+"""Produce: batches from the receive buffer into the log, and the response when `acks` allows it.
 
-Appending happens here and now, in the order in which requests come. With acks=all the response waits until every batch
-is below its partition's high watermark, also for a batch that was appended before (then until the original is). With
-acks=1 it is given at once. With acks=0 there is none, and since the producer would not hear of an error, an error
-closes the connection, as in Kafka.
+Batches are appended synchronously, in the order of the requests. With acks=all the response waits until every batch, or
+the original of a duplicate, is below its partition's high watermark. With acks=1 it is sent at once. With acks=0 there
+is none, and an error closes the connection, as in Kafka.
 
 Two kinds of requests are appended in turns, between which others are served: those for many partitions, and those whose
-records the broker looks at (`storage/record/recompression`), which it does in a thread. Their connection's next request
-waits until all batches are appended, so that their order stays.
+records the broker decodes (`storage/record/recompression`), which it does in a thread. The next request of the same
+connection waits until all batches are appended, which keeps their order.
 
-InitProducerId: an id for an idempotent producer, or a higher epoch for the one that it has.
+InitProducerId returns an id for an idempotent producer, or a higher epoch for the one that it has.
 """
 
 import asyncio
@@ -48,7 +47,7 @@ from warmlog_protocol.wire.received_batch import ReceivedBatch
 
 NO_ERROR = 0
 PARTITIONS_A_TURN = 16
-"""So many partitions are appended to before others have their turn: 1 ms, and some more where files are created."""
+"""Partitions that are appended to in one turn: 1 ms, and more if files are created."""
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
 FIRST_EPOCH = 0
@@ -66,15 +65,15 @@ class PendingProduce(Deferred):
         self.results: list[ProducedPartition] = []
         self._timeout_ms = timeout_ms
         self._waiting: set[int] = set()
-        """The indexes of the results that hold only once a flush is over."""
+        """The indexes of the results that are not durable yet."""
         self._is_appended = False
 
     def wait(self) -> None:
-        """The result that is added next holds only once `batch_done` is called with its index."""
+        """Have the result that is added next wait for `batch_done` with its index."""
         self._waiting.add(len(self.results))
 
     def appended(self, now_s: float) -> "ProduceResponse | PendingProduce":
-        """All is appended: return the response if nothing is to be waited for; otherwise the time runs."""
+        """All is appended: return the response if nothing is to be waited for; otherwise start the timeout."""
         self._is_appended = True
         if not self._waiting:
             return ProduceResponse(self.results)
@@ -82,7 +81,7 @@ class PendingProduce(Deferred):
         return self
 
     def batch_done(self, index: int, error: ApiError | None) -> None:
-        """The batch at `index` is durable, or will never be. Comes to nothing after the request has expired."""
+        """The batch at `index` is durable, or never will be. No-op after `expire`."""
         if index not in self._waiting:
             return
         if error is not None:
@@ -92,7 +91,7 @@ class PendingProduce(Deferred):
             self.complete(ProduceResponse(self.results))
 
     def expire(self) -> None:
-        """Respond: what is not durable yet may still become so, but this response cannot say it."""
+        """Respond with an error for what is not durable yet, and may still become so."""
         for index in self._waiting:
             error = RequestTimedOut(f"not on disk after {self._timeout_ms} ms; it may still get there")
             self.results[index] = _failed(self.results[index], error)
@@ -101,7 +100,7 @@ class PendingProduce(Deferred):
 
 
 class PreparedBatch(NamedTuple):
-    """A batch whose records had to be looked at: as it goes into the log, or why it does not."""
+    """A batch whose records were decoded: as it goes into the log, or the error."""
 
     topic: str
     partition: int
@@ -115,7 +114,7 @@ Outcome = ProduceResponse | PendingProduce | None
 def produce(
     services: Services, context: RequestContext, request: ProduceRequest, batches: list[ReceivedBatch]
 ) -> Outcome | Coroutine[Any, Any, Outcome]:
-    """Append `batches`, one for each partition of the request; in a coroutine where that is done in turns."""
+    """Append `batches`, one for each partition of the request; in a coroutine if that is done in turns."""
     _check(request)
     if len(batches) > PARTITIONS_A_TURN or any(_config_to_decode_by(services, batch) for batch in batches):
         return _append_in_turns(services, context, request, [batch.owned() for batch in batches])
@@ -154,7 +153,7 @@ def _outcome(services: Services, acks: int, pending: PendingProduce) -> Outcome:
 
 
 def _check(request: ProduceRequest) -> None:
-    """InvalidRequest when the request does not make sense as a whole: then nothing is appended."""
+    """Raise InvalidRequest if the request is wrong as a whole; nothing is appended then."""
     partitions = request.partitions
     if request.transactional_id is not None:
         raise InvalidRequest("this broker offers no transactions: transactional_id must not be set")
@@ -171,7 +170,7 @@ def _config_to_decode_by(services: Services, batch: ReceivedBatch) -> LogConfig 
 async def _prepared(
     services: Services, batches: Sequence[ReceivedBatch], configs: Sequence[LogConfig | None]
 ) -> Sequence[Batch]:
-    """The first of `batches`, one at least, as they go into their logs."""
+    """Return the first of `batches`, at least one, as they go into their logs."""
     return await services.bodies.run(
         partial(_prepare_some, batches, configs, services.config.batch_max_decompressed_bytes)
     )
@@ -183,9 +182,9 @@ def _prepare_some(
     max_decompressed_bytes: int,
     memory_bytes: int,
 ) -> Sequence[Batch]:
-    """In a thread: look at those for which there is a config; the others stay as they came.
+    """In a thread: decode the batches that have a config, and leave the others as they are.
 
-    Ends before one that takes more than `memory_bytes`, and once so much was made; NeedsMemory for the first.
+    Ends before a batch that takes more than `memory_bytes`, and once so much was created; NeedsMemory for the first.
     """
     prepared: list[Batch] = []
     made_bytes = 0
@@ -219,7 +218,6 @@ def _without_traceback(error: ApiError) -> ApiError:
 def _append_some(
     services: Services, context: RequestContext, acks: int, batches: Sequence[Batch], pending: PendingProduce
 ) -> None:
-    """Append `batches` here and now."""
     items = Items(services, context, "Produce")
     append = partial(_append, services, acks, services.now_ms(), services.write_refusal(), pending)
     for batch in batches:
@@ -257,10 +255,10 @@ def _failed(item: Batch | ProducedPartition, error: ApiError) -> ProducedPartiti
 async def init_producer_id(
     services: Services, _context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
-    """A new id with epoch 0; or, for an id that the broker gave out, the next epoch.
+    """Return a new id with epoch 0, or, for an id that the broker gave out, the next epoch.
 
-    Raises UnknownProducerId for an id that nobody was given, and InvalidProducerEpoch when a partition has seen a newer
-    epoch of that id. Asked twice with the same epoch, it answers the same: the first answer may have been lost.
+    UnknownProducerId for an id that was never given out, InvalidProducerEpoch if a partition has seen a newer epoch.
+    Repeated with the same epoch, it returns the same: the first response may have been lost.
     """
     if request.transactional_id is not None:
         raise InvalidRequest("this broker offers no transactions: transactional_id must not be set")
@@ -272,7 +270,6 @@ async def init_producer_id(
 
 
 def next_epoch(services: Services, producer_id: int, epoch: int) -> int:
-    """The epoch after `epoch`."""
     if not 0 <= producer_id < services.producer_ids.next_id:
         raise UnknownProducerId(f"producer id {producer_id} was never given out by this broker")
     if not 0 <= epoch <= LAST_EPOCH:

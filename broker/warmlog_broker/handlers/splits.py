@@ -1,7 +1,6 @@
-"""FindSplits: where a bulk reader can cut ranges of partitions, so that its tasks have about as much to read each.
+"""FindSplits: where a bulk reader can cut ranges of partitions, so that its tasks read about as much each.
 
-Segment by segment: indexes are looked into here, headers are read in a thread. In between, others have their turn, so
-that a range of a thousand segments stops nobody.
+It goes segment by segment: indexes are read here, headers in a thread. In between other requests are served.
 """
 
 import time
@@ -25,7 +24,7 @@ MIN_TARGET_BYTES = 4096
 MAX_SCAN_MS = 60_000
 """Reading headers keeps one of `cold.read.threads` busy."""
 MAX_SPLITS = 100_000
-"""In one answer, where each takes some 30 bytes."""
+"""In one response, where each takes some 30 bytes."""
 
 
 async def find_splits(services: Services, context: RequestContext, request: FindSplitsRequest) -> FindSplitsResponse:

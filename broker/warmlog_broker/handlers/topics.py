@@ -88,7 +88,7 @@ def _not_described(name: str, error: ApiError) -> DescribedConfigs:
 
 
 def _describe_topic(topic: Topic) -> DescribedConfigs:
-    """A setting is a default where the topic does not set it itself, even if the broker's defaults were changed."""
+    """A setting is a default unless the topic itself sets it, even if the broker's defaults were changed."""
     values = topic.config.to_settings()
     own = topic.entry.settings
     entries = [

@@ -1,7 +1,7 @@
-"""What has to be done now and then: retention, rolls by the clock, unlinking, forgetting producers, checkpoints.
+"""Periodic duties: retention, rolls by the clock, unlinking, expiry of producers, checkpoints, warm indexes.
 
-Each duty is a task of its own. Between partitions the event loop gets its turn; unlinking and checkpoints, which wait
-for the disk, are done in a thread.
+Each duty is a task of its own. It yields to the event loop every few partitions; what waits for the disk is done in a
+thread.
 """
 
 import asyncio
@@ -12,24 +12,55 @@ from contextlib import contextmanager
 from typing import Any
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.data_dirs.deletion import DoomedDirectories
-from warmlog_broker.maintenance.index_warmer import WarmIndexes
+from warmlog_broker.data_dirs.deletion import DirectoryRemover
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.served_directories import DataDirectories
 from warmlog_broker.replica.topics import Topics
+from warmlog_broker.runtime.tasks import in_turns
+from warmlog_broker.storage.index.warm_keeper import WarmPass, WarmTarget, keep_warm, warm_targets
 from warmlog_broker.storage.segment.delayed_deletion import run_deletions
 from warmlog_protocol.errors import StorageError
 
 FIRST_RETENTION_MS = 30_000
-"""Retention is first looked at after this, however long its interval is (Kafka's initial delay)."""
+"""The first retention is due after this at the latest (Kafka's initial delay)."""
 UNLINK_INTERVAL_MS = 500
-LOOK_INTERVAL_MS = 1000
-"""How soon a disk that was taken away is noticed when nobody writes to it."""
+CHECK_INTERVAL_MS = 1000
+"""How soon a disk that was removed is noticed if nothing is written."""
 PARTITIONS_A_TURN = 16
 
 Duty = Callable[[], Coroutine[Any, Any, object]]
 
 _log = logging.getLogger(__name__)
+
+
+class WarmIndexes:
+    """Keeps the end of every active index in memory: see `storage/index/warm_keeper`."""
+
+    def __init__(self, config: BrokerConfig, topics: Topics, threads: Executor) -> None:
+        self._warm_bytes = config.index_warm_bytes
+        self._max_bytes = config.index_warm_max_bytes
+        self._topics = topics
+        self._threads = threads
+        self._has_told = False
+
+    async def keep(self) -> WarmPass:
+        """Read the warm sections of the active indexes of all partitions that can be read."""
+        targets: list[WarmTarget] = []
+        async for partition in in_turns(self._topics.partitions, PARTITIONS_A_TURN):
+            if partition.allows.read:
+                targets.extend(warm_targets(partition.log.active_indexes, self._warm_bytes))
+        targets.sort(key=lambda target: target.index is None)
+        loop = asyncio.get_running_loop()
+        done = await loop.run_in_executor(self._threads, keep_warm, targets, self._max_bytes)
+        if done.left_out and not self._has_told:
+            _log.warning(
+                "%d active index files are not kept in memory: index.warm.max.bytes = %d is enough for %d",
+                done.left_out,
+                self._max_bytes,
+                done.kept,
+            )
+        self._has_told = done.left_out > 0
+        return done
 
 
 class Housekeeping:
@@ -41,16 +72,16 @@ class Housekeeping:
         config: BrokerConfig,
         topics: Topics,
         directories: DataDirectories,
-        doomed: DoomedDirectories,
+        remover: DirectoryRemover,
         threads: Executor,
         now_ms: Callable[[], int],
     ) -> None:
-        """`now_ms` is the time by which data and producers are given up (`trusted_clock`)."""
+        """`now_ms` is the time by which data and producers expire (`runtime/clock`)."""
         self._now_ms = now_ms
         self._config = config
         self._topics = topics
         self._directories = directories
-        self._doomed = doomed
+        self._remover = remover
         self._threads = threads
         self._warm_indexes = WarmIndexes(config, topics, threads)
         self._loop = asyncio.get_running_loop()
@@ -58,19 +89,18 @@ class Housekeeping:
         self._unlinking: dict[Partition, None] = {}
 
     def start(self) -> None:
-        """Begins all duties."""
         config = self._config
         retention_ms = config.log_retention_check_interval_ms
         self._begin(self.keep_retention, retention_ms, first_ms=min(retention_ms, FIRST_RETENTION_MS))
         self._begin(self.unlink_due, UNLINK_INTERVAL_MS)
         self._begin(self.expire_producers, config.producer_id_expiration_check_interval_ms)
-        self._begin(self.write_checkpoints, config.log_flush_offset_checkpoint_interval_ms)
-        self._begin(self.look_at_directories, LOOK_INTERVAL_MS)
+        self._begin(self._directories.write_checkpoints, config.log_flush_offset_checkpoint_interval_ms)
+        self._begin(self._directories.check, CHECK_INTERVAL_MS)
         if config.index_warm_bytes:
             self._begin(self._warm_indexes.keep, config.index_warm_interval_ms)
 
     async def stop(self) -> None:
-        """Ends all duties; one that is under way is finished first."""
+        """End all duties; one that is under way is finished first."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -78,37 +108,33 @@ class Housekeeping:
         self._tasks.clear()
 
     async def keep_retention(self) -> None:
-        """Gives up old segments, and rolls those that segment.ms has closed although nobody appends.
+        """Delete old segments, and roll those that segment.ms closes although nothing is appended.
 
-        Where the logs start is written down first: a segment that goes before that would seem to be lost after a crash.
-        A disk that refuses to write it down keeps no segment from going, since it may be full.
+        The new log starts are checkpointed first: a segment deleted before that would seem lost after a crash. Segments
+        are deleted even if that fails, since the disk may be full.
         """
         now_ms = self._now_ms()
         starts: dict[Partition, int] = {}
-        for number, partition in enumerate(self._topics.partitions, 1):
+        async for partition in in_turns(self._topics.partitions, PARTITIONS_A_TURN):
             start = self._raise_log_start_of(partition, now_ms)
             if start is not None:
                 starts[partition] = start
-            if number % PARTITIONS_A_TURN == 0:
-                await asyncio.sleep(0)
         self._directories.note(starts)
         await self._directories.write_checkpoints()
-        for number, (partition, start) in enumerate(starts.items(), 1):
-            self._give_up_segments_of(partition, now_ms, start)
-            if number % PARTITIONS_A_TURN == 0:
-                await asyncio.sleep(0)
+        async for partition in in_turns(starts, PARTITIONS_A_TURN):
+            self._delete_segments_of(partition, now_ms, starts[partition])
 
     def segments_changed(self, partition: Partition) -> None:
-        """`partition` has other segments than before: new names are to be flushed, old files to be unlinked."""
+        """`partition` has other segments than before: new names must be flushed, old files unlinked."""
         self._unlinking[partition] = None
         holder = self._directories.holder_of(partition)
         if holder is not None:
             holder.files_changed(partition)
 
     async def unlink_due(self) -> None:
-        """Unlinks files of removed segments and directories of deleted partitions whose time has come."""
+        """Unlink files of removed segments and directories of deleted partitions whose time has come."""
         elapsed_ms = int(self._loop.time() * 1000)
-        await self._doomed.remove_due()
+        await self._remover.remove_due()
         for partition in list(self._unlinking):
             if not partition.allows.trim or not partition.log.has_deletions:
                 del self._unlinking[partition]
@@ -120,37 +146,27 @@ class Housekeeping:
                 _log.warning("%s: a removed file could not be unlinked: %s", partition.key.directory_name, error)
 
     async def expire_producers(self) -> None:
-        """Forgets idempotent producers that have not written for long."""
+        """Forget idempotent producers that have not written for long."""
         now_ms = self._now_ms()
-        for number, partition in enumerate(self._topics.partitions, 1):
+        async for partition in in_turns(self._topics.partitions, PARTITIONS_A_TURN):
             if partition.allows.read:
                 partition.log.expire_producers(now_ms, self._config.producer_id_expiration_ms)
-            if number % PARTITIONS_A_TURN == 0:
-                await asyncio.sleep(0)
-
-    async def write_checkpoints(self) -> None:
-        """Writes down what has moved."""
-        await self._directories.write_checkpoints()
-
-    async def look_at_directories(self) -> None:
-        """Finds out whether the data directories are still there."""
-        await self._directories.look()
 
     def _raise_log_start_of(self, partition: Partition, now_ms: int) -> int | None:
-        """The end of what retention no longer keeps, from which on the log is read now; None if it keeps all."""
-        with _told(partition):
+        """Raise the log start to the end of what retention no longer keeps, and return it; None if it keeps all."""
+        with _logged(partition):
             if partition.allows.trim:
                 if partition.log.maybe_roll_by_time(now_ms):
                     self.segments_changed(partition)
                 return partition.log.raise_log_start_for_retention(now_ms)
         return None
 
-    def _give_up_segments_of(self, partition: Partition, now_ms: int, below: int) -> None:
-        with _told(partition):
+    def _delete_segments_of(self, partition: Partition, now_ms: int, below: int) -> None:
+        with _logged(partition):
             if not partition.allows.trim:
                 return
             log = partition.log
-            # What compaction takes in would have to be completed first, with syncs here: the next look is soon enough.
+            # A replacement by compaction would have to be completed first, with syncs here: the next round will do.
             if not log.compaction.is_taking_in and log.delete_old_segments(now_ms, below=below):
                 self.segments_changed(partition)
 
@@ -159,7 +175,7 @@ class Housekeeping:
         self._tasks.append(self._loop.create_task(repeated))
 
     async def _repeat(self, duty: Duty, first_ms: int, interval_ms: int) -> None:
-        """Does `duty` until it is stopped. One that fails is logged and done again the next time."""
+        """Run `duty` until `stop`. A failure is logged, and the duty run again the next time."""
         delay_ms = first_ms
         while True:
             await asyncio.sleep(delay_ms / 1000)
@@ -175,8 +191,8 @@ class Housekeeping:
 
 
 @contextmanager
-def _told(partition: Partition) -> Iterator[None]:
-    """Logs that a disk refuses; the partition may be offline then."""
+def _logged(partition: Partition) -> Iterator[None]:
+    """Log an error of the disk; the partition may be offline then."""
     try:
         yield
     except StorageError as error:

@@ -1,14 +1,13 @@
-"""Compaction as a service: finds the log that needs it most, and has it compacted in a thread of its own.
+"""Compaction as a service: finds the log that needs it most, and compacts it in a thread.
 
-A log with `compact` in its cleanup.policy is due once enough of it is dirty, or once something in it has waited for
-longer than max.compaction.lag.ms (`log/cleaner_plan`). Of those that are due the most urgent comes first; when none is,
-everybody rests for `log.cleaner.backoff.ms`. The expensive part reads and writes closed segments in a thread, throttled
-and with many short rests, so that nobody waits longer than one batch takes; taking the new segments in is a few renames
-in the event loop's thread, with the syncs between them in the other (`log/replacement`).
+A log with `compact` in its cleanup.policy is due once enough of it is dirty, or once a record has waited for longer
+than max.compaction.lag.ms (`storage/cleaner/plan`). The most urgent of the due logs comes first; when none is due, the
+workers rest for `log.cleaner.backoff.ms`. The expensive part reads and writes closed segments in a thread, throttled
+and with many short rests, so that it delays others by one batch at most; replacing segments is a few renames in the
+event loop's thread, with syncs in the other thread between them (`storage/segment/segment_swap`).
 
-A log that cannot be compacted (a damaged batch, a disk that does not read) is left alone from then on, and said so; the
-others go on (KAFKA-7215). Where a compaction ended is written down with the other checkpoints. A crash in between only
-means that some of it is done again.
+A log that cannot be compacted (a damaged batch, an error of the disk) is left alone from then on, with an error in the
+log; the others go on (KAFKA-7215). Where a compaction ended is checkpointed. After a crash some of it is done again.
 """
 
 import asyncio
@@ -22,6 +21,7 @@ from typing import NamedTuple, TypeVar
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.topics import Topics
+from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.runtime.threads import start_threads
 from warmlog_broker.storage.cleaner.cleaner import Cleaning
 from warmlog_broker.storage.cleaner.plan import CleanableRange
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 class Candidate(NamedTuple):
-    """A log that is due, and how it stands."""
+    """A log that is due, and the range to compact."""
 
     partition: Partition
     log: Log
@@ -48,7 +48,7 @@ class Candidate(NamedTuple):
 
 
 class Compactor:
-    """Compacts one broker's logs. `on_replaced` is told of partitions that have other files now."""
+    """Compacts one broker's logs."""
 
     def __init__(
         self,
@@ -59,8 +59,8 @@ class Compactor:
         now_ms: Callable[[], int],
         working_on: Callable[[str], AbstractContextManager[object]] = nullcontext,
     ) -> None:
-        """`now_ms` is the time by which deletions are forgotten (`trusted_clock`). `working_on` is entered, with the
-        partition's name, while one is compacted."""
+        """`on_replaced` is called with each partition that has other files now. `now_ms` is the time by which deletions
+        expire (`runtime/clock`). `working_on` is entered, with the partition's name, while one is compacted."""
         self._now_ms = now_ms
         self._config = config
         self._topics = topics
@@ -74,12 +74,11 @@ class Compactor:
         self._stopping = asyncio.Event()
 
     def start(self) -> None:
-        """Begins to look for work."""
         for number in range(self._config.log_cleaner_threads):
             self._workers.append(self._loop.create_task(self._work(), name=f"compactor {number}"))
 
     async def stop(self) -> None:
-        """Calls off what is under way and returns when nothing is. Before the logs are closed."""
+        """Cancel what is under way, and return when it has ended. To be called before the logs are closed."""
         self._stopping.set()
         for pace in self._under_way.values():
             pace.stop()
@@ -88,11 +87,11 @@ class Compactor:
         self.close()
 
     def close(self) -> None:
-        """Ends the threads. Nothing may be under way."""
+        """End the threads. Nothing may be under way."""
         self._threads.shutdown()
 
     async def compact_due(self) -> bool:
-        """Compacts the log that needs it most; False when none is due, or it was called off."""
+        """Compact the log that needs it most; False if none is due, or it was cancelled."""
         chosen = await self._choose()
         return chosen is not None and await self._compact(chosen)
 
@@ -110,16 +109,14 @@ class Compactor:
                     continue
 
     async def _choose(self) -> Candidate | None:
-        """The most urgent of the logs that are due and not being compacted."""
+        """Return the most urgent of the logs that are due and not being compacted."""
         chosen: Candidate | None = None
         now_ms = self._now_ms()
-        for number, each in enumerate(self._topics.partitions, 1):
+        async for each in in_turns(self._topics.partitions, PARTITIONS_A_TURN):
             if each.config.is_compacted and each not in self._under_way and each not in self._given_up:
                 found = self._look_at(each, now_ms)
                 if found is not None and (chosen is None or found.range.urgency > chosen.range.urgency):
                     chosen = found
-            if number % PARTITIONS_A_TURN == 0:
-                await asyncio.sleep(0)
         if chosen is None or chosen.partition in self._under_way:
             return None
         if not chosen.partition.allows.compact or chosen.partition.log is not chosen.log:
@@ -139,7 +136,7 @@ class Compactor:
         return Candidate(partition, partition.log, found)
 
     async def _compact(self, chosen: Candidate) -> bool:
-        """One pass; False when it was called off or failed."""
+        """Run one pass; False if it was cancelled or failed."""
         partition, log, found = chosen
         config = self._config
         threads = config.log_cleaner_threads
@@ -165,7 +162,8 @@ class Compactor:
         except StorageError as error:
             _log.error("%s: compaction failed: %s", partition.key.directory_name, error)
         except (WarmlogError, OSError, ValueError, MemoryError) as error:
-            self._failed(partition, log, error)
+            if partition.allows.compact and partition.log is log:  # otherwise its files are gone
+                self._note_failure(partition, error)
         finally:
             del self._under_way[partition]
             log.compaction.end(cleaned_below)
@@ -197,7 +195,7 @@ class Compactor:
         )
 
     async def _take_in(self, partition: Partition, log: Log, rewritten: Rewritten) -> None:
-        """Puts a new segment into the log. The log itself completes what is left of it when it has to."""
+        """Replace segments by a new one. If this ends early, the log completes the replacement when needed."""
         assert rewritten.segment is not None
         if not partition.allows.compact:
             await self._in_thread(rewritten.segment.delete)
@@ -211,22 +209,15 @@ class Compactor:
             is_done = log.compaction.advance(replacement)
         self._on_replaced(partition)
 
-    def _failed(self, partition: Partition, log: Log, error: Exception) -> None:
-        if not partition.allows.compact or partition.log is not log:
-            return  # its files are not there any more
-        self._note_failure(partition, error)
-
     def _note_failure(self, partition: Partition, error: Exception) -> None:
-        """Want of room, memory or descriptors passes; a log that cannot be understood stays as it is."""
+        """Retry later out of room, memory or descriptors; after other errors leave the log alone."""
+        name = partition.key.directory_name
         is_passing = isinstance(error, MemoryError | DiskFull | OutOfResources)
         if is_passing or (isinstance(error, OSError) and is_shortage(error)):
-            _log.error("%s: not compacted now: %s", partition.key.directory_name, str(error) or "out of memory")
+            _log.error("%s: not compacted now: %s", name, str(error) or "out of memory")
         else:
-            self._give_up(partition, str(error))
-
-    def _give_up(self, partition: Partition, why: str) -> None:
-        self._given_up[partition] = why
-        _log.error("%s IS NOT COMPACTED ANY MORE, until a restart: %s", partition.key.directory_name, why)
+            self._given_up[partition] = str(error)
+            _log.error("%s IS NOT COMPACTED ANY MORE, until a restart: %s", name, error)
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
         return await self._loop.run_in_executor(self._threads, work)

@@ -1,4 +1,4 @@
-"""The metadata log: what the broker must remember of its topics and promises, in one crash-safe file.
+"""The metadata log: topics, their directories and leader epochs, and producer ids, in one crash-safe file.
 
 `metadata.log` in the data directory::
 
@@ -22,20 +22,20 @@ kind   entry                 fields
 5      ProducerIdsReserved   the next producer id that was not reserved yet
 6      UncleanStart          all leader epochs rise by one. Written by 0.1.0 only, instead of LeaderEpochsBegun
 10     DirectoryKnown        directory id (16 bytes), path: a data directory that belongs to the cluster
-11     PartitionsPlaced      topic id, directory id, partitions: they lie there, and nowhere else
-12     PartitionMoved        topic id, partition, directory ids it comes from and lies in: where it comes from, what is
-                             left of it is to be removed
-13     DirectoryForgotten    directory id: it was taken from the configuration, and no partition lies there
+11     PartitionsAssigned    topic id, directory id, partitions: they are there, and nowhere else
+12     PartitionMoved        topic id, partition, ids of its old and its new directory: what is left of it in the old
+                             one is to be removed
+13     DirectoryForgotten    directory id: it was removed from the configuration, and held no partition
 14     LeaderEpochsBegun     topic id, leader epoch, partitions: it is in force for them
 =====  ====================  ========================================================================================
 
-An entry holds once the file is flushed; whoever asked for it is answered after that. Entries are appended in groups
-and each group is flushed before the next is written, so a crash leaves at most one group in pieces, at the end. What
-is not valid there is cut: counted, and kept beside as `metadata.log.cut`. When a valid record that was written after
-the damaged place had been flushed follows, the disk has lost what was once there: the file is refused, naming the
+An entry is in force once the file is flushed, and responses that depend on it are sent after that. Entries are appended
+in groups, and each group is flushed before the next is written, so a crash leaves at most one group incomplete, at the
+end. What is not valid there is cut, counted, and kept in `metadata.log.cut`. If a valid record follows that was written
+after the damaged position had been flushed, the disk has lost data: the file is refused, and the error names the
 position. An entry of an unknown kind comes from a newer version and is refused as well.
 
-At start the file is rewritten (temporary file, fsync, rename, fsync of the directory) when most of it is history.
+A start rewrites the file (temporary file, fsync, rename, fsync of the directory) when most of it is history.
 """
 
 import os
@@ -68,7 +68,7 @@ _FLUSHED = ByteLayout(">Q")
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True, tag_field="kind"):
-    """The base of all entries. On disk it is an array that begins with its kind."""
+    """The base of all entries: on disk an array that begins with its kind."""
 
 
 class ClusterCreated(Entry, frozen=True, tag=1):
@@ -109,7 +109,7 @@ class DirectoryKnown(Entry, frozen=True, tag=10):
     path: str
 
 
-class PartitionsPlaced(Entry, frozen=True, tag=11):
+class PartitionsAssigned(Entry, frozen=True, tag=11):
     topic_id: bytes
     directory_id: bytes
     partitions: list[int]
@@ -140,7 +140,7 @@ AnyEntry = (
     | ProducerIdsReserved
     | UncleanStart
     | DirectoryKnown
-    | PartitionsPlaced
+    | PartitionsAssigned
     | PartitionMoved
     | DirectoryForgotten
     | LeaderEpochsBegun
@@ -164,13 +164,13 @@ class MetadataState:
     next_producer_id: int = 0
     directories: dict[bytes, str] = field(default_factory=dict)
     """Paths of the data directories by their ids."""
-    places: dict[bytes, dict[int, bytes]] = field(default_factory=dict)
-    """By topic id: the directory of each partition whose directory was made."""
+    assignments: dict[bytes, dict[int, bytes]] = field(default_factory=dict)
+    """By topic id: the directory of each partition whose directory was created."""
     leaving: dict[tuple[bytes, int], bytes] = field(default_factory=dict)
-    """Where partitions lay before they moved, as long as something of them may still be there."""
+    """The directories from which partitions moved, as long as something of them may still be there."""
 
     def apply(self, entry: AnyEntry) -> None:
-        """Changes the state as `entry` says."""
+        """Change the state as `entry` says."""
         match entry:
             case ClusterCreated():
                 self.cluster = entry
@@ -180,8 +180,8 @@ class MetadataState:
                 if entry.name in self.topics and self.topics[entry.name].topic_id == entry.topic_id:
                     del self.topics[entry.name]
                 self.leader_epochs.pop(entry.topic_id, None)
-                self.places.pop(entry.topic_id, None)
-                self.leaving = {key: place for key, place in self.leaving.items() if key[0] != entry.topic_id}
+                self.assignments.pop(entry.topic_id, None)
+                self.leaving = {key: old for key, old in self.leaving.items() if key[0] != entry.topic_id}
                 self.deleted[entry.topic_id] = entry
             case TopicRemoved():
                 self.deleted.pop(entry.topic_id, None)
@@ -193,8 +193,8 @@ class MetadataState:
                 self.directories[entry.directory_id] = entry.path
             case DirectoryForgotten():
                 self.directories.pop(entry.directory_id, None)
-            case PartitionsPlaced() | PartitionMoved():
-                self._place(entry)
+            case PartitionsAssigned() | PartitionMoved():
+                self._assign(entry)
 
     def _begin_epochs(self, entry: UncleanStart | LeaderEpochsBegun) -> None:
         if isinstance(entry, UncleanStart):
@@ -206,12 +206,12 @@ class MetadataState:
             epochs = self.leader_epochs.setdefault(entry.topic_id, {})
             epochs.update(dict.fromkeys(entry.partitions, entry.leader_epoch))
 
-    def _place(self, entry: PartitionsPlaced | PartitionMoved) -> None:
+    def _assign(self, entry: PartitionsAssigned | PartitionMoved) -> None:
         if entry.topic_id in self.deleted:
             return
-        places = self.places.setdefault(entry.topic_id, {})
-        for partition in entry.partitions if isinstance(entry, PartitionsPlaced) else (entry.partition,):
-            places[partition] = entry.directory_id
+        assignments = self.assignments.setdefault(entry.topic_id, {})
+        for partition in entry.partitions if isinstance(entry, PartitionsAssigned) else (entry.partition,):
+            assignments[partition] = entry.directory_id
             self.leaving.pop((entry.topic_id, partition), None)
         if isinstance(entry, PartitionMoved):
             self.leaving[entry.topic_id, entry.partition] = entry.from_id
@@ -230,16 +230,16 @@ class MetadataState:
         if self.next_producer_id:
             entries.append(ProducerIdsReserved(self.next_producer_id))
         entries += [DirectoryKnown(directory_id, path) for directory_id, path in self.directories.items()]
-        for topic_id, places in self.places.items():
-            entries += placed(topic_id, places)
+        for topic_id, assignments in self.assignments.items():
+            entries += partitions_assigned(topic_id, assignments)
         for (topic_id, partition), from_id in self.leaving.items():
-            entries.append(PartitionMoved(topic_id, partition, from_id, self.places[topic_id][partition]))
+            entries.append(PartitionMoved(topic_id, partition, from_id, self.assignments[topic_id][partition]))
         return entries
 
 
-def placed(topic_id: bytes, places: Mapping[int, bytes]) -> list[PartitionsPlaced]:
-    """The entries that say where partitions lie: one for each directory."""
-    return [PartitionsPlaced(topic_id, directory_id, numbers) for directory_id, numbers in _grouped(places)]
+def partitions_assigned(topic_id: bytes, assignments: Mapping[int, bytes]) -> list[PartitionsAssigned]:
+    """The entries that assign partitions to directories: one for each directory."""
+    return [PartitionsAssigned(topic_id, directory_id, numbers) for directory_id, numbers in _grouped(assignments)]
 
 
 def leader_epochs_begun(topic_id: bytes, epochs: Mapping[int, int]) -> list[LeaderEpochsBegun]:
@@ -256,7 +256,7 @@ def _grouped(values: Mapping[int, Value]) -> Iterable[tuple[Value, list[int]]]:
 
 
 class Loaded(NamedTuple):
-    """What was read from a file: its records, and how many bytes at its end were not valid."""
+    """What was read from a file. The last `cut_bytes` of it were not valid."""
 
     entries: list[AnyEntry]
     valid_bytes: int
@@ -264,7 +264,7 @@ class Loaded(NamedTuple):
 
 
 def pack_record(entry: AnyEntry, flushed_bytes: int) -> bytes:
-    """The record of `entry`, written when the file was on disk up to `flushed_bytes`."""
+    """Return the record of `entry`, written when the file was on disk up to `flushed_bytes`."""
     body = _encoder.encode(entry)
     crc = crc32c(_SIZE.pack(len(body)) + _FLUSHED.pack(flushed_bytes) + body)
     return _RECORD.pack(len(body), crc, flushed_bytes) + body
@@ -282,10 +282,9 @@ def read_state(path: Path) -> MetadataState:
 
 
 def read_records(data: bytes, path: Path) -> Loaded:
-    """The entries in `data`, the content of `path`, up to a torn end.
+    """Return the entries in `data`, the content of `path`, up to a torn end.
 
-    StorageError for a file of another kind, for damage before what is known to have been flushed, and for an entry
-    that cannot be understood.
+    StorageError for a file of another kind, for damage to what is known to have been flushed, and for an unknown entry.
     """
     if not data.startswith(FILE_HEAD):
         if FILE_HEAD.startswith(data[: len(FILE_HEAD)]):
@@ -329,7 +328,7 @@ def _read_body(data: bytes, position: int) -> bytes | None:
 
 
 def _refuse_damage_in_the_middle(data: bytes, damaged: int, path: Path) -> None:
-    """StorageError when a valid record after `damaged` says that this place was flushed before it was written."""
+    """Raise StorageError if a valid record shows that position `damaged` was flushed before it was written."""
     for position in range(damaged + 1, len(data) - _RECORD.size):
         flushed = _FLUSHED.unpack_from(data, position + 8)[0]
         if damaged < flushed <= position and _read_body(data, position) is not None:
@@ -352,9 +351,9 @@ class MetadataLog:
 
     @classmethod
     def open(cls, data_dir: Path) -> "tuple[MetadataLog, int]":
-        """The log of `data_dir` and how many torn bytes were cut from its end; a new file is made when there is none.
+        """Return the log of `data_dir`, created if there is none, and how many torn bytes were cut from its end.
 
-        On return all that was read is on disk. StorageError as `read_records` says; OSError when the disk refuses.
+        On return all that was read is on disk. Raises as `read_records`; OSError from the disk.
         """
         path = data_dir / FILE_NAME
         data = _read_from_disk(path) if path.exists() else b""
@@ -379,9 +378,9 @@ class MetadataLog:
             raise
 
     def append(self, entries: Iterable[AnyEntry]) -> None:
-        """Writes `entries` at the end; they hold after `flush`, and only then belong into the state.
+        """Write `entries` at the end; they are in force after `flush`, and only then belong into the state.
 
-        A write that fails is taken back; StorageError once a flush has failed or the file could not be cut back.
+        A write that fails is undone; StorageError once a flush has failed or a write could not be undone.
         """
         self._check()
         data = b"".join(pack_record(entry, self._flushed_bytes) for entry in entries)
@@ -396,7 +395,7 @@ class MetadataLog:
         self._size_bytes += len(data)
 
     def flush(self) -> None:
-        """Makes durable what was appended, in any thread. After a failure every further call fails (StorageError)."""
+        """Make durable what was appended, in any thread. After a failure every further call fails (StorageError)."""
         self._check()
         size_bytes = self._size_bytes
         try:
@@ -407,7 +406,7 @@ class MetadataLog:
         self._flushed_bytes = size_bytes
 
     def close(self) -> None:
-        """Closes the file. What was not flushed is not made durable."""
+        """Close the file, without a flush."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -420,7 +419,7 @@ class MetadataLog:
 
 
 def pack_file(entries: Iterable[AnyEntry]) -> bytes:
-    """A whole file that holds `entries`. It takes its name only once all of it is flushed, and its records say so."""
+    """Return a file that holds `entries`. Its records say that it is flushed, as it gets its name only then."""
     data = bytearray(FILE_HEAD)
     for entry in entries:
         data += pack_record(entry, len(data))
@@ -428,10 +427,10 @@ def pack_file(entries: Iterable[AnyEntry]) -> bytes:
 
 
 def _read_from_disk(path: Path) -> bytes:
-    """The content as the disk has it.
+    """Return the content as the disk has it.
 
-    After a failed flush the kernel takes pages for clean that never reached the disk: what they hold reads well until
-    the power goes. So what can be synced is synced, and the rest of the pages are dropped before anything is read.
+    After a failed flush the kernel treats pages as clean that never reached the disk, until the power goes. So what can
+    be synced is synced, and all pages are dropped, before anything is read.
     """
     with path.open("rb") as file:
         os.fdatasync(file.fileno())

@@ -1,4 +1,4 @@
-"""What a topic may be called: Kafka's rules.
+"""Names of topics: Kafka's rules.
 
 A name has 1 to 249 characters out of ASCII letters, digits, ".", "_" and "-", and is neither "." nor "..". Two topics
 may not differ in "." and "_" alone: metrics systems write both the same way.
@@ -20,7 +20,7 @@ _SHOWN_CHARACTERS = 300
 
 
 def check_topic_name(name: str) -> None:
-    """InvalidTopic, saying which rule, when `name` cannot be a topic's."""
+    """Raise InvalidTopic, which names the rule, if `name` cannot be a topic's."""
     if not name:
         raise InvalidTopic("the topic's name is empty")
     if name in (".", ".."):
@@ -32,7 +32,7 @@ def check_topic_name(name: str) -> None:
 
 
 def colliding_topic(name: str, existing: Iterable[str]) -> str | None:
-    """The first of `existing`, `name` itself aside, that differs from it in "." and "_" alone; None when none does."""
+    """Return the first of `existing`, but for `name` itself, that differs from it in "." and "_" alone."""
     if "." not in name and "_" not in name:
         return None
     folded = name.replace(".", "_")

@@ -1,8 +1,7 @@
-"""Writes down how far each log is on disk, soon after each flush, so that a restart has little to check.
+"""Checkpoints how far each log is on disk, soon after each flush, so that a restart has little to check.
 
 The files are replaced as a whole (DataDirectory.write_checkpoints), by one writer at a time, in a thread. They go by
-name: before a topic takes a name that a deleted one had, what is left of that one in them is taken out, or a restart
-would believe it of the new topic.
+name: before a topic is created, what they hold of a deleted topic of that name is removed (`forget`).
 """
 
 import asyncio
@@ -15,7 +14,7 @@ from warmlog_broker.storage.directory.topic_partition import TopicPartition
 
 
 class CheckpointWriter:
-    """The offsets of all partitions as they were last looked at, and who has moved since."""
+    """The last known offsets of all partitions of a directory, and which partitions have moved since."""
 
     def __init__(self, directory: DataDirectory, threads: Executor, here: Container[Partition]) -> None:
         """`here` are the partitions of the directory."""
@@ -25,29 +24,29 @@ class CheckpointWriter:
         self._offsets: dict[Partition, LogOffsets] = {}
         self._moved: dict[Partition, None] = {}
         self._kept = directory.stored_offsets()
-        """What was stored of logs that nobody serves from here: they may be served again one day."""
+        """What was stored of logs that are not served from here now."""
         self._has_kept_more = False
         self._written: set[TopicPartition] | None = None
         self._writing = asyncio.Lock()
 
     def note(self, partitions: Iterable[Partition]) -> None:
-        """The offsets of `partitions` may have moved, or they are new, or deleted."""
+        """The offsets of `partitions` may have moved, or they were added or removed."""
         for partition in partitions:
             self._moved[partition] = None
 
     def keep(self, key: TopicPartition, offsets: LogOffsets) -> None:
-        """Has `offsets` written down for a partition that is not here yet: one that is about to come."""
+        """Write `offsets` for a partition that is about to be moved here."""
         self._kept[key] = offsets
         self._has_kept_more = True
 
     async def write(self) -> None:
-        """Writes down what has moved; on return that is durable. OSError when the disk refuses: it is still to do."""
+        """Write what has moved, durably. After an OSError it remains to be written."""
         async with self._writing:
             if self._moved or self._has_kept_more:
                 await self._write()
 
     async def forget(self, keys: Collection[TopicPartition]) -> None:
-        """On return the files say nothing of `keys`, of which no partition may exist. OSError when the disk refuses."""
+        """Remove `keys`, of which no partition may exist, from the files. OSError from the disk."""
         async with self._writing:
             for key in keys:
                 self._kept.pop(key, None)
@@ -82,10 +81,10 @@ class CheckpointWriter:
         return any(self._directory.stored_state(key).offsets)
 
     def _offsets_of(self, partition: Partition) -> LogOffsets:
-        """What is true of the files here. A log that could not be opened keeps what was stored of it.
+        """Return the offsets of the files here. A log that could not be opened keeps what was stored.
 
-        The log of a partition that has just moved, until that is decided, is a copy in another directory: what is on
-        disk there says nothing of the files here. But records that are given up are given up in both.
+        Until a move is decided, the log of its partition is a copy in another directory: of its offsets only the log
+        start applies here.
         """
         offsets = partition.offsets or self._directory.stored_state(partition.key).offsets
         if partition.allows.trim or partition.data_directory in (None, self._directory.path):

@@ -1,6 +1,6 @@
-"""The cluster as clients see it: its brokers, and who leads and replicates each partition.
+"""The cluster as clients see it: its brokers, and the leader and replicas of each partition.
 
-With one broker, that leads every partition that it can read. Replication replaces the contents, and not the questions.
+With one broker, that one leads every partition that it can read.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ class BrokerAddress(NamedTuple):
 
 
 class Leadership(NamedTuple):
-    """Who leads and replicates a partition, by node ids."""
+    """The leader and the replicas of a partition, by node ids."""
 
     leader_id: int
     """NO_LEADER while the partition is offline."""
@@ -41,7 +41,7 @@ class ClusterView:
         self.brokers = [BrokerAddress(node_id, DIALLED_HOST, 0)]
 
     def leadership(self, partition: Partition) -> Leadership:
-        """Return who leads and replicates `partition` now."""
+        """Return the leader and the replicas of `partition` now."""
         if not partition.allows.read:
             return Leadership(NO_LEADER, partition.leader_epoch, [self.node_id], [])
         return Leadership(self.node_id, partition.leader_epoch, [self.node_id], [self.node_id])

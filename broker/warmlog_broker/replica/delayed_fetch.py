@@ -1,10 +1,10 @@
 """Fetches that wait until there is enough to read.
 
-A wait knows, for each partition, where it wants to read and how much is there; when the bound of one moves, only
-that one is counted again. Nothing is polled. `readable_bytes` is the whole decision.
+A delayed fetch knows, for each partition, where it wants to read and how many bytes are there; when the bound of one
+partition moves, only that one is counted again. Nothing is polled. `readable_bytes` is the whole decision.
 
-Those who are satisfied are answered in the next turn of the event loop, a limited number in each: thousands who wait
-for the same record hold up nobody, and who waits for several partitions gets what one flush brought to all of them.
+Satisfied fetches end in the next turn of the event loop, a limited number in each turn: thousands that wait for the
+same record do not block it, and one that waits for several partitions gets what one flush brought to all of them.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from warmlog_broker.storage.log.bounds import ReadBound
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_protocol.errors import ApiError
 
-ANSWERS_A_TURN = 64
+ENDS_A_TURN = 64
 
 
 class WantedRead(NamedTuple):
@@ -29,10 +29,9 @@ class WantedRead(NamedTuple):
 
 
 def readable_bytes(start: LogOffsetMetadata, end: LogOffsetMetadata, limit_bytes: int) -> int:
-    """How many bytes may be read from `start` to `end`, at most `limit_bytes`.
+    """Return how many bytes may be read from `start` to `end`, at most `limit_bytes`.
 
-    Across segments the sum is not worth its cost: that counts as the limit, as in Kafka. So does a place that is not
-    known.
+    Across segments, or if a position is not known, that counts as the limit, as in Kafka: the sum costs too much.
     """
     if end.offset <= start.offset:
         return 0
@@ -41,14 +40,14 @@ def readable_bytes(start: LogOffsetMetadata, end: LogOffsetMetadata, limit_bytes
     return min(end.bytes_after(start), limit_bytes)
 
 
-class FetchWait:
+class DelayedFetch:
     """One fetch that waits."""
 
     __slots__ = ("_available", "_min_bytes", "_total", "_waits", "is_ending", "on_done", "owner", "timer", "wanted")
 
     def __init__(
         self,
-        waits: "FetchWaits",
+        waits: "DelayedFetches",
         owner: object,
         wanted: dict[Partition, WantedRead],
         min_bytes: int,
@@ -59,7 +58,7 @@ class FetchWait:
         self.on_done = on_done
         self.timer: asyncio.TimerHandle | None = None
         self.is_ending = False
-        """It is to be answered, and waits no more."""
+        """It waits no more, and is about to end."""
         self._waits = waits
         self._min_bytes = min_bytes
         self._available = {partition: self._count(partition) for partition in wanted}
@@ -70,7 +69,7 @@ class FetchWait:
         return self._total >= self._min_bytes
 
     def partition_moved(self, partition: Partition) -> None:
-        """Counts `partition` again; ends when that is enough, or when it cannot be read any more."""
+        """Count `partition` again; end if that is enough, or if it can no longer be read."""
         if self.is_ending:
             return
         now_available = self._count(partition)
@@ -80,24 +79,24 @@ class FetchWait:
             self._waits.end(self)
 
     def _count(self, partition: Partition) -> int:
-        """How much may be read of `partition`; enough to end the wait when it cannot be read."""
+        """Return how much may be read of `partition`; enough to end the wait if it cannot be read."""
         wanted = self.wanted[partition]
         try:
-            return readable_bytes(wanted.start, partition.end_of(wanted.bound), wanted.limit_bytes)
+            return readable_bytes(wanted.start, partition.log.end_of(wanted.bound), wanted.limit_bytes)
         except ApiError:
             return self._min_bytes
 
 
-class FetchWaits:
-    """All fetches of the broker that wait, at most `limit` of them, for at most `partition_limit` partitions."""
+class DelayedFetches:
+    """All delayed fetches of the broker: at most `limit`, for at most `partition_limit` partitions."""
 
     def __init__(self, limit: int, partition_limit: int) -> None:
         self.limit = limit
         self.partition_limit = partition_limit
         self._partition_count = 0
         self._count = 0
-        self._by_owner: dict[object, dict[FetchWait, None]] = {}
-        self._satisfied: deque[FetchWait] = deque()
+        self._by_owner: dict[object, dict[DelayedFetch, None]] = {}
+        self._satisfied: deque[DelayedFetch] = deque()
         self._loop = asyncio.get_running_loop()
 
     def __len__(self) -> int:
@@ -112,11 +111,10 @@ class FetchWaits:
         max_wait_ms: int,
         on_done: Callable[[], None],
     ) -> bool:
-        """`on_done` is called once `min_bytes` may be read, or after `max_wait_ms`. False when too many wait already:
-        then nothing is called."""
+        """Call `on_done` once `min_bytes` may be read, or after `max_wait_ms`. False if too many wait: no call then."""
         if self._count >= self.limit or self._partition_count + len(wanted) > self.partition_limit:
             return False
-        wait = FetchWait(self, owner, wanted, min_bytes, on_done)
+        wait = DelayedFetch(self, owner, wanted, min_bytes, on_done)
         for partition, read in wanted.items():
             partition.add_reader(wait, read.bound)
         self._by_owner.setdefault(owner, {})[wait] = None
@@ -127,39 +125,39 @@ class FetchWaits:
             self.end(wait)
         return True
 
-    def end(self, wait: FetchWait) -> None:
-        """Has `wait` answered, in the next turn; harmless when that was done before."""
+    def end(self, wait: DelayedFetch) -> None:
+        """End `wait` in the next turn; no-op if that was done before."""
         if wait.is_ending:
             return
         wait.is_ending = True
         self._satisfied.append(wait)
         if len(self._satisfied) == 1:
-            self._loop.call_soon(self._answer_some)
+            self._loop.call_soon(self._end_some)
 
     def forget(self, owner: object) -> int:
-        """Drops the waits of `owner`, who is gone, without a word; returns how many there were."""
+        """Drop the fetches of `owner` without a call of `on_done`; return how many there were."""
         waits = list(self._by_owner.get(owner, ()))
         for wait in waits:
             self._remove(wait)
         return len(waits)
 
     def finish_all(self) -> None:
-        """Answers every wait with what there is: the broker stops."""
+        """End every wait now: the broker stops."""
         for waits in list(self._by_owner.values()):
             for wait in list(waits):
                 self._finish(wait)
 
-    def _answer_some(self) -> None:
-        for _ in range(min(ANSWERS_A_TURN, len(self._satisfied))):
+    def _end_some(self) -> None:
+        for _ in range(min(ENDS_A_TURN, len(self._satisfied))):
             self._finish(self._satisfied.popleft())
         if self._satisfied:
-            self._loop.call_soon(self._answer_some)
+            self._loop.call_soon(self._end_some)
 
-    def _finish(self, wait: FetchWait) -> None:
+    def _finish(self, wait: DelayedFetch) -> None:
         if self._remove(wait):
             wait.on_done()
 
-    def _remove(self, wait: FetchWait) -> bool:
+    def _remove(self, wait: DelayedFetch) -> bool:
         waits = self._by_owner.get(wait.owner)
         if waits is None or wait not in waits:
             return False

@@ -1,9 +1,8 @@
 """Whether a disk has room for records, beyond the reserve that everything else may use.
 
-A disk that is full to its last byte is hard to help: deleting renames files, retention writes checkpoints, and so does
-a stop. So records are refused a little before (`disk.reserve.bytes`), with an error that can be tried again, until
-there is room once more. The room is measured every second; what comes within one that is faster than that meets the
-end of the disk, and is refused as well.
+Deletions, retention and a stop need some room. So records are refused before the disk is full (`disk.reserve.bytes`),
+with an error that can be retried, until there is room again. The room is measured every second; records that come
+faster than that meet the full disk, and are refused as well.
 """
 
 import logging
@@ -19,13 +18,13 @@ class DiskRoom:
 
     def __init__(self, path: Path, reserve_bytes: int) -> None:
         self.is_short = False
-        """Whether less than the reserve is left: nothing is appended then."""
+        """Whether less than the reserve is left, and nothing is appended."""
         self._path = path
         self._reserve_bytes = reserve_bytes
         self._free_bytes = 0
 
     def note(self, free_bytes: int) -> None:
-        """So much is left now. Takes records again once there is an eighth more than the reserve."""
+        """Note what is free. Records are taken again once that is an eighth more than the reserve."""
         self._free_bytes = free_bytes
         wanted = self._reserve_bytes + (self._reserve_bytes // 8 if self.is_short else 0)
         is_short = free_bytes < wanted
@@ -36,7 +35,7 @@ class DiskRoom:
         self.is_short = is_short
 
     def refusal(self, what: str) -> DiskFull:
-        """The error for `what` does not fit any more."""
+        """Return the error for `what`, which does not fit."""
         return DiskFull(f"{what}: {self._path} takes no records, {self}")
 
     def __str__(self) -> str:

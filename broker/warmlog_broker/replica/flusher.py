@@ -1,13 +1,12 @@
 """Group commit: what was appended to any partition becomes durable, in as few flushes as possible.
 
-One flush is under way at a time; all that is appended meanwhile goes into the next one, which begins as soon as the
-first is over. An append that somebody waits for (acks=all) starts a flush at the end of the event loop's turn, so that
-everything that came in with it takes part; any other append is flushed within the topic's `flush.ms`. When a flush is
-over, high watermarks move, appends that wait for it complete, and readers are woken.
+One flush is under way at a time; what is appended meanwhile goes into the next one, which begins as soon as the first
+is over. An append that waits for it (acks=all) starts a flush at the end of the event loop's turn, together with all
+appends of that turn; any other append is flushed within the topic's `flush.ms`. After a flush high watermarks move,
+appends complete, and readers are woken.
 
-A flush that fails is not tried again, as the kernel would then report success for data that is lost: its partitions go
-offline. A sync that could not even begin, out of descriptors or memory, has lost nothing and is begun again a little
-later.
+A flush that fails is not retried, since the kernel could then report success for data that is lost: its partitions go
+offline. A sync that could not begin, out of descriptors or memory, has lost nothing and is retried a little later.
 """
 
 import asyncio
@@ -33,11 +32,10 @@ _log = logging.getLogger(__name__)
 
 
 class DueFlushes:
-    """Partitions that nobody waits for, each with the time at which it is due: what `flush.ms` asks for.
+    """Partitions that are to be flushed within `flush.ms`, each with the time at which it is due.
 
-    Times are seconds of one clock that never goes back. Partitions with the same delay fall due in the order in which
-    they came, so each delay has a queue, and only the heads of the queues are ever compared: with thousands of
-    partitions a flush takes no longer to find out which are due.
+    Times are seconds of one monotonic clock. Each delay has a queue, in which partitions become due in order, and only
+    the heads of the queues are compared: thousands of partitions do not slow a flush down.
     """
 
     def __init__(self) -> None:
@@ -53,11 +51,11 @@ class DueFlushes:
 
     @property
     def next_s(self) -> float | None:
-        """When the first one is due; None when there is none."""
+        """When the first one is due; None if there is none."""
         return min((next(iter(queue.values())) for queue in self._queues.values()), default=None)
 
     def add(self, partition: Partition, delay_ms: int, now_s: float) -> float:
-        """`partition`, which must not be among them, is due after `delay_ms`; returns when that is."""
+        """Add `partition`, which must not be among them, due after `delay_ms`; return when that is."""
         due_s = now_s + delay_ms / 1000
         self._delays_ms[partition] = delay_ms
         queue = self._queues.get(delay_ms)
@@ -67,7 +65,7 @@ class DueFlushes:
         return due_s
 
     def discard(self, partition: Partition) -> None:
-        """`partition` is flushed now; harmless when it was not among them."""
+        """Remove `partition`, if it is among them."""
         delay_ms = self._delays_ms.pop(partition, None)
         if delay_ms is None:
             return
@@ -77,7 +75,7 @@ class DueFlushes:
             del self._queues[delay_ms]
 
     def take(self, now_s: float) -> list[Partition]:
-        """Removes those whose time has come, and returns them."""
+        """Remove and return those that are due."""
         taken = []
         for delay_ms, queue in list(self._queues.items()):
             while queue and next(iter(queue.values())) <= now_s:
@@ -89,7 +87,7 @@ class DueFlushes:
         return taken
 
     def take_all(self) -> list[Partition]:
-        """Removes all of them, and returns them."""
+        """Remove and return all of them."""
         taken = list(self._delays_ms)
         self._delays_ms.clear()
         self._queues.clear()
@@ -126,19 +124,19 @@ class Flusher:
         self._due = DueFlushes()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = 0.0
-        """When the timer rings; uvloop's handle does not know it when that is now."""
+        """When the timer is due: uvloop's handle does not know it if that is now."""
         self._postponed_s = -COMPLAINT_INTERVAL_S
-        """When it was last said that a flush has to wait."""
+        """When it was last logged that a flush has to wait."""
         self._is_busy = False
         """Whether a flush is about to begin, or under way until its outcome is noted."""
         self._waking = 0
         """How many flushes are noted whose appends have not all completed yet."""
         self._idle = asyncio.Event()
-        """Set while there is none of both."""
+        """Set while neither is the case."""
         self._idle.set()
 
     def flush_soon(self, partition: Partition) -> None:
-        """Flush `partition` at the end of the event loop's turn, or once the flush that is under way is over."""
+        """Flush `partition` at the end of the event loop's turn, or after the flush that is under way."""
         self._urgent[partition] = None
         if not self._is_busy:
             self._is_busy = True
@@ -151,22 +149,21 @@ class Flusher:
             self._set_timer(self._due.add(partition, delay_ms, self._loop.time()))
 
     async def flush_all(self) -> None:
-        """Returns when everything appended until now was flushed, or its partition is offline, or its sync could not
-        begin and was put off."""
+        """Return once everything appended until now was flushed, postponed, or its partition is offline."""
         self._urgent.update(dict.fromkeys(self._due.take_all()))
         if not self._is_busy:
             self._start()
         await self._idle.wait()
 
     def close(self) -> None:
-        """Ends the threads. Nothing may be under way."""
+        """End the threads. Nothing may be under way."""
         if self._timer is not None:
             self._timer.cancel()
         self._thread.close()
         self._helpers.shutdown()
 
     def _start(self) -> None:
-        """Begins a flush of all that is wanted soon, or whose time has come; after the flush before."""
+        """Begin a flush of all that is urgent or due. No other may be under way."""
         self._is_busy = True
         self._idle.clear()
         partitions, self._urgent = self._urgent, {}
@@ -182,10 +179,10 @@ class Flusher:
     # Many partitions are prepared, noted and woken over several turns of the event loop, with others served in between.
 
     def _prepare(self, due: list[Partition], partitions: list[Partition], plans: list[FlushPlan]) -> None:
-        """Finds out what is to be synced for those that are `due`, and has it synced."""
+        """Plan what is to be synced for those that are `due`, and have it synced."""
         for partition in due[:PARTITIONS_A_TURN]:
             if partition not in self._here:
-                continue  # it has moved away since: a syncfs of this disk says nothing of where it is now
+                continue  # it has moved away since: a syncfs of this disk does not cover it
             try:
                 plan = partition.prepare_flush()
             except Exception as error:  # it concerns this partition alone
@@ -202,7 +199,7 @@ class Flusher:
             self._loop.call_soon(self._prepare, due[PARTITIONS_A_TURN:], partitions, plans)
         elif plans:
             self._thread.submit(partial(self._run, partitions, plans))
-        elif self._urgent:  # they came meanwhile
+        elif self._urgent:  # added meanwhile
             self._loop.call_soon(self._start)
         else:
             self._is_busy = False
@@ -210,7 +207,7 @@ class Flusher:
                 self._idle.set()
 
     def _postpone(self, partition: Partition, error: Exception | None) -> None:
-        """Has `partition` flushed a little later: who waits for it waits on."""
+        """Flush `partition` a little later; what waits for it goes on waiting."""
         if self._postponed_s + COMPLAINT_INTERVAL_S < self._loop.time():
             self._postponed_s = self._loop.time()
             _log.error("%s is flushed later: %s", partition.key.directory_name, error)
@@ -218,7 +215,7 @@ class Flusher:
         self._set_timer(self._due.add(partition, POSTPONED_MS, self._loop.time()))
 
     def _set_timer(self, due_s: float) -> None:
-        """Sees to it that the timer rings at `due_s`, or before."""
+        """Have the timer due at `due_s`, or before."""
         if self._timer is not None:
             if self._timer_s <= due_s:
                 return
@@ -232,18 +229,18 @@ class Flusher:
             self._start()
 
     def _run(self, partitions: list[Partition], plans: list[FlushPlan]) -> None:
-        """In the flush thread: syncs, and hands the outcomes back to the event loop."""
+        """In the flush thread: sync, and hand the outcomes to the event loop."""
         outcomes: Sequence[Exception | None]
         try:
             outcomes = self._run_plans(plans)
         except Exception as error:
-            _log.exception("a flush failed in a way of its own: a bug")
+            _log.exception("a flush failed: a bug")
             outcomes = [error] * len(plans)
         done = list(zip(partitions, plans, outcomes, strict=True))
         self._loop.call_soon_threadsafe(self._note, done, partitions)
 
     def _note(self, done: list[tuple[Partition, FlushPlan, Exception | None]], partitions: list[Partition]) -> None:
-        """Notes what is durable, begins the next flush, and only then completes appends: the disk is not kept waiting.
+        """Note what is durable, begin the next flush, and only then complete appends, so that the disk is kept busy.
 
         `done` are those of the flush's `partitions` that are not noted yet.
         """
@@ -251,7 +248,7 @@ class Flusher:
             try:
                 if partition.flushed(plan, error):
                     self._postpone(partition, error)
-            except Exception as problem:  # out of memory, say: it concerns this partition alone
+            except Exception as problem:  # it concerns this partition alone
                 _log.exception("%s: the outcome of a flush could not be noted", partition.key.directory_name)
                 partition.take_offline(f"the outcome of a flush could not be noted: {problem!r}")
         if len(done) > PARTITIONS_A_TURN:
@@ -264,12 +261,12 @@ class Flusher:
         self._wake(partitions)
 
     def _wake(self, partitions: list[Partition]) -> None:
-        """Completes appends, and lets readers go on."""
+        """Complete appends, and wake readers."""
         for partition in partitions[:PARTITIONS_A_TURN]:
             try:
                 partition.wake()
             except Exception:
-                _log.exception("%s: those who wait for a flush could not be told", partition.key.directory_name)
+                _log.exception("%s: appends could not be completed after a flush", partition.key.directory_name)
         if len(partitions) > PARTITIONS_A_TURN:
             self._loop.call_soon(self._wake, partitions[PARTITIONS_A_TURN:])
         else:

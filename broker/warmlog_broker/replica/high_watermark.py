@@ -1,8 +1,7 @@
-"""The high watermark of a partition: what is committed, and so may be read by consumers and acknowledged.
+"""The high watermark of a partition: what is committed may be read by consumers and acknowledged.
 
-The log stores the value and reads by it; it is decided here, and nothing else raises it: not a flush, not a start, and
-not an append to a topic with write.caching. Each of them changes what this broker holds for good, and `advance` looks
-at that.
+The log stores it and reads by it. Only `HighWatermark.advance` raises it: flushes, starts, and appends to a topic with
+write.caching only change what this broker holds for good.
 """
 
 import logging
@@ -32,7 +31,7 @@ def only_replica(held_offset: int) -> int:
 
 
 class HighWatermark:
-    """Decides the high watermark of one partition. Once `rule` has another outcome, `Partition.advance` is due."""
+    """Decides the high watermark of one partition. When `rule` may return more, call `Partition.advance`."""
 
     __slots__ = ("rule",)
 
@@ -40,16 +39,16 @@ class HighWatermark:
         self.rule = rule
 
     def advance(self, log: Log) -> None:
-        """Raise the high watermark of `log` to what is committed. It never goes back.
+        """Raise the high watermark of `log` to what is committed; it never falls.
 
-        What this broker holds for good is what is flushed; with write.caching, what is written.
+        This broker holds for good what is flushed or, with write.caching, written.
         """
         held_offset = log.log_end_offset if log.config.write_caching else log.recovery_point
         log.update_high_watermark(self.rule(held_offset))
 
 
 class PendingAppends:
-    """Batches that were appended and are not below the high watermark yet."""
+    """Appended batches that are not below the high watermark yet."""
 
     __slots__ = ("_waiting",)
 
@@ -58,7 +57,7 @@ class PendingAppends:
         """By their end offsets, in rising order."""
 
     def add(self, end_offset: int, on_durable: OnDurable) -> None:
-        """`on_durable` is called once the high watermark is at or above `end_offset`."""
+        """Call `on_durable` once the high watermark is at or above `end_offset`."""
         waiting = self._waiting
         if not waiting or waiting[-1][0] <= end_offset:
             waiting.append((end_offset, on_durable))
@@ -74,9 +73,9 @@ class PendingAppends:
             _, on_durable = waiting.popleft()
             try:
                 on_durable(error)
-            except Exception:  # the others are not to wait for ever
-                _log.exception("what waits for a batch failed: a bug")
+            except Exception:  # which must not stop the others
+                _log.exception("a callback of an append failed: a bug")
 
     def fail(self, error: ApiError) -> None:
-        """Call back for all of them: they never will be below the high watermark, as far as this broker knows."""
+        """Call back for all of them with `error`."""
         self.complete(sys.maxsize, error)

@@ -1,8 +1,7 @@
-"""One partition as the broker serves it: its state, its log, and those who wait for its offsets to move.
+"""One partition as the broker serves it: its state, its log, and what waits for its offsets to move.
 
-`append` is the one way to append and wait. Between the high watermark and the log end is what was appended and is not
-committed yet (`high_watermark`). What may be done with a partition is in its state (`partition_state`), which changes
-here only.
+`append` is the one way to append and wait. What is between the high watermark and the log end is not committed yet
+(`high_watermark`). The state says what may be done with the partition (`partition_state`), and changes here only.
 """
 
 import asyncio
@@ -25,7 +24,6 @@ from warmlog_broker.storage.log.flush_plan import FlushPlan
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
 from warmlog_broker.storage.record.validation import CheckedBatch, check_batch
-from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_protocol.batch import ControlType
 from warmlog_protocol.batch.header import Buffer
 from warmlog_protocol.errors import (
@@ -40,16 +38,15 @@ from warmlog_protocol.errors import (
 from warmlog_protocol.messages import ACKS_ALL, ACKS_LEADER, NO_LEADER_EPOCH, IsolationLevel
 
 COMPLAINT_INTERVAL_S = 10.0
-"""How often a partition says in the log why requests for it fail."""
+"""How often a partition logs why requests for it fail."""
 
 _log = logging.getLogger(__name__)
 
 
 def read_bound(isolation: int, *, is_replica: bool) -> ReadBound:
-    """Up to where a peer reads: a consumer by its isolation level, a replica up to the log end.
+    """Return up to where a peer reads: a consumer by its isolation level, a replica up to the log end.
 
-    `is_replica` is what the broker knows of the peer (`RequestContext.is_replica`). The `replica_id` in a request is a
-    claim, and counts for nothing: with any id, a client reads what a consumer may.
+    `is_replica` comes from `RequestContext`. The `replica_id` in a request is an unverified claim, and is ignored.
     """
     if is_replica:
         return "log_end"
@@ -57,28 +54,20 @@ def read_bound(isolation: int, *, is_replica: bool) -> ReadBound:
 
 
 class Disk(Protocol):
-    """What a partition needs of the data directory that holds it."""
+    """What a partition needs of the data directory that holds it: see `ServedDirectory` and `Flusher`."""
 
     @property
     def room(self) -> DiskRoom: ...
-    def flush_soon(self, partition: "Partition") -> None:
-        """Flush it at the end of the event loop's turn."""
-        ...
-
-    def flush_within(self, partition: "Partition", delay_ms: int) -> None:
-        """Flush it after `delay_ms` at the latest."""
-        ...
-
-    def suspect(self) -> None:
-        """The disk has refused something: find out whether it works."""
-        ...
+    def flush_soon(self, partition: "Partition") -> None: ...
+    def flush_within(self, partition: "Partition", delay_ms: int) -> None: ...
+    def probe_soon(self) -> None: ...
 
 
 class ReadWaiter(Protocol):
     """A fetch that waits until there is more to read."""
 
     def partition_moved(self, partition: "Partition") -> None:
-        """A bound moved, or the partition cannot be read any more."""
+        """A bound moved, or the partition can no longer be read."""
         ...
 
 
@@ -96,23 +85,22 @@ class Partition:
         commit_rule: CommitRule = only_replica,
         on_unloaded: Callable[["Partition"], None] = lambda _: None,
     ) -> None:
-        """`log` None: it could not be opened (`failure` says why), and the partition is offline.
+        """With `log` None, which could not be opened because of `failure`, the partition is offline.
 
-        What the log holds is on disk. `on_unloaded` is called once, when this broker stops to lead the partition.
+        What the log holds is on disk. `on_unloaded` is called once, when this broker stops leading the partition.
         """
         self.key = key
         self.config = config
         self.leader_epoch = leader_epoch
         self.disk: Disk | None = None
-        """The data directory that holds it; None if that is not known, or not there."""
+        """The data directory that holds it; None if it is not known, or not there."""
         self.high_watermark = HighWatermark(commit_rule)
         self._log = log
         self._on_unloaded = on_unloaded
         self._reason = failure or "its log could not be opened"
-        """Why the state is READ_ONLY or OFFLINE."""
+        """The reason for the state READ_ONLY or OFFLINE."""
         self._state = PartitionState.OFFLINE if log is None else PartitionState.ONLINE
         self.allows = self._state.allows
-        """What may be done with it."""
         self._pending = PendingAppends()
         self._complained_s = -COMPLAINT_INTERVAL_S
         self._readers: dict[ReadWaiter, None] = {}
@@ -137,16 +125,16 @@ class Partition:
 
     @property
     def offsets(self) -> LogOffsets | None:
-        """What checkpoints keep of the log, also of one that has failed; None when it could not be opened."""
+        """What checkpoints keep of the log, even if it has failed; None if it could not be opened."""
         return None if self._log is None else self._log.offsets
 
     @property
     def data_directory(self) -> Path | None:
-        """Where the files are that the log writes; None when it could not be opened."""
+        """Where the log's files are; None if it could not be opened."""
         return None if self._log is None else self._log.directory.parent
 
     def check_leader_epoch(self, epoch: int) -> None:
-        """Passes when the asker knows of the leader epoch in force, or does not care (-1)."""
+        """Raise FencedLeaderEpoch or UnknownLeaderEpoch unless `epoch` is in force, or not given (-1)."""
         if epoch in (NO_LEADER_EPOCH, self.leader_epoch):
             return
         if epoch < self.leader_epoch:
@@ -171,14 +159,14 @@ class Partition:
 
         `batch` may be borrowed memory, or have passed `check_batch` already. `on_durable` is called once: with None
         when the batch is below the high watermark (a duplicate: when its original is), or with the error because of
-        which it never will be. It is never called before this returns, and not at all when this raises. Without it the
-        batch is flushed within the topic's `flush.ms`. acks=all needs it; acks=1 needs it if `must_wait` says so.
+        which it never will be. It is never called before this returns, and not at all if this raises. Without it the
+        batch is flushed within the topic's `flush.ms`. acks=all needs it, and so does acks=1 if `must_wait` says so.
 
-        `next_producer_id` is the first producer id that was never given out. `guard` comes with a transactional batch,
-        as from `Log.start_verification` (NO_GUARD if that says so); without one, such a batch is refused.
+        `next_producer_id` is the first producer id that was never given out. A transactional batch needs a `guard`, as
+        from `Log.start_verification` (or NO_GUARD).
 
         Raises what `check_batch` and `Log.append_as_leader` raise, InvalidRequiredAcks and UnknownProducerId. DiskFull
-        can be tried again, as can OutOfResources; after any other failure of the disk the partition is offline.
+        and OutOfResources can be retried; after any other failure of the disk the partition is offline.
         """
         if not self.allows.append:
             raise self.refusal()
@@ -217,8 +205,8 @@ class Partition:
     ) -> AppendInfo:
         """Append the marker with which a coordinator ends a producer's transaction; `on_durable` as for `append`.
 
-        It may use the room that `disk.reserve.bytes` keeps, as it ends what holds back readers and compaction. Raises
-        what `Log.append_end_transaction` raises.
+        It may use the room that `disk.reserve.bytes` keeps, since the transaction holds back readers and compaction.
+        Raises what `Log.append_end_transaction` raises.
         """
         if not self.allows.append:
             raise self.refusal()
@@ -243,18 +231,18 @@ class Partition:
     def must_wait(self, acks: int) -> bool:
         """Whether a batch with these `acks` is acknowledged only once it is durable.
 
-        With acks=1 that is so while the partition settles after a move: a crash of the broker alone would take back
-        what is in the page cache, as the next start would serve the directory that the partition has left.
+        With acks=1 that is so in the state SWITCHING: after a crash of the broker alone the next start would serve the
+        old directory.
         """
         return acks == ACKS_ALL or (acks == ACKS_LEADER and not self.allows.commit)
 
     def _append_failed(self, error: StorageError, disk: Disk) -> None:
         self.complain(f"{self.key.directory_name}: a batch was refused: {error}")
         if isinstance(error, DiskReadOnly):
-            disk.suspect()
+            disk.probe_soon()
 
     def _appended(self, end_offset: int, log: Log, disk: Disk, on_durable: OnDurable | None) -> None:
-        """What ends at `end_offset` is in the log: has it flushed, and tells those who wait for it."""
+        """What ends at `end_offset` is in the log: have it flushed, and wake the readers."""
         if self._log_end_readers:
             self._wake(self._log_end_readers)
         if self.config.write_caching:
@@ -273,16 +261,16 @@ class Partition:
     # --- flushing ---------------------------------------------------------------------------------------------------
 
     def prepare_flush(self) -> FlushPlan | None:
-        """What to sync; None when everything is durable, or nothing can be done for it any more, or not now.
+        """Return what to sync; None if everything is durable, or the state does not allow it.
 
-        OSError when descriptors or memory ran out: it can be tried again. After any other error the log is of no use.
+        OSError out of descriptors or memory can be retried. After any other error the log cannot be used.
         """
         return self._log.prepare_flush() if self._log is not None and self.allows.flush else None
 
     def flushed(self, plan: FlushPlan, error: Exception | None = None) -> bool:
-        """Take note of what became of `plan`; return whether it is to be tried again later. Wakes nobody: see `wake`.
+        """Note the outcome of `plan`; return whether to retry it later. `wake` is to be called after that.
 
-        A plan for another log, that of a partition that has moved since, says nothing.
+        A plan from before a move is ignored.
         """
         log = self._log
         if log is None or not self.allows.read:
@@ -304,40 +292,36 @@ class Partition:
         return False
 
     def checkpointed(self, offsets: LogOffsets) -> None:
-        """The checkpoints of its data directory hold `offsets`, durably. OSError when the disk refuses."""
+        """The checkpoints of its data directory hold `offsets`, durably. OSError from the disk."""
         if self._log is not None and self.allows.trim:
             self._log.checkpointed(offsets)
 
     # --- waking -----------------------------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """What is committed may have moved: raise the high watermark, and wake those who wait for it."""
+        """What is committed may have moved: raise the high watermark, and wake what waits for it."""
         if self._log is not None and self.allows.commit:
             self.high_watermark.advance(self._log)
             self.wake()
 
     def wake(self) -> None:
-        """The high watermark may have moved: tells those who wait for a flush, and those who wait for data."""
+        """The high watermark may have moved: complete appends, and wake readers."""
         if self._log is not None:
             self._pending.complete(self._log.high_watermark)
         if self._readers:
             self._wake(self._readers)
 
     def add_reader(self, reader: ReadWaiter, bound: ReadBound) -> None:
-        """`reader.partition_moved` is called whenever `bound` moves, until it is removed."""
+        """Call `reader.partition_moved` whenever `bound` moves, until it is removed."""
         (self._log_end_readers if bound == "log_end" else self._readers)[reader] = None
 
     def remove_reader(self, reader: ReadWaiter) -> None:
-        """The inverse of `add_reader`; harmless when that was done before."""
+        """Undo `add_reader`; no-op if that was done before."""
         self._readers.pop(reader, None)
         self._log_end_readers.pop(reader, None)
 
-    def end_of(self, bound: ReadBound) -> LogOffsetMetadata:
-        """Where reading ends for `bound`. Raises as `log` does."""
-        return self.log.end_of(bound)
-
     def complain(self, text: str) -> None:
-        """Logs why a request failed: clients try again and again, and one line in a while says it."""
+        """Log why a request failed, at most every COMPLAINT_INTERVAL_S, since clients retry."""
         now_s = time.monotonic()
         if now_s - self._complained_s >= COMPLAINT_INTERVAL_S:
             self._complained_s = now_s
@@ -346,7 +330,7 @@ class Partition:
     # --- giving up records ------------------------------------------------------------------------------------------
 
     def delete_records(self, offset: int) -> int:
-        """As `Log.delete_records`; StorageError, too, when nothing of the partition may be changed."""
+        """As `Log.delete_records`; raises `refusal` as well."""
         if not self.allows.trim:
             raise self.refusal()
         return self.log.delete_records(offset)
@@ -354,28 +338,28 @@ class Partition:
     # --- moving -----------------------------------------------------------------------------------------------------
 
     def begin_move(self) -> None:
-        """It is being copied to another data directory. Raises `refusal` when it cannot be moved."""
+        """It is being copied to another data directory. Raises `refusal` if it cannot be moved."""
         if not self.allows.move:
             raise self.refusal()
         self._enter(PartitionState.MOVING)
 
     def end_move(self) -> None:
-        """The move was called off, or has failed before `switch_to`."""
+        """The move was cancelled, or has failed before `switch_to`."""
         if self._state is PartitionState.MOVING:
             self._enter(PartitionState.ONLINE)
 
     def switch_to(self, log: Log) -> None:
-        """`log` is a copy in another data directory: it is written and read from now on, acknowledged after `settled`.
+        """Write and read `log`, a copy in another data directory; acknowledge after `complete_switch`.
 
-        Batches have the same positions in it, so that reads that wait need not begin again.
+        Batches have the same positions in it, so reads that wait need not begin again.
         """
-        self._enter(PartitionState.SETTLING)
+        self._enter(PartitionState.SWITCHING)
         self._log = log
         log.when_failed(self._log_failed)
 
-    def settled(self) -> None:
-        """A crash leaves the partition where it is now: flushes what was appended meanwhile."""
-        if self._state is PartitionState.SETTLING:
+    def complete_switch(self) -> None:
+        """The move is durable: flush what was appended meanwhile."""
+        if self._state is PartitionState.SWITCHING:
             self._enter(PartitionState.ONLINE)
             self.advance()
             if self.disk is not None:
@@ -384,18 +368,18 @@ class Partition:
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def take_offline(self, reason: str) -> None:
-        """The disk failed: fails everybody who waits, and everybody who comes. Nothing more is written."""
+        """The disk failed: fail what waits and what comes. Nothing more is written."""
         if self._log is not None:
             self._log.fail(reason)
 
     def set_read_only(self, reason: str) -> None:
-        """The disk takes no writes: fails who waits for a flush. Reading goes on below the high watermark."""
+        """The disk takes no writes: fail what waits for a flush. Reading goes on below the high watermark."""
         if self._state.may_become(PartitionState.READ_ONLY):
             _log.error("%s takes no records until a restart: %s", self.key.directory_name, reason)
             self._stop(PartitionState.READ_ONLY, reason)
 
     def deleted(self) -> None:
-        """The topic is gone: fails everybody who waits."""
+        """The topic was deleted: fail what waits."""
         self._enter(PartitionState.DELETED)
 
     def delete_log(self) -> Path | None:
@@ -403,7 +387,7 @@ class Partition:
         return None if self._log is None or self._log.failure else self._log.delete()
 
     def close(self, *, sync: bool) -> CleanEnd | None:
-        """In a thread, when the partition is not used any more: as `Log.close`; None if that cannot be done well."""
+        """In a thread, once the partition is not used any more: as `Log.close`; None if the state does not allow it."""
         if self._log is None or not self.allows.flush:
             return None
         self._log.when_failed(lambda: None)  # the threads have no business with the event loop
@@ -418,7 +402,7 @@ class Partition:
             return DiskReadOnly(
                 f"{name} can be read, and takes no records until a restart of the broker: {self._reason}"
             )
-        if self._state is PartitionState.SETTLING:
+        if self._state is PartitionState.SWITCHING:
             return StorageError(f"{name} has just moved to another data directory: try again")
         return StorageError(f"{name} is offline until a restart of the broker has checked it: {self._reason}")
 
@@ -428,11 +412,11 @@ class Partition:
             self._stop(PartitionState.OFFLINE, self._log.failure)
 
     def _stop(self, state: PartitionState, reason: str) -> None:
-        """The disk is the reason for `state`: has it looked at, too."""
+        """Enter `state` because of the disk, and have that probed."""
         self._reason = reason
         self._enter(state)
         if self.disk is not None:
-            self.disk.suspect()
+            self.disk.probe_soon()
 
     def _enter(self, state: PartitionState) -> None:
         assert self._state.may_become(state), f"{self} cannot become {state.name}"

@@ -1,8 +1,8 @@
 """The states of a partition on this broker's disk: what each allows, and which may follow.
 
-A move to another data directory takes a partition from ONLINE to MOVING, in which a copy catches up, and to SETTLING,
-in which the copy is written and read although a crash would still bring back the original; then it is ONLINE again.
-READ_ONLY and OFFLINE stay until a restart of the broker, DELETED for good; a move that meets one of them ends.
+A move to another data directory takes a partition from ONLINE to MOVING, in which a copy catches up, to SWITCHING, in
+which the copy is used although a start after a crash would take the original, and back to ONLINE. READ_ONLY and OFFLINE
+last until a restart of the broker, DELETED for good; they end a move.
 """
 
 from enum import Enum, auto
@@ -10,13 +10,11 @@ from typing import NamedTuple
 
 
 class PartitionState(Enum):
-    """How a partition stands."""
-
     ONLINE = auto()
     MOVING = auto()
     """It is being copied to another data directory."""
-    SETTLING = auto()
-    """It has just moved, and a crash would still take back what is appended."""
+    SWITCHING = auto()
+    """It has just moved, and a crash would still lose what is appended."""
     READ_ONLY = auto()
     """Its disk takes no writes."""
     OFFLINE = auto()
@@ -25,11 +23,9 @@ class PartitionState(Enum):
 
     @property
     def allows(self) -> "Allowed":
-        """What may be done."""
         return _ALLOWED[self]
 
     def may_become(self, state: "PartitionState") -> bool:
-        """Whether `state` may follow."""
         return state in _NEXT[self]
 
 
@@ -37,14 +33,14 @@ class Allowed(NamedTuple):
     """What a state allows."""
 
     append: bool
-    """Take batches and markers. A broker that may not append leads the partition no longer."""
+    """Append batches and markers. A broker that may not append does not lead the partition."""
     commit: bool
     """Raise the high watermark, and so acknowledge what was appended; acks=1 without a wait."""
     read: bool
     flush: bool
     """Sync what was appended, and close the log well."""
     trim: bool
-    """Roll by the clock, give up old records, unlink their files."""
+    """Roll by the clock, delete old records, unlink their files."""
     compact: bool
     move: bool
     """Begin a move to another data directory."""
@@ -55,7 +51,7 @@ _ALLOWED = {
     #                          append  commit  read   flush  trim   compact move
     _State.ONLINE: Allowed(    True,   True,   True,  True,  True,  True,   True ),
     _State.MOVING: Allowed(    True,   True,   True,  True,  True,  False,  False),
-    _State.SETTLING: Allowed(  True,   False,  True,  False, False, False,  False),
+    _State.SWITCHING: Allowed(  True,   False,  True,  False, False, False,  False),
     _State.READ_ONLY: Allowed( False,  True,   True,  False, False, False,  False),
     _State.OFFLINE: Allowed(   False,  False,  False, False, False, False,  False),
     _State.DELETED: Allowed(   False,  False,  False, False, False, False,  False),
@@ -64,8 +60,8 @@ _ALLOWED = {
 _ENDS = {_State.READ_ONLY, _State.OFFLINE, _State.DELETED}
 _NEXT = {
     _State.ONLINE: {_State.MOVING, *_ENDS},
-    _State.MOVING: {_State.ONLINE, _State.SETTLING, *_ENDS},
-    _State.SETTLING: {_State.ONLINE, *_ENDS},
+    _State.MOVING: {_State.ONLINE, _State.SWITCHING, *_ENDS},
+    _State.SWITCHING: {_State.ONLINE, *_ENDS},
     _State.READ_ONLY: {_State.OFFLINE, _State.DELETED},
     _State.OFFLINE: {_State.DELETED},
     _State.DELETED: set(),

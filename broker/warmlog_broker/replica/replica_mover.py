@@ -1,19 +1,19 @@
 """Moving partitions from one data directory to another, while they are written and read.
 
-1. A copy is begun in the target directory and catches up with the partition (`log/log_copy`), no faster than
-   `log.dir.move.bytes.per.second`. Whoever writes notices nothing; the log is not compacted meanwhile.
-2. When little is missing it is copied at once, and from that moment on appends go to the copy. They are acknowledged
-   only after the rest of this, with acks=1 as well: until then a crash would take them back. Readers go on below the
-   high watermark, which stands still for these few milliseconds.
-3. The copy is synced, and the target's checkpoints are told of it.
-4. The metadata log is told (PartitionMoved): this decides. Before it a start takes the old directory and begins the
-   move again, from nothing; after it, it takes the copy.
-5. The old directory is renamed to `-delete`, the copy gets its name, both are synced, and appends are acknowledged
-   again. A start finishes what a crash leaves of this (`placement`).
+1. A copy in the target directory catches up with the partition (`storage/log/log_copy`), no faster than
+   `log.dir.move.bytes.per.second`. Appends go on as usual; the log is not compacted meanwhile.
+2. Once little is missing it is copied at once, and appends go to the copy from then on. They are acknowledged only
+   after step 5, with acks=1 as well: until then a crash would lose them. The high watermark stands still meanwhile, for
+   some milliseconds.
+3. The copy is synced, and written to the target's checkpoints.
+4. PartitionMoved is written to the metadata log: this decides. Before it a start takes the old directory and begins the
+   move again; after it, it takes the copy.
+5. The copy gets its name, the old directory is renamed to `-delete`, both are synced, and appends are acknowledged
+   again. A start finishes what a crash leaves of this (`data_dirs/assignment`).
 
-A disk that fails before 2 ends the move and nothing else. After that the partition is offline, and the next start
-decides by the metadata log; but checkpoints and the metadata log, where they lack room or descriptors for it, are tried
-again first. A move is called off by asking for the directory in which the partition lies.
+A disk that fails before step 2 ends the move and nothing else. After that the partition goes offline, and the next
+start decides by the metadata log; but checkpoints and the metadata log are tried again first if they lacked room or
+descriptors. A request for the directory in which the partition is cancels its move.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.data_dirs.leftovers import take_away
-from warmlog_broker.metadata.metadata_log import PartitionMoved, PartitionsPlaced
+from warmlog_broker.data_dirs.deletion import rename_to_deleted
+from warmlog_broker.metadata.metadata_log import PartitionMoved, PartitionsAssigned
 from warmlog_broker.metadata.store import Metadata
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.partition_state import PartitionState
@@ -45,17 +45,17 @@ T = TypeVar("T")
 
 CHUNK_BYTES = 4 * 1024 * 1024
 TAIL_BYTES = 256 * 1024
-"""When no more than this is missing it is copied between two turns of the event loop: 0.1 ms."""
+"""At most so much is copied between two turns of the event loop: 0.1 ms."""
 SHORTAGE_PATIENCE_S = 10.0
-"""How long the checkpoints of a move, and then its entry in the metadata log, wait for room. Meanwhile no append to the
-partition is acknowledged."""
+"""How long the checkpoints of a move, and then its entry in the metadata log, wait for room. No append to the partition
+is acknowledged meanwhile."""
 SHORTAGE_PAUSE_S = 0.2
 
 _log = logging.getLogger(__name__)
 
 
 class Move:
-    """One partition on its way."""
+    """The move of one partition."""
 
     def __init__(self, partition: Partition, target: ServedDirectory, copy: LogCopy) -> None:
         self.partition = partition
@@ -78,7 +78,7 @@ class Moves:
         threads: Executor,
         on_deleted: Callable[[Sequence[Path], int], None],
     ) -> None:
-        """`threads` copy and sync. `on_deleted` is given directories to be removed after so many milliseconds."""
+        """`threads` copy and sync. `on_deleted` removes directories, after a delay in milliseconds."""
         self._bytes_per_second = config.log_dir_move_bytes_per_second
         self._topics = topics
         self._directories = directories
@@ -92,16 +92,16 @@ class Moves:
         self._is_stopping = False
 
     def into(self, directory: ServedDirectory) -> list[Move]:
-        """The moves that have `directory` as their target, in the order of their partitions."""
+        """Return the moves to `directory`, in the order of their partitions."""
         return sorted(
             (move for move in self._under_way.values() if move.target is directory), key=lambda move: move.partition.key
         )
 
     async def request(self, topic: str, number: int, path: Path) -> None:
-        """Begins to move a partition to the data directory at `path`; on return a restart would go on with it.
+        """Begin to move a partition to the data directory at `path`; on return a restart would go on with it.
 
-        It comes to nothing where the partition is there, or on its way there; any other move of it is called off.
-        Raises UnknownTopicOrPartition, LogDirNotFound, or StorageError when either directory is offline, or too full.
+        No-op if it is already there or moving there; cancels any other move of it. Raises UnknownTopicOrPartition,
+        LogDirNotFound, or StorageError if either directory is offline or too full.
         """
         async with self._asking:
             partition = self._topics.partition(topic, number)
@@ -121,11 +121,11 @@ class Moves:
                 await self._begin(partition, target)
 
     def resume(self, found: Sequence[tuple[TopicPartition, DataDirectory, Path]]) -> None:
-        """Drops the copies that a stop or a crash has left, and begins their moves again."""
+        """Remove the copies that a stop or a crash has left, and begin their moves again."""
         self._resuming = self._loop.create_task(self._resume(found), name="resume moves")
 
     async def stop(self) -> None:
-        """Returns when no move is under way any more. Copies stay, for the next start to begin again."""
+        """Return once no move is under way. Copies stay, and the next start begins their moves again."""
         self._is_stopping = True
         tasks = [move.task for move in self._under_way.values()]
         if self._resuming is not None:
@@ -136,7 +136,7 @@ class Moves:
     async def _resume(self, found: Sequence[tuple[TopicPartition, DataDirectory, Path]]) -> None:
         for key, target, path in found:
             try:
-                self._on_deleted([await self._in_thread(take_away, path, key)], 0)
+                self._on_deleted([await self._in_thread(rename_to_deleted, path, key)], 0)
                 if self._is_stopping:
                     continue
                 _log.info("%s: the move to %s begins again", key.directory_name, target.path)
@@ -154,8 +154,8 @@ class Moves:
             directory = await self._in_thread(make_directory, log, target.path)
             move = self._under_way[partition] = Move(partition, target, LogCopy.begin(log, directory))
         except OSError as error:
-            target.suspect()
-            home.suspect()
+            target.probe_soon()
+            home.probe_soon()
             raise storage_error(f"{name} cannot be moved to {target.path}: {error}", error) from error
         finally:
             if partition not in self._under_way:
@@ -165,7 +165,7 @@ class Moves:
         move.task = self._loop.create_task(self._run(move), name=f"move {name}")
 
     async def _end_compaction(self, log: Log) -> None:
-        """Call off the compaction of `log`, and complete the replacement of segments that it has begun."""
+        """Cancel the compaction of `log`, and complete the replacement of segments that it has begun."""
         log.compaction.stop()
         while (replacement := log.compaction.replacement) is not None:
             await self._in_thread(replacement.sync)
@@ -186,11 +186,11 @@ class Moves:
                 await self._drop(move)
         except (OSError, ApiError) as error:
             _log.error("%s: the move to %s has failed: %s", name, move.target.path, error)
-            move.target.suspect()
+            move.target.probe_soon()
             await self._drop(move)
         except Exception:
-            _log.exception("%s: the move to %s failed in a way of its own: a bug", name, move.target.path)
-            if partition.state is PartitionState.SETTLING:
+            _log.exception("%s: the move to %s failed: a bug", name, move.target.path)
+            if partition.state is PartitionState.SWITCHING:
                 partition.take_offline(f"its move to {move.target.path} has failed")
         finally:
             partition.end_move()
@@ -198,7 +198,7 @@ class Moves:
             del self._under_way[partition]
 
     async def _catch_up(self, move: Move) -> bool:
-        """Copies until little is missing; False when the move is not to go on."""
+        """Copy until little is missing; False if the move is not to go on."""
         began_s, copied_bytes = self._loop.time(), 0
         while not self._is_over(move):
             if move.copy.missing_bytes <= TAIL_BYTES:
@@ -217,7 +217,7 @@ class Moves:
         return not is_moving or move.is_called_off or self._is_stopping
 
     async def _switch(self, move: Move) -> bool:
-        """Makes the copy the partition; False when too much is missing again. Nobody changes topics meanwhile."""
+        """Make the copy the partition; False if too much is missing again. `Topics.changing` is held."""
         partition, target, copy = move.partition, move.target, move.copy
         if self._is_over(move) or copy.missing_bytes > TAIL_BYTES:
             return False
@@ -243,12 +243,12 @@ class Moves:
             raise
         home.dismiss(partition)
         target.admit(partition)
-        partition.settled()
-        await self._leave(source, home, PartitionsPlaced(topic.topic_id, to_id, [partition.key.partition]))
+        partition.complete_switch()
+        await self._leave(source, home, PartitionsAssigned(topic.topic_id, to_id, [partition.key.partition]))
         return True
 
     async def _until_there_is_room(self, write: Callable[[], Awaitable[None]]) -> None:
-        """Does `write`, which does nothing where it fails for want of room or descriptors: then again, for a time."""
+        """Run `write`; repeat it, for a time, while it fails out of room or descriptors, which changes nothing."""
         deadline_s = self._loop.time() + SHORTAGE_PATIENCE_S
         while True:
             try:
@@ -262,31 +262,30 @@ class Moves:
                 return
             await asyncio.sleep(SHORTAGE_PAUSE_S)
 
-    async def _leave(self, source: Log, home: ServedDirectory, placed: PartitionsPlaced) -> None:
-        """Has the old directory removed. What cannot be done now is done by the next start, which is told what to
-        look for by the metadata log."""
+    async def _leave(self, source: Log, home: ServedDirectory, assigned: PartitionsAssigned) -> None:
+        """Remove the old directory. If that fails, the next start does it, by the metadata log."""
         try:
             path = source.leave()
             await self._in_thread(sync_directory, home.path)
         except OSError as error:
             _log.error("%s could not be left: %s", source.directory, error)
-            home.suspect()
+            home.probe_soon()
             return
-        self._metadata.note(placed)
+        self._metadata.note(assigned)
         self._on_deleted([path], source.config.file_delete_delay_ms)
 
     async def _drop(self, move: Move) -> None:
-        """Has the copy of a move that was not made removed. What cannot be renamed is found by the next start."""
+        """Remove the copy of a move that did not happen. If that fails, the next start finds it."""
         move.is_called_off = True  # a request for the same target waits for the end of this, and begins again
         if move.has_switched:
             return
         path = move.copy.directory
         try:
-            self._on_deleted([await self._in_thread(take_away, path, move.partition.key)], 0)
+            self._on_deleted([await self._in_thread(rename_to_deleted, path, move.partition.key)], 0)
         except FileNotFoundError:
             return  # it went with its topic
         except OSError as error:
-            _log.error("%s could not be dropped: %s", path, error)
+            _log.error("%s could not be removed: %s", path, error)
 
     async def _in_thread(self, work: Callable[..., T], *arguments: object) -> T:
         return await self._loop.run_in_executor(self._threads, work, *arguments)

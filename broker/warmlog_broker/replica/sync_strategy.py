@@ -1,8 +1,8 @@
-"""How the files of one group commit reach the disk: the cheapest way by their number.
+"""How the files of one group commit reach the disk: the cheapest way for their number.
 
-One by one, spread over threads, or the whole file system at once by `syncfs(2)`. Whatever the way, the outcome says of
-each plan whether it is durable. `syncfs` does not say which file failed: then each file is synced by itself, which
-reports an error that the kernel still holds for it; if no file reports one, every plan of the flush has failed.
+One by one, spread over threads, or the whole file system at once by `syncfs(2)`; each plan has an outcome of its own.
+`syncfs` does not say which file failed: then each file is synced by itself, which reports an error that the kernel
+still holds for it; if no file reports one, every plan of the flush has failed.
 """
 
 import ctypes
@@ -18,22 +18,20 @@ from warmlog_broker.storage.io.os_errors import SyncNotBegun
 from warmlog_broker.storage.log.flush_plan import FlushPlan
 
 Outcome = OSError | None
-"""What became of a plan: None, or the error for which it is not durable."""
+"""Of a plan: None, or the error because of which it is not durable."""
 
 
 class FlushWay(Enum):
-    """How files are synced."""
-
     ONE_BY_ONE = auto()
     IN_THREADS = auto()
     FILE_SYSTEM = auto()
 
 
 def choose_way(file_count: int, syncfs_files: int) -> FlushWay:
-    """The cheapest way for so many files; from `syncfs_files` on the whole file system is synced, with 0 never.
+    """Return the cheapest way; from `syncfs_files` files on it is to sync the file system, with 0 never.
 
-    Threads from two files on: syncs that wait at once share a commit of the file system's journal, and that is what
-    each of them waits for where others write to the same disk (`make bench-flush`).
+    Threads from two files on: syncs that run at once share a commit of the file system's journal, for which each of
+    them waits (`make bench-flush`).
     """
     if file_count < 2:
         return FlushWay.ONE_BY_ONE
@@ -45,10 +43,7 @@ def choose_way(file_count: int, syncfs_files: int) -> FlushWay:
 def run_plans(
     plans: Sequence[FlushPlan], *, data_dir: Path, syncfs_files: int, threads: Executor, thread_count: int
 ) -> list[Outcome]:
-    """Makes `plans` durable, in this thread and in `threads`, which must not be the pool that this runs in.
-
-    Returns the outcome of each, in the same order.
-    """
+    """Make `plans` durable, in this thread and in `threads`, another pool; return the outcome of each, in order."""
     if len(plans) == 1:
         return [_attempt(plans[0].run)]
     way = choose_way(sum([plan.file_count for plan in plans]), syncfs_files)
@@ -60,19 +55,18 @@ def run_plans(
 
 
 def sync_file_system(path: Path) -> None:
-    """Makes durable whatever was written to the file system that holds `path`."""
+    """Make durable all that was written to the file system of `path`."""
     descriptor = open_to_sync(path, os.O_DIRECTORY)
     try:
         while _libc.syncfs(descriptor) != 0:
             number = ctypes.get_errno()
-            if number != errno.EINTR:  # Python tries its own calls again (PEP 475), and nobody this one
+            if number != errno.EINTR:  # PEP 475 covers Python's own calls only
                 raise OSError(number, os.strerror(number), str(path))
     finally:
         os.close(descriptor)
 
 
 def _run_in_threads(plans: Sequence[FlushPlan], threads: Executor, thread_count: int) -> list[Outcome]:
-    """A share for each thread, this one included."""
     step = -(-len(plans) // thread_count)
     shares = [plans[start : start + step] for start in range(0, len(plans), step)]
     others = [threads.submit(_run_all, share) for share in shares[1:]]
@@ -87,8 +81,8 @@ def _run_by_file_system(plans: Sequence[FlushPlan], data_dir: Path) -> list[Outc
     try:
         sync_file_system(data_dir)
         if any(plan.epochs is not None for plan in plans):
-            placed = [_attempt(plan.place_side_files) for plan in plans]
-            outcomes = [outcome or error for outcome, error in zip(outcomes, placed, strict=True)]
+            renamed = [_attempt(plan.place_side_files) for plan in plans]
+            outcomes = [outcome or error for outcome, error in zip(outcomes, renamed, strict=True)]
             sync_file_system(data_dir)
     except OSError as error:
         outcomes = [outcome or _attempt(plan.run) for plan, outcome in zip(plans, outcomes, strict=True)]

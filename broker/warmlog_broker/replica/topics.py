@@ -1,12 +1,12 @@
-"""Topics and their partitions: finding them, creating and deleting them.
+"""Topics and their partitions: found, created, deleted.
 
-A topic exists from the moment at which the metadata log holds it; its directories are made after that, and a start
-makes those that a crash prevented. Each partition goes to the data directory that has the fewest; when that one
-refuses, to the next, and what was begun is taken away (`leftovers`). Where they lie is in the metadata log before
-anybody may write to them. Deleting is the same the other way round: first the metadata log, then the directories are
-renamed to Kafka's `-delete` form, then removed after file.delete.delay.ms. What was renamed is removed at the next
-start; what a crash prevented from being renamed is renamed then, told by its topic id. Directories that belong to no
-topic are left alone.
+A topic exists once the metadata log holds it; its directories are created after that, by the next start if a crash
+prevents it. Each partition goes to the data directory with the fewest, or, after an error of that disk, to the next;
+what was begun is removed. The metadata log knows the directories before the partitions are served. A deletion goes to
+the metadata log first, too; then the directories are renamed to Kafka's `-delete` form, and removed after
+file.delete.delay.ms (`data_dirs/deletion`). Directories that belong to no topic are left alone.
+
+Internal topics hold state of the broker itself: `register_internal` and `internal`.
 """
 
 import asyncio
@@ -20,13 +20,14 @@ from typing import NamedTuple, Protocol
 from uuid import UUID, uuid4
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.data_dirs.deletion import Renamed, rename_deleted
-from warmlog_broker.data_dirs.leftovers import is_leftover, take_away
-from warmlog_broker.metadata.metadata_log import TopicCreated, TopicDeleted, placed
+from warmlog_broker.data_dirs.deletion import Renamed, is_leftover, rename_deleted, rename_to_deleted
+from warmlog_broker.data_dirs.loader import LoadedPartition
+from warmlog_broker.metadata.metadata_log import TopicCreated, TopicDeleted, TopicRemoved, partitions_assigned
 from warmlog_broker.metadata.store import Metadata
 from warmlog_broker.metadata.topic_names import INTERNAL_PREFIX, check_topic_name, colliding_topic
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
+from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import DataDirectory
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
@@ -83,7 +84,7 @@ class InternalTopic(NamedTuple):
 
 
 class PartitionWatcher(Protocol):
-    """A coordinator whose state is in the partitions of a topic. It leads what this broker leads."""
+    """A part of the broker, such as a coordinator, that acts for the partitions of a topic that this broker leads."""
 
     def loaded(self, partition: Partition) -> None:
         """This broker leads `partition` now, in its leader epoch."""
@@ -94,36 +95,16 @@ class PartitionWatcher(Protocol):
         ...
 
 
-class OpenPartition(NamedTuple):
-    """A partition to be served. `directory` is None where it is not known, `log` where it cannot be opened."""
-
-    directory: ServedDirectory | None
-    log: Log | None
-    failure: str = ""
-
-
 MAX_NEW_TOPICS = 1000
 """In one request: each is checked against all that exist, which takes half a millisecond at worst."""
 CHECKED_A_TURN = 20
-"""After so many others have their turn."""
-
-
-class TopicLimits(NamedTuple):
-    """What new topics are checked against."""
-
-    default_partitions: int
-    max_partitions_per_topic: int
-    max_partitions: int
-
-    @classmethod
-    def from_config(cls, config: BrokerConfig) -> "TopicLimits":
-        return cls(config.num_partitions, config.max_partitions_per_topic, config.max_partitions)
+"""Topics, before other tasks have their turn."""
 
 
 def check_new_topic(
-    new: NewTopic, *, existing: Collection[str], partition_count: int, defaults: LogConfig, limits: TopicLimits
+    new: NewTopic, *, existing: Collection[str], partition_count: int, config: BrokerConfig
 ) -> TopicCreated:
-    """The entry of the topic that `new` asks for, beside the `existing` ones, which have `partition_count` partitions.
+    """Return the entry of a `new` topic beside the `existing` ones, which have `partition_count` partitions.
 
     Raises InvalidTopic, TopicAlreadyExists, InvalidPartitions, InvalidReplicationFactor or InvalidConfig.
     """
@@ -138,16 +119,16 @@ def check_new_topic(
     other = colliding_topic(new.name, existing)
     if other is not None:
         raise InvalidTopic(f"topic {new.name!r} collides with {other!r}: they differ in '.' and '_' alone")
-    partitions = limits.default_partitions if new.partitions == BROKER_DEFAULT else new.partitions
-    if not 1 <= partitions <= limits.max_partitions_per_topic:
-        raise InvalidPartitions(f"{partitions} partitions, 1 to {limits.max_partitions_per_topic} are allowed")
-    if partition_count + partitions > limits.max_partitions:
+    partitions = config.num_partitions if new.partitions == BROKER_DEFAULT else new.partitions
+    if not 1 <= partitions <= config.max_partitions_per_topic:
+        raise InvalidPartitions(f"{partitions} partitions, 1 to {config.max_partitions_per_topic} are allowed")
+    if partition_count + partitions > config.max_partitions:
         raise InvalidPartitions(
-            f"{partitions} more partitions, {partition_count} exist and max.partitions is {limits.max_partitions}"
+            f"{partitions} more partitions, {partition_count} exist and max.partitions is {config.max_partitions}"
         )
     if new.replication_factor not in (1, BROKER_DEFAULT):
         raise InvalidReplicationFactor(f"replication factor {new.replication_factor}, there is 1 broker")
-    LogConfig.from_settings(new.configs, base=defaults)
+    LogConfig.from_settings(new.configs, base=config.topic_defaults)
     return TopicCreated(new.name, uuid4().bytes, partitions, dict(new.configs))
 
 
@@ -164,12 +145,11 @@ class Topics:
         threads: Executor,
         on_deleted: Callable[[Sequence[Path], int], None],
     ) -> None:
-        """`open_log` creates the log of a new topic's partition, in a thread. `on_deleted` is given directories, which
-        are to be removed after so many milliseconds."""
+        """`open_log` creates the log of a new topic's partition, in a thread. `on_deleted` removes directories, after a
+        delay in milliseconds."""
         self._directories = directories
         self._metadata = metadata
-        self._defaults = config.topic_defaults
-        self._limits = TopicLimits.from_config(config)
+        self._config = config
         self._open_log = open_log
         self._threads = threads
         self._on_deleted = on_deleted
@@ -177,15 +157,11 @@ class Topics:
         self._internal: dict[str, InternalTopic] = {}
         self._watchers: dict[str, list[PartitionWatcher]] = {}
         self._loop = asyncio.get_running_loop()
-        self._changing = asyncio.Lock()
-
-    @property
-    def changing(self) -> asyncio.Lock:
+        self.changing = asyncio.Lock()
         """Held while topics are created or deleted."""
-        return self._changing
 
     def __iter__(self) -> Iterator[Topic]:
-        """As they are now: topics may come and go meanwhile."""
+        """Iterate over the topics as they are now."""
         return iter(list(self._topics.values()))
 
     @property
@@ -198,41 +174,40 @@ class Topics:
         return sum(len(topic.partitions) for topic in self._topics.values())
 
     def get(self, name: str) -> Topic:
-        """The topic called `name`; UnknownTopicOrPartition when there is none."""
+        """Return the topic called `name`; UnknownTopicOrPartition if there is none."""
         topic = self._topics.get(name)
         if topic is None:
-            raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+            raise _unknown(name)
         return topic
 
     def find(self, name: str) -> Topic | None:
-        """The topic called `name`, if there is one."""
+        """Return the topic called `name`, or None."""
         return self._topics.get(name)
 
     def identified(self, name: str, topic_id: bytes | None) -> Topic:
-        """The topic by its name and, if the asker knows it, its id.
+        """Return the topic by its name and, if not None, its id.
 
-        UnknownTopicId when it is gone, InconsistentTopicId when another has its name now; without an id as `get`.
+        UnknownTopicId if it is gone, InconsistentTopicId if another has its name now; without an id as `get`.
         """
-        try:
-            topic = self.get(name)
-        except UnknownTopicOrPartition:
-            if topic_id is not None:
-                raise UnknownTopicId(f"there is no topic {name!r} any more") from None
-            raise
-        if topic_id is not None and topic_id != topic.topic_id:
+        if topic_id is None:
+            return self.get(name)
+        topic = self._topics.get(name)
+        if topic is None:
+            raise UnknownTopicId(f"there is no topic {name!r} any more")
+        if topic_id != topic.topic_id:
             raise InconsistentTopicId(
                 f"topic {name!r} has the id {UUID(bytes=topic.topic_id)} now, not {topic_id.hex()}"
             )
         return topic
 
     def partition(self, name: str, index: int, *, to_change: bool = False) -> Partition:
-        """One partition; UnknownTopicOrPartition when there is none.
+        """Return one partition; UnknownTopicOrPartition if there is none.
 
-        `to_change` says that a client wants to change what it holds: InvalidTopic, if the topic is internal.
+        InvalidTopic if a client is `to_change` what it holds, and the topic is internal.
         """
         topic = self._topics.get(name)
         if topic is None:
-            raise UnknownTopicOrPartition(f"there is no topic {name!r}")
+            raise _unknown(name)
         if to_change and topic.entry.is_internal:
             raise _internal_refusal(name)
         partitions = topic.partitions
@@ -240,31 +215,31 @@ class Topics:
             raise UnknownTopicOrPartition(f"topic {name!r} has no partition {index}, it has {len(partitions)}")
         return partitions[index]
 
-    def placed_in(self, directory_id: bytes) -> list[TopicPartition]:
-        """The partitions that the metadata log places in that data directory, in order."""
-        places = self._metadata.state.places
+    def assigned_to(self, directory_id: bytes) -> list[TopicPartition]:
+        """Return the partitions that the metadata log assigns to that data directory, in order."""
+        assignments = self._metadata.state.assignments
         return sorted(
             TopicPartition(topic.name, partition)
             for topic in self
-            for partition, place in places.get(topic.topic_id, {}).items()
-            if place == directory_id
+            for partition, assigned in assignments.get(topic.topic_id, {}).items()
+            if assigned == directory_id
         )
 
     def settings_of(self, entry: TopicCreated) -> LogConfig:
-        """What is in force for a topic: its own settings over the broker's defaults."""
-        return LogConfig.from_settings(entry.settings, base=self._defaults)
+        """The settings in force for a topic: its own over the broker's defaults."""
+        return LogConfig.from_settings(entry.settings, base=self._config.topic_defaults)
 
-    def add(self, entry: TopicCreated, opened: Sequence[OpenPartition]) -> Topic:
-        """Takes in a topic whose logs are open, as far as they can be."""
+    def add(self, entry: TopicCreated, loaded: Sequence[LoadedPartition]) -> Topic:
+        """Serve a topic, whose logs are open as far as they can be."""
         config = self.settings_of(entry)
         partitions = []
-        for index, (directory, log, failure) in enumerate(opened):
+        for index, (data, log, failure) in enumerate(loaded):
             key = TopicPartition(entry.name, index)
             # No log may have gone beyond the leader epoch in force.
             epoch = max(self._metadata.state.leader_epoch(entry, index), -1 if log is None else log.latest_epoch)
             partition = Partition(key, log, config, epoch, failure, on_unloaded=self._unloaded)
-            if directory is not None:
-                directory.admit(partition)
+            if data is not None:
+                self._directories.of(data).admit(partition)
             partitions.append(partition)
         topic = self._topics[entry.name] = Topic(entry, config, partitions)
         for watcher in self._watchers.get(entry.name, ()):
@@ -286,26 +261,26 @@ class Topics:
             watcher.unloaded(partition)
 
     async def create(self, wanted: Sequence[NewTopic], *, validate_only: bool) -> list[TopicCreated | ApiError]:
-        """Creates topics, each by itself; returns, in the same order, its entry or why it was not created.
-
-        On return what was created is on disk.
-        """
+        """Create topics, each by itself, durably; return for each its entry, or the error."""
         if len(wanted) > MAX_NEW_TOPICS:
             raise InvalidRequest(f"{len(wanted)} topics to create in one request, {MAX_NEW_TOPICS} are allowed")
-        async with self._changing:
+        async with self.changing:
             results = await self._check(wanted)
             return results if validate_only else await self._create(results)
 
     async def _create(self, checked: Sequence[TopicCreated | ApiError]) -> list[TopicCreated | ApiError]:
         entries = [result for result in checked if isinstance(result, TopicCreated)]
-        await self._forget_predecessors(entries)
+        try:  # checkpoints go by name, and must not hold offsets of a deleted topic
+            await self._directories.forget([key for entry in entries for key in _keys(entry)])
+        except OSError as error:
+            raise storage_error(f"no topic can be created, checkpoints cannot be written: {error}", error) from error
         await self._metadata.commit(entries)
         return [await self._make(result) if isinstance(result, TopicCreated) else result for result in checked]
 
     def register_internal(self, topic: InternalTopic) -> None:
         """Let `internal` create `topic`. InvalidConfig, if its settings are not valid."""
         assert topic.name.startswith(INTERNAL_PREFIX)
-        LogConfig.from_settings(topic.settings, base=self._defaults)
+        LogConfig.from_settings(topic.settings, base=self._config.topic_defaults)
         self._internal[topic.name] = topic
 
     async def internal(self, name: str) -> Topic:
@@ -315,7 +290,7 @@ class Topics:
         that a client of 0.1.0 created under this name, and as `create` what makes a creation fail.
         """
         if name not in self._topics:
-            async with self._changing:
+            async with self.changing:
                 if name not in self._topics:
                     await self._create_internal(self._internal[name])
         topic = self._topics[name]
@@ -335,7 +310,7 @@ class Topics:
 
     async def delete(self, name: str) -> None:
         """Delete a topic for a client. On return it is gone for good, although its files are removed later."""
-        async with self._changing:
+        async with self.changing:
             topic = self.get(name)
             if topic.is_internal:
                 raise _internal_refusal(name)
@@ -352,9 +327,7 @@ class Topics:
         names = set(self._topics)
         times_asked = Counter(new.name for new in wanted)
         partition_count = self.partition_count
-        for number, new in enumerate(wanted):
-            if number % CHECKED_A_TURN == CHECKED_A_TURN - 1:
-                await asyncio.sleep(0)
+        async for new in in_turns(wanted, CHECKED_A_TURN):
             try:
                 if times_asked[new.name] > 1:
                     raise InvalidRequest(f"topic {new.name!r} is in the request more than once")
@@ -362,8 +335,7 @@ class Topics:
                     new,
                     existing=names,
                     partition_count=partition_count,
-                    defaults=self._defaults,
-                    limits=self._limits,
+                    config=self._config,
                 )
                 self._refuse_remains(entry)
             except ApiError as error:
@@ -374,53 +346,43 @@ class Topics:
             results.append(entry)
         return results
 
-    async def _forget_predecessors(self, entries: Sequence[TopicCreated]) -> None:
-        keys = [TopicPartition(entry.name, index) for entry in entries for index in range(entry.partitions)]
-        try:
-            await self._directories.forget(keys)
-        except OSError as error:
-            raise storage_error(f"no topic can be made, checkpoints cannot be written: {error}", error) from error
-
     def _refuse_remains(self, entry: TopicCreated) -> None:
         """StorageError for an unfinished creation, InvalidTopic for directories that no topic owns."""
         if entry.name in self._metadata.state.topics:
             raise StorageError(
-                f"topic {entry.name!r} was begun and could neither be made nor be taken back: the next start makes it"
+                f"the creation of topic {entry.name!r} could neither be finished nor undone: the next start finishes it"
             )
-        for index in range(entry.partitions):
+        for key in _keys(entry):
             for directory in self._directories.live:
-                path = directory.data.partition_path(TopicPartition(entry.name, index))
+                path = directory.data.partition_path(key)
                 if path.exists():
-                    raise InvalidTopic(
-                        f"topic {entry.name!r} cannot be made: {path} exists already; move it away first"
-                    )
+                    raise InvalidTopic(f"topic {entry.name!r} cannot be created: {path} exists; move it away first")
 
     async def _make(self, entry: TopicCreated) -> TopicCreated | ApiError:
-        """Makes the directories of a topic that is in the metadata log; if that fails, takes it out again."""
+        """Create the directories of a topic that is in the metadata log; if that fails, remove it from there."""
         try:
             opened = await asyncio.get_running_loop().run_in_executor(self._threads, self._open_logs, entry)
-            places = {index: directory.data.directory_id.bytes for index, (directory, _) in enumerate(opened)}
-            await self._metadata.commit(placed(entry.topic_id, places))
+            assignments = {index: directory.data.directory_id.bytes for index, (directory, _) in enumerate(opened)}
+            await self._metadata.commit(partitions_assigned(entry.topic_id, assignments))
         except ApiError as error:
-            _log.error("topic %r could not be made: %s", entry.name, error)
-            await self._take_back(entry)
+            _log.error("topic %r could not be created: %s", entry.name, error)
+            await self._undo(entry)
             return error
-        self.add(entry, [OpenPartition(directory, log) for directory, log in opened])
+        self.add(entry, [LoadedPartition(directory.data, log) for directory, log in opened])
         _log.info("topic %r created with %d partitions", entry.name, entry.partitions)
         return entry
 
-    async def _take_back(self, entry: TopicCreated) -> None:
-        """Takes a topic that could not be made out of the metadata log; if that fails, the next start makes it."""
+    async def _undo(self, entry: TopicCreated) -> None:
         deleted = TopicDeleted(entry.topic_id, entry.name, entry.partitions)
         try:
             await self._metadata.commit([deleted])
         except StorageError as error:
-            _log.error("topic %r cannot be taken back, and is made by the next start: %s", entry.name, error)
+            _log.error("the creation of topic %r cannot be undone, the next start finishes it: %s", entry.name, error)
             return
         await self._remove(deleted, [], 0)
 
     def _open_logs(self, entry: TopicCreated) -> list[tuple[ServedDirectory, Log]]:
-        """In a thread: makes the logs, each where the fewest partitions are; their directories are durable then."""
+        """In a thread: create the logs, each in the emptiest directory; durable on return."""
         config = self.settings_of(entry)
         planned: dict[ServedDirectory, int] = {}
         opened = []
@@ -438,7 +400,6 @@ class Topics:
     def _open_log_somewhere(
         self, entry: TopicCreated, index: int, config: LogConfig, planned: dict[ServedDirectory, int]
     ) -> tuple[ServedDirectory, Log]:
-        """The log in the emptiest directory that takes it; StorageError when none does."""
         failure: ApiError = StorageError("no data directory is left: all have failed")
         for directory in self._directories.emptiest_first(planned):
             if directory.room.is_short:
@@ -447,24 +408,24 @@ class Topics:
             try:
                 return directory, self._open_log(directory.data, entry, index, config)
             except ApiError as error:
-                _log.error("%s-%d could not be made in %s: %s", entry.name, index, directory.path, error)
+                _log.error("%s-%d could not be created in %s: %s", entry.name, index, directory.path, error)
                 failure = error
                 self._clear_leftover(directory, entry, index)
-                self._loop.call_soon_threadsafe(directory.suspect)
+                self._loop.call_soon_threadsafe(directory.probe_soon)
         raise failure
 
     def _clear_leftover(self, directory: ServedDirectory, entry: TopicCreated, index: int) -> None:
-        """In a thread: takes away what was begun in a directory. What cannot be taken away now is by the next start."""
+        """In a thread: remove what was begun in a directory. If that fails, the next start does it."""
         key = TopicPartition(entry.name, index)
         path = directory.data.partition_path(key)
         try:
             if path.is_dir() and is_leftover(path, UUID(bytes=entry.topic_id)):
-                self._loop.call_soon_threadsafe(self._on_deleted, [take_away(path, key)], 0)
+                self._loop.call_soon_threadsafe(self._on_deleted, [rename_to_deleted(path, key)], 0)
         except OSError as error:
-            _log.error("%s is left over, and cannot be taken away before the next start: %s", path, error)
+            _log.error("%s is left over, and cannot be removed before the next start: %s", path, error)
 
     async def _remove(self, deleted: TopicDeleted, partitions: Sequence[Partition], delay_ms: int) -> None:
-        """Renames the directories. What cannot be renamed now is renamed at the next start."""
+        """Rename the directories. If that fails, the next start does it."""
         try:
             renamed = await asyncio.get_running_loop().run_in_executor(
                 self._threads, _rename_all, [each.path for each in self._directories.live], deleted, partitions
@@ -474,8 +435,12 @@ class Topics:
             return
         self._on_deleted(renamed.paths, delay_ms)
         if renamed.is_finished and self._directories.are_all_live:
-            self._metadata.note_removed(deleted.topic_id)
+            self._metadata.note(TopicRemoved(deleted.topic_id))
         _log.info("topic %r deleted", deleted.name)
+
+
+def _unknown(name: str) -> UnknownTopicOrPartition:
+    return UnknownTopicOrPartition(f"there is no topic {name!r}")
 
 
 def _internal_refusal(name: str) -> InvalidTopic:
@@ -488,8 +453,12 @@ def _tell_loaded(watcher: PartitionWatcher, topic: Topic) -> None:
             watcher.loaded(partition)
 
 
+def _keys(entry: TopicCreated) -> list[TopicPartition]:
+    return [TopicPartition(entry.name, index) for index in range(entry.partitions)]
+
+
 def _rename_all(paths: Sequence[Path], deleted: TopicDeleted, partitions: Sequence[Partition]) -> Renamed:
-    """In a thread: nobody else uses these logs any more. Closes those that are open; the rest goes by its topic id."""
+    """In a thread: delete the logs, which nothing uses any more; find what else the topic has by its id."""
     closed = [path for partition in partitions if (path := partition.delete_log()) is not None]
     renamed = rename_deleted(paths, deleted)
     return Renamed(closed + renamed.paths, renamed.is_finished)

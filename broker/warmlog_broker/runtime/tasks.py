@@ -2,10 +2,20 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
 
 _log = logging.getLogger(__name__)
+
+
+async def in_turns(items: Iterable[Item], items_a_turn: int) -> AsyncIterator[Item]:
+    """Yield `items`. After every `items_a_turn` of them other tasks have their turn."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % items_a_turn == 0:
+            await asyncio.sleep(0)
 
 
 class Tasks:

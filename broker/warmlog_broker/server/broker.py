@@ -19,15 +19,14 @@ from types import TracebackType
 from typing import Self
 
 from warmlog_broker.config.broker_config import BrokerConfig, format_address
-from warmlog_broker.data_dirs.deletion import DoomedDirectories
+from warmlog_broker.data_dirs.deletion import DirectoryRemover
 from warmlog_broker.data_dirs.directory_set import lock_and_read, refuse_if_locked
 from warmlog_broker.data_dirs.loader import LogOpener, Progress, StartGivenUp, Stored, load_partitions
 from warmlog_broker.handlers import bind_handlers
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.maintenance.housekeeping import Housekeeping
 from warmlog_broker.maintenance.log_cleaner import Compactor
-from warmlog_broker.metadata.producer_ids import ProducerIds
-from warmlog_broker.metadata.store import Metadata
+from warmlog_broker.metadata.store import Metadata, ProducerIds
 from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.network.codec import WarmlogCodec
 from warmlog_broker.network.connections import Connections
@@ -36,10 +35,10 @@ from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
 from warmlog_broker.network.send_queue import SendQueue
 from warmlog_broker.network.session import Session, SessionContext
 from warmlog_broker.replica.cluster_view import ClusterView
-from warmlog_broker.replica.delayed_fetch import FetchWaits
+from warmlog_broker.replica.delayed_fetch import DelayedFetches
 from warmlog_broker.replica.replica_mover import Moves
 from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
-from warmlog_broker.replica.topics import OpenPartition, Topics
+from warmlog_broker.replica.topics import Topics
 from warmlog_broker.runtime.clock import start_clock
 from warmlog_broker.runtime.file_limit import RESERVED, raise_file_limit, share_files
 from warmlog_broker.runtime.malloc import MemoryReturn, trim
@@ -299,9 +298,9 @@ class Broker:
             served.append(ServedDirectory(data, config, threads=self._threads.disk, trying=self._threads.trying))
             undo.callback(served[-1].flusher.close)
         self._directories = DataDirectories(served, stored.directories.offline)
-        doomed = DoomedDirectories(self._threads.disk)
-        doomed.add(stored.deleted_paths, 0)
-        self.topics = self._make_topics(stored, opener, doomed)
+        remover = DirectoryRemover(self._threads.disk)
+        remover.add(stored.deleted_paths, 0)
+        self.topics = self._make_topics(stored, opener, remover)
         last_written = [data.last_written_ms for data in stored.directories.live]
         now_ms = start_clock(
             max((each for each in last_written if each is not None), default=None),
@@ -313,13 +312,13 @@ class Broker:
             directories=self._directories,
             metadata=self._metadata,
             threads=self._threads.disk,
-            on_deleted=doomed.add,
+            on_deleted=remover.add,
         )
         self._housekeeping = Housekeeping(
             config=config,
             topics=self.topics,
             directories=self._directories,
-            doomed=doomed,
+            remover=remover,
             threads=self._threads.disk,
             now_ms=now_ms,
         )
@@ -333,7 +332,7 @@ class Broker:
         undo.callback(self._compactor.close)
         self.services = self._make_services(stored)
 
-    def _make_topics(self, stored: Stored, opener: LogOpener, doomed: DoomedDirectories) -> Topics:
+    def _make_topics(self, stored: Stored, opener: LogOpener, remover: DirectoryRemover) -> Topics:
         """Return the topics in the metadata log, with the logs that could be opened."""
         topics = Topics(
             self._metadata,
@@ -341,13 +340,10 @@ class Broker:
             directories=self._directories,
             open_log=opener.create,
             threads=self._threads.disk,
-            on_deleted=doomed.add,
+            on_deleted=remover.add,
         )
         for entry, loaded in stored.topics:
-            topics.add(
-                entry,
-                [OpenPartition(self._directories.of(each.directory), each.log, each.failure) for each in loaded],
-            )
+            topics.add(entry, loaded)
         return topics
 
     def _make_services(self, stored: Stored) -> Services:
@@ -362,7 +358,7 @@ class Broker:
             topics=self.topics,
             directories=self._directories,
             moves=self._moves,
-            fetch_waits=FetchWaits(config.fetch_max_waits, config.fetch_max_wait_partitions),
+            delayed_fetches=DelayedFetches(config.fetch_max_waits, config.fetch_max_wait_partitions),
             producer_ids=ProducerIds(self._metadata, config.producer_id_block_size),
             cold_readers=self._threads.cold_readers,
             bodies=BodyThreads(self._threads.preparers, self._memory),
@@ -409,7 +405,7 @@ class Broker:
 
     async def _drain(self) -> None:
         """Accept no further requests, and give those in flight time to finish."""
-        self.services.fetch_waits.finish_all()
+        self.services.delayed_fetches.finish_all()
         for session in self._connections:
             session.stop()
         flushing = self._loop.create_task(self._directories.flush_all())
@@ -430,7 +426,7 @@ class Broker:
 
     async def _close_directory(self, directory: ServedDirectory) -> bool:
         """Return whether all its logs were closed without an error, and a marker for the next start was written."""
-        await directory.settle()
+        await directory.wait_for_probe()
         partitions = list(directory.partitions)
         try:
             ends = await self._loop.run_in_executor(

@@ -115,7 +115,7 @@ def _find_missing(path: Path, state: MetadataState, report: Report) -> None:
     except (StorageError, OSError):
         return
     for topic in state.topics.values():
-        ids = state.places.get(topic.topic_id, {})
+        ids = state.assignments.get(topic.topic_id, {})
         for index in range(topic.partitions):
             home = state.directories.get(ids.get(index, b""), str(path.absolute()))
             directory = path / TopicPartition(topic.name, index).directory_name

@@ -25,7 +25,7 @@ class FakeDisk:
         self.room = DiskRoom(Path(), 0)
         self.flushes: list[int] = []
         """For each flush that was asked for, within how many milliseconds; 0: soon."""
-        self.suspicions = 0
+        self.probes = 0
 
     def flush_soon(self, partition: Partition) -> None:
         self.flushes.append(0)
@@ -33,8 +33,8 @@ class FakeDisk:
     def flush_within(self, partition: Partition, delay_ms: int) -> None:
         self.flushes.append(delay_ms)
 
-    def suspect(self) -> None:
-        self.suspicions += 1
+    def probe_soon(self) -> None:
+        self.probes += 1
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ async def test_the_old_directory_is_told_what_was_given_up_and_not_what_is_flush
         await switched(partition, writer, tmp_path)
         assert read_offsets(tmp_path / RECOVERY_POINTS_NAME) == {partition.key: 0}
         assert read_offsets(tmp_path / LOG_STARTS_NAME) == {partition.key: 1}
-        partition.settled()
+        partition.complete_switch()
         writer.note([partition])
         await writer.write()
         assert read_offsets(tmp_path / RECOVERY_POINTS_NAME) == {partition.key: 1}

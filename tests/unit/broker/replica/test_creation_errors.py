@@ -79,7 +79,7 @@ async def test_whatever_fails_in_one_directory_no_start_stumbles_over_it(tmp_pat
             disk.install(patch)
             created = await room.create("t", 1)
             for directory in room.directories:
-                await directory.settle()
+                await directory.wait_for_probe()
         await room.close()
         outcomes.add(type(created))
         for _ in range(2):
@@ -100,7 +100,7 @@ async def test_what_was_begun_is_taken_away_at_once_where_the_disk_lets_it(tmp_p
         BrokenDisk(tmp_path / "b" / "t-0" / "partition.metadata", 1, goes_on=False).install(patch)
         assert isinstance(await room.create("t", 1), TopicCreated)
     assert holders([tmp_path / "a", tmp_path / "b"], "t-0") == [tmp_path / "a"]
-    assert [path.parent for path in room.doomed] == [tmp_path / "b"]
+    assert [path.parent for path in room.remover] == [tmp_path / "b"]
     await room.close()
 
 
@@ -125,4 +125,4 @@ async def test_a_topic_whose_places_cannot_be_written_down_is_taken_back_or_made
     assert failures == {"t": ["", ""]}
     assert isinstance(again, TopicCreated) == (times == 1)
     if times == 2:
-        assert "the next start makes it" in str(again)
+        assert "the next start finishes it" in str(again)

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from warmlog_broker.replica.delayed_fetch import ANSWERS_A_TURN, FetchWaits, WantedRead, readable_bytes
+from warmlog_broker.replica.delayed_fetch import ENDS_A_TURN, DelayedFetches, WantedRead, readable_bytes
 from warmlog_broker.replica.partition import Partition, ReadWaiter
 from warmlog_broker.storage.log.bounds import ReadBound
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
@@ -43,9 +43,13 @@ class FakePartition:
     def remove_reader(self, reader: ReadWaiter) -> None:
         self.readers.discard(reader)
 
-    def end_of(self, bound: ReadBound) -> LogOffsetMetadata:
+    @property
+    def log(self) -> "FakePartition":
         if self.failure is not None:
             raise self.failure
+        return self
+
+    def end_of(self, bound: ReadBound) -> LogOffsetMetadata:
         return self.end
 
     def move(self, size_bytes: int) -> None:
@@ -63,7 +67,7 @@ def wanted(*partitions: FakePartition) -> dict[Partition, WantedRead]:
 
 
 def add(
-    waits: FetchWaits,
+    waits: DelayedFetches,
     partitions: dict[Partition, WantedRead],
     on_done: Callable[[], None],
     *,
@@ -81,7 +85,7 @@ async def turn() -> None:
 
 
 async def test_a_wait_ends_once_the_bytes_of_all_partitions_add_up() -> None:
-    waits, done = FetchWaits(10, 10_000), []
+    waits, done = DelayedFetches(10, 10_000), []
     one, two = FakePartition(), FakePartition()
     assert add(waits, wanted(one, two), lambda: done.append(1), min_bytes=100)
     one.move(40)
@@ -102,7 +106,7 @@ async def test_a_wait_ends_once_the_bytes_of_all_partitions_add_up() -> None:
 
 
 async def test_a_wait_that_is_satisfied_from_the_start_ends_at_once() -> None:
-    waits, done = FetchWaits(10, 10_000), []
+    waits, done = DelayedFetches(10, 10_000), []
     partition = FakePartition()
     partition.move(10)
     assert add(waits, wanted(partition), lambda: done.append(1))
@@ -111,7 +115,7 @@ async def test_a_wait_that_is_satisfied_from_the_start_ends_at_once() -> None:
 
 
 async def test_a_wait_ends_when_its_time_is_over() -> None:
-    waits = FetchWaits(10, 10_000)
+    waits = DelayedFetches(10, 10_000)
     partition, over = FakePartition(), asyncio.Event()
     assert add(waits, wanted(partition), over.set, max_wait_ms=5)
     await asyncio.wait_for(over.wait(), 5)
@@ -120,7 +124,7 @@ async def test_a_wait_ends_when_its_time_is_over() -> None:
 
 @pytest.mark.parametrize("failure", [StorageError("offline"), UnknownTopicOrPartition("deleted")])
 async def test_a_wait_ends_when_a_partition_goes_away(failure: ApiError) -> None:
-    waits, done = FetchWaits(10, 10_000), []
+    waits, done = DelayedFetches(10, 10_000), []
     partition = FakePartition()
     assert add(waits, wanted(partition, FakePartition()), lambda: done.append(1), min_bytes=10_000)
     partition.failure = failure
@@ -130,7 +134,7 @@ async def test_a_wait_ends_when_a_partition_goes_away(failure: ApiError) -> None
 
 
 async def test_the_waits_of_who_is_gone_end_without_a_word() -> None:
-    waits, done = FetchWaits(10, 10_000), []
+    waits, done = DelayedFetches(10, 10_000), []
     partition = FakePartition()
     assert add(waits, wanted(partition), lambda: done.append("a"), owner="a")
     assert add(waits, wanted(partition), lambda: done.append("a"), owner="a")
@@ -143,7 +147,7 @@ async def test_the_waits_of_who_is_gone_end_without_a_word() -> None:
 
 
 async def test_no_more_may_wait_than_the_limit_says() -> None:
-    waits, done = FetchWaits(1, 10_000), []
+    waits, done = DelayedFetches(1, 10_000), []
     partition = FakePartition()
     assert add(waits, wanted(partition), lambda: done.append(1))
     assert not add(waits, wanted(partition), lambda: done.append(2))
@@ -156,15 +160,15 @@ async def test_no_more_may_wait_than_the_limit_says() -> None:
 
 
 async def test_thousands_who_are_woken_at_once_leave_turns_to_others() -> None:
-    waits, done = FetchWaits(10_000, 10_000), []
+    waits, done = DelayedFetches(10_000, 10_000), []
     partition = FakePartition()
-    for number in range(10 * ANSWERS_A_TURN):
+    for number in range(10 * ENDS_A_TURN):
         assert add(waits, wanted(partition), lambda number=number: done.append(number))  # type: ignore[misc]
     partition.move(1)
     seen = set()
-    while len(done) < 10 * ANSWERS_A_TURN:
+    while len(done) < 10 * ENDS_A_TURN:
         await asyncio.sleep(0)
         seen.add(len(done))
     assert len(seen) >= 10
-    assert sorted(done) == list(range(10 * ANSWERS_A_TURN))
+    assert sorted(done) == list(range(10 * ENDS_A_TURN))
     assert len(waits) == 0

@@ -311,12 +311,12 @@ async def test_a_flush_needs_no_thread_that_was_not_there_before(
 async def test_a_partition_that_is_deleted_during_its_flush_disturbs_nobody(
     flusher: Flusher, make_partition: MakePartition, disk: SlowDisk
 ) -> None:
-    doomed, other = make_partition(0), make_partition(1)
+    remover, other = make_partition(0), make_partition(1)
     disk.may_go_on.clear()
-    waiters = [append(doomed, flusher), append(other, flusher)]
+    waiters = [append(remover, flusher), append(other, flusher)]
     await asyncio.sleep(0.02)
-    doomed.deleted()
-    doomed.delete_log()
+    remover.deleted()
+    remover.delete_log()
     disk.may_go_on.set()
     await done(*waiters)
     assert waiters[1].error is None

@@ -131,7 +131,7 @@ def test_while_a_move_settles_it_stands_still(make_partition: MakePartition, wri
     copy.log.copied_up_to(1)
     partition.advance()
     assert (watermarks(partition), done) == ((0, 1, 2), [])
-    partition.settled()
+    partition.complete_switch()
     assert partition.log.high_watermark == (2 if write_caching == "true" else 1)
     flush(partition)
     assert (watermarks(partition), done) == ((2, 2, 2), [None])

@@ -115,7 +115,7 @@ def test_a_flush_of_the_log_that_a_partition_had_before_says_nothing_of_the_one_
     assert partition.must_wait(ACKS_LEADER)
     append(partition, waiter.call(1), acks=ACKS_LEADER)
     assert waiter.done == []
-    partition.settled()
+    partition.complete_switch()
     flush(partition)
     assert waiter.done == [(0, None), (1, None)]
     assert not partition.must_wait(ACKS_LEADER)
@@ -159,8 +159,8 @@ def test_readers_are_woken_when_their_own_bound_moves(make_partition: MakePartit
     partition.add_reader(replica, "log_end")
     append(partition)
     assert (consumer.moves, replica.moves) == (0, 1)
-    assert partition.end_of("log_end").offset == 1
-    assert partition.end_of("high_watermark").offset == 0
+    assert partition.log.end_of("log_end").offset == 1
+    assert partition.log.end_of("high_watermark").offset == 0
     flush(partition)
     assert consumer.moves == 1
     partition.remove_reader(consumer)
@@ -209,7 +209,7 @@ def test_going_offline_fails_who_waits_and_who_comes(make_partition: MakePartiti
     with pytest.raises(StorageError, match="the disk is broken"):
         append(partition)
     with pytest.raises(StorageError, match="the disk is broken"):
-        partition.end_of("high_watermark")
+        partition.log.end_of("high_watermark")
     assert partition.offsets is not None
 
 

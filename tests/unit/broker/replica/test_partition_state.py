@@ -17,9 +17,9 @@ def those_that_allow(action: str) -> set[str]:
 @pytest.mark.parametrize(
     ("action", "states"),
     [
-        ("append", {"ONLINE", "MOVING", "SETTLING"}),
+        ("append", {"ONLINE", "MOVING", "SWITCHING"}),
         ("commit", {"ONLINE", "MOVING", "READ_ONLY"}),
-        ("read", {"ONLINE", "MOVING", "SETTLING", "READ_ONLY"}),
+        ("read", {"ONLINE", "MOVING", "SWITCHING", "READ_ONLY"}),
         ("flush", {"ONLINE", "MOVING"}),
         ("trim", {"ONLINE", "MOVING"}),
         ("compact", {"ONLINE"}),
@@ -50,7 +50,7 @@ def test_nothing_comes_back_from_an_end_but_by_a_restart(state: PartitionState) 
 
 
 def test_a_move_goes_one_way() -> None:
-    way = [PartitionState.ONLINE, PartitionState.MOVING, PartitionState.SETTLING, PartitionState.ONLINE]
+    way = [PartitionState.ONLINE, PartitionState.MOVING, PartitionState.SWITCHING, PartitionState.ONLINE]
     steps = set(pairwise(way)) | {(PartitionState.MOVING, PartitionState.ONLINE)}
     found = {(one, other) for one in way for other in way if one.may_become(other)}
     assert found == steps

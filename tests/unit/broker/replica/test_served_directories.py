@@ -49,8 +49,8 @@ async def test_one_that_does_not_tell_its_room_is_tried_and_the_others_are_looke
     monkeypatch.setattr(first.data, "free_bytes", fail)
     monkeypatch.setattr(first.data, "probe", lambda: (tried.append("first"), real_probe())[1])
     monkeypatch.setattr(second.room, "note", looked_at.append)
-    await directories.look()
-    await first.settle()
+    await directories.check()
+    await first.wait_for_probe()
     assert tried == ["first"]
     assert first.is_live
     assert len(looked_at) == 1

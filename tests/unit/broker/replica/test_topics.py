@@ -15,7 +15,7 @@ from warmlog_broker.metadata.store import Metadata
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
-from warmlog_broker.replica.topics import InternalTopic, TopicLimits, Topics, check_new_topic
+from warmlog_broker.replica.topics import InternalTopic, Topics, check_new_topic
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import DataDirectory
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
@@ -34,11 +34,11 @@ from warmlog_protocol.errors import (
 from warmlog_protocol.messages import NewTopic
 from wire_client import batch_of
 
-LIMITS = TopicLimits(default_partitions=2, max_partitions_per_topic=10, max_partitions=15)
+CONFIG = BrokerConfig(num_partitions=2, max_partitions_per_topic=10, max_partitions=15)
 
 
 def check(new: NewTopic, existing: Sequence[str] = (), partition_count: int = 0) -> TopicCreated:
-    return check_new_topic(new, existing=existing, partition_count=partition_count, defaults=LogConfig(), limits=LIMITS)
+    return check_new_topic(new, existing=existing, partition_count=partition_count, config=CONFIG)
 
 
 def test_a_topic_gets_an_id_of_its_own_and_keeps_its_own_settings_only() -> None:
@@ -81,7 +81,7 @@ class Room:
                 for path in paths
             ]
         )
-        self.doomed: list[Path] = []
+        self.remover: list[Path] = []
         self.open_files = OpenFiles(64)
         self.fails_to_open = False
         self.broken: list[Path] = []
@@ -91,7 +91,7 @@ class Room:
             directories=self.directories,
             open_log=self.open_log,
             threads=self.threads,
-            on_deleted=lambda paths, delay_ms: self.doomed.extend(paths),
+            on_deleted=lambda paths, delay_ms: self.remover.extend(paths),
         )
 
     def open_log(self, directory: DataDirectory, entry: TopicCreated, index: int, config: LogConfig) -> Log:
@@ -110,7 +110,7 @@ class Room:
     async def close(self) -> None:
         await self.metadata.close()
         for directory in self.directories:
-            await directory.settle()
+            await directory.wait_for_probe()
         self.directories.close()
         self.threads.shutdown()
 
@@ -179,7 +179,7 @@ async def test_deleting_renames_the_directories_and_frees_the_name(room: Room) -
     partition = room.topics.partition("t", 0)
     await room.topics.delete("t")
     assert partition.state is PartitionState.DELETED
-    assert sorted(path.name[:3] for path in room.doomed) == ["t-0", "t-1"]
+    assert sorted(path.name[:3] for path in room.remover) == ["t-0", "t-1"]
     assert not list(room.data_dir.glob("t-[0-9]"))
     with pytest.raises(UnknownTopicOrPartition):
         await room.topics.delete("t")
@@ -202,7 +202,7 @@ async def test_checkpoints_of_a_deleted_topic_are_gone_before_its_name_is_used_a
     assert plan is not None
     plan.run()
     partition.flushed(plan)
-    await room.directories.write_down([partition])
+    await room.directories.checkpoint([partition])
     path = room.data_dir / "recovery-point-offset-checkpoint"
     assert "t 0 1" in path.read_text()
     await room.topics.delete("t")
@@ -232,7 +232,7 @@ async def test_a_directory_that_refuses_a_partition_leaves_it_to_the_next(three_
     entry = await three_disks.create("t", 4)
     assert isinstance(entry, TopicCreated)
     assert [len(each.partitions) for each in directories] == [0, 4, 0]
-    places = three_disks.metadata.state.places[entry.topic_id]
+    places = three_disks.metadata.state.assignments[entry.topic_id]
     assert places == dict.fromkeys(range(4), directories[1].data.directory_id.bytes)
     three_disks.broken.append(directories[1].path)
     assert isinstance(await three_disks.create("u"), StorageError)
@@ -259,8 +259,8 @@ async def test_names_as_long_as_a_topic_may_have_can_be_created_and_deleted(room
     name = "x" * 249
     assert isinstance(await room.create(name), TopicCreated)
     await room.topics.delete(name)
-    assert len(room.doomed) == 2
-    assert all(len(path.name) <= 255 and path.name.endswith("-delete") and path.is_dir() for path in room.doomed)
+    assert len(room.remover) == 2
+    assert all(len(path.name) <= 255 and path.name.endswith("-delete") and path.is_dir() for path in room.remover)
 
 
 async def test_an_internal_topic_that_cannot_be_created_is_created_by_a_later_use(room: Room) -> None:

@@ -18,7 +18,7 @@ from warmlog.cli.terminal import status
 from warmlog_broker.metadata.metadata_log import (
     ClusterCreated,
     DirectoryKnown,
-    PartitionsPlaced,
+    PartitionsAssigned,
     TopicCreated,
     pack_file,
 )
@@ -103,7 +103,7 @@ def test_a_partition_that_was_moved_to_another_data_directory_is_not_missed(kafk
         ClusterCreated("c", 0, 0),
         TopicCreated("moved", UUID(int=2).bytes, 1, {}),
         DirectoryKnown(UUID(int=9).bytes, str(tmp_path / "elsewhere")),
-        PartitionsPlaced(UUID(int=2).bytes, UUID(int=9).bytes, [0]),
+        PartitionsAssigned(UUID(int=2).bytes, UUID(int=9).bytes, [0]),
     ]
     (kafka / "metadata.log").write_bytes(pack_file(entries))
     write_offsets(kafka / "recovery-point-offset-checkpoint", {TopicPartition("moved", 0): 5})

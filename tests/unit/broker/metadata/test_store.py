@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from warmlog_broker.metadata.metadata_log import MetadataLog
-from warmlog_broker.metadata.producer_ids import ProducerIds
-from warmlog_broker.metadata.store import Metadata
+from warmlog_broker.metadata.store import Metadata, ProducerIds
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from page_cache import evict, resident_pages
 from unit.broker.storage.log_files import batch_of
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.maintenance.index_warmer import WarmIndexes
+from warmlog_broker.maintenance.housekeeping import WarmIndexes
 from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import NEVER_STORED, StoredState

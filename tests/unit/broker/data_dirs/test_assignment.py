@@ -8,14 +8,14 @@ from uuid import UUID
 
 import pytest
 
-from warmlog_broker.data_dirs import placement
+from warmlog_broker.data_dirs import assignment as placement
+from warmlog_broker.data_dirs.assignment import Assigned, Assignments, Lost, find_assignments
 from warmlog_broker.data_dirs.directory_set import DirectorySet, OfflineDirectory
-from warmlog_broker.data_dirs.placement import Lost, Place, Places, find_places
 from warmlog_broker.metadata.metadata_log import (
     DirectoryKnown,
     MetadataState,
     PartitionMoved,
-    PartitionsPlaced,
+    PartitionsAssigned,
     TopicCreated,
 )
 from warmlog_broker.storage.directory.data_dir import DataDirectory
@@ -42,8 +42,8 @@ class Room:
         for directory in self.directories.live:
             self.state.apply(DirectoryKnown(directory.directory_id.bytes, str(directory.path)))
 
-    def placed(self, directory: DataDirectory) -> None:
-        self.state.apply(PartitionsPlaced(TOPIC.topic_id, directory.directory_id.bytes, [0]))
+    def assign(self, directory: DataDirectory) -> None:
+        self.state.apply(PartitionsAssigned(TOPIC.topic_id, directory.directory_id.bytes, [0]))
 
     def moved(self) -> None:
         """From the first to the second."""
@@ -59,21 +59,21 @@ class Room:
     def make_copy(self) -> Path:
         return self.make(self.two, future_directory_name(KEY, UUID(int=1)))
 
-    def find(self) -> Places:
-        places = find_places(self.directories, self.state)
-        for entry in places.changes:
+    def find(self) -> Assignments:
+        assignments = find_assignments(self.directories, self.state)
+        for entry in assignments.changes:
             self.state.apply(entry)
-        return places
+        return assignments
 
-    def path(self, places: Places) -> Path:
-        place = places.by_key[KEY]
-        assert isinstance(place, Place), place
-        return place.directory.partition_path(KEY)
+    def path(self, assignments: Assignments) -> Path:
+        assigned = assignments.by_key[KEY]
+        assert isinstance(assigned, Assigned), assigned
+        return assigned.directory.partition_path(KEY)
 
-    def reason(self, places: Places) -> str:
-        place = places.by_key[KEY]
-        assert isinstance(place, Lost), place
-        return place.reason
+    def reason(self, assignments: Assignments) -> str:
+        assigned = assignments.by_key[KEY]
+        assert isinstance(assigned, Lost), assigned
+        return assigned.reason
 
     @property
     def current(self) -> list[str]:
@@ -89,12 +89,12 @@ def room(tmp_path: Path) -> Iterator[Room]:
 
 
 def test_a_copy_that_was_not_decided_upon_is_a_copy(room: Room) -> None:
-    room.placed(room.one)
+    room.assign(room.one)
     room.make(room.one)
     copy = room.make_copy()
-    places = room.find()
-    assert room.path(places) == room.one.path / "t-0"
-    assert places.futures == [(KEY, room.two, copy)]
+    assignments = room.find()
+    assert room.path(assignments) == room.one.path / "t-0"
+    assert assignments.futures == [(KEY, room.two, copy)]
 
 
 @pytest.mark.parametrize("has_old", [True, False])
@@ -110,11 +110,11 @@ def test_a_move_that_was_decided_upon_is_finished_whatever_was_done_of_it(
     copy = room.make(room.two) if is_named else room.make_copy()
     (copy / "content").touch()
     for _ in range(2):
-        places = room.find()
-        assert room.path(places) == room.two.path / "t-0"
+        assignments = room.find()
+        assert room.path(assignments) == room.two.path / "t-0"
         assert (room.two.path / "t-0" / "content").exists()
         assert room.current == ["two"]
-        assert places.futures == []
+        assert assignments.futures == []
         assert room.state.leaving == {}
         assert len(room.one.deleted_partitions()) == 1
 
@@ -144,13 +144,13 @@ def test_while_the_directory_is_away_an_older_one_is_not_served_in_its_place(roo
 
 def test_one_that_nobody_had_noted_is_taken_where_it_lies(room: Room) -> None:
     room.make(room.two)
-    places = room.find()
-    assert room.path(places) == room.two.path / "t-0"
-    assert places.is_news(KEY)
-    room.placed(room.two)
-    assert not room.find().is_news(KEY)
-    room.placed(room.one)
-    assert room.find().is_news(KEY)
+    assignments = room.find()
+    assert room.path(assignments) == room.two.path / "t-0"
+    assert assignments.is_unrecorded(KEY)
+    room.assign(room.two)
+    assert not room.find().is_unrecorded(KEY)
+    room.assign(room.one)
+    assert room.find().is_unrecorded(KEY)
 
 
 def test_one_that_was_never_made_is_made_where_the_fewest_are(room: Room) -> None:
@@ -159,8 +159,8 @@ def test_one_that_was_never_made_is_made_where_the_fewest_are(room: Room) -> Non
 
 
 def test_one_that_was_made_and_is_gone_is_lost(room: Room) -> None:
-    room.placed(room.one)
-    assert f"{room.one.path / 't-0'} is missing, although it was made" in room.reason(room.find())
+    room.assign(room.one)
+    assert f"{room.one.path / 't-0'} is missing, although it was created" in room.reason(room.find())
 
 
 @pytest.mark.parametrize("content", [b"damaged", None])
@@ -177,7 +177,7 @@ def test_copies_go_by_the_topics_id_and_strangers_are_left_alone(room: Room, cap
     long = TopicCreated("x" * 249, UUID(int=8).bytes, 1, {})
     key = TopicPartition(long.name, 0)
     room.state.apply(long)
-    room.placed(room.one)
+    room.assign(room.one)
     room.make(room.one)
     room.make(room.one, key.directory_name)
     copy = room.make(room.two, future_directory_name(key, UUID(int=2)))
@@ -203,15 +203,15 @@ def begun(room: Room, directory: DataDirectory) -> Path:
 @pytest.mark.parametrize("has_id", [True, False])
 @pytest.mark.parametrize("has_records", [True, False])
 def test_what_a_creation_left_behind_goes_and_the_partition_stays(room: Room, has_id: bool, has_records: bool) -> None:
-    room.placed(room.two)
+    room.assign(room.two)
     leftover = begun(room, room.one)
     if not has_id:
         (leftover / "partition.metadata").unlink()
     right = begun(room, room.two)
     if has_records:
         (right / EMPTY_LOG).write_bytes(batch_of([b"x"]))
-    places = room.find()
-    assert room.path(places) == right
+    assignments = room.find()
+    assert room.path(assignments) == right
     assert room.current == ["two"]
     assert len(room.one.deleted_partitions()) == 1
 
@@ -224,15 +224,15 @@ def test_before_it_was_decided_where_a_partition_lies_the_one_with_records_is_it
     right = begun(room, room.two)
     if has_records:
         (right / EMPTY_LOG).write_bytes(batch_of([b"x"]))
-    places = room.find()
-    assert room.path(places) == (right if has_records else room.one.path / "t-0")
+    assignments = room.find()
+    assert room.path(assignments) == (right if has_records else room.one.path / "t-0")
     assert len(room.current) == 1
-    assert places.is_news(KEY)
+    assert assignments.is_unrecorded(KEY)
 
 
 @pytest.mark.parametrize("what", ["records", "preallocated", "later offsets", "kept aside", "another topic's"])
 def test_a_second_directory_stays_unless_it_certainly_holds_nothing(room: Room, what: str) -> None:
-    room.placed(room.two)
+    room.assign(room.two)
     begun(room, room.two)
     other = begun(room, room.one)
     match what:
@@ -246,18 +246,18 @@ def test_a_second_directory_stays_unless_it_certainly_holds_nothing(room: Room, 
             (other / (EMPTY_LOG + ".cut")).write_bytes(b"x")
         case _:
             (other / "partition.metadata").write_bytes(pack_partition_metadata(UUID(int=8)))
-    places = room.find()
+    assignments = room.find()
     if what == "preallocated":
-        assert room.path(places) == room.two.path / "t-0"
+        assert room.path(assignments) == room.two.path / "t-0"
         return
-    reason = room.reason(places)
+    reason = room.reason(assignments)
     assert f"{room.one.path / 't-0'} and {room.two.path / 't-0'}" in reason
     assert f"the metadata log says {room.two.path}. Move all but the right one out" in reason
     assert room.current == ["one", "two"]
 
 
 def test_an_empty_directory_does_not_take_the_place_of_one_with_records_that_was_not_decided_on(room: Room) -> None:
-    room.placed(room.one)
+    room.assign(room.one)
     begun(room, room.one)
     (begun(room, room.two) / EMPTY_LOG).write_bytes(batch_of([b"x"]))
     assert "more than once" in room.reason(room.find())
@@ -266,13 +266,13 @@ def test_an_empty_directory_does_not_take_the_place_of_one_with_records_that_was
 def test_a_leftover_that_cannot_be_removed_does_not_keep_the_partition_offline(
     room: Room, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    room.placed(room.two)
+    room.assign(room.two)
     begun(room, room.one)
     begun(room, room.two)
 
     def refuse(path: Path, key: TopicPartition) -> Path:
         raise OSError(EIO, "Input/output error")
 
-    monkeypatch.setattr(placement, "take_away", refuse)
+    monkeypatch.setattr(placement, "rename_to_deleted", refuse)
     assert room.path(room.find()) == room.two.path / "t-0"
     assert "cannot be removed, and is left alone" in caplog.text

@@ -1,26 +1,23 @@
-"""In which data directory each partition lies, as a start finds it.
+"""In which data directory each partition is, as a start finds it.
 
-What the directories hold is compared with what the metadata log says (PartitionsPlaced):
+What the directories hold is compared with what the metadata log says (PartitionsAssigned):
 
 =====================  ==================  =============================================================================
 metadata log says      found in            outcome
 =====================  ==================  =============================================================================
-nothing                one directory       it lies there
-nothing                none                the broker stopped before it was made: it is made now
-this directory         this one            it lies there
-this directory         another one only    somebody has moved it while the broker was down: it lies there
-this directory         none                lost: offline, and never made anew in silence
-a directory not there  anything            offline until the directory is back: what lies elsewhere is older
-this directory         this and others     it lies there, and the others go, if they are what a creation left: no record
-nothing                several             it lies in the one that has records, or else in any; the others go as above
+nothing                one directory       it is there
+nothing                none                the broker stopped before it was created: it is created now
+this directory         this one            it is there
+this directory         another one only    it was moved there by hand while the broker was down: it is there
+this directory         none                lost: offline, and never recreated silently
+a directory not there  anything            offline until the directory is back: what is elsewhere is older
+this directory         this and others     it is there; the others are removed if a creation left them, without a record
+nothing                several             it is in the one with records, or else in any; the others as above
 anything               several, records    offline, unless the metadata log says which one a move was about to remove
 =====================  ==================  =============================================================================
 
-The creation of a partition leaves a directory where its disk refused something half-way and the next directory took the
-partition (`leftovers`).
-
-A move between directories (`moves`) is decided by the entry PartitionMoved. What a crash has left of it is finished
-here: from that entry on the copy is the partition, and the old directory goes; before it the copy is a copy.
+The entry PartitionMoved decides a move between directories (`replica_mover`). What a crash has left of it is finished
+here: from that entry on the copy is the partition, and the old directory is removed.
 """
 
 import logging
@@ -29,9 +26,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
+from warmlog_broker.data_dirs.deletion import is_leftover, rename_to_deleted
 from warmlog_broker.data_dirs.directory_set import DirectorySet
-from warmlog_broker.data_dirs.leftovers import is_leftover, take_away
-from warmlog_broker.metadata.metadata_log import AnyEntry, MetadataState, PartitionsPlaced, TopicCreated
+from warmlog_broker.metadata.metadata_log import AnyEntry, MetadataState, PartitionsAssigned, TopicCreated
 from warmlog_broker.storage.directory.data_dir import NEVER_STORED, DataDirectory
 from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, stored_topic_id
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
@@ -41,45 +38,45 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """The directory in which a partition lies, or is to be made."""
+class Assigned:
+    """The directory in which a partition is, or is to be created."""
 
     directory: DataDirectory
     is_new: bool = False
-    """Whether it is to be made."""
+    """Whether it is to be created."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A partition that cannot be served. `directory` is one that is there and knows its offsets, if any."""
+    """A partition that cannot be served. `directory`, if any, has its offsets in its checkpoints."""
 
     reason: str
     directory: DataDirectory | None = None
 
 
 @dataclass(slots=True)
-class Places:
-    """Where everything lies."""
+class Assignments:
+    """Where all partitions are."""
 
-    by_key: dict[TopicPartition, Place | Lost] = field(default_factory=dict)
+    by_key: dict[TopicPartition, Assigned | Lost] = field(default_factory=dict)
     known: dict[TopicPartition, bytes] = field(default_factory=dict)
     """What the metadata log said."""
     futures: list[tuple[TopicPartition, DataDirectory, Path]] = field(default_factory=list)
     changes: list[AnyEntry] = field(default_factory=list)
-    """What was finished of moves: to be committed."""
+    """Moves that were finished: to be committed."""
 
     def last_served_from(self, key: TopicPartition, directories: DirectorySet) -> DataDirectory | None:
-        """The directory from which the last broker served the log that is opened now; None if there is no such log."""
-        place = self.by_key[key]
-        if isinstance(place, Lost) or place.is_new:
+        """The directory from which the log was last served, if there is a log, and the directory."""
+        assigned = self.by_key[key]
+        if isinstance(assigned, Lost) or assigned.is_new:
             return None
         known = self.known.get(key)
-        return place.directory if known is None else directories.get(known)
+        return assigned.directory if known is None else directories.get(known)
 
-    def is_news(self, key: TopicPartition) -> bool:
-        """Whether the metadata log did not say that `key` lies where it was found."""
-        place = self.by_key[key]
-        return isinstance(place, Place) and self.known.get(key) != place.directory.directory_id.bytes
+    def is_unrecorded(self, key: TopicPartition) -> bool:
+        """Whether the metadata log did not say that `key` is where it was found."""
+        assigned = self.by_key[key]
+        return isinstance(assigned, Assigned) and self.known.get(key) != assigned.directory.directory_id.bytes
 
 
 class _Found:
@@ -97,59 +94,57 @@ class _Found:
                 self.futures.setdefault(key, []).append((directory, path))
 
 
-def find_places(directories: DirectorySet, state: MetadataState) -> Places:
-    """The place of every partition of every topic. Finishes moves that were decided; makes nothing."""
+def find_assignments(directories: DirectorySet, state: MetadataState) -> Assignments:
+    """Assign every partition of every topic. Finishes moves that were decided; creates nothing."""
     found = _Found(directories, state)
-    _warn_of_strangers(found, state.topics)
-    places = Places()
+    _warn_of_unknown(found, state.topics)
+    assignments = Assignments()
     for name, entry in state.topics.items():
-        known = state.places.get(entry.topic_id, {})
+        known = state.assignments.get(entry.topic_id, {})
         for index in range(entry.partitions):
             key = TopicPartition(name, index)
             if index in known:
-                places.known[key] = known[index]
+                assignments.known[key] = known[index]
             if (entry.topic_id, index) in state.leaving:
-                _finish_move(key, entry, directories, state, found, places)
+                _finish_move(key, entry, directories, state, found, assignments)
             _clear_leftovers(key, entry, known.get(index), found)
-            places.by_key[key] = _find(key, known.get(index), directories, state, found)
+            assignments.by_key[key] = _find(key, known.get(index), directories, state, found)
             for directory, path in found.futures.get(key, ()):
-                places.futures.append((key, directory, path))
-    return places
+                assignments.futures.append((key, directory, path))
+    return assignments
 
 
 def _find(
     key: TopicPartition, known: bytes | None, directories: DirectorySet, state: MetadataState, found: _Found
-) -> Place | Lost:
+) -> Assigned | Lost:
     current = found.current.get(key, [])
+    home = None if known is None else directories.get(known)
     if len(current) > 1:
         names = " and ".join(str(directory.partition_path(key)) for directory in current)
-        decided = directories.get(known) if known is not None else None
-        says = (
-            f"the metadata log says {decided.path}" if decided else "the metadata log does not say which is the latest"
-        )
+        says = f"says {home.path}" if home else "does not say which is the latest"
         return Lost(
-            f"it is there more than once: {names}; {says}. Move all but the right one out of the data directories and "
-            f"start again; nothing was changed"
+            f"it is there more than once: {names}; the metadata log {says}. Move all but the right one out of the data "
+            f"directories and start again; nothing was changed"
         )
-    if known is not None and directories.get(known) is None:
+    if known is not None and home is None:
         reason = directories.why_offline(known, state)
         if current:
             reason = f"{current[0].partition_path(key)} is not the latest, that one is away: {reason}"
         return Lost(reason)
     if current:
-        return Place(current[0])
-    knower = next((each for each in directories.live if each.stored_state(key).offsets.recovery_point), None)
-    if known is None and knower is None:
-        return _new_place(key, directories, found)
-    directory = knower or directories.get(known or b"") or directories.first
+        return Assigned(current[0])
+    holder = next((each for each in directories.live if each.stored_state(key).offsets.recovery_point), None)
+    directory = holder or home
+    if directory is None:
+        return _assign(key, directories, found)
     path = directory.partition_path(key)
     held = directory.stored_state(key).offsets.recovery_point
-    what = f"it held records up to offset {held}" if held else "it was made, and may have held records"
+    what = f"it held records up to offset {held}" if held else "it was created, and may have held records"
     return Lost(f"{path} is missing, although {what}: put it back, or delete the topic", directory)
 
 
 def _clear_leftovers(key: TopicPartition, entry: TopicCreated, known: bytes | None, found: _Found) -> None:
-    """Of several directories of one partition only that stays in which it lies, if the others never held a record."""
+    """Remove directories of a partition that never held a record, if it is in another one."""
     current = found.current.get(key, [])
     if len(current) < 2:
         return
@@ -170,22 +165,21 @@ def _clear_leftovers(key: TopicPartition, entry: TopicCreated, known: bytes | No
     for directory in leftovers:
         if directory is not right:
             path = directory.partition_path(key)
-            _log.warning("%s lies in %s: %s holds nothing and is removed", key.directory_name, right.path, path)
+            _log.warning("%s is in %s: %s holds nothing and is removed", key.directory_name, right.path, path)
             try:
-                take_away(path, key)
+                rename_to_deleted(path, key)
             except OSError as error:
                 _log.error("%s cannot be removed, and is left alone: %s", path, error)
             current.remove(directory)
 
 
-def _new_place(key: TopicPartition, directories: DirectorySet, found: _Found) -> Place:
-    """Where a partition is made of which nothing is there, as the broker stopped before it was."""
+def _assign(key: TopicPartition, directories: DirectorySet, found: _Found) -> Assigned:
     directory = min(directories.live, key=lambda each: found.counts[each.path])
     found.counts[directory.path] += 1
     if directories.offline:
-        _log.warning("%s may have been made in a directory that is offline", key.directory_name)
-    _log.warning("%s is made: the broker stopped before it was", directory.partition_path(key))
-    return Place(directory, is_new=True)
+        _log.warning("%s may have been created in a directory that is offline", key.directory_name)
+    _log.warning("%s is created: the broker stopped before it was", directory.partition_path(key))
+    return Assigned(directory, is_new=True)
 
 
 def _finish_move(
@@ -194,10 +188,10 @@ def _finish_move(
     directories: DirectorySet,
     state: MetadataState,
     found: _Found,
-    places: Places,
+    assignments: Assignments,
 ) -> None:
-    """The metadata log says that the copy is the partition now: gives it its name, and takes the old one's away."""
-    to_id, from_id = state.places[entry.topic_id][key.partition], state.leaving[entry.topic_id, key.partition]
+    """Give the copy, which is the partition now, its name, and remove the old directory."""
+    to_id, from_id = state.assignments[entry.topic_id][key.partition], state.leaving[entry.topic_id, key.partition]
     new, old = directories.get(to_id), directories.get(from_id)
     current = found.current.setdefault(key, [])
     if new is not None and new not in current:
@@ -211,16 +205,13 @@ def _finish_move(
         return
     if old in current:
         _log.warning("%s has moved to %s: what is left of it is removed", old.partition_path(key), current)
-        take_away(old.partition_path(key), key)
+        rename_to_deleted(old.partition_path(key), key)
         current.remove(old)
-    places.changes.append(PartitionsPlaced(entry.topic_id, to_id, [key.partition]))
+    assignments.changes.append(PartitionsAssigned(entry.topic_id, to_id, [key.partition]))
 
 
 def _copies(directory: DataDirectory, state: MetadataState) -> Iterator[tuple[TopicPartition, Path]]:
-    """The copies of partitions of our topics.
-
-    They go by the topic's id, since their names may be cut; a copy without an id goes by its name.
-    """
+    """The copies of partitions, by the topic's id, since their names may be cut; without an id by the name."""
     names = {topic.topic_id: name for name, topic in state.topics.items()}
     for key, path in directory.future_partitions():
         try:
@@ -235,8 +226,7 @@ def _copies(directory: DataDirectory, state: MetadataState) -> Iterator[tuple[To
             _log.warning("%s is the copy of no partition of this broker and is left alone", path)
 
 
-def _warn_of_strangers(found: _Found, topics: Mapping[str, TopicCreated]) -> None:
-    """Nothing is done to a directory that belongs to nobody we know."""
+def _warn_of_unknown(found: _Found, topics: Mapping[str, TopicCreated]) -> None:
     for key, directories in found.current.items():
         topic = topics.get(key.topic)
         if topic is None or key.partition >= topic.partitions:
