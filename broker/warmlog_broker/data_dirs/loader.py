@@ -128,7 +128,7 @@ class LogOpener:
             max_leader_epoch=entry.leader_epoch,
         )
         log.producers.limit = self._max_producers
-        if entry.leader_epoch > log.latest_epoch:
+        if entry.leader_epoch > log.epochs.latest_epoch:
             log.begin_epoch(entry.leader_epoch)
         return log
 

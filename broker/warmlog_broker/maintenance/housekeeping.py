@@ -110,11 +110,11 @@ class Housekeeping:
         elapsed_ms = int(self._loop.time() * 1000)
         await self._doomed.remove_due()
         for partition in list(self._unlinking):
-            if not partition.allows.trim or not partition.log.has_deletions:
+            if not partition.allows.trim or not partition.log.local.has_deletions:
                 del self._unlinking[partition]
                 continue
             try:
-                due = partition.log.take_due_deletions(elapsed_ms)
+                due = partition.log.local.take_due_deletions(elapsed_ms)
                 await self._loop.run_in_executor(self._threads, run_deletions, due)
             except OSError as error:
                 _log.warning("%s: a removed file could not be unlinked: %s", partition.key.directory_name, error)
@@ -124,7 +124,7 @@ class Housekeeping:
         now_ms = self._now_ms()
         for number, partition in enumerate(self._topics.partitions, 1):
             if partition.allows.read:
-                partition.log.expire_producers(now_ms, self._config.producer_id_expiration_ms)
+                partition.log.producers.expire(now_ms, self._config.producer_id_expiration_ms)
             if number % PARTITIONS_A_TURN == 0:
                 await asyncio.sleep(0)
 
@@ -140,9 +140,9 @@ class Housekeeping:
         """The end of what retention no longer keeps, from which on the log is read now; None if it keeps all."""
         with _told(partition):
             if partition.allows.trim:
-                if partition.log.maybe_roll_by_time(now_ms):
+                if partition.log.local.roll_if_overdue(now_ms):
                     self.segments_changed(partition)
-                return partition.log.raise_log_start_for_retention(now_ms)
+                return partition.log.retention.raise_log_start(now_ms)
         return None
 
     def _give_up_segments_of(self, partition: Partition, now_ms: int, below: int) -> None:
@@ -151,7 +151,7 @@ class Housekeeping:
                 return
             log = partition.log
             # What compaction takes in would have to be completed first, with syncs here: the next look is soon enough.
-            if not log.compaction.is_taking_in and log.delete_old_segments(now_ms, below=below):
+            if not log.compaction.is_taking_in and log.retention.delete_old_segments(now_ms, below=below):
                 self.segments_changed(partition)
 
     def _begin(self, duty: Duty, interval_ms: int, *, first_ms: int | None = None) -> None:

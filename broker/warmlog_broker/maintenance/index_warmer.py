@@ -28,7 +28,8 @@ class WarmIndexes:
         targets: list[WarmTarget] = []
         for number, partition in enumerate(list(self._topics.partitions), 1):
             if partition.allows.read:
-                targets.extend(warm_targets(partition.log.active_indexes, self._warm_bytes))
+                indexes = partition.log.local.active.indexes
+                targets.extend(warm_targets((indexes.offset, indexes.time), self._warm_bytes))
             if number % PARTITIONS_A_TURN == 0:
                 await asyncio.sleep(0)
         targets.sort(key=lambda target: target.index is None)

@@ -44,8 +44,8 @@ class HighWatermark:
 
         What this broker holds for good is what is flushed; with write.caching, what is written.
         """
-        held_offset = log.log_end_offset if log.config.write_caching else log.recovery_point
-        log.update_high_watermark(self.rule(held_offset))
+        held_offset = log.log_end_offset if log.local.config.write_caching else log.recovery_point
+        log.bounds.raise_high_watermark(self.rule(held_offset))
 
 
 class PendingAppends:

@@ -118,7 +118,7 @@ class Partition:
         self._readers: dict[ReadWaiter, None] = {}
         self._log_end_readers: dict[ReadWaiter, None] = {}
         if log is not None:
-            log.when_failed(self._log_failed)
+            log.local.on_failed = self._log_failed
             self.high_watermark.advance(log)
 
     def __repr__(self) -> str:
@@ -143,7 +143,7 @@ class Partition:
     @property
     def data_directory(self) -> Path | None:
         """Where the files are that the log writes; None when it could not be opened."""
-        return None if self._log is None else self._log.directory.parent
+        return None if self._log is None else self._log.local.directory.parent
 
     def check_leader_epoch(self, epoch: int) -> None:
         """Passes when the asker knows of the leader epoch in force, or does not care (-1)."""
@@ -175,10 +175,10 @@ class Partition:
         batch is flushed within the topic's `flush.ms`. acks=all needs it; acks=1 needs it if `must_wait` says so.
 
         `next_producer_id` is the first producer id that was never given out. `guard` comes with a transactional batch,
-        as from `Log.start_verification` (NO_GUARD if that says so); without one, such a batch is refused.
+        as from `ProducerStates.start_verification` (NO_GUARD if that says so); without one, such a batch is refused.
 
-        Raises what `check_batch` and `Log.append_as_leader` raise, InvalidRequiredAcks and UnknownProducerId. DiskFull
-        can be tried again, as can OutOfResources; after any other failure of the disk the partition is offline.
+        Raises what `check_batch` and `LogAppender.append_as_leader` raise, InvalidRequiredAcks and UnknownProducerId.
+        DiskFull and OutOfResources can be tried again; after any other failure of the disk the partition is offline.
         """
         if not self.allows.append:
             raise self.refusal()
@@ -196,7 +196,7 @@ class Partition:
             if producer_id >= next_producer_id:
                 raise UnknownProducerId(f"producer id {producer_id} was never given out by this broker")
         try:
-            info = log.append_as_leader(
+            info = log.appender.append_as_leader(
                 batch, leader_epoch=self.leader_epoch, now_ms=now_ms, guard=NO_GUARD if guard is None else guard
             )
         except StorageError as error:
@@ -218,7 +218,7 @@ class Partition:
         """Append the marker with which a coordinator ends a producer's transaction; `on_durable` as for `append`.
 
         It may use the room that `disk.reserve.bytes` keeps, as it ends what holds back readers and compaction. Raises
-        what `Log.append_end_transaction` raises.
+        what `LogAppender.append_end_transaction` raises.
         """
         if not self.allows.append:
             raise self.refusal()
@@ -226,7 +226,7 @@ class Partition:
         assert log is not None
         assert disk is not None
         try:
-            info = log.append_end_transaction(
+            info = log.appender.append_end_transaction(
                 producer_id,
                 producer_epoch,
                 control_type,
@@ -265,7 +265,7 @@ class Partition:
                 disk.flush_soon(self)
                 return
             asyncio.get_running_loop().call_soon(on_durable, None)
-        if log.is_flush_due:
+        if log.flusher.is_due:
             disk.flush_soon(self)
         else:
             disk.flush_within(self, self.config.flush_ms)
@@ -277,7 +277,7 @@ class Partition:
 
         OSError when descriptors or memory ran out: it can be tried again. After any other error the log is of no use.
         """
-        return self._log.prepare_flush() if self._log is not None and self.allows.flush else None
+        return self._log.flusher.prepare() if self._log is not None and self.allows.flush else None
 
     def flushed(self, plan: FlushPlan, error: Exception | None = None) -> bool:
         """Take note of what became of `plan`; return whether it is to be tried again later. Wakes nobody: see `wake`.
@@ -287,14 +287,14 @@ class Partition:
         log = self._log
         if log is None or not self.allows.read:
             return False
-        if plan.directory is not log.directory and plan.directory != log.directory:
+        if plan.directory is not log.local.directory and plan.directory != log.local.directory:
             return False
         if error is None:
-            log.mark_flushed(plan)
+            log.flusher.mark_flushed(plan)
             if self.allows.commit:
                 self.high_watermark.advance(log)
         elif isinstance(error, SyncNotBegun):
-            log.put_back(plan)
+            log.flusher.put_back(plan)
             return True
         elif isinstance(error, OSError) and is_read_only(error):
             self.set_read_only(f"a flush failed: {error}")
@@ -306,7 +306,7 @@ class Partition:
     def checkpointed(self, offsets: LogOffsets) -> None:
         """The checkpoints of its data directory hold `offsets`, durably. OSError when the disk refuses."""
         if self._log is not None and self.allows.trim:
-            self._log.checkpointed(offsets)
+            self._log.truncation.checkpointed(offsets)
 
     # --- waking -----------------------------------------------------------------------------------------------------
 
@@ -334,7 +334,7 @@ class Partition:
 
     def end_of(self, bound: ReadBound) -> LogOffsetMetadata:
         """Where reading ends for `bound`. Raises as `log` does."""
-        return self.log.end_of(bound)
+        return self.log.bounds.end_of(bound)
 
     def complain(self, text: str) -> None:
         """Logs why a request failed: clients try again and again, and one line in a while says it."""
@@ -346,10 +346,10 @@ class Partition:
     # --- giving up records ------------------------------------------------------------------------------------------
 
     def delete_records(self, offset: int) -> int:
-        """As `Log.delete_records`; StorageError, too, when nothing of the partition may be changed."""
+        """As `LogRetention.delete_records`; StorageError, too, when nothing of the partition may be changed."""
         if not self.allows.trim:
             raise self.refusal()
-        return self.log.delete_records(offset)
+        return self.log.retention.delete_records(offset)
 
     # --- moving -----------------------------------------------------------------------------------------------------
 
@@ -371,7 +371,7 @@ class Partition:
         """
         self._enter(PartitionState.SETTLING)
         self._log = log
-        log.when_failed(self._log_failed)
+        log.local.on_failed = self._log_failed
 
     def settled(self) -> None:
         """A crash leaves the partition where it is now: flushes what was appended meanwhile."""
@@ -400,13 +400,13 @@ class Partition:
 
     def delete_log(self) -> Path | None:
         """In a thread, once the partition is deleted: as `Log.delete`; None if there is no log that works."""
-        return None if self._log is None or self._log.failure else self._log.delete()
+        return None if self._log is None or self._log.local.failure else self._log.delete()
 
     def close(self, *, sync: bool) -> CleanEnd | None:
         """In a thread, when the partition is not used any more: as `Log.close`; None if that cannot be done well."""
         if self._log is None or not self.allows.flush:
             return None
-        self._log.when_failed(lambda: None)  # the threads have no business with the event loop
+        self._log.local.on_failed = lambda: None  # the threads have no business with the event loop
         return self._log.close(sync=sync)
 
     def refusal(self) -> ApiError:
@@ -424,8 +424,8 @@ class Partition:
 
     def _log_failed(self) -> None:
         assert self._log is not None
-        if self._log.failure and self._state.may_become(PartitionState.OFFLINE):
-            self._stop(PartitionState.OFFLINE, self._log.failure)
+        if self._log.local.failure and self._state.may_become(PartitionState.OFFLINE):
+            self._stop(PartitionState.OFFLINE, self._log.local.failure)
 
     def _stop(self, state: PartitionState, reason: str) -> None:
         """The disk is the reason for `state`: has it looked at, too."""

@@ -423,7 +423,7 @@ class Topics:
 
 def _epoch_in_force(entry: TopicCreated, log: Log | None) -> int:
     """The topic's leader epoch, which no log may have gone beyond."""
-    return entry.leader_epoch if log is None else max(entry.leader_epoch, log.latest_epoch)
+    return entry.leader_epoch if log is None else max(entry.leader_epoch, log.epochs.latest_epoch)
 
 
 def _tell_loaded(watcher: PartitionWatcher, topic: Topic) -> None:

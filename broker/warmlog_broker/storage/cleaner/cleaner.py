@@ -28,7 +28,7 @@ from pathlib import Path
 from warmlog_broker.storage.cleaner.offset_map import OffsetMap, fill_map
 from warmlog_broker.storage.cleaner.plan import CleanableRange, group_segments
 from warmlog_broker.storage.cleaner.rewriter import Rewritten, rewrite_group
-from warmlog_broker.storage.cleaner.rules import CompactionRules, LastOfProducer
+from warmlog_broker.storage.cleaner.rules import CompactionRules, LastRecord
 from warmlog_broker.storage.cleaner.sources import CleaningPace, SourceSegment, read_aborted
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.io.open_files import OpenFiles
@@ -45,7 +45,7 @@ class CleaningTask:
     """The closed segments below the first uncleanable offset."""
     transaction_indexes: tuple[Path, ...]
     """Of all segments of the log."""
-    last_of_producers: Mapping[int, LastOfProducer]
+    last_records: Mapping[int, LastRecord]
     config: LogConfig
     open_files: OpenFiles
 
@@ -106,7 +106,7 @@ class Cleaning:
         self._rules = CompactionRules(
             self._offsets,
             aborted=aborted,
-            last_of_producers=task.last_of_producers,
+            last_records=task.last_records,
             end_offset=task.range.first_uncleanable_offset,
             now_ms=self._now_ms,
             delete_retention_ms=task.config.delete_retention_ms,

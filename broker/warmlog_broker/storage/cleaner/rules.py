@@ -23,7 +23,7 @@ NO_DATA = -1
 UNKNOWN = -2
 
 
-class LastOfProducer(NamedTuple):
+class LastRecord(NamedTuple):
     """What an active producer wrote last that is on disk: its last data, NO_DATA when there were only markers, UNKNOWN
     when all that is remembered may be lost; and its epoch."""
 
@@ -31,7 +31,7 @@ class LastOfProducer(NamedTuple):
     epoch: int
 
 
-class Remains(NamedTuple):
+class RetainedBatch(NamedTuple):
     """What stays of a batch."""
 
     batch: bytes | memoryview | None
@@ -51,7 +51,7 @@ class CompactionRules:
         offsets: OffsetMap,
         *,
         aborted: Iterable[AbortedTxn],
-        last_of_producers: Mapping[int, LastOfProducer],
+        last_records: Mapping[int, LastRecord],
         end_offset: int,
         now_ms: int,
         delete_retention_ms: int,
@@ -59,12 +59,12 @@ class CompactionRules:
         """`end_offset` is where the part of the log that may be cleaned ends; `aborted` are all of the log."""
         self._transactions = TransactionWalk(aborted)
         self._offsets = offsets
-        self._last_of_producers = last_of_producers
+        self._last_records = last_records
         self._end_offset = end_offset
         self._now_ms = now_ms
         self._new_horizon_ms = now_ms + delete_retention_ms
 
-    def apply(self, batch: RecordBatch) -> Remains:
+    def apply(self, batch: RecordBatch) -> RetainedBatch:
         """What stays of `batch`. CorruptBatch when its body is malformed."""
         header = batch.header
         if header.is_control:
@@ -72,7 +72,7 @@ class CompactionRules:
         if self._transactions.is_aborted(header):
             return self._emptied(batch)
         if header.base_offset > self._offsets.latest_offset:
-            return Remains(batch.buffer, header.record_count)
+            return RetainedBatch(batch.buffer, header.record_count)
         if not header.record_count:
             return self._emptied(batch)
         columns = batch.columns
@@ -89,23 +89,23 @@ class CompactionRules:
         if columns.delete_horizon_ms is None and _keeps_tombstone(columns, keep):
             horizon_ms = self._new_horizon_ms
         if kept_records == columns.count and horizon_ms is None:
-            return Remains(batch.buffer, kept_records)
+            return RetainedBatch(batch.buffer, kept_records)
         filtered = filter_batch(batch, keep, delete_horizon_ms=horizon_ms)
-        return Remains(filtered, kept_records, dropped_without_key=without_key)
+        return RetainedBatch(filtered, kept_records, dropped_without_key=without_key)
 
-    def _apply_to_marker(self, batch: RecordBatch) -> Remains:
+    def _apply_to_marker(self, batch: RecordBatch) -> RetainedBatch:
         is_idle, ended = self._transactions.end(batch.header, batch.control_type)
         if not is_idle:
-            return Remains(batch.buffer, batch.record_count, ended)
+            return RetainedBatch(batch.buffer, batch.record_count, ended)
         if not batch.record_count:
             return self._emptied(batch)
         horizon_ms = batch.columns.delete_horizon_ms
         if horizon_ms is None:
             marked = filter_batch(batch, [True] * batch.record_count, delete_horizon_ms=self._new_horizon_ms)
-            return Remains(marked, batch.record_count)
+            return RetainedBatch(marked, batch.record_count)
         if horizon_ms <= self._now_ms:
             return self._emptied(batch)
-        return Remains(batch.buffer, batch.record_count)
+        return RetainedBatch(batch.buffer, batch.record_count)
 
     def _mask(self, base_offset: int, columns: Columns) -> list[bool]:
         """Which records stay."""
@@ -128,16 +128,16 @@ class CompactionRules:
             keep = [kept and length > 0 for kept, length in zip(keep, columns.value_lengths, strict=True)]
         return keep
 
-    def _emptied(self, batch: RecordBatch) -> Remains:
+    def _emptied(self, batch: RecordBatch) -> RetainedBatch:
         header = batch.header
         if not self._is_kept_empty(header):
-            return Remains(None, 0)
-        return Remains(empty_batch(header) if header.record_count else batch.buffer, 0)
+            return RetainedBatch(None, 0)
+        return RetainedBatch(empty_batch(header) if header.record_count else batch.buffer, 0)
 
     def _is_kept_empty(self, header: BatchHeader) -> bool:
         if header.next_offset == self._end_offset:
             return True
-        last = self._last_of_producers.get(header.producer_id) if header.has_producer else None
+        last = self._last_records.get(header.producer_id) if header.has_producer else None
         if last is None:
             return False
         if last.last_offset == NO_DATA:

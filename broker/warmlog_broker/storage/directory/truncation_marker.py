@@ -3,7 +3,7 @@
 A truncation touches several files, and the checkpoints of the data directory may be above its offset for a while
 longer. So it is written down first, durably, and from then on the log is one that has been truncated: a start that
 finds the file as `cutting` finishes the work, one that finds it as `done` only believes no checkpoint that is above
-it. The file goes once checkpoints have been written that know (`Log.checkpointed`), or at a start after a clean stop.
+it. The file goes once checkpoints know of it (`LogTruncation.checkpointed`), or at a start after a clean stop.
 
 Text, one line for each of these; the file is replaced as a whole::
 

@@ -104,12 +104,12 @@ class LogCopy:
     def begin(cls, source: Log, directory: Path) -> "LogCopy":
         """Begin a copy of `source` in `directory`, which `make_directory` has made. `source` must not be compacted."""
         source.compaction.stop()
-        source._local.settle()
-        return cls(source, directory, source._local.truncations)
+        source.local.finish_replacement()
+        return cls(source, directory, source.local.truncations)
 
     def copy_kept_aside(self) -> None:
         """Copies what recovery has cut and kept for somebody to look at. In any thread; OSError from either disk."""
-        for path in sorted(self.source.directory.iterdir()):
+        for path in sorted(self.source.local.directory.iterdir()):
             if CUT_SUFFIX in path.name:
                 with path.open("rb") as original, (self.directory / path.name).open("wb") as copy:
                     copy_bytes(original.fileno(), copy.fileno(), os.fstat(original.fileno()).st_size)
@@ -126,13 +126,13 @@ class LogCopy:
         self._follow()
         return sum(
             segment.size_bytes - (known.size_bytes if (known := self._copied.get(segment.base_offset)) else 0)
-            for segment in self.source._local.segments
+            for segment in self.source.local.segments
         )
 
     @property
     def offset_lag(self) -> int:
         """How many offsets the copy is behind, counted from the first segment of which something is missing."""
-        for segment in self.source._local.segments:
+        for segment in self.source.local.segments:
             known = self._copied.get(segment.base_offset)
             if known is None or known.size_bytes < segment.size_bytes:
                 return self.source.log_end_offset - segment.base_offset
@@ -144,7 +144,7 @@ class LogCopy:
         When a step fails the copy is worth nothing any more.
         """
         self._follow()
-        local = self.source._local
+        local = self.source.local
         steps = []
         for segment in local.segments:
             known = self._copied.get(segment.base_offset)
@@ -166,8 +166,8 @@ class LogCopy:
 
         Nothing of what this adds is durable before `sync`. OSError from the disk: then the original is what it was.
         """
-        source, local = self.source, self.source._local
-        local.settle()
+        source, local = self.source, self.source.local
+        local.finish_replacement()
         for step in self.next_steps():
             step.run(sync=False)
             self._unsynced += [step.target, *(target for _, target in step.side_files)]
@@ -212,7 +212,7 @@ class LogCopy:
 
     def _follow(self) -> None:
         """Forgets what was copied of segments that are not what they were."""
-        local = self.source._local
+        local = self.source.local
         if local.truncations != self._truncations:
             self._truncations = local.truncations
             self._copied.clear()
@@ -225,7 +225,7 @@ class LogCopy:
         pairs = [
             (segment.files.path(kind), self._path(segment.base_offset, kind)) for kind in KINDS if kind != LOG_KIND
         ]
-        snapshot = self.source._local.snapshots.path(segment.base_offset)
+        snapshot = self.source.local.snapshots.path(segment.base_offset)
         return [*pairs, (snapshot, self.directory / snapshot.name)]
 
     def _finish_time_index(self, active: LogSegment) -> None:
@@ -237,9 +237,9 @@ class LogCopy:
 
     def _remove_what_has_gone(self) -> None:
         """Unlinks files that belong to no segment of the original any more."""
-        bases = {segment.base_offset for segment in self.source._local.segments}
+        bases = {segment.base_offset for segment in self.source.local.segments}
         names = {segment_file_name(base, kind) for base in bases for kind in KINDS}
-        names |= {self.source._local.snapshots.path(base).name for base in bases}
+        names |= {self.source.local.snapshots.path(base).name for base in bases}
         for path in self.directory.iterdir():
             if path.name[:20].isdecimal() and path.name not in names and CUT_SUFFIX not in path.name:
                 path.unlink()

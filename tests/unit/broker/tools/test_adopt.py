@@ -85,7 +85,7 @@ def load(data_dir: Path) -> dict[str, tuple[int, int, int]]:
         for _, partitions in stored.topics:
             for log in (partition.log for partition in partitions):
                 assert log is not None
-                found[log.key.directory_name] = (log.log_start_offset, log.high_watermark, log.latest_epoch)
+                found[log.key.directory_name] = (log.log_start_offset, log.high_watermark, log.epochs.latest_epoch)
                 log.close()
         return found
     finally:
