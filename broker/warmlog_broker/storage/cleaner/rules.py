@@ -1,13 +1,13 @@
 """What compaction leaves of one batch.
 
-Of each key the record with the greatest offset stays, and everything that lies above what the map of offsets covers.
-Records without a key go (there is nothing to keep them by), data of aborted transactions goes, and tombstones stay
-until the delete horizon of their batch, which is set by the first pass that meets them: from then on whoever reads the
-log from its start within `delete.retention.ms` sees every deletion.
+Of each key the record with the greatest offset stays, and everything above what the map of offsets covers. Records
+without a key and data of aborted transactions are removed. Tombstones stay until the delete horizon of their batch,
+which the first pass that meets them sets: a reader that starts from the beginning and takes at most
+`delete.retention.ms` sees every deletion.
 
-A batch that is left without records goes too, except as an empty header where something hangs on it: the last batch of
-an active producer says where its sequence stands, and the last batch of the cleaned part says where that ends. It is
-the last one on disk: what was appended behind it and not flushed may be lost, and the sequence then stands there again.
+A batch without records is removed too, unless its header is still needed: the last batch of an active producer says
+what its sequence is, and the last batch of the cleaned part says where that ends. "Last" is the last one on disk:
+batches after it that were not flushed may be lost, and the sequence then continues from there.
 """
 
 from collections.abc import Iterable, Mapping
@@ -24,10 +24,10 @@ UNKNOWN = -2
 
 
 class LastRecord(NamedTuple):
-    """What an active producer wrote last that is on disk: its last data, NO_DATA when there were only markers, UNKNOWN
-    when all that is remembered may be lost; and its epoch."""
+    """What an active producer wrote last that is on disk."""
 
     last_offset: int
+    """Of its last data; NO_DATA if there were only markers, UNKNOWN if all that is remembered may be lost."""
     epoch: int
 
 
@@ -135,14 +135,19 @@ class CompactionRules:
         return RetainedBatch(empty_batch(header) if header.record_count else batch.buffer, 0)
 
     def _is_kept_empty(self, header: BatchHeader) -> bool:
+        """Whether the header of a batch without records stays.
+
+        It does at the end of the cleaned part, to say where that ends; and if a start without snapshots needs it to
+        learn the sequence and epoch of an active producer, whose next batch would be refused or appended twice.
+        """
         if header.next_offset == self._end_offset:
             return True
         last = self._last_records.get(header.producer_id) if header.has_producer else None
-        if last is None:
+        if last is None:  # no active producer
             return False
-        if last.last_offset == NO_DATA:
+        if last.last_offset == NO_DATA:  # only the markers of its epoch know of it
             return header.is_control and header.producer_epoch == last.epoch
-        if last.last_offset == UNKNOWN:
+        if last.last_offset == UNKNOWN:  # any data batch may turn out to be its last one
             return not header.is_control
         return header.last_offset == last.last_offset
 

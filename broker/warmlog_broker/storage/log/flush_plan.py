@@ -56,8 +56,10 @@ class FlushPlan:
     def run(self) -> None:
         """Make everything durable; OSError from the disk. Takes from 0.2 ms to what the disk needs."""
         self.sync_files()
-        self.write_side_files()
-        self.sync_directories()
+        if self.epochs is not None:
+            self.write_side_files()
+        if self.directories:
+            self.sync_directories()
 
     def sync_files(self) -> None:
         """fdatasync of each log file, then of the indexes and snapshots that were finished by a roll."""

@@ -139,9 +139,9 @@ class LogCopy:
         return 0
 
     def next_steps(self, max_bytes: int = _EVERYTHING) -> list[CopyStep]:
-        """What to copy next, oldest first, about `max_bytes`; it counts as copied. Empty when there is nothing to do.
+        """Return what to copy next, oldest first, about `max_bytes`; empty if there is nothing to do.
 
-        When a step fails the copy is worth nothing any more.
+        The steps count as copied from now on: if one fails, the whole copy must be given up.
         """
         self._follow()
         local = self.source.local

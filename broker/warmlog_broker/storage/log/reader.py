@@ -42,53 +42,6 @@ class FetchData(NamedTuple):
     """Of a read that found nothing although it began before its end: where to continue."""
 
 
-def read_segments(
-    segments: LogSegments,
-    start_offset: int,
-    max_bytes: int,
-    end: LogOffsetMetadata,
-    *,
-    min_one_batch: bool,
-    has_dense_offsets: bool,
-) -> FetchData:
-    """The batches from the one that holds `start_offset` on, or the first after it, below `end`, from one segment.
-
-    At most `max_bytes`, or with `min_one_batch` the first batch if it is larger. Nothing, at `end`, if compaction may
-    have removed all of them; nothing, where the batch begins, if the position of `end` is not known or in an earlier
-    segment. DamagedLog, with the offset at which to continue, if `start_offset` is damaged or lost.
-    """
-    segment = segments.floor(start_offset) or segments.first
-    if segment is not None and segment.base_offset > end.segment_base_offset:
-        return FetchData(segments.locate(start_offset), [], 0, False)
-    while segment is not None and segment.base_offset <= end.segment_base_offset:
-        max_position = end.position if segment.base_offset == end.segment_base_offset else segment.size_bytes
-        try:
-            found = segment.read(
-                start_offset,
-                max_bytes,
-                max_position=max_position,
-                min_one_batch=min_one_batch,
-                defers_rebuild=True,
-            )
-            if found is not None and found.first_offset > start_offset:
-                _check_gap(segments, segment, found, start_offset, has_dense_offsets)
-        except DamagedLog as error:
-            following = segments.higher(segment.base_offset)
-            if error.next_offset == UNKNOWN_OFFSET and following is not None:
-                error.next_offset = following.base_offset
-            raise
-        if found is not None:
-            start = LogOffsetMetadata(start_offset, segment.base_offset, found.position)
-            if found.slice is not None:
-                return FetchData(start, [found.slice], found.slice.size_bytes, found.is_first_batch_incomplete)
-            is_gap = start_offset < end.offset <= found.first_offset
-            return FetchData(start, [], 0, False, next_offset=end.offset if is_gap else UNKNOWN_OFFSET)
-        segment = segments.higher(segment.base_offset)
-    if start_offset < end.offset and not _follows_rows(segments, start_offset):
-        raise _lost_end(segments, start_offset, end)
-    return FetchData(end, [], 0, False, next_offset=end.offset)
-
-
 def aborted_in(
     segments: LogSegments, data: FetchData, log_end_offset: int, load_index: Callable[[LogSegment], None]
 ) -> tuple[AbortedTxn, ...]:
@@ -129,27 +82,6 @@ def _collect(
         index.distrust()
         load_index(segment)
         return index.collect_aborted(fetch_offset, upper_bound_offset)
-
-
-def _check_gap(
-    segments: LogSegments, segment: LogSegment, found: SegmentRead, start_offset: int, has_dense_offsets: bool
-) -> None:
-    """Raise DamagedLog if no batch holds `start_offset` and compaction (by Kafka if rows follow) cannot be the reason.
-
-    This finds a damaged base offset, which no CRC covers, and a lost segment or end of one. Compaction leaves a segment
-    where the log starts.
-    """
-    header, _ = next(segment.records.batches(found.position))
-    following, first = segments.higher(segment.base_offset), segments.first
-    assert first is not None
-    if following is not None and header.last_offset >= following.base_offset:
-        next_offset = following.base_offset
-    elif start_offset < first.base_offset or (has_dense_offsets and header.magic == MAGIC_COLUMNS):
-        next_offset = header.base_offset
-    else:
-        return
-    reason = f"offset {start_offset} expected, offsets {header.base_offset} to {header.last_offset} found"
-    raise DamagedLog(segment.path, found.position, reason, next_offset)
 
 
 def _lost_end(segments: LogSegments, start_offset: int, end: LogOffsetMetadata) -> DamagedLog:
@@ -211,14 +143,7 @@ class LogReader:
             for damage in local.damage:
                 if damage.first_offset <= start_offset < damage.next_offset:
                     raise damage.error()
-            data = read_segments(
-                local.segments,
-                start_offset,
-                max_bytes,
-                end,
-                min_one_batch=min_one_batch,
-                has_dense_offsets=self.are_offsets_dense_from(start_offset),
-            )
+            data = self.read_up_to(end, start_offset, max_bytes, min_one_batch=min_one_batch)
         except DamagedLog as error:
             is_known = error.next_offset != UNKNOWN_OFFSET
             error.next_offset = min(error.next_offset, end.offset) if is_known else end.offset
@@ -227,6 +152,64 @@ class LogReader:
             return data
         aborted = aborted_in(local.segments, data, local.log_end_offset, local.load_transaction_index)
         return data._replace(aborted=aborted)
+
+    def read_up_to(
+        self, end: LogOffsetMetadata, start_offset: int, max_bytes: int, *, min_one_batch: bool
+    ) -> FetchData:
+        """As `read`, below `end`, with no regard to the log start, aborted transactions and known damage.
+
+        Nothing, at `end`, if compaction may have removed all of the batches; nothing, where the batch begins, if the
+        position of `end` is not known or in an earlier segment. DamagedLog, with the offset at which to continue, if
+        `start_offset` is damaged or lost.
+        """
+        segments = self._local.segments
+        segment = segments.floor(start_offset) or segments.first
+        if segment is not None and segment.base_offset > end.segment_base_offset:
+            return FetchData(segments.locate(start_offset), [], 0, False)
+        while segment is not None and segment.base_offset <= end.segment_base_offset:
+            max_position = end.position if segment.base_offset == end.segment_base_offset else segment.size_bytes
+            try:
+                found = segment.read(
+                    start_offset, max_bytes, max_position=max_position, min_one_batch=min_one_batch, defers_rebuild=True
+                )
+                if found is not None and found.first_offset > start_offset:
+                    self._check_gap(segment, found, start_offset)
+            except DamagedLog as error:
+                following = segments.higher(segment.base_offset)
+                if error.next_offset == UNKNOWN_OFFSET and following is not None:
+                    error.next_offset = following.base_offset
+                raise
+            if found is not None:
+                start = LogOffsetMetadata(start_offset, segment.base_offset, found.position)
+                if found.slice is not None:
+                    return FetchData(start, [found.slice], found.slice.size_bytes, found.is_first_batch_incomplete)
+                is_gap = start_offset < end.offset <= found.first_offset
+                return FetchData(start, [], 0, False, next_offset=end.offset if is_gap else UNKNOWN_OFFSET)
+            segment = segments.higher(segment.base_offset)
+        if start_offset < end.offset and not _follows_rows(segments, start_offset):
+            raise _lost_end(segments, start_offset, end)
+        return FetchData(end, [], 0, False, next_offset=end.offset)
+
+    def _check_gap(self, segment: LogSegment, found: SegmentRead, start_offset: int) -> None:
+        """Raise DamagedLog if no batch holds `start_offset` and compaction cannot be the reason.
+
+        This finds a damaged base offset, which no CRC covers, and a lost segment or end of one. Compaction leaves a
+        segment where the log starts; Kafka may have compacted what is before a batch of rows.
+        """
+        segments = self._local.segments
+        header, _ = next(segment.records.batches(found.position))
+        following, first = segments.higher(segment.base_offset), segments.first
+        assert first is not None
+        if following is not None and header.last_offset >= following.base_offset:
+            next_offset = following.base_offset
+        elif start_offset < first.base_offset or (
+            header.magic == MAGIC_COLUMNS and self.are_offsets_dense_from(start_offset)
+        ):
+            next_offset = header.base_offset
+        else:
+            return
+        reason = f"offset {start_offset} expected, offsets {header.base_offset} to {header.last_offset} found"
+        raise DamagedLog(segment.path, found.position, reason, next_offset)
 
     def find_stretches(
         self, start_offset: int, end_offset: int, target_bytes: int

@@ -11,7 +11,7 @@ from unit.broker.storage.log_room import LogRoom, make_batch, read_batches
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
 from warmlog_broker.storage.directory.data_dir import LogOffsets, StoredState
 from warmlog_broker.storage.log.bounds import ReadBound
-from warmlog_broker.storage.log.reader import FetchData, read_segments
+from warmlog_broker.storage.log.reader import FetchData
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_protocol.errors import OffsetOutOfRange
 
@@ -92,7 +92,7 @@ def test_ll_10_places_in_and_behind_segments(room: LogRoom) -> None:
     assert segments.base_offsets == [0, 2, 4]
 
     def read(offset: int, end: LogOffsetMetadata) -> tuple[LogOffsetMetadata, int]:
-        data = read_segments(segments, offset, 100, end, min_one_batch=True, has_dense_offsets=True)
+        data = room.log.reader.read_up_to(end, offset, 100, min_one_batch=True)
         return data.start, data.size_bytes
 
     assert read(3, LogOffsetMetadata(4, 4, 0)) == ((3, 2, BATCH), BATCH)
