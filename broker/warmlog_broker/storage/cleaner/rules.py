@@ -35,16 +35,16 @@ class RetainedBatch(NamedTuple):
     """What stays of a batch."""
 
     batch: bytes | memoryview | None
-    """None when nothing does; the batch's own buffer when it stays as it is."""
+    """None if nothing stays; the batch's own buffer if it stays as it is."""
     kept_records: int
     aborted: AbortedTxn | None = None
-    """The aborted transaction that this marker ends, of which data was there until now."""
+    """The aborted transaction that this marker ends, if data of it was there until now."""
     dropped_without_key: int = 0
-    """How many of the records that go had no key."""
+    """How many of the removed records had no key."""
 
 
 class CompactionRules:
-    """Judges the batches of one log, in order."""
+    """Decides on the batches of one log, in order."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class CompactionRules:
         now_ms: int,
         delete_retention_ms: int,
     ) -> None:
-        """`end_offset` is where the part of the log that may be cleaned ends; `aborted` are all of the log."""
+        """`end_offset` is where the cleanable part of the log ends; `aborted` are all of the log."""
         self._transactions = TransactionWalk(aborted)
         self._offsets = offsets
         self._last_records = last_records
@@ -65,7 +65,7 @@ class CompactionRules:
         self._new_horizon_ms = now_ms + delete_retention_ms
 
     def apply(self, batch: RecordBatch) -> RetainedBatch:
-        """What stays of `batch`. CorruptBatch when its body is malformed."""
+        """What stays of `batch`. CorruptBatch if its body is malformed."""
         header = batch.header
         if header.is_control:
             return self._apply_to_marker(batch)

@@ -11,7 +11,7 @@ such reader: files that still wait are unlinked at the next start, whatever the 
 
 import logging
 from collections.abc import Sequence
-from typing import Literal, Protocol, TypeVar
+from typing import Literal
 
 from warmlog_broker.storage.config import MAX_INT64, UNLIMITED, LogConfig
 from warmlog_broker.storage.log.bounds import LogBounds
@@ -26,32 +26,16 @@ logger = logging.getLogger(__name__)
 Reason = Literal["log start", "retention.bytes", "retention.ms"]
 
 
-class SegmentFacts(Protocol):
-    """What retention looks at. `largest_timestamp_ms` may cost a read, and is asked for last."""
-
-    @property
-    def base_offset(self) -> int: ...
-    @property
-    def size_bytes(self) -> int: ...
-    @property
-    def largest_timestamp_ms(self) -> int: ...
-    @property
-    def modified_ms(self) -> int: ...
-
-
-Segment = TypeVar("Segment", bound=SegmentFacts)
-
-
 def deletable_segments(
-    segments: Sequence[Segment],
+    segments: Sequence[LogSegment],
     *,
     log_start_offset: int,
     log_end_offset: int,
     high_watermark: int,
     config: LogConfig,
     now_ms: int,
-) -> list[tuple[Segment, Reason]]:
-    """The segments, oldest first, that may go, with the reason for each. `segments` are all, the active one last."""
+) -> list[tuple[LogSegment, Reason]]:
+    """The segments, oldest first, to delete, with the reason for each. `segments` are all, the active one last."""
     candidates = _below_high_watermark(segments, log_end_offset, high_watermark)
     reasons: list[Reason] = []
 
@@ -78,7 +62,7 @@ def deletable_segments(
     return list(zip(candidates, reasons, strict=False))
 
 
-def newest_record_ms(segments: Sequence[Segment], index: int, now_ms: int) -> int:
+def newest_record_ms(segments: Sequence[LogSegment], index: int, now_ms: int) -> int:
     """When the newest record of `segments[index]` was written, as far as that can be trusted.
 
     A timestamp ahead of the clock cannot (KAFKA-14991: one such record kept its segment, and all after it, forever):
@@ -91,7 +75,7 @@ def newest_record_ms(segments: Sequence[Segment], index: int, now_ms: int) -> in
     return next((later.modified_ms for later in segments[index:] if later.modified_ms <= now_ms), now_ms)
 
 
-def _below_high_watermark(segments: Sequence[Segment], log_end_offset: int, high_watermark: int) -> list[Segment]:
+def _below_high_watermark(segments: Sequence[LogSegment], log_end_offset: int, high_watermark: int) -> list[LogSegment]:
     """The oldest segments that end at or below the high watermark, without an empty active one."""
     ends = [*(segment.base_offset for segment in segments[1:]), log_end_offset]
     candidates = [segment for segment, end_offset in zip(segments, ends, strict=True) if end_offset <= high_watermark]
