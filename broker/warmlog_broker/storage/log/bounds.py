@@ -1,13 +1,13 @@
 """What of a log may be read, and what of it is durable: log start, high watermark, last stable and flushed offset.
 
-All are exclusive ends but the first::
+All but the first are exclusive ends::
 
     log start offset <= high watermark <= log end offset
     log start offset <= last stable offset <= high watermark
     log start offset <= recovery point <= log end offset      (with write.caching the log start may be ahead of it)
 
 The high watermark and the flushed offset, which is the recovery point, never go back while nothing is truncated. Both
-are kept with their place in the files, which bounds a read without a search.
+are kept with their position in the files, which bounds a read without a search.
 """
 
 from collections.abc import Collection
@@ -21,7 +21,7 @@ ReadBound = Literal["log_end", "high_watermark", "committed"]
 
 
 class LogBounds:
-    """The offsets of one log between which readers move."""
+    """The offsets between which one log may be read."""
 
     __slots__ = ("_local", "flushed", "high_watermark", "log_start_offset")
 
@@ -33,13 +33,13 @@ class LogBounds:
         self.flushed = local.end
         """All below it is on disk."""
         self.high_watermark = LogOffsetMetadata(max(log_start_offset, min(high_watermark, local.log_end_offset)))
-        """Below it, consumers may read. See `located_high_watermark` for its place."""
+        """Consumers may read below it. See `located_high_watermark` for its position."""
         local.on_replaced = self._forget_positions
         local.on_rolled = self._rolled
 
     @property
     def located_high_watermark(self) -> LogOffsetMetadata:
-        """The high watermark with its place; message-only when that cannot be found."""
+        """The high watermark with its position; message-only if that cannot be found."""
         if self.high_watermark.is_message_only:
             self.high_watermark = self._local.locate(self.high_watermark.offset)
         return self.high_watermark
@@ -57,7 +57,7 @@ class LogBounds:
 
     @property
     def last_stable(self) -> LogOffsetMetadata:
-        """The last stable offset with its place."""
+        """The last stable offset with its position."""
         offset = self.last_stable_offset
         return self.located_high_watermark if offset == self.high_watermark.offset else self._local.locate(offset)
 

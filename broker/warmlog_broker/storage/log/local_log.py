@@ -35,7 +35,7 @@ _new_tuple = tuple.__new__  # a third of the time that a NamedTuple takes, at ea
 
 
 class LocalLog:
-    """The files of one log. `active` is always the last of `segments`, and `log_end_offset` where it ends."""
+    """The files of one log. `active` is always the last of `segments`."""
 
     __slots__ = (
         "_deletions",
