@@ -27,7 +27,7 @@ from pathlib import Path
 
 from warmlog_broker.storage.cleaner.offset_map import OffsetMap, fill_map
 from warmlog_broker.storage.cleaner.plan import CleanableRange, group_segments
-from warmlog_broker.storage.cleaner.rewriter import Rewritten, rewrite_group
+from warmlog_broker.storage.cleaner.rewriter import CleaningStats, Rewritten, rewrite_group
 from warmlog_broker.storage.cleaner.rules import CompactionRules, LastRecord
 from warmlog_broker.storage.cleaner.sources import CleaningPace, SourceSegment, read_aborted
 from warmlog_broker.storage.config import LogConfig
@@ -48,27 +48,6 @@ class CleaningTask:
     last_records: Mapping[int, LastRecord]
     config: LogConfig
     open_files: OpenFiles
-
-
-@dataclass(slots=True)
-class CleaningStats:
-    """What a pass has done so far."""
-
-    read_bytes: int = 0
-    written_bytes: int = 0
-    read_records: int = 0
-    kept_records: int = 0
-    dropped_without_key: int = 0
-    """Records that were removed because they have no key: they are from before the topic was compacted."""
-    replaced_segments: int = 0
-
-    def add(self, rewritten: Rewritten) -> None:
-        self.read_bytes += rewritten.read_bytes
-        self.written_bytes += rewritten.written_bytes
-        self.read_records += rewritten.read_records
-        self.kept_records += rewritten.kept_records
-        self.dropped_without_key += rewritten.dropped_without_key
-        self.replaced_segments += len(rewritten.sources) if rewritten.segment is not None else 0
 
 
 class Cleaning:
@@ -131,5 +110,5 @@ class Cleaning:
             pace=self.pace,
             max_decompressed_bytes=self._max_decompressed_bytes,
         )
-        self.stats.add(rewritten)
+        self.stats += rewritten.stats
         return rewritten

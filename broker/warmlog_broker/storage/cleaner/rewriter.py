@@ -8,7 +8,7 @@ there. The files' time of modification is the last source's, as retention uses i
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from warmlog_broker.storage.cleaner.rules import CompactionRules
@@ -25,17 +25,31 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
+class CleaningStats:
+    """What a pass, or the rewriting of one group, has done so far."""
+
+    read_bytes: int = 0
+    written_bytes: int = 0
+    read_records: int = 0
+    kept_records: int = 0
+    dropped_without_key: int = 0
+    """Records that were removed because they have no key: they are from before the topic was compacted."""
+    replaced_segments: int = 0
+
+    def __iadd__(self, other: "CleaningStats") -> "CleaningStats":
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+        return self
+
+
+@dataclass(slots=True)
 class Rewritten:
     """What became of a group."""
 
     sources: Sequence[SourceSegment]
     segment: LogSegment | None
     """The new segment; None if it would be the same as the old one."""
-    read_bytes: int = 0
-    written_bytes: int = 0
-    read_records: int = 0
-    kept_records: int = 0
-    dropped_without_key: int = 0
+    stats: CleaningStats
     has_changed: bool = False
 
 
@@ -63,7 +77,7 @@ def rewrite_group(
         now_ms=now_ms,
         suffix=CLEANED_SUFFIX,
     )
-    result = Rewritten(sources, segment, has_changed=len(sources) > 1)
+    result = Rewritten(sources, segment, CleaningStats(), has_changed=len(sources) > 1)
     try:
         total_bytes = sum(source.size_bytes for source in sources)
         for source in sources:
@@ -74,6 +88,7 @@ def rewrite_group(
             segment.delete()
             result.segment = None
             return result
+        result.stats.replaced_segments = len(sources)
         modified_ns = sources[-1].modified_ns
         segment.on_become_inactive()
         segment.flush()
@@ -97,19 +112,20 @@ def _rewrite(
     batch: RecordBatch, target: LogSegment, rules: CompactionRules, result: Rewritten, total_bytes: int
 ) -> int:
     """Append what stays of `batch`; return how many bytes that is."""
-    result.read_bytes += batch.size_bytes
-    result.read_records += batch.record_count
+    stats = result.stats
+    stats.read_bytes += batch.size_bytes
+    stats.read_records += batch.record_count
     retained = rules.apply(batch)
     data, kept_records, dropped_without_key = retained.batch, retained.kept_records, retained.dropped_without_key
     if data is not batch.buffer:
-        to_come_bytes = total_bytes - result.read_bytes
+        to_come_bytes = total_bytes - stats.read_bytes
         if data is not None and target.size_bytes + len(data) + to_come_bytes > MAX_LOG_BYTES:
             # The batch has grown, and the file has no room for that.
             data, kept_records, dropped_without_key = batch.buffer, batch.record_count, 0
         else:
             result.has_changed = True
-    result.kept_records += kept_records
-    result.dropped_without_key += dropped_without_key
+    stats.kept_records += kept_records
+    stats.dropped_without_key += dropped_without_key
     if retained.aborted is not None:
         target.add_aborted(retained.aborted)
     if data is None:
@@ -122,7 +138,7 @@ def _rewrite(
         bytes(data[:CRC_START]),
         memoryview(data)[CRC_START:],
     )
-    result.written_bytes += len(data)
+    stats.written_bytes += len(data)
     return len(data)
 
 
