@@ -72,14 +72,14 @@ def _append_segments(log: Log, segments: int) -> None:
     batch = encode_batch([b"x" * VALUE_BYTES], timestamps_ms=now_ms())
     for number in range(segments):
         if number:
-            log.roll(now_ms())
+            log.local.roll(now_ms())
         for _ in range(8):
-            log.append_as_leader(check_batch(batch, 1 << 20), leader_epoch=0, now_ms=now_ms())
-    plan = log.prepare_flush()
+            log.appender.append_as_leader(check_batch(batch, 1 << 20), leader_epoch=0, now_ms=now_ms())
+    plan = log.flusher.prepare()
     assert plan is not None
     plan.write_side_files()
-    log.mark_flushed(plan)  # the whole file system is synced before anybody relies on it
-    log.update_high_watermark(log.recovery_point)
+    log.flusher.mark_flushed(plan)  # the whole file system is synced before anybody relies on it
+    log.bounds.raise_high_watermark(log.recovery_point)
 
 
 def start_and_stop(data_dir: Path, *, is_clean: bool) -> dict[str, float]:

@@ -112,9 +112,9 @@ def deliver(log: Log) -> tuple[list[tuple[int, int, bytes | None]], set[int]]:
     while position < log.high_watermark:
         reader.seek(position)
         try:
-            data = log.read(position, 1 << 20)
+            data = log.reader.read(position, 1 << 20)
             payload = memoryview(b"".join(piece.pread() for piece in data.slices))
-            reader.add(payload, log.high_watermark, (), is_dense=log.config.has_dense_offsets)
+            reader.add(payload, log.high_watermark, (), is_dense=log.local.config.has_dense_offsets)
             while (batch := reader.take()) is not None:
                 if damaged is not None:
                     refused |= set(range(damaged, batch.base_offset))

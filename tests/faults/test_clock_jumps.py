@@ -93,7 +93,7 @@ def test_removed_files_stay_for_their_delay_whatever_the_clock_says(tmp_path: Pa
 
     def stop_waiting(broker: Broker) -> None:
         for partition in broker.topics.partitions:
-            partition.log.update_config(replace(partition.log.config, file_delete_delay_ms=0))
+            partition.log.update_config(replace(partition.log.local.config, file_delete_delay_ms=0))
 
     settings = {"segment_bytes": 1024, "log_retention_check_interval_ms": 20, "log_cleaner_backoff_ms": 20}
     with BrokerThread(tmp_path, **settings) as broker, WireClient(broker.address) as client:

@@ -19,7 +19,7 @@ from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL, PLAINTEX
 from warmlog_broker.network.request_runner import RequestRunner
 from warmlog_broker.network.request_scheduler import StartedRequest
 from warmlog_broker.network.response import Deferred, Response
-from warmlog_broker.storage.log.log import Log
+from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_protocol.batch import columns, encode_batch, iter_batches
 from warmlog_protocol.codec import compression
@@ -182,7 +182,7 @@ def test_a_lookup_begins_anew_where_the_log_was_cut_meanwhile(
     async def cut_and_run(bodies: BodyThreads, work: Callable[[int], object]) -> object:
         if cuts:
             log = next(each.log for each in broker.broker.topics.partitions if each.key.topic == "cut")
-            log.truncate_to(cuts.pop(0), TIME_MS)
+            log.truncation.truncate_to(cuts.pop(0), TIME_MS)
         return await run(bodies, work)
 
     monkeypatch.setattr(BodyThreads, "run", cut_and_run)
@@ -304,14 +304,14 @@ def test_a_partition_that_fails_late_takes_nothing_from_the_others(
     client.create_topic("shifted", 4)
     for number in range(4):
         client.produce("shifted", batch_of([b"%d" % number] * (number + 1)), partition=number)
-    dense = Log.are_offsets_dense_from
+    stable = vars(LogBounds)["last_stable_offset"].fget
 
-    def failing_once(log: Log, offset: int) -> bool:
-        if log.key.partition == 1:
+    def failing_once(bounds: LogBounds) -> int:
+        if bounds._local.key.partition == 1:
             raise RuntimeError("of the test")
-        return dense(log, offset)
+        return stable(bounds)
 
-    monkeypatch.setattr(Log, "are_offsets_dense_from", failing_once)
+    monkeypatch.setattr(LogBounds, "last_stable_offset", property(failing_once))
     caplog.set_level(logging.CRITICAL)
     wanted = [FetchPartition("shifted", number, 0, MAX_BYTES) for number in range(4)]
     found = fetch_as(broker, Peer(), *wanted).fetched

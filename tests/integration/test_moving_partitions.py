@@ -347,7 +347,7 @@ def test_the_log_that_a_partition_has_moved_away_from_is_freed(disks: list[Path]
         client.create_topic("t", file_delete_delay_ms="0")
         client.produce("t", batch_of([b"x"]))
         log = broker.broker.topics.partition("t", 0).log
-        originals = [weakref.ref(log), weakref.ref(log._local.segments)]
+        originals = [weakref.ref(log), weakref.ref(log.local.segments)]
         del log
         move_and_wait(client, disks)
         until(lambda: gc.collect() >= 0 and not any(original() for original in originals))
@@ -360,7 +360,7 @@ def test_a_disk_that_fails_at_any_step_loses_nothing(
     from warmlog_broker.metadata.store import Metadata
     from warmlog_broker.replica.checkpoint_writer import CheckpointWriter
     from warmlog_broker.replica.partition_state import PartitionState
-    from warmlog_broker.storage.log.log import Log
+    from warmlog_broker.storage.log.local_log import LocalLog
     from warmlog_broker.storage.log.log_copy import LogCopy
 
     def broken(*arguments: object, **options: object) -> None:
@@ -385,9 +385,9 @@ def test_a_disk_that_fails_at_any_step_loses_nothing(
                 case "commit":
                     patch.setattr(Metadata, "commit", refused)
                 case "rename":
-                    patch.setattr(Log, "rename_directory", broken)
+                    patch.setattr(LocalLog, "rename_directory", broken)
                 case _:
-                    patch.setattr(Log, "leave", broken)
+                    patch.setattr(LocalLog, "leave", broken)
             move(client, target)
             partition = broker.broker.topics.partition("t", 0)
             moves, directories = broker.broker.services.moves, broker.broker.services.directories

@@ -131,7 +131,7 @@ class LogOpener:
             max_leader_epoch=leader_epoch,
         )
         log.producers.limit = self._max_producers
-        if leader_epoch > log.latest_epoch:
+        if leader_epoch > log.epochs.latest_epoch:
             log.begin_epoch(leader_epoch)
         return log
 

@@ -211,11 +211,11 @@ def _read(
     partition = services.topics.partition(wanted.topic, wanted.partition)
     partition.check_leader_epoch(wanted.current_leader_epoch)
     log = partition.log
-    diverging = log.divergence(wanted.fetch_offset, wanted.last_fetched_epoch)
+    diverging = log.reader.divergence(wanted.fetch_offset, wanted.last_fetched_epoch)
     if diverging is None:
         left_bytes = max(0, min(wanted.max_bytes, limit_bytes - result.size_bytes))
         try:
-            data = log.read(wanted.fetch_offset, left_bytes, bound=bound, min_one_batch=result.size_bytes == 0)
+            data = log.reader.read(wanted.fetch_offset, left_bytes, bound=bound, min_one_batch=result.size_bytes == 0)
         except DamagedLog as error:
             partition.complain(f"damaged or lost: {error}")
             raise
@@ -229,7 +229,7 @@ def _read(
         error_code=ErrorCode.NONE,
         error_message="",
         high_watermark=log.high_watermark,
-        last_stable_offset=log.last_stable_offset,
+        last_stable_offset=log.bounds.last_stable_offset,
         log_start_offset=log.log_start_offset,
         leader_epoch=partition.leader_epoch,
         topic_id=topic.topic_id,
@@ -237,7 +237,7 @@ def _read(
         aborted_transactions=[
             AbortedTransaction(aborted.producer_id, aborted.first_offset) for aborted in data.aborted
         ],
-        has_dense_offsets=log.are_offsets_dense_from(wanted.fetch_offset),
+        has_dense_offsets=log.reader.are_offsets_dense_from(wanted.fetch_offset),
         next_offset=data.next_offset,
         diverging=None if diverging is None else DivergingEpoch(*diverging),
     )

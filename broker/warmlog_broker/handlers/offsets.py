@@ -75,15 +75,15 @@ async def find_offset(
     bound = read_bound(request.isolation, is_replica=context.is_replica)
     log = _log_of(services, wanted)
     if timestamp_ms == LATEST_TIMESTAMP:
-        return log.latest("log_end" if request.replica_id == DEBUGGING_REPLICA_ID else bound)
+        return log.reader.latest("log_end" if request.replica_id == DEBUGGING_REPLICA_ID else bound)
     if timestamp_ms == EARLIEST_TIMESTAMP:
-        return log.earliest()
+        return log.reader.earliest()
     if timestamp_ms < 0 and timestamp_ms != MAX_TIMESTAMP:
         raise InvalidRequest(f"timestamp {timestamp_ms}: a time in milliseconds, or -1, -2 or -3")
-    for _ in log.learn_timestamps():  # the first lookup by time since the start opens every index
+    for _ in log.reader.learn_timestamps():  # the first lookup by time since the start opens every index
         await asyncio.sleep(0)
     found = await _search(services, wanted)
-    if found is None or found.offset >= _log_of(services, wanted).latest(bound).offset:
+    if found is None or found.offset >= _log_of(services, wanted).reader.latest(bound).offset:
         return NOT_FOUND
     return found
 
@@ -106,8 +106,8 @@ async def _search(services: Services, wanted: ListOffsetsPartition) -> Timestamp
 
 def _next_search(log: Log, timestamp_ms: int, from_offset: int) -> tuple[TimeSearch, int] | None:
     if timestamp_ms == MAX_TIMESTAMP:
-        return log.search_max_timestamp(from_offset)
-    return log.search_time(timestamp_ms, from_offset)
+        return log.reader.search_max_timestamp(from_offset)
+    return log.reader.search_time(timestamp_ms, from_offset)
 
 
 async def _run(services: Services, search: TimeSearch) -> TimestampAndOffset | None:
@@ -134,7 +134,7 @@ async def offset_for_leader_epoch(
 
     async def find(wanted: OffsetForLeaderEpochPartition) -> EpochEndOffset:
         log = _log_of(services, wanted)
-        epoch, end_offset = log.end_offset_for_epoch(wanted.leader_epoch)
+        epoch, end_offset = log.reader.end_offset_for_epoch(wanted.leader_epoch)
         return EpochEndOffset(wanted.topic, wanted.partition, ErrorCode.NONE, "", epoch, end_offset, log.log_end_offset)
 
     def failed(wanted: OffsetForLeaderEpochPartition, error: ApiError) -> EpochEndOffset:

@@ -57,7 +57,7 @@ async def _splits(
     target_bytes = max(request.target_bytes, MIN_TARGET_BYTES)
     times = services.times_found if request.max_scan_ms > 0 else None
     splits: list[Split] = []
-    for stretches, end_offset in log.find_stretches(wanted.start_offset, wanted.end_offset, target_bytes):
+    for stretches, end_offset in log.reader.find_stretches(wanted.start_offset, wanted.end_offset, target_bytes):
         splits += await services.loop.run_in_executor(
             services.cold_readers, measure, stretches, end_offset, times, deadline_s
         )

@@ -48,7 +48,8 @@ class WarmIndexes:
         targets: list[WarmTarget] = []
         async for partition in in_turns(self._topics.partitions, PARTITIONS_A_TURN):
             if partition.allows.read:
-                targets.extend(warm_targets(partition.log.active_indexes, self._warm_bytes))
+                indexes = partition.log.local.active.indexes
+                targets.extend(warm_targets((indexes.offset, indexes.time), self._warm_bytes))
         targets.sort(key=lambda target: target.index is None)
         loop = asyncio.get_running_loop()
         done = await loop.run_in_executor(self._threads, keep_warm, targets, self._max_bytes)
@@ -136,11 +137,11 @@ class Housekeeping:
         elapsed_ms = int(self._loop.time() * 1000)
         await self._remover.remove_due()
         for partition in list(self._unlinking):
-            if not partition.allows.trim or not partition.log.has_deletions:
+            if not partition.allows.trim or not partition.log.local.has_deletions:
                 del self._unlinking[partition]
                 continue
             try:
-                due = partition.log.take_due_deletions(elapsed_ms)
+                due = partition.log.local.take_due_deletions(elapsed_ms)
                 await self._loop.run_in_executor(self._threads, run_deletions, due)
             except OSError as error:
                 _log.warning("%s: a removed file could not be unlinked: %s", partition.key.directory_name, error)
@@ -150,15 +151,15 @@ class Housekeeping:
         now_ms = self._now_ms()
         async for partition in in_turns(self._topics.partitions, PARTITIONS_A_TURN):
             if partition.allows.read:
-                partition.log.expire_producers(now_ms, self._config.producer_id_expiration_ms)
+                partition.log.producers.expire(now_ms, self._config.producer_id_expiration_ms)
 
     def _raise_log_start_of(self, partition: Partition, now_ms: int) -> int | None:
         """Raise the log start to the end of what retention no longer keeps, and return it; None if it keeps all."""
         with _logged(partition):
             if partition.allows.trim:
-                if partition.log.maybe_roll_by_time(now_ms):
+                if partition.log.local.roll_if_overdue(now_ms):
                     self.segments_changed(partition)
-                return partition.log.raise_log_start_for_retention(now_ms)
+                return partition.log.retention.raise_log_start(now_ms)
         return None
 
     def _delete_segments_of(self, partition: Partition, now_ms: int, below: int) -> None:
@@ -167,7 +168,7 @@ class Housekeeping:
                 return
             log = partition.log
             # A replacement by compaction would have to be completed first, with syncs here: the next round will do.
-            if not log.compaction.is_taking_in and log.delete_old_segments(now_ms, below=below):
+            if not log.compaction.is_taking_in and log.retention.delete_old_segments(now_ms, below=below):
                 self.segments_changed(partition)
 
     def _begin(self, duty: Duty, interval_ms: int, *, first_ms: int | None = None) -> None:

@@ -27,7 +27,7 @@ from warmlog_broker.storage.cleaner.cleaner import Cleaning
 from warmlog_broker.storage.cleaner.plan import CleanableRange
 from warmlog_broker.storage.cleaner.rewriter import Rewritten
 from warmlog_broker.storage.cleaner.sources import CleaningAborted, CleaningPace
-from warmlog_broker.storage.cleaner.throttle import UNLIMITED
+from warmlog_broker.storage.config import UNLIMITED
 from warmlog_broker.storage.io.os_errors import is_shortage
 from warmlog_broker.storage.log.log import Log
 from warmlog_protocol.errors import DiskFull, OutOfResources, StorageError, WarmlogError

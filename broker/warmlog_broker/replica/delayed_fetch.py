@@ -82,7 +82,7 @@ class DelayedFetch:
         """Return how much may be read of `partition`; enough to end the wait if it cannot be read."""
         wanted = self.wanted[partition]
         try:
-            return readable_bytes(wanted.start, partition.log.end_of(wanted.bound), wanted.limit_bytes)
+            return readable_bytes(wanted.start, partition.log.bounds.end_of(wanted.bound), wanted.limit_bytes)
         except ApiError:
             return self._min_bytes
 

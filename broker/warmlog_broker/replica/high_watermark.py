@@ -43,8 +43,8 @@ class HighWatermark:
 
         This broker holds for good what is flushed or, with write.caching, written.
         """
-        held_offset = log.log_end_offset if log.config.write_caching else log.recovery_point
-        log.update_high_watermark(self.rule(held_offset))
+        held_offset = log.log_end_offset if log.local.config.write_caching else log.recovery_point
+        log.bounds.raise_high_watermark(self.rule(held_offset))
 
 
 class PendingAppends:

@@ -106,7 +106,7 @@ class Partition:
         self._readers: dict[ReadWaiter, None] = {}
         self._log_end_readers: dict[ReadWaiter, None] = {}
         if log is not None:
-            log.when_failed(self._log_failed)
+            log.local.on_failed = self._log_failed
             self.high_watermark.advance(log)
 
     def __repr__(self) -> str:
@@ -131,7 +131,7 @@ class Partition:
     @property
     def data_directory(self) -> Path | None:
         """Where the log's files are; None if it could not be opened."""
-        return None if self._log is None else self._log.directory.parent
+        return None if self._log is None else self._log.local.directory.parent
 
     def check_leader_epoch(self, epoch: int) -> None:
         """Raise FencedLeaderEpoch or UnknownLeaderEpoch unless `epoch` is in force, or not given (-1)."""
@@ -163,10 +163,10 @@ class Partition:
         batch is flushed within the topic's `flush.ms`. acks=all needs it, and so does acks=1 if `must_wait` says so.
 
         `next_producer_id` is the first producer id that was never given out. A transactional batch needs a `guard`, as
-        from `Log.start_verification` (or NO_GUARD).
+        from `ProducerStates.start_verification` (or NO_GUARD).
 
-        Raises what `check_batch` and `Log.append_as_leader` raise, InvalidRequiredAcks and UnknownProducerId. DiskFull
-        and OutOfResources can be retried; after any other failure of the disk the partition is offline.
+        Raises what `check_batch` and `LogAppender.append_as_leader` raise, InvalidRequiredAcks and UnknownProducerId.
+        DiskFull and OutOfResources can be retried; after any other failure of the disk the partition is offline.
         """
         if not self.allows.append:
             raise self.refusal()
@@ -184,7 +184,7 @@ class Partition:
             if producer_id >= next_producer_id:
                 raise UnknownProducerId(f"producer id {producer_id} was never given out by this broker")
         try:
-            info = log.append_as_leader(
+            info = log.appender.append_as_leader(
                 batch, leader_epoch=self.leader_epoch, now_ms=now_ms, guard=NO_GUARD if guard is None else guard
             )
         except StorageError as error:
@@ -206,7 +206,7 @@ class Partition:
         """Append the marker with which a coordinator ends a producer's transaction; `on_durable` as for `append`.
 
         It may use the room that `disk.reserve.bytes` keeps, since the transaction holds back readers and compaction.
-        Raises what `Log.append_end_transaction` raises.
+        Raises what `LogAppender.append_end_transaction` raises.
         """
         if not self.allows.append:
             raise self.refusal()
@@ -214,7 +214,7 @@ class Partition:
         assert log is not None
         assert disk is not None
         try:
-            info = log.append_end_transaction(
+            info = log.appender.append_end_transaction(
                 producer_id,
                 producer_epoch,
                 control_type,
@@ -253,7 +253,7 @@ class Partition:
                 disk.flush_soon(self)
                 return
             asyncio.get_running_loop().call_soon(on_durable, None)
-        if log.is_flush_due:
+        if log.flusher.is_due:
             disk.flush_soon(self)
         else:
             disk.flush_within(self, self.config.flush_ms)
@@ -265,7 +265,7 @@ class Partition:
 
         OSError out of descriptors or memory can be retried. After any other error the log cannot be used.
         """
-        return self._log.prepare_flush() if self._log is not None and self.allows.flush else None
+        return self._log.flusher.prepare() if self._log is not None and self.allows.flush else None
 
     def flushed(self, plan: FlushPlan, error: Exception | None = None) -> bool:
         """Note the outcome of `plan`; return whether to retry it later. `wake` is to be called after that.
@@ -275,14 +275,14 @@ class Partition:
         log = self._log
         if log is None or not self.allows.read:
             return False
-        if plan.directory is not log.directory and plan.directory != log.directory:
+        if plan.directory is not log.local.directory and plan.directory != log.local.directory:
             return False
         if error is None:
-            log.mark_flushed(plan)
+            log.flusher.mark_flushed(plan)
             if self.allows.commit:
                 self.high_watermark.advance(log)
         elif isinstance(error, SyncNotBegun):
-            log.put_back(plan)
+            log.flusher.put_back(plan)
             return True
         elif isinstance(error, OSError) and is_read_only(error):
             self.set_read_only(f"a flush failed: {error}")
@@ -294,7 +294,7 @@ class Partition:
     def checkpointed(self, offsets: LogOffsets) -> None:
         """The checkpoints of its data directory hold `offsets`, durably. OSError from the disk."""
         if self._log is not None and self.allows.trim:
-            self._log.checkpointed(offsets)
+            self._log.truncation.checkpointed(offsets)
 
     # --- waking -----------------------------------------------------------------------------------------------------
 
@@ -330,10 +330,10 @@ class Partition:
     # --- giving up records ------------------------------------------------------------------------------------------
 
     def delete_records(self, offset: int) -> int:
-        """As `Log.delete_records`; raises `refusal` as well."""
+        """As `LogRetention.delete_records`; raises `refusal` as well."""
         if not self.allows.trim:
             raise self.refusal()
-        return self.log.delete_records(offset)
+        return self.log.retention.delete_records(offset)
 
     # --- moving -----------------------------------------------------------------------------------------------------
 
@@ -355,7 +355,7 @@ class Partition:
         """
         self._enter(PartitionState.SWITCHING)
         self._log = log
-        log.when_failed(self._log_failed)
+        log.local.on_failed = self._log_failed
 
     def complete_switch(self) -> None:
         """The move is durable: flush what was appended meanwhile."""
@@ -384,13 +384,13 @@ class Partition:
 
     def delete_log(self) -> Path | None:
         """In a thread, once the partition is deleted: as `Log.delete`; None if there is no log that works."""
-        return None if self._log is None or self._log.failure else self._log.delete()
+        return None if self._log is None or self._log.local.failure else self._log.delete()
 
     def close(self, *, sync: bool) -> CleanEnd | None:
         """In a thread, once the partition is not used any more: as `Log.close`; None if the state does not allow it."""
         if self._log is None or not self.allows.flush:
             return None
-        self._log.when_failed(lambda: None)  # the threads have no business with the event loop
+        self._log.local.on_failed = lambda: None  # the threads have no business with the event loop
         return self._log.close(sync=sync)
 
     def refusal(self) -> ApiError:
@@ -408,8 +408,8 @@ class Partition:
 
     def _log_failed(self) -> None:
         assert self._log is not None
-        if self._log.failure and self._state.may_become(PartitionState.OFFLINE):
-            self._stop(PartitionState.OFFLINE, self._log.failure)
+        if self._log.local.failure and self._state.may_become(PartitionState.OFFLINE):
+            self._stop(PartitionState.OFFLINE, self._log.local.failure)
 
     def _stop(self, state: PartitionState, reason: str) -> None:
         """Enter `state` because of the disk, and have that probed."""

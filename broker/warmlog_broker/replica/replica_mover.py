@@ -149,7 +149,7 @@ class Moves:
         assert home is not None
         partition.begin_move()  # it is not compacted from here on
         try:
-            await self._in_thread(target.data.require_room, log.size_bytes)
+            await self._in_thread(target.data.require_room, log.local.segments.size_bytes)
             await self._end_compaction(log)
             directory = await self._in_thread(make_directory, log, target.path)
             move = self._under_way[partition] = Move(partition, target, LogCopy.begin(log, directory))
@@ -161,7 +161,7 @@ class Moves:
             if partition not in self._under_way:
                 partition.end_move()
         target.incoming += 1
-        _log.info("%s: the move to %s begins, %d bytes", name, target.path, log.size_bytes)
+        _log.info("%s: the move to %s begins, %d bytes", name, target.path, log.local.segments.size_bytes)
         move.task = self._loop.create_task(self._run(move), name=f"move {name}")
 
     async def _end_compaction(self, log: Log) -> None:
@@ -229,14 +229,14 @@ class Moves:
         end_offset = log.log_end_offset
         try:
             await self._in_thread(copy.sync)
-            log.copied_up_to(end_offset)
+            log.bounds.copied_up_to(end_offset)
             target.checkpoints.keep(partition.key, log.offsets)
             await self._until_there_is_room(target.checkpoints.write)
             topic = self._topics.get(partition.key.topic)
             from_id, to_id = home.data.directory_id.bytes, target.data.directory_id.bytes
             moved = PartitionMoved(topic.topic_id, partition.key.partition, from_id, to_id)
             await self._until_there_is_room(partial(self._metadata.commit, [moved]))
-            log.rename_directory(target.data.partition_path(partition.key))
+            log.local.rename_directory(target.data.partition_path(partition.key))
             await self._in_thread(sync_directory, target.path)
         except (OSError, ApiError) as error:
             partition.take_offline(f"its move to {target.path} has failed: {error}")
@@ -265,14 +265,14 @@ class Moves:
     async def _leave(self, source: Log, home: ServedDirectory, assigned: PartitionsAssigned) -> None:
         """Remove the old directory. If that fails, the next start does it, by the metadata log."""
         try:
-            path = source.leave()
+            path = source.local.leave("moved to another data directory", sync=False)
             await self._in_thread(sync_directory, home.path)
         except OSError as error:
-            _log.error("%s could not be left: %s", source.directory, error)
+            _log.error("%s could not be left: %s", source.local.directory, error)
             home.probe_soon()
             return
         self._metadata.note(assigned)
-        self._on_deleted([path], source.config.file_delete_delay_ms)
+        self._on_deleted([path], source.local.config.file_delete_delay_ms)
 
     async def _drop(self, move: Move) -> None:
         """Remove the copy of a move that did not happen. If that fails, the next start finds it."""

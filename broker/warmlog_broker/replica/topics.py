@@ -236,7 +236,7 @@ class Topics:
         for index, (data, log, failure) in enumerate(loaded):
             key = TopicPartition(entry.name, index)
             # No log may have gone beyond the leader epoch in force.
-            epoch = max(self._metadata.state.leader_epoch(entry, index), -1 if log is None else log.latest_epoch)
+            epoch = max(self._metadata.state.leader_epoch(entry, index), -1 if log is None else log.epochs.latest_epoch)
             partition = Partition(key, log, config, epoch, failure, on_unloaded=self._unloaded)
             if data is not None:
                 self._directories.of(data).admit(partition)

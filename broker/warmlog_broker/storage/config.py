@@ -268,7 +268,7 @@ class LogConfig:
 
     @property
     def has_dense_offsets(self) -> bool:
-        """Whether each new batch begins where the one before it ended. `Log.are_offsets_dense_from` knows the rest."""
+        """Whether each new batch begins where the one before it ended. See `LogReader.are_offsets_dense_from`."""
         return "compact" not in self.cleanup_policy
 
     @property

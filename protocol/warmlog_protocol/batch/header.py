@@ -60,6 +60,7 @@ _ROW_FRAMES: dict[int, bytes] = {
     Codec.ZSTD: b"\x28\xb5\x2f\xfd",
 }
 """How compressed rows begin."""
+_LZ4 = int(Codec.LZ4)  # its frame may be taken for the beginning of columns
 
 _SEQUENCE_MASK = 0x7FFFFFFF
 _MIN_LENGTH = HEADER_BYTES - LENGTH_OVERHEAD_BYTES
@@ -200,12 +201,12 @@ def check_magic(header: BatchHeader, buffer: Buffer, position: int = 0) -> None:
     write. A body that fits neither format passes.
     """
     body, body_bytes = position + HEADER_BYTES, header.batch_length - _MIN_LENGTH
-    if not body_bytes:
-        return
+    may_be_columns = body_bytes >= _LEAST_COLUMNS_BYTES and buffer[body] <= _MOST_COLUMN_BITS
     codec = header.attributes & CODEC_BITS
-    may_be_columns = buffer[body] <= _MOST_COLUMN_BITS and body_bytes >= _LEAST_COLUMNS_BYTES
     if header.magic == MAGIC_COLUMNS:
-        is_wrong = (not may_be_columns or codec == Codec.LZ4) and _begins_with_row(buffer, body, body_bytes, codec)
+        if (may_be_columns and codec != _LZ4) or not body_bytes:
+            return
+        is_wrong = _begins_with_row(buffer, body, body_bytes, codec)
     else:
         is_wrong = may_be_columns and not _begins_with_row(buffer, body, body_bytes, codec)
     if is_wrong:

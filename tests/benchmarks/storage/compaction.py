@@ -51,12 +51,12 @@ def _fill(directory: Path, records: int, codec: Codec, rows: bool, chance: Rando
         values = [os.urandom(VALUE_BYTES // 2).hex().encode() for _ in range(RECORDS_A_BATCH)]
         batch = encode_batch(values, keys=keys, timestamps_ms=[NOW_MS] * RECORDS_A_BATCH, codec=codec)
         sealed = to_rows(read_batch(batch)) if rows else batch
-        log.append_as_leader(check_batch(sealed, MAX_BATCH_BYTES), leader_epoch=0, now_ms=NOW_MS)
-    log.roll(NOW_MS)
-    plan = log.prepare_flush()
+        log.appender.append_as_leader(check_batch(sealed, MAX_BATCH_BYTES), leader_epoch=0, now_ms=NOW_MS)
+    log.local.roll(NOW_MS)
+    plan = log.flusher.prepare()
     assert plan is not None
     plan.run()
-    log.update_high_watermark(log.mark_flushed(plan))
+    log.bounds.raise_high_watermark(log.flusher.mark_flushed(plan))
     return log
 
 

@@ -47,7 +47,7 @@ def open_log(directory: Path, stored: StoredState | None = None, **config: Any) 
 def drop(log: Log) -> None:
     """Closes a log without syncing and removes its files."""
     log.fail("benchmark is over")
-    rmtree(log.directory)
+    rmtree(log.local.directory)
 
 
 # Append
@@ -92,7 +92,7 @@ def _append(directory: Path, batch: CheckedBatch, batches: int) -> tuple[float, 
 
     def work() -> None:
         for _ in range(batches):
-            log.append_as_leader(batch, leader_epoch=0, now_ms=NOW_MS)
+            log.appender.append_as_leader(batch, leader_epoch=0, now_ms=NOW_MS)
 
     done = timed(work)
     drop(log)
@@ -106,16 +106,21 @@ def read(directory: Path, rounds: int, reads: int, log_bytes: int) -> Figure:
     """Log.read of 1 MiB at random offsets, before any byte moves: the slice is made, and not read."""
     stored = write_sparse_log(directory, log_bytes, SEGMENTS)
     log = open_log(directory, stored, segment_bytes=2**31 - 1)
-    log.update_high_watermark(log.log_end_offset)
+    log.bounds.raise_high_watermark(log.log_end_offset)
     chance = Random(4)
-    settings = {"log_bytes": log.size_bytes, "segments": log.segment_count, "batch_bytes": BATCH_BYTES, "reads": reads}
+    settings = {
+        "log_bytes": log.local.segments.size_bytes,
+        "segments": len(log.local.segments),
+        "batch_bytes": BATCH_BYTES,
+        "reads": reads,
+    }
     figure = Figure("read of 1 MiB at a random offset", settings, "under 60 µs")
     for _ in range(rounds):
         offsets = [chance.randrange(log.log_end_offset) for _ in range(reads)]
 
         def work(offsets: list[int] = offsets) -> None:
             for offset in offsets:
-                assert log.read(offset, MIB).size_bytes
+                assert log.reader.read(offset, MIB).size_bytes
 
         work()  # the first read of a segment opens and checks its indexes
         done = timed(work)
@@ -179,9 +184,9 @@ def recovery(directory: Path, rounds: int, log_bytes: int, *, batch_bytes: int, 
     batch = check_batch(batch_of(batch_bytes, records), MAX_BATCH_BYTES)
     log = open_log(directory)
     for _ in range(log_bytes // batch.size_bytes):
-        log.append_as_leader(batch, leader_epoch=0, now_ms=NOW_MS)
-    size_bytes = log.size_bytes
-    path = log.directory
+        log.appender.append_as_leader(batch, leader_epoch=0, now_ms=NOW_MS)
+    size_bytes = log.local.segments.size_bytes
+    path = log.local.directory
     log.fail("killed")
     figure = Figure(
         f"recovery, batches of {records} records, {batch.size_bytes:,} bytes",

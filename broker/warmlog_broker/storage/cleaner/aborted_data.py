@@ -1,13 +1,13 @@
-"""Which batches belong to aborted transactions, and which markers still mean something, as a compaction walks by.
+"""Which batches belong to aborted transactions, and which markers are still needed, during a compaction.
 
-Data of an aborted transaction goes. A marker stays as long as data of its transaction is left, and after that for as
-long as a tombstone would: a reader that has seen the data must see the end. Aborted transactions whose data was still
-there in this pass are put into the new segment's transaction index; once the data is gone, so is the entry.
+Data of an aborted transaction is removed. A marker stays as long as data of its transaction is left, and after that for
+as long as a tombstone would: a reader that has seen the data must see the end. Aborted transactions whose data was
+still there in this pass are added to the new segment's transaction index; later passes remove the entry too.
 
-A batch that was emptied counts as data: whoever reads the producers' state from the log (a start without snapshots)
-takes its header for the beginning of a transaction, and must find the end.
+An emptied batch counts as data: a start without snapshots takes its header for the beginning of a transaction, and
+must find the end.
 
-The same walk is done twice, for the map of offsets and for rewriting, each with an object of its own.
+The log is walked twice, for the map of offsets and for rewriting, each with a walk of its own.
 """
 
 from collections.abc import Iterable
@@ -17,17 +17,17 @@ from warmlog_protocol.batch import BatchHeader, ControlType
 
 
 class TransactionWalk:
-    """The transactions that are under way at one place of the log; to be told of every batch, in order."""
+    """The transactions that are open at one offset of the log. Every batch must be passed to it, in order."""
 
     def __init__(self, aborted: Iterable[AbortedTxn]) -> None:
-        """`aborted` are all aborted transactions of the log: data may lie before what is walked, the marker behind."""
+        """`aborted` are all of the log: data may come before the batches that are walked, and the marker after them."""
         self._coming = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
         self._aborted: dict[int, AbortedTxn] = {}
         self._aborted_with_data: set[int] = set()
         self._committed: set[int] = set()
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Takes note of a data batch; whether its transaction was aborted."""
+        """Note a data batch; return whether its transaction was aborted."""
         self._begin_up_to(header.last_offset)
         if not header.is_transactional:
             return False
@@ -36,8 +36,8 @@ class TransactionWalk:
         return is_aborted
 
     def end(self, header: BatchHeader, control_type: ControlType | None) -> tuple[bool, AbortedTxn | None]:
-        """Takes note of a control batch (None: one that was emptied): whether it means nothing to anybody any more,
-        and the aborted transaction that it ends, if data of that was met."""
+        """Note a control batch (None: an emptied one); return whether it is no longer needed, and the aborted
+        transaction that it ends, if data of that was met."""
         self._begin_up_to(header.last_offset)
         producer_id = header.producer_id
         if control_type is None:

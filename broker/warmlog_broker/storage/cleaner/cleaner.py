@@ -1,23 +1,23 @@
 """Compaction of one log: of each key the last value stays, at the offset that it always had.
 
-`log.compaction` (`Compaction`) says what may be compacted and takes new segments in; a `Cleaning` does the expensive
-part, on closed segments that are not written to. A pass, with the thread of each step::
+`log.compaction` (`LogCompaction`) says what may be compacted and takes over new segments; a `Cleaning` does the
+expensive part, on closed segments that are not written to. A pass, with the thread of each step::
 
-    found = log.compaction.range(now_ms)                    owner       what is dirty (`cleaner_plan`)
+    found = log.compaction.range(now_ms)                    owner       what is dirty (`plan`)
     task = log.compaction.begin(found, pace, now_ms)        owner
     cleaning = Cleaning(task, pace, …)                      owner
     cleaning.build_map()                                    any         the dirty part: each key's last offset
     for group in cleaning.groups():                         any
-        rewritten = cleaning.rewrite(group)                 any         what stays: `cleaner_rules`
-        replacement = log.compaction.take(rewritten)        owner       in the old segments' place: `replacement`
+        rewritten = cleaning.rewrite(group)                 any         what stays: `rules`
+        replacement = log.compaction.take(rewritten)        owner       replaces the old segments: `segment_swap`
         replacement.sync()                                  any         before each of the steps that `advance` takes
         log.compaction.advance(replacement)                 owner       until it returns True
     log.compaction.end(cleaning.end_offset)                 owner
 
-Where the map is full before the dirty part ends, the pass ends there too and the next one goes on. What has been
-compacted keeps offsets, order, timestamps, leader epochs and producer fields; readers skip the gaps.
+If the map is full before the dirty part ends, the pass ends there too and the next one continues. Compacted data keeps
+offsets, order, timestamps, leader epochs and producer fields; readers skip the gaps.
 
-Compared with Kafka: nothing above the flushed offset is touched; a segment of which nothing would go is left as it is;
+Compared with Kafka: nothing above the flushed offset is touched; a segment that would not change is left as it is;
 transactions that were aborted beyond the cleanable part are known too (Kafka asks the indexes of the dirty part only).
 """
 
@@ -27,8 +27,8 @@ from pathlib import Path
 
 from warmlog_broker.storage.cleaner.offset_map import OffsetMap, fill_map
 from warmlog_broker.storage.cleaner.plan import CleanableRange, group_segments
-from warmlog_broker.storage.cleaner.rewriter import Rewritten, rewrite_group
-from warmlog_broker.storage.cleaner.rules import CompactionRules, LastOfProducer
+from warmlog_broker.storage.cleaner.rewriter import CleaningStats, Rewritten, rewrite_group
+from warmlog_broker.storage.cleaner.rules import CompactionRules, LastRecord
 from warmlog_broker.storage.cleaner.sources import CleaningPace, SourceSegment, read_aborted
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.io.open_files import OpenFiles
@@ -38,37 +38,16 @@ from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 
 @dataclass(frozen=True, slots=True)
 class CleaningTask:
-    """What is to be done for one log, as it was when the task was made."""
+    """What to compact of one log, as it was when the task was made."""
 
     range: CleanableRange
     sources: tuple[SourceSegment, ...]
     """The closed segments below the first uncleanable offset."""
     transaction_indexes: tuple[Path, ...]
     """Of all segments of the log."""
-    last_of_producers: Mapping[int, LastOfProducer]
+    last_records: Mapping[int, LastRecord]
     config: LogConfig
     open_files: OpenFiles
-
-
-@dataclass(slots=True)
-class CleaningStats:
-    """What a pass has done so far."""
-
-    read_bytes: int = 0
-    written_bytes: int = 0
-    read_records: int = 0
-    kept_records: int = 0
-    dropped_without_key: int = 0
-    """Records that went because they have no key: they are from before the topic was compacted."""
-    replaced_segments: int = 0
-
-    def add(self, rewritten: Rewritten) -> None:
-        self.read_bytes += rewritten.read_bytes
-        self.written_bytes += rewritten.written_bytes
-        self.read_records += rewritten.read_records
-        self.kept_records += rewritten.kept_records
-        self.dropped_without_key += rewritten.dropped_without_key
-        self.replaced_segments += len(rewritten.sources) if rewritten.segment is not None else 0
 
 
 class Cleaning:
@@ -88,14 +67,14 @@ class Cleaning:
         self.pace = pace
         self.stats = CleaningStats()
         self.end_offset = task.range.first_dirty_offset
-        """Up to where the log is clean once all groups are rewritten."""
+        """The log is clean up to here once all groups are rewritten."""
         self._now_ms = now_ms
         self._max_decompressed_bytes = max_decompressed_bytes
         self._offsets = OffsetMap(memory_bytes)
         self._rules: CompactionRules | None = None
 
     def build_map(self) -> None:
-        """Reads the dirty part. CorruptBatch where it is damaged, CleaningAborted when it is called off."""
+        """Read the dirty part. CorruptBatch if it is damaged, CleaningAborted if the compaction is cancelled."""
         task = self.task
         aborted = read_aborted(task.transaction_indexes, task.open_files)
         first_dirty_offset = task.range.first_dirty_offset
@@ -106,20 +85,20 @@ class Cleaning:
         self._rules = CompactionRules(
             self._offsets,
             aborted=aborted,
-            last_of_producers=task.last_of_producers,
+            last_records=task.last_records,
             end_offset=task.range.first_uncleanable_offset,
             now_ms=self._now_ms,
             delete_retention_ms=task.config.delete_retention_ms,
         )
 
     def groups(self) -> list[list[SourceSegment]]:
-        """The segments up to the end offset, in groups of which each becomes one. After `build_map`."""
+        """The segments up to the end offset, in groups, each of which becomes one segment. After `build_map`."""
         config = self.task.config
         sources = [source for source in self.task.sources if source.base_offset < self.end_offset]
         return group_segments(sources, max_bytes=config.segment_bytes, max_index_bytes=config.segment_index_bytes)
 
     def rewrite(self, group: Sequence[SourceSegment]) -> Rewritten:
-        """Writes one group anew; groups come in order. Raises as `build_map` does, or OSError from the disk."""
+        """Rewrite one group; groups come in order. Raises as `build_map` does, or OSError from the disk."""
         assert self._rules is not None, "build_map comes first"
         config = self.task.config
         rewritten = rewrite_group(
@@ -131,5 +110,5 @@ class Cleaning:
             pace=self.pace,
             max_decompressed_bytes=self._max_decompressed_bytes,
         )
-        self.stats.add(rewritten)
+        self.stats += rewritten.stats
         return rewritten

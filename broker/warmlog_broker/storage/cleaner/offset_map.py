@@ -1,13 +1,11 @@
-"""The last offset of each key, for as many keys as a bound on memory allows: what compaction goes by.
+"""The last offset of each key in the dirty part of a log, for as many keys as fit into memory: compaction's first half.
 
-Kafka keeps 24 bytes for each key (its MD5 and an offset) in one table. In Python a dictionary costs some eight times
-as much and is ten times as fast as probing a table by hand, since whole batches go in and out by one call; and a pass
-that runs out of memory is merely followed by another one. So this is a dictionary whose number of entries is bounded.
+Kafka keeps 24 bytes for each key (its MD5 and an offset) in one table. In Python a dictionary takes about eight times
+as much and is ten times as fast as probing a table, as one call handles a whole batch; and if a pass runs out of memory
+another one follows. So this is a dictionary whose number of entries is bounded.
 
-Keys below 32 bytes stand for themselves. Longer ones are told apart by a digest of 32 bytes (BLAKE2b): no other key has
-that length, and nobody finds two keys with the same digest.
-
-Reading the dirty part of a log into a map from key to last offset: the first half of a compaction.
+Keys below 32 bytes are stored as they are, longer ones as a digest of 32 bytes (BLAKE2b), a length that no other key
+has.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,9 +28,9 @@ class OffsetMap:
     """Key to offset. Later offsets replace earlier ones."""
 
     def __init__(self, memory_bytes: int) -> None:
-        """ValueError when there is no room for a single key."""
+        """ValueError if there is no room for a single key."""
         self.capacity = memory_bytes // ENTRY_BYTES
-        """How many keys it is meant to hold."""
+        """How many keys it may hold."""
         if self.capacity < 1:
             raise ValueError(f"{memory_bytes} bytes hold no key, one takes {ENTRY_BYTES}")
         self.latest_offset = NO_OFFSET
@@ -48,22 +46,22 @@ class OffsetMap:
         return len(self._offsets) / self.capacity
 
     def has_room_for(self, keys: int) -> bool:
-        """Whether that many more keys, should none be known, fit. An empty map takes whatever comes first."""
+        """Whether that many more keys fit if none is known. An empty map takes any number."""
         return not self._offsets or len(self._offsets) + keys <= self.capacity
 
     def put(self, key: bytes, offset: int) -> None:
-        """Notes the offset of one key; it must not lie below one that was put before."""
+        """Note the offset of one key; it must not be below one that was put before."""
         self.put_all((key,), (offset,))
 
     def put_all(self, keys: Sequence[bytes], offsets: Sequence[int]) -> None:
-        """Notes the offset of each key, in rising order of the offsets."""
+        """Note the offset of each key, in rising order of the offsets."""
         if not keys:
             return
         self._offsets.update(zip(_short(keys), offsets, strict=True))
         self.latest_offset = offsets[-1]
 
     def get(self, key: bytes) -> int:
-        """The last offset of `key`; -1 when it was not put."""
+        """The last offset of `key`; -1 if it was not put."""
         return self.offsets_of((key,))[0]
 
     def offsets_of(self, keys: Sequence[bytes]) -> list[int]:
@@ -75,7 +73,7 @@ class OffsetMap:
         self.latest_offset = offset
 
     def clear(self) -> None:
-        """Forgets everything."""
+        """Forget everything."""
         self._offsets.clear()
         self.latest_offset = NO_OFFSET
 
@@ -94,10 +92,10 @@ def fill_map(
     pace: CleaningPace,
     max_decompressed_bytes: int,
 ) -> int:
-    """Puts the keys of `sources`, the dirty segments in order, into `offsets`; returns the offset up to which it went.
+    """Put the keys of `sources`, the dirty segments in order, into `offsets`; return the offset up to which it went.
 
     That is the end of the last segment, or, once the map is full, the end of the last batch that fitted. Aborted data
-    is left out: it overwrites nothing. CorruptBatch where a batch is damaged.
+    is left out: it overwrites nothing. CorruptBatch if a batch is damaged.
     """
     transactions = TransactionWalk(aborted)
     offsets.update_latest_offset(first_dirty_offset - 1)
@@ -115,7 +113,7 @@ def fill_map(
 
 
 def _put(batch: RecordBatch, first_dirty_offset: int, offsets: OffsetMap) -> bool:
-    """Puts in the batch's records from `first_dirty_offset` on; False, and none of them, when there is no room."""
+    """Put in the batch's records from `first_dirty_offset` on; False, and none of them, if there is no room."""
     columns = batch.columns
     if batch.last_offset < first_dirty_offset or not batch.record_count or columns.key_lengths is None:
         return True

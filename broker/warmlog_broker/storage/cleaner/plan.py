@@ -1,59 +1,29 @@
-"""What of a log is to be compacted, how urgent that is, and which segments become one. Nothing here touches a file.
+"""What of a log must be compacted, how urgent that is, and which segments become one. Nothing here changes a file.
 
-A log is clean below its *first dirty offset* (where the last compaction ended), dirty from there up to the *first
-uncleanable offset*, and beyond that not to be touched: there begin the active segment, what is not yet stable or
-flushed, and what is younger than `min.compaction.lag.ms`::
+A log is clean below its *first dirty offset* (where the last compaction ended) and dirty from there up to the *first
+uncleanable offset*. The active segment, what is not yet stable or flushed, and what is younger than
+`min.compaction.lag.ms` are above that and are not touched::
 
     log start ... first dirty ... first uncleanable ... active segment ... log end
          clean    |    dirty     |        not yet
 
-A first dirty offset that lies outside of the log start and the active segment (after a deletion, a truncation, a
-restored checkpoint) says nothing, and the whole log is dirty then (KAFKA-9826: otherwise the same log is chosen again
-and again without effect).
+If the first dirty offset is not between the log start and the active segment (after a deletion, a truncation, a
+restored checkpoint), the whole log is dirty (KAFKA-9826: otherwise the same log is chosen again and again without
+effect).
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
 
+from warmlog_broker.storage.cleaner.sources import SourceSegment
 from warmlog_broker.storage.config import MAX_INT64, LogConfig
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
-
-
-class SegmentFacts(Protocol):
-    """What the decision looks at. The two timestamps may cost a read each, and are asked for only where they count."""
-
-    @property
-    def base_offset(self) -> int: ...
-    @property
-    def size_bytes(self) -> int: ...
-    @property
-    def largest_timestamp_ms(self) -> int: ...
-    def first_batch_timestamp_ms(self) -> int | None: ...
-
-
-class GroupFacts(Protocol):
-    """What grouping looks at."""
-
-    @property
-    def base_offset(self) -> int: ...
-    @property
-    def next_base_offset(self) -> int: ...
-    @property
-    def size_bytes(self) -> int: ...
-    @property
-    def offset_index_bytes(self) -> int: ...
-    @property
-    def time_index_bytes(self) -> int: ...
-
-
-Group = TypeVar("Group", bound=GroupFacts)
-Segment = TypeVar("Segment", bound=SegmentFacts)
+from warmlog_broker.storage.segment.segment import LogSegment
 
 
 @dataclass(frozen=True, slots=True)
 class CleanableRange:
-    """How one log stands."""
+    """Which part of one log is clean, and which is dirty."""
 
     first_dirty_offset: int
     first_uncleanable_offset: int
@@ -63,16 +33,16 @@ class CleanableRange:
     is_overdue: bool = False
     """Something dirty is older than max.compaction.lag.ms."""
     was_reset: bool = False
-    """The first dirty offset that was known did not belong to this log any more."""
+    """The known first dirty offset was no longer in this log."""
 
     @property
     def dirty_ratio(self) -> float:
-        """Dirty bytes by all that a compaction would read; 0 when there are none."""
+        """Dirty bytes divided by all that a compaction would read; 0 if there are none."""
         total_bytes = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total_bytes if total_bytes else 0.0
 
     def is_due(self, min_dirty_ratio: float) -> bool:
-        """Whether it is worth while: more than that share is dirty, or something has waited for too long."""
+        """Whether more than that share is dirty, or something has waited for too long."""
         return self.dirty_bytes > 0 and (self.is_overdue or self.dirty_ratio > min_dirty_ratio)
 
     @property
@@ -82,7 +52,7 @@ class CleanableRange:
 
 
 def cleanable_range(
-    segments: Sequence[SegmentFacts],
+    segments: Sequence[LogSegment],
     *,
     known_dirty_offset: int,
     log_start_offset: int,
@@ -90,7 +60,7 @@ def cleanable_range(
     config: LogConfig,
     now_ms: int,
 ) -> CleanableRange:
-    """How a log stands. `segments` are all, the active one last; at and above `stable_offset` nothing is touched.
+    """What may be compacted. `segments` are all, the active one last; at and above `stable_offset` nothing is touched.
 
     `known_dirty_offset` is where the last compaction ended, 0 if there was none.
     """
@@ -112,18 +82,13 @@ def cleanable_range(
     )
 
 
-def _floor(segments: Sequence[SegmentFacts], offset: int) -> int:
-    """The place of the segment that holds `offset`; 0 when it lies below all."""
-    place = 0
-    for number, segment in enumerate(segments):
-        if segment.base_offset > offset:
-            break
-        place = number
-    return place
+def _floor(segments: Sequence[LogSegment], offset: int) -> int:
+    """The index of the segment that holds `offset`; 0 if it is below all."""
+    return max(sum(segment.base_offset <= offset for segment in segments) - 1, 0)
 
 
 def _first_uncleanable(
-    closed: Sequence[SegmentFacts], active_base: int, stable_offset: int, config: LogConfig, now_ms: int
+    closed: Sequence[LogSegment], active_base: int, stable_offset: int, config: LogConfig, now_ms: int
 ) -> int:
     """The base offset of the first segment, among these closed ones or the active one, that must not be touched."""
     next_bases = [*(segment.base_offset for segment in closed[1:]), active_base]
@@ -136,7 +101,7 @@ def _first_uncleanable(
     return active_base
 
 
-def _is_overdue(dirty: Iterable[SegmentFacts], config: LogConfig, now_ms: int) -> bool:
+def _is_overdue(dirty: Iterable[LogSegment], config: LogConfig, now_ms: int) -> bool:
     if config.max_compaction_lag_ms == MAX_INT64:
         return False
     firsts = [segment.first_batch_timestamp_ms() for segment in dirty]
@@ -146,14 +111,14 @@ def _is_overdue(dirty: Iterable[SegmentFacts], config: LogConfig, now_ms: int) -
 
 
 def group_segments(
-    sources: Sequence[Group], *, max_bytes: int, max_index_bytes: int, max_span: int = MAX_RELATIVE_OFFSET
-) -> list[list[Group]]:
-    """Neighbours that fit together into one segment: by size, by the size of each index, and by the offsets' span.
+    sources: Sequence[SourceSegment], *, max_bytes: int, max_index_bytes: int, max_span: int = MAX_RELATIVE_OFFSET
+) -> list[list[SourceSegment]]:
+    """Group neighbours that fit into one segment: by size, by the size of each index, and by the span of offsets.
 
-    Each is in exactly one group; one that is too large by itself stays alone. The span counts up to the next segment's
-    base offset, since the last offset of a segment that was emptied is not known otherwise (KAFKA-5413).
+    Each is in exactly one group; one that is too large stays alone. The span counts up to the next segment's base
+    offset, as the last offset of a segment that was emptied is not known otherwise (KAFKA-5413).
     """
-    groups: list[list[Group]] = []
+    groups: list[list[SourceSegment]] = []
     for source in sources:
         group = groups[-1] if groups else None
         if group is not None and _fits(group, source, max_bytes, max_index_bytes, max_span):
@@ -163,7 +128,9 @@ def group_segments(
     return groups
 
 
-def _fits(group: Sequence[Group], source: Group, max_bytes: int, max_index_bytes: int, max_span: int) -> bool:
+def _fits(
+    group: Sequence[SourceSegment], source: SourceSegment, max_bytes: int, max_index_bytes: int, max_span: int
+) -> bool:
     return (
         sum(one.size_bytes for one in group) + source.size_bytes <= max_bytes
         and sum(one.offset_index_bytes for one in group) + source.offset_index_bytes <= max_index_bytes

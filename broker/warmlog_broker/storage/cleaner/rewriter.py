@@ -1,15 +1,14 @@
-"""Writing a group of closed segments anew, without what compaction takes out: the second half of a compaction.
+"""Writing a group of closed segments to a new one, without what compaction removes: the second half of a compaction.
 
-The new segment's files end in `.cleaned` until the log takes them in its old ones' place (`replacement`). They are on
-disk, indexes included, when this returns. The transaction index is made anew: it has the aborted transactions of which
-data was still there. The files' time of modification is the last source's, since retention goes by it where records
-have no timestamps.
+The new segment's files end in `.cleaned` until they replace the old ones (`segment_swap`). They are on disk, indexes
+included, when this returns. The transaction index is a new one: it has the aborted transactions of which data was still
+there. The files' time of modification is the last source's, as retention uses it if records have no timestamps.
 """
 
 import logging
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from warmlog_broker.storage.cleaner.rules import CompactionRules
@@ -26,17 +25,31 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Rewritten:
-    """What became of a group."""
+class CleaningStats:
+    """What a pass, or the rewriting of one group, has done so far."""
 
-    sources: Sequence[SourceSegment]
-    segment: LogSegment | None
-    """The new segment; None when it would be the same as the one that is there."""
     read_bytes: int = 0
     written_bytes: int = 0
     read_records: int = 0
     kept_records: int = 0
     dropped_without_key: int = 0
+    """Records that were removed because they have no key: they are from before the topic was compacted."""
+    replaced_segments: int = 0
+
+    def __iadd__(self, other: "CleaningStats") -> "CleaningStats":
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+        return self
+
+
+@dataclass(slots=True)
+class Rewritten:
+    """What became of a group."""
+
+    sources: Sequence[SourceSegment]
+    segment: LogSegment | None
+    """The new segment; None if it would be the same as the old one."""
+    stats: CleaningStats
     has_changed: bool = False
 
 
@@ -50,9 +63,9 @@ def rewrite_group(
     pace: CleaningPace,
     max_decompressed_bytes: int,
 ) -> Rewritten:
-    """Applies `rules` to the batches of `sources`, in order. Leaves no file behind when it raises.
+    """Apply `rules` to the batches of `sources`, in order. No file is left over if it raises.
 
-    CorruptBatch where a batch is damaged, CleaningAborted when it is called off, OSError when the disk refuses.
+    CorruptBatch if a batch is damaged, CleaningAborted if it is cancelled, OSError from the disk.
     """
     directory = sources[0].path.parent
     remove_cleaned_files(directory)
@@ -64,7 +77,7 @@ def rewrite_group(
         now_ms=now_ms,
         suffix=CLEANED_SUFFIX,
     )
-    result = Rewritten(sources, segment, has_changed=len(sources) > 1)
+    result = Rewritten(sources, segment, CleaningStats(), has_changed=len(sources) > 1)
     try:
         total_bytes = sum(source.size_bytes for source in sources)
         for source in sources:
@@ -75,6 +88,7 @@ def rewrite_group(
             segment.delete()
             result.segment = None
             return result
+        result.stats.replaced_segments = len(sources)
         modified_ns = sources[-1].modified_ns
         segment.on_become_inactive()
         segment.flush()
@@ -88,7 +102,7 @@ def rewrite_group(
 
 
 def remove_cleaned_files(directory: Path) -> None:
-    """Unlinks what an earlier attempt has left: a stray `.cleaned` file would make the next swap look unfinished."""
+    """Unlink what an earlier attempt has left: a stray `.cleaned` file would make the next swap look unfinished."""
     for path in directory.glob(f"*{CLEANED_SUFFIX}"):
         logger.warning("%s is left over and removed", path)
         path.unlink(missing_ok=True)
@@ -97,22 +111,23 @@ def remove_cleaned_files(directory: Path) -> None:
 def _rewrite(
     batch: RecordBatch, target: LogSegment, rules: CompactionRules, result: Rewritten, total_bytes: int
 ) -> int:
-    """Appends what stays of `batch`; returns how many bytes that were."""
-    result.read_bytes += batch.size_bytes
-    result.read_records += batch.record_count
-    remains = rules.apply(batch)
-    data, kept_records, dropped_without_key = remains.batch, remains.kept_records, remains.dropped_without_key
+    """Append what stays of `batch`; return how many bytes that is."""
+    stats = result.stats
+    stats.read_bytes += batch.size_bytes
+    stats.read_records += batch.record_count
+    retained = rules.apply(batch)
+    data, kept_records, dropped_without_key = retained.batch, retained.kept_records, retained.dropped_without_key
     if data is not batch.buffer:
-        to_come_bytes = total_bytes - result.read_bytes
+        to_come_bytes = total_bytes - stats.read_bytes
         if data is not None and target.size_bytes + len(data) + to_come_bytes > MAX_LOG_BYTES:
-            # It has grown, and a file has no room for that.
+            # The batch has grown, and the file has no room for that.
             data, kept_records, dropped_without_key = batch.buffer, batch.record_count, 0
         else:
             result.has_changed = True
-    result.kept_records += kept_records
-    result.dropped_without_key += dropped_without_key
-    if remains.aborted is not None:
-        target.add_aborted(remains.aborted)
+    stats.kept_records += kept_records
+    stats.dropped_without_key += dropped_without_key
+    if retained.aborted is not None:
+        target.add_aborted(retained.aborted)
     if data is None:
         return 0
     header = read_header(data)
@@ -123,12 +138,12 @@ def _rewrite(
         bytes(data[:CRC_START]),
         memoryview(data)[CRC_START:],
     )
-    result.written_bytes += len(data)
+    stats.written_bytes += len(data)
     return len(data)
 
 
 def _set_times(segment: LogSegment, modified_ns: int) -> None:
-    """Gives the files that there are the time at which the source was written."""
+    """Give the existing files the time at which the source was written."""
     for kind in KINDS:
         try:
             os.utime(segment.files.path(kind), ns=(modified_ns, modified_ns))

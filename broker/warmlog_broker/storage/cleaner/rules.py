@@ -1,13 +1,13 @@
 """What compaction leaves of one batch.
 
-Of each key the record with the greatest offset stays, and everything that lies above what the map of offsets covers.
-Records without a key go (there is nothing to keep them by), data of aborted transactions goes, and tombstones stay
-until the delete horizon of their batch, which is set by the first pass that meets them: from then on whoever reads the
-log from its start within `delete.retention.ms` sees every deletion.
+Of each key the record with the greatest offset stays, and everything above what the map of offsets covers. Records
+without a key and data of aborted transactions are removed. Tombstones stay until the delete horizon of their batch,
+which the first pass that meets them sets: a reader that starts from the beginning and takes at most
+`delete.retention.ms` sees every deletion.
 
-A batch that is left without records goes too, except as an empty header where something hangs on it: the last batch of
-an active producer says where its sequence stands, and the last batch of the cleaned part says where that ends. It is
-the last one on disk: what was appended behind it and not flushed may be lost, and the sequence then stands there again.
+A batch without records is removed too, unless its header is still needed: the last batch of an active producer says
+what its sequence is, and the last batch of the cleaned part says where that ends. "Last" is the last one on disk:
+batches after it that were not flushed may be lost, and the sequence then continues from there.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,56 +23,56 @@ NO_DATA = -1
 UNKNOWN = -2
 
 
-class LastOfProducer(NamedTuple):
-    """What an active producer wrote last that is on disk: its last data, NO_DATA when there were only markers, UNKNOWN
-    when all that is remembered may be lost; and its epoch."""
+class LastRecord(NamedTuple):
+    """What an active producer wrote last that is on disk."""
 
     last_offset: int
+    """Of its last data; NO_DATA if there were only markers, UNKNOWN if all that is remembered may be lost."""
     epoch: int
 
 
-class Remains(NamedTuple):
+class RetainedBatch(NamedTuple):
     """What stays of a batch."""
 
     batch: bytes | memoryview | None
-    """None when nothing does; the batch's own buffer when it stays as it is."""
+    """None if nothing stays; the batch's own buffer if it stays as it is."""
     kept_records: int
     aborted: AbortedTxn | None = None
-    """The aborted transaction that this marker ends, of which data was there until now."""
+    """The aborted transaction that this marker ends, if data of it was there until now."""
     dropped_without_key: int = 0
-    """How many of the records that go had no key."""
+    """How many of the removed records had no key."""
 
 
 class CompactionRules:
-    """Judges the batches of one log, in order."""
+    """Decides on the batches of one log, in order."""
 
     def __init__(
         self,
         offsets: OffsetMap,
         *,
         aborted: Iterable[AbortedTxn],
-        last_of_producers: Mapping[int, LastOfProducer],
+        last_records: Mapping[int, LastRecord],
         end_offset: int,
         now_ms: int,
         delete_retention_ms: int,
     ) -> None:
-        """`end_offset` is where the part of the log that may be cleaned ends; `aborted` are all of the log."""
+        """`end_offset` is where the cleanable part of the log ends; `aborted` are all of the log."""
         self._transactions = TransactionWalk(aborted)
         self._offsets = offsets
-        self._last_of_producers = last_of_producers
+        self._last_records = last_records
         self._end_offset = end_offset
         self._now_ms = now_ms
         self._new_horizon_ms = now_ms + delete_retention_ms
 
-    def apply(self, batch: RecordBatch) -> Remains:
-        """What stays of `batch`. CorruptBatch when its body is malformed."""
+    def apply(self, batch: RecordBatch) -> RetainedBatch:
+        """What stays of `batch`. CorruptBatch if its body is malformed."""
         header = batch.header
         if header.is_control:
             return self._apply_to_marker(batch)
         if self._transactions.is_aborted(header):
             return self._emptied(batch)
         if header.base_offset > self._offsets.latest_offset:
-            return Remains(batch.buffer, header.record_count)
+            return RetainedBatch(batch.buffer, header.record_count)
         if not header.record_count:
             return self._emptied(batch)
         columns = batch.columns
@@ -89,23 +89,23 @@ class CompactionRules:
         if columns.delete_horizon_ms is None and _keeps_tombstone(columns, keep):
             horizon_ms = self._new_horizon_ms
         if kept_records == columns.count and horizon_ms is None:
-            return Remains(batch.buffer, kept_records)
+            return RetainedBatch(batch.buffer, kept_records)
         filtered = filter_batch(batch, keep, delete_horizon_ms=horizon_ms)
-        return Remains(filtered, kept_records, dropped_without_key=without_key)
+        return RetainedBatch(filtered, kept_records, dropped_without_key=without_key)
 
-    def _apply_to_marker(self, batch: RecordBatch) -> Remains:
+    def _apply_to_marker(self, batch: RecordBatch) -> RetainedBatch:
         is_idle, ended = self._transactions.end(batch.header, batch.control_type)
         if not is_idle:
-            return Remains(batch.buffer, batch.record_count, ended)
+            return RetainedBatch(batch.buffer, batch.record_count, ended)
         if not batch.record_count:
             return self._emptied(batch)
         horizon_ms = batch.columns.delete_horizon_ms
         if horizon_ms is None:
             marked = filter_batch(batch, [True] * batch.record_count, delete_horizon_ms=self._new_horizon_ms)
-            return Remains(marked, batch.record_count)
+            return RetainedBatch(marked, batch.record_count)
         if horizon_ms <= self._now_ms:
             return self._emptied(batch)
-        return Remains(batch.buffer, batch.record_count)
+        return RetainedBatch(batch.buffer, batch.record_count)
 
     def _mask(self, base_offset: int, columns: Columns) -> list[bool]:
         """Which records stay."""
@@ -128,21 +128,26 @@ class CompactionRules:
             keep = [kept and length > 0 for kept, length in zip(keep, columns.value_lengths, strict=True)]
         return keep
 
-    def _emptied(self, batch: RecordBatch) -> Remains:
+    def _emptied(self, batch: RecordBatch) -> RetainedBatch:
         header = batch.header
         if not self._is_kept_empty(header):
-            return Remains(None, 0)
-        return Remains(empty_batch(header) if header.record_count else batch.buffer, 0)
+            return RetainedBatch(None, 0)
+        return RetainedBatch(empty_batch(header) if header.record_count else batch.buffer, 0)
 
     def _is_kept_empty(self, header: BatchHeader) -> bool:
+        """Whether the header of a batch without records stays.
+
+        It does at the end of the cleaned part, to say where that ends; and if a start without snapshots needs it to
+        learn the sequence and epoch of an active producer, whose next batch would be refused or appended twice.
+        """
         if header.next_offset == self._end_offset:
             return True
-        last = self._last_of_producers.get(header.producer_id) if header.has_producer else None
-        if last is None:
+        last = self._last_records.get(header.producer_id) if header.has_producer else None
+        if last is None:  # no active producer
             return False
-        if last.last_offset == NO_DATA:
+        if last.last_offset == NO_DATA:  # only the markers of its epoch know of it
             return header.is_control and header.producer_epoch == last.epoch
-        if last.last_offset == UNKNOWN:
+        if last.last_offset == UNKNOWN:  # any data batch may turn out to be its last one
             return not header.is_control
         return header.last_offset == last.last_offset
 

@@ -1,8 +1,8 @@
 """The segments that a compaction reads, and the pace at which it does.
 
-They are closed segments: nobody writes to them. The compacting thread opens each by its path when its turn comes, and
-nothing of the log's own objects, which belong to another thread. A segment that is not there any more was given up or
-cut off meanwhile: then the compaction is called off.
+They are closed segments, which are no longer written to. The compacting thread opens each by its path when its turn
+comes, and uses none of the log's own objects, which belong to another thread. A segment that is gone was deleted or cut
+off meanwhile: then the compaction is cancelled.
 """
 
 import os
@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
-from warmlog_broker.storage.cleaner.throttle import UNLIMITED, Throttle, Turns
+from warmlog_broker.storage.cleaner.throttle import Throttle, Turns
+from warmlog_broker.storage.config import UNLIMITED
 from warmlog_broker.storage.index.transaction_index import AbortedTxn, TransactionIndex
 from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
 from warmlog_broker.storage.record.batch_scan import scan_checked
@@ -20,11 +21,11 @@ from warmlog_protocol.errors import WarmlogError
 
 
 class CleaningAborted(WarmlogError):
-    """The log was deleted, cut, closed or changed while it was compacted. Nothing is left behind."""
+    """The log was deleted, cut, closed or changed while it was compacted. No file is left over."""
 
 
 class CleaningPace:
-    """How fast a compaction may go, and whether it is to go on."""
+    """How fast a compaction may go, and whether it continues."""
 
     def __init__(self, bytes_per_second: int = UNLIMITED) -> None:
         self.bytes = 0
@@ -38,11 +39,11 @@ class CleaningPace:
         return self._stop.is_set()
 
     def stop(self) -> None:
-        """Calls the compaction off, from any thread: it ends at its next batch."""
+        """Cancel the compaction, from any thread: it ends at its next batch."""
         self._stop.set()
 
     def after(self, size_bytes: int) -> None:
-        """Notes what was read or written, and waits if that was too fast. CleaningAborted once it is called off."""
+        """Note what was read or written, and wait if that was too fast. CleaningAborted if it is cancelled."""
         self.check()
         self.bytes += size_bytes
         self._throttle.note(size_bytes, self.check)
@@ -50,7 +51,7 @@ class CleaningPace:
 
     def check(self) -> None:
         if self._stop.is_set():
-            raise CleaningAborted("the compaction was called off")
+            raise CleaningAborted("the compaction was cancelled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +74,15 @@ class SourceSegment:
 
     @property
     def modified_ns(self) -> int:
-        """When the .log was last written to; FileNotFoundError when it is gone."""
+        """When the .log was last written to; FileNotFoundError if it is gone."""
         return self.path.stat().st_mtime_ns
 
     def batches(self, pace: CleaningPace, max_decompressed_bytes: int) -> Iterator[RecordBatch]:
-        """Each batch, its CRC checked; DamagedLog at one that is not valid, CleaningAborted when the file is gone."""
+        """Each batch, its CRC checked; DamagedLog at one that is not valid, CleaningAborted if the file is gone."""
         try:
             file = OpenFile(str(self.path), os.O_RDONLY)
         except FileNotFoundError as error:
-            raise CleaningAborted(f"{self.path} is not there any more") from error
+            raise CleaningAborted(f"{self.path} is gone") from error
         pace.check()
         for _, _, read in scan_checked(file, self.path, 0, self.size_bytes):
             yield read_batch(read(), verify_crc=False, max_decompressed_bytes=max_decompressed_bytes)

@@ -1,11 +1,12 @@
-"""Holding work back in the thread that does it: to a number of bytes per second, and to half of the processor time."""
+"""Limiting work in the thread that does it: to a number of bytes per second, and to half of the processor time."""
 
 import time
 from collections.abc import Callable
 
-UNLIMITED = -1
+from warmlog_broker.storage.config import UNLIMITED
+
 LONGEST_SLEEP_S = 0.1
-"""Sleeps are cut into pieces, so that whoever is held back can be told to stop."""
+"""Sleeps are cut into pieces, so that a waiting compaction can be cancelled."""
 TURN_S = 0.0005
 LONGEST_REST_S = 0.005
 
@@ -25,10 +26,10 @@ class Throttle:
         self._now_s = now_s
         self._sleep = sleep
         self._free_s = now_s()
-        """When all that was noted so far is paid for."""
+        """When the rate allows what was noted so far."""
 
     def note(self, size_bytes: int, check: Callable[[], None]) -> None:
-        """Notes that so much was read or written, and returns once it is paid for. `check` is called between sleeps."""
+        """Note what was read or written, and wait until the rate allows it. `check` is called between sleeps."""
         if self._rate == UNLIMITED:
             return
         now_s = self._now_s()
@@ -40,18 +41,17 @@ class Throttle:
 
 
 class Turns:
-    """Rests for a thread that computes, so that the event loop gets its turns.
+    """Rests for a computing thread, so that the event loop gets its turns.
 
-    The interpreter runs one thread at a time, and one that wants a turn waits up to 5 ms for it. A thread that rests
-    for as long as it has worked keeps the event loop waiting no longer than one piece of its work takes, and half of
-    the time not at all.
+    The interpreter runs one thread at a time, and another waits up to 5 ms for its turn. If the thread rests for as
+    long as it has worked, the event loop waits at most for one piece of work, and half of the time not at all.
     """
 
     def __init__(self) -> None:
         self._began_s = time.monotonic()
 
     def rest(self) -> None:
-        """To be called after each piece of work: sleeps if this turn has been long enough."""
+        """Sleep if this turn has been long enough. To be called after each piece of work."""
         worked_s = time.monotonic() - self._began_s
         if worked_s > TURN_S:
             time.sleep(min(worked_s, LONGEST_REST_S))

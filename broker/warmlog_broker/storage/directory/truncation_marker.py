@@ -3,7 +3,7 @@
 A truncation changes several files, and the checkpoints of the data directory may be above its offset for a while. So
 this file is written first, durably, and from then on the log counts as truncated: a start that finds the state
 `cutting` finishes the work; one that finds `done` only caps checkpoints that are above the offset. The file is removed
-once newer checkpoints have been written (`Log.checkpointed`), or at a start after a clean stop.
+once newer checkpoints have been written (`LogTruncation.checkpointed`), or at a start after a clean stop.
 
 Text, replaced as a whole::
 

@@ -1,9 +1,9 @@
 """Copying a partition that Kafka wrote, so that it can be served here.
 
-`.log` files that will not be appended to any more may be hard-linked instead of copied: whatever writes to a log later
-gives it a file of its own first (`FileRecords.make_private`). The newest `.log` and everything else is always copied.
-The copy is verified, batch by batch; index files and snapshots that turn out wrong are made anew. Only the files of
-segments, snapshots, leader epochs and the topic's id are taken over.
+`.log` files of closed segments may be hard-linked instead of copied: a log gets a file of its own before it is written
+to (`FileRecords.make_private`). The newest `.log` and everything else is always copied. The copy is verified, batch by
+batch; wrong index files and snapshots are rebuilt. Only the files of segments, snapshots, leader epochs and the topic's
+id are copied.
 """
 
 import errno
@@ -34,12 +34,12 @@ from warmlog_protocol.errors import WarmlogError
 
 
 class AdoptionRefused(WarmlogError):
-    """Something cannot be taken over; nothing was changed. The message says what and why."""
+    """A partition cannot be adopted; nothing was changed. The message says what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdoptedLog:
-    """A partition as it was verified."""
+    """A verified copy of a partition."""
 
     key: TopicPartition
     offsets: LogOffsets
@@ -51,7 +51,7 @@ class AdoptedLog:
 
 
 def check_partition(source: KafkaPartition) -> PartitionSummary:
-    """Verifies a partition where Kafka left it, without writing. AdoptionRefused unless it can be taken over."""
+    """Verify a partition in Kafka's directory, without writing. AdoptionRefused unless it can be adopted."""
     report = Report()
     summary = verify_partition(source.path, _expectations(source), report)
     _refuse_damage(source, [finding for finding in report.findings if _is_of_log(finding)])
@@ -60,7 +60,7 @@ def check_partition(source: KafkaPartition) -> PartitionSummary:
 
 
 def bytes_to_copy(source: KafkaPartition, *, is_linked: bool) -> int:
-    """What `copy_partition` takes of the disk, at most."""
+    """How much disk space `copy_partition` takes at most."""
     base_offsets = source.base_offsets()
     linked = {segment_file_name(base, LOG_KIND) for base in base_offsets[:-1]} if is_linked else set()
     return sum(path.stat().st_size for path in _files(source) if path.name not in linked)
@@ -74,9 +74,9 @@ def copy_partition(
     is_linked: bool,
     on_copied: Callable[[int], None] = lambda _count: None,
 ) -> int:
-    """Makes the directory `target` with a partition's files, durable on return; how many of them are hard links.
+    """Create the directory `target` with a partition's files, durably; return how many of them are hard links.
 
-    OSError when the disk refuses, AdoptionRefused where files cannot be linked.
+    OSError from the disk, AdoptionRefused if files cannot be linked.
     """
     target.mkdir()
     closed = {segment_file_name(base, LOG_KIND) for base in source.base_offsets()[:-1]} if is_linked else set()
@@ -93,7 +93,7 @@ def copy_partition(
 
 
 def recover_copy(target: Path, source: KafkaPartition, now_ms: int) -> tuple[str, ...]:
-    """Recovers a copy of a log that was not closed, as a broker's start does; what there is to say about that."""
+    """Recover a copy of a log that was not closed, as a broker's start does; return remarks about that."""
     offsets = LogOffsets(source.recovery_point or 0, source.log_start_offset or 0, source.high_watermark or 0)
     log = Log.open(
         target,
@@ -110,16 +110,16 @@ def recover_copy(target: Path, source: KafkaPartition, now_ms: int) -> tuple[str
 def verify_copy(
     source: KafkaPartition, target: Path, *, linked_files: int, remarks: tuple[str, ...] = ()
 ) -> AdoptedLog:
-    """Verifies the copy in `target`, after making anew what is wrong beside its logs.
+    """Verify the copy in `target`, after rebuilding what is wrong beside its logs.
 
-    AdoptionRefused when the log itself is damaged, or has a transaction open.
+    AdoptionRefused if the log itself is damaged, or has an open transaction.
     """
     report = Report()
     summary = verify_partition(target, _expectations(source), report)
     beside = [finding for finding in report.findings if not _is_of_log(finding)]
     if beside and not report.suppressed:
         rebuilt = rebuild_partition(target, SegmentConfig(), with_snapshots=_has_snapshots(beside))
-        remarks += tuple(f"made anew: {finding}" for finding in beside) + tuple(rebuilt.remarks)
+        remarks += tuple(f"rebuilt: {finding}" for finding in beside) + tuple(rebuilt.remarks)
         report = Report()
         summary = verify_partition(target, _expectations(source), report)
     _refuse_damage(source, report.findings)
@@ -157,10 +157,10 @@ def _refuse_damage(source: KafkaPartition, findings: list[Finding]) -> None:
 
 
 def _refuse_what_cannot_go_on(source: KafkaPartition, summary: PartitionSummary) -> None:
-    """There is nobody here who could end a transaction that is open: what follows would never become stable."""
+    """Refuse a log with an open transaction, which nothing here could end, or one that is too short."""
     name = source.key.directory_name
     if not summary.base_offsets:
-        raise AdoptionRefused(f"{source.path} holds no log file")
+        raise AdoptionRefused(f"{source.path} has no log file")
     if summary.open_transactions:
         listed = ", ".join(
             f"of producer {producer_id} from offset {offset} on"
@@ -176,7 +176,7 @@ def _refuse_what_cannot_go_on(source: KafkaPartition, summary: PartitionSummary)
 
 
 def _files(source: KafkaPartition) -> list[Path]:
-    """What is taken over. AdoptionRefused where Kafka was interrupted while it replaced segments."""
+    """The files to copy. AdoptionRefused if Kafka was interrupted while it replaced segments."""
     bases = {f"{base:020d}" for base in source.base_offsets()}
     files = []
     for path in sorted(source.path.iterdir()):
@@ -191,7 +191,7 @@ def _files(source: KafkaPartition) -> list[Path]:
 
 
 def _copy(source: Path, target: Path, on_copied: Callable[[int], None]) -> None:
-    """Copies one file, durable but for its name; the time of its last change goes along, as retention may need it."""
+    """Copy one file, durably except its name, with its modification time, which retention may need."""
     with open(source, "rb", buffering=0) as original, open(target, "xb", buffering=0) as copy:
         found = os.fstat(original.fileno())
         copy_bytes(original.fileno(), copy.fileno(), found.st_size, on_copied)
@@ -213,7 +213,7 @@ def _link(source: Path, target: Path) -> None:
 
 
 def room_for(path: Path) -> int:
-    """How many bytes may still be written to the file system of `path`, or of the first directory above it."""
+    """The free bytes of the file system of `path`, or of the first existing directory above it."""
     while not path.exists():
         path = path.parent
     return shutil.disk_usage(path).free

@@ -1,14 +1,14 @@
-"""A data directory as Apache Kafka leaves it: what its files say, without changing any of them.
+"""Reading a data directory that Apache Kafka has written, without changing it.
 
 ::
 
-    meta.properties                    version, cluster id, node id: what tells that the directory is Kafka's
-    .lock                              held by a running Kafka                              (see `directory_lock`)
-    .kafka_cleanshutdown               there only between a clean stop and the next start; its content does not matter
-    recovery-point-offset-checkpoint   and the other checkpoints, as ours                   (format: `checkpoints`)
+    meta.properties                    version, cluster id, node id: marks the directory as Kafka's
+    .lock                              held by a running Kafka                              (see `dir_lock`)
+    .kafka_cleanshutdown               only between a clean stop and the next start; content irrelevant
+    recovery-point-offset-checkpoint   and the other checkpoints, as ours           (format: `offset_checkpoint`)
     flights-0/ …                       a directory for each partition                       (names: `topic_partition`)
 
-What a topic's settings are, and how many partitions it has, is not there: Kafka keeps that in its metadata log.
+Topic settings and partition counts are not in it: Kafka keeps them in its metadata log.
 """
 
 from dataclasses import dataclass, field
@@ -31,12 +31,12 @@ INTERNAL_TOPICS = frozenset(
 
 
 class NotKafkas(WarmlogError):
-    """A directory is not one of Kafka's data directories, or of a version that is not known."""
+    """A directory is not one of Kafka's data directories, or has an unknown version."""
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaPartition:
-    """A partition's directory and what the checkpoints beside it say. None: they say nothing."""
+    """A partition's directory and its offsets in the checkpoints; None for one that is not there."""
 
     key: TopicPartition
     path: Path
@@ -45,30 +45,30 @@ class KafkaPartition:
     high_watermark: int | None
 
     def topic_id(self) -> UUID | None:
-        """The topic's id; None where Kafka was too old (before 2.8) to have written one. StorageError when damaged."""
+        """The topic's id; None if Kafka was too old (before 2.8) to write one. StorageError if damaged."""
         try:
             return read_partition_metadata(self.path / METADATA_NAME)
         except FileNotFoundError:
             return None
 
     def base_offsets(self) -> list[int]:
-        """Of the segments, in order."""
+        """The base offsets of the segments, in order."""
         return sorted(int(path.stem) for path in self.path.glob(f"{'[0-9]' * 20}{LOG_KIND}"))
 
 
 @dataclass(slots=True)
 class KafkaDirectory:
-    """What one data directory of Kafka holds."""
+    """The contents of one data directory of Kafka."""
 
     path: Path
     was_clean: bool
     partitions: list[KafkaPartition] = field(default_factory=list)
     skipped: list[tuple[Path, str]] = field(default_factory=list)
-    """Directories that are not taken into account, and why."""
+    """Directories that are ignored, and why."""
 
     @classmethod
     def read(cls, path: Path) -> "KafkaDirectory":
-        """What is at `path`. NotKafkas, or StorageError for a checkpoint that cannot be understood."""
+        """Read the directory at `path`. NotKafkas, or StorageError for a checkpoint that cannot be parsed."""
         _check_properties(path / PROPERTIES_NAME)
         recovery_points = read_offsets(path / RECOVERY_POINTS_NAME)
         log_starts = read_offsets(path / LOG_STARTS_NAME)
@@ -100,7 +100,7 @@ def _check_properties(path: Path) -> None:
 
 
 def _why_skipped(directory: Path) -> str:
-    """Why a directory is no partition to take into account; empty when it is one."""
+    """Why a directory is ignored; empty if it is a partition's."""
     name = parse_directory_name(directory.name)
     if name is None:
         return "not a partition's directory"

@@ -1,21 +1,19 @@
 """Appending to one log: what is decided before a batch is written, and what is known after.
 
-Offsets are given out here, so a batch that is refused leaves nothing behind: everything that may refuse it comes before
-the write, and the log end moves right after it. What goes along with a marker, its entry in the transaction index,
-comes after that (KAFKA-7866); if it cannot be written, the marker is cut off again or the log goes offline.
+Offsets are given out here, so a refused batch leaves no trace: every check comes before the write, and the log end
+moves right after it. The transaction index entry of a marker comes after that (KAFKA-7866); if it cannot be written,
+the marker is cut off again or the log goes offline.
 """
 
 from typing import NamedTuple
 
-from warmlog_broker.storage.directory.leader_epochs import LeaderEpochs
 from warmlog_broker.storage.io.os_errors import out_of_memory
-from warmlog_broker.storage.log.bounds import Bounds
+from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.log.local_log import LocalLog
 from warmlog_broker.storage.producer.duplicates import find_duplicate
-from warmlog_broker.storage.producer.producer_state import ProducerStates, RememberedBatch
-from warmlog_broker.storage.producer.verification import VerificationGuard
+from warmlog_broker.storage.producer.producer_state import RememberedBatch
+from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard
 from warmlog_broker.storage.record.validation import CheckedBatch, check_fits_segment, check_timestamps, sealed, stamp
-from warmlog_broker.storage.segment.rolling import should_roll
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_protocol.batch import ControlType, EndTxnMarker, encode_end_txn_marker
 from warmlog_protocol.batch.header import CRC_START, NO_TIMESTAMP, BatchHeader, placement_prefix
@@ -25,7 +23,7 @@ _new_tuple = tuple.__new__  # a third of the time that a NamedTuple takes, at ea
 
 
 class AppendInfo(NamedTuple):
-    """Where a batch lies in the log. `append_time_ms` is -1 unless the topic takes the time of appending."""
+    """Where a batch is in the log. `append_time_ms` is -1 unless the topic takes the time of appending."""
 
     first_offset: int
     last_offset: int
@@ -34,26 +32,33 @@ class AppendInfo(NamedTuple):
     is_duplicate: bool
 
 
-class LogAppends:
-    """The appends of one log; `Log` says what they raise."""
+class LogAppender:
+    """The appends to one log by its leader."""
 
     __slots__ = ("_bounds", "_epochs", "_local", "_producers", "last_append_time_ms")
 
-    def __init__(self, local: LocalLog, bounds: Bounds, epochs: LeaderEpochs, producers: ProducerStates) -> None:
+    def __init__(self, local: LocalLog, bounds: LogBounds) -> None:
         self._local = local
         self._bounds = bounds
-        self._epochs = epochs
-        self._producers = producers
+        self._epochs = local.epochs
+        self._producers = local.producers
         self.last_append_time_ms = NO_TIMESTAMP
 
-    def take_over(self, original: "LogAppends") -> None:
+    def take_over(self, original: "LogAppender") -> None:
         """Take over the last time of appending of `original`, of whose log this one is a copy."""
         self.last_append_time_ms = original.last_append_time_ms
 
     def append_as_leader(
-        self, batch: CheckedBatch, leader_epoch: int, now_ms: int, guard: VerificationGuard
+        self, batch: CheckedBatch, *, leader_epoch: int, now_ms: int, guard: VerificationGuard = NO_GUARD
     ) -> AppendInfo:
-        """See `Log.append_as_leader`."""
+        """Append a client's batch that `check_batch` has passed. It is not durable on return: see `LogFlusher.prepare`.
+
+        A batch that its producer sent before is not appended again: the result says where it is. A transactional one
+        needs `guard` (see `ProducerStates.start_verification`) unless its transaction is open. Raises InvalidTimestamp,
+        RecordListTooLarge, OutOfOrderSequence, DuplicateSequence (appended before, too long ago to say where),
+        InvalidProducerEpoch, InvalidTxnState, FencedLeaderEpoch (the log has seen a newer leader), or StorageError; the
+        log is then as it was before.
+        """
         local = self._local
         if local.failure:
             raise local.offline()
@@ -85,17 +90,31 @@ class LogAppends:
         return self._appended(first_offset, append_time_ms)
 
     def append_end_transaction(
-        self, producer_id: int, producer_epoch: int, marker: EndTxnMarker, leader_epoch: int, now_ms: int
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        control_type: ControlType,
+        coordinator_epoch: int,
+        *,
+        leader_epoch: int,
+        now_ms: int,
     ) -> AppendInfo:
-        """See `Log.append_end_transaction`."""
+        """Append the marker with which a coordinator ends a producer's transaction: ControlType.COMMIT or ABORT.
+
+        It is appended also if the producer has none open, as a coordinator may have to repeat it. Not durable on
+        return. Raises InvalidProducerEpoch, TransactionCoordinatorFenced (a newer coordinator has written a marker),
+        FencedLeaderEpoch or StorageError; the log is then as it was before, unless the disk has failed: then it is
+        offline, and the transaction as it was.
+        """
         local = self._local
         local.check_online()
+        marker = EndTxnMarker(control_type, coordinator_epoch)
         batch = sealed(
             encode_end_txn_marker(marker, timestamp_ms=now_ms, producer_id=producer_id, producer_epoch=producer_epoch)
         )
         self._producers.check_marker(batch.header, marker.coordinator_epoch)
         if marker.control_type is ControlType.ABORT:
-            self._settle_active(now_ms)
+            self._load_active_index(now_ms)
         first_offset = local.log_end_offset
         segment = self._write(batch, leader_epoch, now_ms)
         placed = batch.header._replace(base_offset=first_offset)
@@ -109,15 +128,14 @@ class LogAppends:
         return self._appended(first_offset, NO_TIMESTAMP)
 
     def _take_append_time(self, now_ms: int) -> int:
-        """The time to stamp a batch with: the clock's, or the last batch's when the clock has gone back since, be it
-        while the broker was down."""
+        """The time to stamp a batch with: the clock's, or the last batch's if the clock has gone back since then."""
         if self.last_append_time_ms == NO_TIMESTAMP:
             self.last_append_time_ms = self._latest_timestamp_ms()
         self.last_append_time_ms = max(now_ms, self.last_append_time_ms)
         return self.last_append_time_ms
 
     def _latest_timestamp_ms(self) -> int:
-        """The largest timestamp of the last segment that has records; -1 when there is none, or it cannot be told."""
+        """The largest timestamp of the last segment that has records; -1 if there is none, or it cannot be told."""
         local = self._local
         segment = local.active if local.active.size_bytes else local.segments.lower(local.active.base_offset)
         try:
@@ -127,31 +145,21 @@ class LogAppends:
         except OSError as error:
             raise local.write_error("append", error) from error
 
-    def _settle_active(self, now_ms: int) -> None:
-        """Makes sure of the transaction index to which an entry is going to be added."""
+    def _load_active_index(self, now_ms: int) -> None:
         try:
-            self._local.settle_transactions(self._local.active, now_ms)
+            self._local.load_transaction_index(self._local.active, now_ms)
         except OSError as error:
             raise self._local.write_error("append", error) from error
 
     def _write(self, batch: CheckedBatch, leader_epoch: int, now_ms: int) -> LogSegment:
-        """Writes `batch` at the log end, which moves behind it, into the segment that is returned."""
+        """Write `batch` at the log end, which moves past it, into the segment that is returned."""
         local, epochs = self._local, self._epochs
         header, covered = batch
         first_offset = local.log_end_offset
         last_offset = first_offset + header.last_offset_delta
         size_bytes = CRC_START + len(covered)
         check_fits_segment(size_bytes, local.factory.config)
-        segment = segment_for(
-            local,
-            self._bounds,
-            self._producers,
-            first_offset=first_offset,
-            last_offset=last_offset,
-            max_timestamp_ms=header.max_timestamp_ms,
-            size_bytes=size_bytes,
-            now_ms=now_ms,
-        )
+        segment = local.segment_for(first_offset, last_offset, header.max_timestamp_ms, size_bytes, now_ms)
         if leader_epoch < epochs.latest_epoch:
             raise FencedLeaderEpoch(f"{local.key.directory_name}: {leader_epoch} is older than {epochs.latest_epoch}")
         prefix = placement_prefix(header, first_offset, leader_epoch)
@@ -159,7 +167,7 @@ class LogAppends:
             segment.append(last_offset, header.max_timestamp_ms, last_offset, prefix, covered)
         except OSError as error:
             raise local.write_error("append", error) from error
-        except MemoryError as error:  # before or after the write: nobody knows
+        except MemoryError as error:  # before or after the write: it cannot be told
             raise local.take_back(first_offset, out_of_memory(), now_ms) from error
         local.log_end_offset = last_offset + 1
         if leader_epoch != epochs.latest_epoch:
@@ -167,7 +175,7 @@ class LogAppends:
         return segment
 
     def _remember(self, header: BatchHeader, first_offset: int, now_ms: int) -> None:
-        """A batch that was written and is not known to be its producer's would be appended a second time."""
+        """Note the producer's batch, without which a repeated one would be appended a second time."""
         try:
             self._producers.update(header, first_offset, now_ms)
         except MemoryError as error:
@@ -182,30 +190,3 @@ class LogAppends:
     def _original(self, batch: RememberedBatch) -> AppendInfo:
         append_time_ms = batch.timestamp_ms if self._local.factory.config.takes_append_time else NO_TIMESTAMP
         return AppendInfo(batch.first_offset, batch.last_offset, append_time_ms, self._bounds.log_start_offset, True)
-
-
-def segment_for(
-    local: LocalLog,
-    bounds: Bounds,
-    producers: ProducerStates,
-    *,
-    first_offset: int,
-    last_offset: int,
-    max_timestamp_ms: int,
-    size_bytes: int,
-    now_ms: int,
-) -> LogSegment:
-    """Return the active segment for a batch at `first_offset`: a new one if the last one cannot take it (`rolling`)."""
-    config = local.factory.config
-    if should_roll(
-        local.active,
-        incoming_bytes=size_bytes,
-        incoming_last_offset=last_offset,
-        incoming_max_timestamp_ms=max_timestamp_ms,
-        segment_bytes=config.segment_bytes,
-        segment_ms=config.roll_ms,
-        now_ms=now_ms,
-    ):
-        local.roll(now_ms, first_offset, producers)
-        bounds.rolled()
-    return local.active

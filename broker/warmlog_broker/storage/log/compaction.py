@@ -1,7 +1,7 @@
-"""The log's side of compaction: what of it may be compacted now, and taking in what a `Cleaning` has made.
+"""The log's side of compaction: what of it may be compacted now, and taking over what a `Cleaning` has written.
 
-All of it belongs to the thread that owns the log. A cleaning that is under way elsewhere is called off when the log is
-closed, deleted, cut, or compacted no more: it holds on to nothing but files.
+All of it belongs to the thread that owns the log. A cleaning that is under way elsewhere is cancelled when the log is
+closed, deleted, cut, or no longer compacted: it holds nothing but files.
 """
 
 from itertools import pairwise
@@ -9,35 +9,34 @@ from itertools import pairwise
 from warmlog_broker.storage.cleaner.cleaner import CleaningTask
 from warmlog_broker.storage.cleaner.plan import CleanableRange, cleanable_range
 from warmlog_broker.storage.cleaner.rewriter import Rewritten
-from warmlog_broker.storage.cleaner.rules import NO_DATA, UNKNOWN, LastOfProducer
+from warmlog_broker.storage.cleaner.rules import NO_DATA, UNKNOWN, LastRecord
 from warmlog_broker.storage.cleaner.sources import CleaningAborted, CleaningPace, SourceSegment
 from warmlog_broker.storage.config import LogConfig
-from warmlog_broker.storage.log.bounds import Bounds
+from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.log.local_log import LocalLog
-from warmlog_broker.storage.producer.producer_state import ProducerEntry, ProducerStates
+from warmlog_broker.storage.producer.producer_state import ProducerEntry
 from warmlog_broker.storage.segment.segment_files import TRANSACTION_INDEX_KIND
 from warmlog_broker.storage.segment.segment_swap import Replacement
 
 
-class Compaction:
-    """What one log offers to whoever compacts it."""
+class LogCompaction:
+    """What one log offers to the cleaner."""
 
-    def __init__(self, local: LocalLog, bounds: Bounds, producers: ProducerStates, first_dirty_offset: int) -> None:
+    def __init__(self, local: LocalLog, bounds: LogBounds, first_dirty_offset: int) -> None:
         self.first_dirty_offset = first_dirty_offset
         """Where the last compaction ended, for the checkpoint; 0 before the first."""
         self.compacted_below = first_dirty_offset
         """There may be gaps between offsets below this."""
         self._local = local
         self._bounds = bounds
-        self._producers = producers
         self._pace: CleaningPace | None = None
 
-    def take_over(self, original: "Compaction") -> None:
+    def take_over(self, original: "LogCompaction") -> None:
         """Take over where `original`, of whose log this one is a copy, may have left gaps."""
         self.compacted_below = original.compacted_below
 
     def range(self, now_ms: int) -> CleanableRange:
-        """How the log stands. May read a header or two."""
+        """What may be compacted now. May read a header or two."""
         found = cleanable_range(
             list(self._local.segments),
             known_dirty_offset=self.first_dirty_offset,
@@ -51,16 +50,16 @@ class Compaction:
         return found
 
     def begin(self, found: CleanableRange, pace: CleaningPace, now_ms: int) -> CleaningTask:
-        """What a `Cleaning` of `found` needs to know. Until `end` the log stops `pace` when it must be called off.
+        """What a `Cleaning` of `found` needs to know. Until `end` the log stops `pace` to cancel it.
 
-        OSError when the disk refuses a transaction index that has to be made anew.
+        OSError from the disk if a transaction index must be rebuilt.
         """
         local = self._local
         local.check_online()
-        local.settle()
+        local.finish_replacement()
         segments = list(local.segments)
         for segment in segments:
-            local.settle_transactions(segment, now_ms)
+            local.load_transaction_index(segment, now_ms)
         self._pace = pace
         return CleaningTask(
             range=found,
@@ -70,18 +69,18 @@ class Compaction:
                 if segment.base_offset < found.first_uncleanable_offset
             ),
             transaction_indexes=tuple(segment.files.path(TRANSACTION_INDEX_KIND) for segment in segments),
-            last_of_producers={
-                entry.producer_id: LastOfProducer(_last_flushed(entry, self._bounds.flushed.offset), entry.epoch)
-                for entry in self._producers.entries
+            last_records={
+                entry.producer_id: LastRecord(_last_flushed(entry, self._bounds.flushed.offset), entry.epoch)
+                for entry in local.producers.entries
             },
             config=local.factory.config,
             open_files=local.factory.open_files,
         )
 
     def end(self, cleaned_below: int | None = None) -> None:
-        """The cleaning is over; with `cleaned_below` all of its groups were taken in, and the log is clean below that.
+        """The cleaning is over; with `cleaned_below` all of its groups were taken over: the log is clean below that.
 
-        What was called off is forgotten: another may have begun, or the log been cut, meanwhile.
+        A cancelled one does not count: another may have begun, or the log been cut, meanwhile.
         """
         is_valid = self._pace is not None and not self._pace.is_stopped
         self._pace = None
@@ -91,7 +90,7 @@ class Compaction:
 
     @property
     def replacement(self) -> Replacement | None:
-        """New segments that are on their way in: to be completed by `sync` in any thread and `advance`, in turn."""
+        """One that is under way: to be completed by `sync` in any thread and `advance`, in turn."""
         return self._local.replacement
 
     @property
@@ -100,33 +99,33 @@ class Compaction:
         return self._pace is not None and self.replacement is not None
 
     def stop(self) -> None:
-        """Calls off the cleaning that is under way, if any: it ends at its next batch."""
+        """Cancel the cleaning that is under way, if any: it ends at its next batch."""
         if self._pace is not None:
             self._pace.stop()
 
     def update_config(self, config: LogConfig) -> None:
-        """The topic's settings change: a topic that is compacted no more ends the cleaning that is under way."""
+        """The topic's settings change: cancel the cleaning that is under way if the topic is no longer compacted."""
         self._local.may_have_gaps = self._local.may_have_gaps or config.is_compacted
         if not config.is_compacted:
             self.stop()
 
     def truncated(self, offset: int) -> None:
-        """The log is about to be cut at `offset`: what is under way is called off, or, if it is too late, completed."""
+        """The log is about to be cut at `offset`: cancel what is under way, or complete it if it is too late."""
         self.stop()
-        self._local.settle()
+        self._local.finish_replacement()
         self.compacted_below = min(self.compacted_below, offset)
         self.first_dirty_offset = min(self.first_dirty_offset, offset)
 
     def take(self, rewritten: Rewritten) -> Replacement:
-        """Begins to put the new segment of `rewritten` in its sources' place; `sync` and `advance` it until it is done.
+        """Begin to replace the sources of `rewritten` by its segment; `sync` and `advance` that until it is done.
 
-        CleaningAborted, and the new segment is gone, when the sources are not what the log has any more.
+        CleaningAborted, and the new segment is deleted, if the log no longer has these sources.
         """
         assert rewritten.segment is not None, "there is nothing to be replaced"
         old = [self._local.segments.get(source.base_offset) for source in rewritten.sources]
         found = [segment for segment in old if segment is not None]
-        is_called_off = self._pace is None or self._pace.is_stopped
-        if is_called_off or [(one.base_offset, one.size_bytes) for one in found] != [
+        is_cancelled = self._pace is None or self._pace.is_stopped
+        if is_cancelled or [(one.base_offset, one.size_bytes) for one in found] != [
             (source.base_offset, source.size_bytes) for source in rewritten.sources
         ]:
             rewritten.segment.delete()
@@ -135,12 +134,12 @@ class Compaction:
         return self._local.begin_replacement([rewritten.segment], found)
 
     def advance(self, replacement: Replacement) -> bool:
-        """Takes the next step; True once all are taken."""
+        """Take the next step; True once all are taken."""
         return self._local.advance(replacement)
 
 
 def _last_flushed(entry: ProducerEntry, flushed_offset: int) -> int:
-    """The last offset of the producer's newest batch below `flushed_offset`; NO_DATA or UNKNOWN where there is none."""
+    """The last offset of the producer's newest batch below `flushed_offset`; NO_DATA or UNKNOWN if there is none."""
     if not entry.batches:
         return NO_DATA
     return next((batch.last_offset for batch in reversed(entry.batches) if batch.last_offset < flushed_offset), UNKNOWN)

@@ -1,12 +1,12 @@
 """What must be synced for a log to be durable up to an offset.
 
-`Log.prepare_flush` makes a plan in the thread that owns the log; `run` carries it out in any thread, while appends go
-on; `Log.mark_flushed` takes note. A plan that raised must never be run again: after a failed sync the kernel has
+`LogFlusher.prepare` makes a plan in the thread that owns the log; `run` carries it out in any thread, while appends go
+on; `LogFlusher.mark_flushed` takes note. A plan that raised must never be run again: after a failed sync the kernel has
 marked the pages clean, so a second one would report success for data that is lost. The log is failed instead. The one
-exception is SyncNotBegun: there was no descriptor to sync with, so `Log.put_back` has the next plan do it.
+exception is SyncNotBegun: there was no descriptor to sync with, so `LogFlusher.put_back` has the next plan do it.
 
-Where many logs are flushed together, one `syncfs` may stand for `sync_files` and `sync_directories` of all plans, after
-`stage_side_files` of each; where there are side files, it is followed by `place_side_files` of each and another one.
+If many logs are flushed together, one `syncfs` may replace `sync_files` and `sync_directories` of all plans, after
+`stage_side_files` of each; if there are side files, `place_side_files` of each and another `syncfs` follow.
 """
 
 import os
@@ -54,10 +54,12 @@ class FlushPlan:
         return count
 
     def run(self) -> None:
-        """Makes everything durable; OSError when the disk refuses. Takes from 0.2 ms to what the disk needs."""
+        """Make everything durable; OSError from the disk. Takes from 0.2 ms to what the disk needs."""
         self.sync_files()
-        self.write_side_files()
-        self.sync_directories()
+        if self.epochs is not None:
+            self.write_side_files()
+        if self.directories:
+            self.sync_directories()
 
     def sync_files(self) -> None:
         """fdatasync of each log file, then of the indexes and snapshots that were finished by a roll."""
@@ -65,21 +67,21 @@ class FlushPlan:
             for file in unflushed.files:
                 os.fdatasync(file.fd)
         for path in self.snapshots:
-            _sync_if_there(path)
+            _sync_file_if_there(path)
 
     def write_side_files(self) -> None:
-        """Replaces the leader epochs' file, if they have changed.
+        """Replace the leader epochs' file, if they have changed.
 
-        That a disk is too full for it does not fail the flush: the batches carry their epochs too.
+        A disk that is too full for it does not fail the flush: the batches carry their epochs too.
         """
         self._write_epochs(replace_file)
 
     def stage_side_files(self) -> None:
-        """Writes what `write_side_files` does beside the file: durable after a sync, `place_side_files`, and a sync."""
+        """Write the new side files under temporary names; durable after a sync, `place_side_files`, and a sync."""
         self._write_epochs(partial(stage_file, sync=False))
 
     def place_side_files(self) -> None:
-        """Puts in place what was staged, and synced since."""
+        """Rename what was staged, and synced since, into place."""
         if not self.epochs_trouble:
             self._write_epochs(lambda path, _: commit_file(path))
 
@@ -97,17 +99,13 @@ class FlushPlan:
             self.epochs_trouble = str(error)
 
     def sync_directories(self) -> None:
-        """Makes new names durable. A directory that was renamed or removed meanwhile has no need of it."""
+        """Make new names durable."""
         for directory in self.directories:
-            try:
-                sync_directory(directory)
-            except FileNotFoundError:
-                if directory.exists():
-                    raise
+            sync_directory_if_there(directory)
 
 
 class Unsynced:
-    """What a log has written and not synced: segments that were rolled, snapshots, names in directories."""
+    """What a log has written and not synced: rolled segments, snapshots, names in directories."""
 
     def __init__(self, segments: Iterable[LogSegment] = ()) -> None:
         self._segments = list(segments)
@@ -115,7 +113,7 @@ class Unsynced:
         self._directories: set[Path] = set()
 
     def add_segment(self, segment: LogSegment) -> None:
-        """A segment that is not, or will not be, the active one any more."""
+        """Add a segment that is, or will be, no longer the active one."""
         self._segments.append(segment)
 
     def forget_segment(self, segment: LogSegment) -> None:
@@ -156,20 +154,29 @@ class Unsynced:
         return FlushPlan(directory, end, segments, snapshots, directories, epochs, truncations)
 
     def put_back(self, plan: FlushPlan) -> None:
-        """`plan` has not been run to its end, for want of something: what it was for belongs into the next one."""
+        """The plan did not complete (out of descriptors or memory): merge its work into the next one."""
         self._snapshots.extend(plan.snapshots)
         self._directories.update(plan.directories)
 
     def mark_synced(self, plan: FlushPlan) -> None:
-        """Takes note that `plan` has run without an error."""
+        """Note that `plan` has run without an error."""
         for segment, unflushed in plan.segments:
             segment.mark_flushed(unflushed)
         if self._segments:
             self._segments = [segment for segment in self._segments if segment.unflushed() is not None]
 
 
-def _sync_if_there(path: Path) -> None:
-    """fdatasync of a file that retention may have renamed or removed meanwhile."""
+def sync_directory_if_there(directory: Path) -> None:
+    """Sync a directory, which needs none if it was renamed or removed meanwhile."""
+    try:
+        sync_directory(directory)
+    except FileNotFoundError:
+        if directory.exists():
+            raise
+
+
+def _sync_file_if_there(path: Path) -> None:
+    """Sync a file that retention may have renamed or removed meanwhile."""
     try:
         descriptor = open_to_sync(path)
     except FileNotFoundError:

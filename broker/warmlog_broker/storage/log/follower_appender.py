@@ -1,22 +1,19 @@
-"""Appending what another log holds: a follower copies its leader, a move copies a partition to another directory.
+"""Appending what another log has: a follower copies its leader.
 
-Batches come as they lie in the other log, several in one buffer, with their offsets and leader epochs, and are written
-as they came. Nothing of what a leader asks of a client is asked again: neither sequences nor timestamps, nor the limits
-max.message.bytes and segment.bytes, under which the leader may have appended with other settings (KAFKA-17375). What is
-asked is what keeps the copy a log: whole batches whose CRC is right, offsets that rise and begin at or behind the log
-end, leader epochs that do not fall. Offsets may have gaps, as those of a compacted log do (see `gaps`).
+Batches are written as they come, several in one buffer, with their offsets and leader epochs. The leader has checked
+sequences, timestamps, max.message.bytes and segment.bytes, perhaps with other settings (KAFKA-17375); they are not
+checked again. Checked is what keeps the copy a log: whole batches with a correct CRC, offsets that rise and begin at or
+after the log end, leader epochs that do not fall. Offsets may have gaps, as in a compacted log (see `gap_marker`).
 
-A piece of a batch at the end of the buffer, as a fetch that is limited in size gives it, is left out.
+A partial batch at the end of the buffer, which a fetch with a size limit returns, is left out.
 """
 
 from typing import NamedTuple
 
 from warmlog_broker.storage.directory.gap_marker import note_gaps
-from warmlog_broker.storage.directory.leader_epochs import LeaderEpochs
-from warmlog_broker.storage.log.appender import AppendInfo, segment_for
-from warmlog_broker.storage.log.bounds import Bounds
+from warmlog_broker.storage.log.appender import AppendInfo
+from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.log.local_log import LocalLog
-from warmlog_broker.storage.producer.producer_state import ProducerStates
 from warmlog_broker.storage.producer.replay import WalkedBatch, replay
 from warmlog_protocol.batch.header import (
     CRC_START,
@@ -35,7 +32,7 @@ class OffsetsOutOfOrder(WarmlogError):
 
 
 class UnexpectedAppendOffset(WarmlogError):
-    """The batches begin below the log end: they were appended before, or the logs have parted."""
+    """The batches begin below the log end: they were appended before, or the logs have diverged."""
 
     def __init__(self, message: str, first_offset: int, last_offset: int) -> None:
         super().__init__(message)
@@ -44,7 +41,7 @@ class UnexpectedAppendOffset(WarmlogError):
 
 
 class CopiedBatch(NamedTuple):
-    """A batch as it lies in another log: its first 21 bytes and the rest."""
+    """A batch as it is in another log: its first 21 bytes and the rest."""
 
     header: BatchHeader
     prefix: bytes
@@ -52,7 +49,7 @@ class CopiedBatch(NamedTuple):
 
 
 def read_copied(batches: Buffer, log_end_offset: int, *, name: str) -> list[CopiedBatch]:
-    """The whole batches in a buffer, checked. CorruptBatch, OffsetsOutOfOrder or UnexpectedAppendOffset."""
+    """Return the whole batches in a buffer, checked. CorruptBatch, OffsetsOutOfOrder or UnexpectedAppendOffset."""
     view = memoryview(batches)
     found: list[CopiedBatch] = []
     position, previous_offset = 0, -1
@@ -78,19 +75,24 @@ def read_copied(batches: Buffer, log_end_offset: int, *, name: str) -> list[Copi
     return found
 
 
-class FollowerAppends:
-    """The appends to one log that is a copy; `Log.append_as_follower` says what they raise."""
+class FollowerAppender:
+    """The appends to one log that is a copy."""
 
     __slots__ = ("_bounds", "_epochs", "_local", "_producers")
 
-    def __init__(self, local: LocalLog, bounds: Bounds, epochs: LeaderEpochs, producers: ProducerStates) -> None:
+    def __init__(self, local: LocalLog, bounds: LogBounds) -> None:
         self._local = local
         self._bounds = bounds
-        self._epochs = epochs
-        self._producers = producers
+        self._epochs = local.epochs
+        self._producers = local.producers
 
-    def append(self, batches: Buffer, now_ms: int) -> AppendInfo:
-        """See `Log.append_as_follower`."""
+    def append(self, batches: Buffer, *, now_ms: int) -> AppendInfo:
+        """Append what another log has, unchanged: whole batches with their offsets and leader epochs.
+
+        Not durable on return; the high watermark stays. Raises CorruptBatch, OffsetsOutOfOrder (within the buffer),
+        UnexpectedAppendOffset (below the log end) or FencedLeaderEpoch, and nothing was appended; or StorageError, and
+        then batches may have been appended: the log end says which.
+        """
         local = self._local
         local.check_online()
         copied = read_copied(batches, local.log_end_offset, name=local.key.directory_name)
@@ -102,7 +104,7 @@ class FollowerAppends:
         return AppendInfo(first_offset, last_offset, NO_TIMESTAMP, log_start_offset, is_duplicate=False)
 
     def _check_epochs(self, copied: list[CopiedBatch]) -> None:
-        """FencedLeaderEpoch where an epoch falls: a start would take what follows for damage."""
+        """Raise FencedLeaderEpoch if an epoch falls: recovery would take what follows for damage."""
         latest = self._epochs.latest_epoch
         for header, _, _ in copied:
             if header.partition_leader_epoch < latest:
@@ -118,18 +120,11 @@ class FollowerAppends:
             if header.base_offset > local.log_end_offset and not local.has_gaps:
                 note_gaps(local.directory)
                 local.has_gaps = True
-            segment = segment_for(
-                local,
-                self._bounds,
-                self._producers,
-                first_offset=header.base_offset,
-                last_offset=header.last_offset,
-                max_timestamp_ms=header.max_timestamp_ms,
-                size_bytes=header.size_bytes,
-                now_ms=now_ms,
+            segment = local.segment_for(
+                header.base_offset, header.last_offset, header.max_timestamp_ms, header.size_bytes, now_ms
             )
             if header.is_control:
-                local.settle_transactions(segment, now_ms)
+                local.load_transaction_index(segment, now_ms)
             position = segment.append(
                 header.last_offset, header.max_timestamp_ms, header.last_offset, batch.prefix, batch.covered
             )

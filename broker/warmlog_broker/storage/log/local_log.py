@@ -1,7 +1,7 @@
 """The segments of one log in one directory, and the disk under them: rolling, giving segments up, failing.
 
-What this knows is files: which segments there are, where the log ends, what is not synced, which files wait to be
-unlinked. What of it may be read, whose epochs and sequences it holds, and what clients may append is `Log`'s business.
+This knows files: which segments there are, where the log ends, what is not synced, which files wait to be unlinked.
+`LogBounds` knows what of it may be read, `LogAppender` what clients may append.
 
 A failed write or flush ends the log: `fail` notes the first reason, and everything after raises StorageError until a
 restart has checked what the disk holds. A disk that is merely full is no such failure.
@@ -13,16 +13,17 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, deleted_directory_name
 from warmlog_broker.storage.io.durable_files import sync_directory
 from warmlog_broker.storage.io.os_errors import SyncNotBegun, is_read_only, is_shortage, out_of_memory, storage_error
-from warmlog_broker.storage.log.flush_plan import Unsynced
-from warmlog_broker.storage.producer.producer_state import ProducerStates
+from warmlog_broker.storage.log.flush_plan import Unsynced, sync_directory_if_there
 from warmlog_broker.storage.producer.txn_index_recovery import verify_transaction_index
 from warmlog_broker.storage.record.damage import Damage
 from warmlog_broker.storage.recovery.loader import LoadedLog, SegmentFactory
 from warmlog_broker.storage.segment.delayed_deletion import DueDeletions
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
+from warmlog_broker.storage.segment.rolling import is_overdue, should_roll
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segment_files import KINDS, segment_file_name
 from warmlog_broker.storage.segment.segment_swap import DELETED_SUFFIX, Replacement
@@ -34,13 +35,14 @@ _new_tuple = tuple.__new__  # a third of the time that a NamedTuple takes, at ea
 
 
 class LocalLog:
-    """The files of one log. `active` is always the last of `segments`, and `log_end_offset` where it ends."""
+    """The files of one log. `active` is always the last of `segments`."""
 
     __slots__ = (
         "_deletions",
         "active",
         "damage",
         "directory",
+        "epochs",
         "factory",
         "failure",
         "has_gaps",
@@ -49,6 +51,8 @@ class LocalLog:
         "may_have_gaps",
         "on_failed",
         "on_replaced",
+        "on_rolled",
+        "producers",
         "replacement",
         "segments",
         "snapshots",
@@ -64,24 +68,27 @@ class LocalLog:
         self.active = loaded.segments.active
         self.log_end_offset = loaded.log_end_offset
         """The offset that the next record gets."""
+        self.epochs = loaded.epochs
+        self.producers = loaded.producers
         self.snapshots = loaded.snapshots
         self.unsynced = Unsynced(loaded.unsynced_segments)
         if loaded.is_new_directory:
             self.unsynced.add_directory(self.directory.parent)
         self.damage = tuple(loaded.report.damage)
-        """What was found below the recovery point: reads there are refused."""
+        """Damage below the recovery point: reads there are refused."""
         self.has_gaps = loaded.has_gaps
-        """Whether batches need not follow one another: see `gaps`."""
+        """Whether batches need not follow one another: see `gap_marker`."""
         self.truncations = 0
-        """How often the log was cut: a flush plan from before a cut says nothing of the log after it."""
+        """How often the log was cut: a flush plan from before a cut says nothing about the log after it."""
         self.failure = ""
         """Why the log is offline, or closed, or deleted; empty while it is not."""
         self.may_have_gaps = loaded.has_gaps or loaded.first_dirty_offset > 0 or factory.config.is_compacted
         """Whether a batch that the log does not hold may have been compacted away."""
         self.replacement: Replacement | None = None
-        """New segments that are on their way in; see `settle`."""
-        self.on_replaced: Callable[[Collection[int]], None] = _nobody_cares
-        """Called with the base offsets of segments in whose place others are now."""
+        """One that is under way; see `finish_replacement`."""
+        self.on_rolled: Callable[[], None] = lambda: None
+        self.on_replaced: Callable[[Collection[int]], None] = lambda _: None
+        """Called with the base offsets of segments that were replaced."""
         self.on_failed: Callable[[], None] = lambda: None
         """Called when `failure` is set for an error."""
         self._deletions = DueDeletions()
@@ -92,33 +99,38 @@ class LocalLog:
         self.may_have_gaps = original.may_have_gaps
 
     @property
+    def config(self) -> LogConfig:
+        """The topic's settings as they are now."""
+        return self.factory.config
+
+    @property
     def end(self) -> LogOffsetMetadata:
-        """The log end offset and its place."""
+        """The log end offset and its position."""
         active = self.active
         return _new_tuple(LogOffsetMetadata, (self.log_end_offset, active.base_offset, active.records.size_bytes))
 
     def locate(self, offset: int) -> LogOffsetMetadata:
-        """`offset` with the place of the batch that holds it; message-only when that cannot be found."""
+        """`offset` with the position of the batch that holds it; message-only if that cannot be found."""
         return self.end if offset == self.log_end_offset else self.segments.locate(offset)
 
-    def settle_transactions(self, segment: LogSegment, now_ms: int = 0) -> None:
-        """To be called before the transaction index of a segment is used; OSError when the disk refuses."""
+    def load_transaction_index(self, segment: LogSegment, now_ms: int = 0) -> None:
+        """Verify or rebuild a segment's transaction index, which must be done before its use. OSError from the disk."""
         if not segment.transactions.is_verified:
             verify_transaction_index(segment, self.segments, self.snapshots, damage=self.damage, now_ms=now_ms)
 
     # Failing
 
     def check_online(self) -> None:
-        """StorageError once the log has failed, or was closed."""
+        """Raise StorageError if the log has failed or was closed."""
         if self.failure:
             raise self.offline()
 
     def offline(self) -> StorageError:
-        """The error that says why nothing is done any more."""
+        """The error that says why the log is offline."""
         return StorageError(f"{self.key.directory_name} is offline: {self.failure}")
 
     def fail(self, reason: str) -> None:
-        """Takes the log offline: everything after raises StorageError with the first reason. Files stay as they are."""
+        """See `Log.fail`."""
         if not self.failure:
             self.failure = reason
             logger.error("%s is offline until a restart has checked it: %s", self.key.directory_name, reason)
@@ -128,7 +140,7 @@ class LocalLog:
             self.on_failed()
 
     def write_error(self, what: str, error: OSError, *, is_fatal: bool = False) -> StorageError:
-        """The error to raise when the disk refused. Unless it is merely full or read-only, the log is offline then."""
+        """The error to raise for `error`. The log goes offline unless the disk is merely full or read-only."""
         reason = f"{what} failed in {self.directory}: {error}"
         if is_fatal or not (is_shortage(error) or is_read_only(error)):
             self.fail(reason)
@@ -136,10 +148,10 @@ class LocalLog:
         return storage_error(reason, error)
 
     def take_back(self, first_offset: int, error: OSError, now_ms: int) -> StorageError:
-        """The error to raise when what must go with the last batch, at `first_offset`, could not be written.
+        """The error to raise if what belongs to the last batch, at `first_offset`, could not be written.
 
-        The log end has moved behind that batch, so nothing can be written over it (KAFKA-7866). Where the disk is
-        merely full the batch is cut off again, and the log ends as before; otherwise the log is offline.
+        The log end is after that batch, so nothing can be written over it (KAFKA-7866). If the disk is merely full the
+        batch is cut off again, and the log ends as before; otherwise the log goes offline.
         """
         if is_shortage(error):
             try:
@@ -155,11 +167,35 @@ class LocalLog:
 
     # Rolling
 
-    def roll(self, now_ms: int, expected_next_offset: int, producers: ProducerStates) -> LogSegment:
-        """Closes the active segment and begins a new one, whose base offset is the log end offset or the expected one.
+    def segment_for(
+        self, first_offset: int, last_offset: int, max_timestamp_ms: int, size_bytes: int, now_ms: int
+    ) -> LogSegment:
+        """Return the active segment for a batch at `first_offset`, a new one if the last one cannot take the batch."""
+        config = self.factory.config
+        if should_roll(
+            self.active,
+            incoming_bytes=size_bytes,
+            incoming_last_offset=last_offset,
+            incoming_max_timestamp_ms=max_timestamp_ms,
+            segment_bytes=config.segment_bytes,
+            segment_ms=config.roll_ms,
+            now_ms=now_ms,
+        ):
+            self.roll(now_ms, first_offset)
+        return self.active
+
+    def roll_if_overdue(self, now_ms: int) -> bool:
+        """Roll an active segment that has data and has been active for longer than `segment.ms` by the clock."""
+        if not is_overdue(self.active, segment_ms=self.config.roll_ms, now_ms=now_ms):
+            return False
+        self.roll(now_ms)
+        return True
+
+    def roll(self, now_ms: int, expected_next_offset: int = 0) -> LogSegment:
+        """Close the active segment and begin a new one, whose base offset is the log end offset or the expected one.
 
         An empty active segment with that base offset is replaced. The next flush makes the old segment's indexes and
-        its producer snapshot durable. StorageError when the disk refuses; a full disk leaves the old segment active.
+        its producer snapshot durable. StorageError from the disk; a full disk leaves the old segment active.
         """
         self.check_online()
         base_offset = max(self.log_end_offset, expected_next_offset)
@@ -171,7 +207,7 @@ class LocalLog:
             if is_replaced:
                 self.retire(old)
             else:
-                self.take_snapshot(producers, sync=False, offset=base_offset)
+                self.take_snapshot(sync=False, offset=base_offset)
                 old.on_become_inactive()
                 self._remove_leftovers(base_offset)
             new = self.factory.open(base_offset, now_ms)
@@ -182,21 +218,22 @@ class LocalLog:
         self.active = new
         self.segments.add(new)
         self.log_end_offset = base_offset
+        self.on_rolled()
         return new
 
-    def take_snapshot(self, producers: ProducerStates, *, sync: bool, offset: int | None = None) -> None:
-        """Writes the producer state at the log end, from where there is nothing up to `offset`, if that is given.
+    def take_snapshot(self, *, sync: bool, offset: int | None = None) -> None:
+        """Write the producer state at the log end, or at `offset`, if no batches are between the two.
 
         Without `sync` the next flush makes it durable.
         """
-        producers.end_offset = self.log_end_offset if offset is None else offset
-        path = self.snapshots.take(producers, sync=sync)
+        self.producers.end_offset = self.log_end_offset if offset is None else offset
+        path = self.snapshots.take(self.producers, sync=sync)
         self.unsynced.add_directory(self.directory)
         if not sync:
             self.unsynced.add_snapshot(path)
 
     def _remove_leftovers(self, base_offset: int) -> None:
-        """Unlinks files of a segment that begins at `base_offset`, which an attempt to roll may have left."""
+        """Unlink files of a segment that begins at `base_offset`, which an attempt to roll may have left."""
         for kind in KINDS:
             path = self.directory / segment_file_name(base_offset, kind)
             if path.exists():
@@ -206,8 +243,8 @@ class LocalLog:
     # Giving segments up
 
     def give_up(self, segments: Iterable[LogSegment], reason: str) -> None:
-        """Takes `segments`, none of them the active one, out of the log; StorageError when the disk refuses."""
-        self.settle()
+        """Take `segments`, none of them the active one, out of the log; StorageError from the disk."""
+        self.finish_replacement()
         try:
             for segment in segments:
                 self.segments.remove(segment.base_offset)
@@ -216,15 +253,15 @@ class LocalLog:
             raise self.write_error(reason, error) from error
 
     def begin_replacement(self, new: Sequence[LogSegment], old: Sequence[LogSegment]) -> Replacement:
-        """Announces `new`, flushed `.cleaned` segments, in the place of `old`, closed ones; see `replacement`."""
+        """Begin to put `new`, flushed `.cleaned` segments, in the place of `old`, closed ones; see `segment_swap`."""
         self.check_online()
-        self.settle()
+        self.finish_replacement()
         if self.active in old:
             raise ValueError(f"{self.active} is appended to and cannot be replaced")
 
         def retire(segment: LogSegment, keeps_snapshot: bool) -> None:
             # Before the new names are durable nothing of the old may be unlinked, however short the delay is.
-            self._deletions.add(partial(_sync_if_there, self.directory))
+            self._deletions.add(partial(sync_directory_if_there, self.directory))
             self.retire(segment, keeps_snapshot=keeps_snapshot)
 
         try:
@@ -234,7 +271,7 @@ class LocalLog:
         return self.replacement
 
     def advance(self, replacement: Replacement) -> bool:
-        """Takes the next step of `replacement`; True once all are taken. StorageError when the disk refuses."""
+        """Take the next step of `replacement`; True once all are taken. StorageError from the disk."""
         self.check_online()
         try:
             is_done = replacement.advance()
@@ -246,22 +283,22 @@ class LocalLog:
             self.replacement = None
         return is_done
 
-    def settle(self) -> None:
-        """Completes a replacement that is under way, before the segments are changed in another way."""
+    def finish_replacement(self) -> None:
+        """Complete a replacement that is under way, before the segments are changed in another way."""
         replacement = self.replacement
         while replacement is not None and self.replacement is replacement:
             try:
                 replacement.sync()
-            except SyncNotBegun as error:  # whoever comes next goes on from here
+            except SyncNotBegun as error:  # the next call continues from here
                 raise self.write_error("a replacement", error) from error
             except OSError as error:
                 raise self.write_error("a replacement", error, is_fatal=True) from error
             self.advance(replacement)
 
     def retire(self, segment: LogSegment, *, keeps_snapshot: bool = False) -> None:
-        """Renames a segment's files, and its producer snapshot, and has them unlinked after `file.delete.delay.ms`.
+        """Rename a segment's files and producer snapshot, to be unlinked after `file.delete.delay.ms`.
 
-        A disk may be too full for another name; then they are unlinked now.
+        They are unlinked now if the disk is too full for another name.
         """
         self.unsynced.forget_segment(segment)
         try:
@@ -281,7 +318,11 @@ class LocalLog:
             self._deletions.add(partial(snapshot.unlink, missing_ok=True))
 
     def take_due_deletions(self, elapsed_ms: int) -> list[Callable[[], None]]:
-        """See `Log.take_due_deletions`."""
+        """The unlinking that is due, for `run_deletions` in any thread.
+
+        `elapsed_ms` is a clock that never goes back. `file.delete.delay.ms` is counted from the first call after the
+        files were renamed, so call it regularly while `has_deletions`.
+        """
         return self._deletions.take_due(elapsed_ms, self.factory.config.file_delete_delay_ms)
 
     @property
@@ -291,12 +332,11 @@ class LocalLog:
 
     # The end
 
-    def delete(self) -> Path:
-        """Closes all files and renames the directory, durably, so that it is found no more; returns the new path."""
-        return self.leave("deleted", sync=True)
-
     def leave(self, reason: str, *, sync: bool) -> Path:
-        """As `delete`, with another reason, and with `sync` False not durably."""
+        """Close all files and rename the directory, so that no start finds it; return the new path. OSError.
+
+        With `sync` the new name is durable on return. `reason` is why the log is offline after that.
+        """
         self.segments.close_handles()
         if self.replacement is not None:
             self.replacement.close_handles()
@@ -307,8 +347,12 @@ class LocalLog:
             sync_directory(target.parent)
         return target
 
-    def moved_to(self, directory: Path) -> None:
-        """The directory has been renamed to `directory`."""
+    def rename_directory(self, directory: Path) -> None:
+        """Rename the directory within its parent; making that durable is left to the caller. OSError from the disk.
+
+        Other threads may only be reading and syncing files that are open.
+        """
+        self.directory.rename(directory)
         self.directory = self.snapshots.directory = directory
         self.factory = replace(self.factory, directory=directory)
         self.segments.update_directory(directory)
@@ -319,16 +363,3 @@ class LocalLog:
 def _found_in(directory: Path, damage: Iterable[Damage]) -> tuple[Damage, ...]:
     """`damage` of files of the same names in `directory`."""
     return tuple(replace(each, path=directory / each.path.name) for each in damage)
-
-
-def _nobody_cares(_base_offsets: Collection[int]) -> None:
-    pass
-
-
-def _sync_if_there(directory: Path) -> None:
-    """Syncs a directory that may have been renamed or removed meanwhile."""
-    try:
-        sync_directory(directory)
-    except FileNotFoundError:
-        if directory.exists():
-            raise

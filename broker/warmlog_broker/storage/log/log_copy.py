@@ -1,18 +1,18 @@
-"""The copy of a log in another data directory, made while the log is appended to, and the log that it becomes.
+"""Copying a log to another data directory while it is appended to, and opening the copy in its place.
 
 The files are copied as they are: segments keep their boundaries, batches their bytes and positions, and damage stays
-where it is. Closed segments come with their indexes, transaction index and producer snapshot, so that nothing has to be
-rebuilt. What appends, retention and truncation change meanwhile is followed: a segment that has grown is continued, one
-that was replaced or cut is copied anew, one that has gone is removed at the end. (Kafka fetches from itself as a
+where it is. Closed segments are copied with their indexes, transaction index and producer snapshot, so that nothing has
+to be rebuilt. Changes by appends, retention and truncation are followed: a segment that has grown is continued, one
+that was replaced or cut is copied again, one that is gone is removed at the end. (Kafka fetches from itself as a
 follower does, and computes indexes and producer state again.)
 
-The copy's directory is `topic-N.<32 hex>-future`: a start takes it for a copy that was not finished. Everything in it
-is synced as it is copied, but for what `finish` adds, which `sync` makes durable. What recovery has kept aside
-comes along.
+The copy's directory is `topic-N.<32 hex>-future`, which a start treats as an unfinished copy. Everything in it is
+synced as it is copied, except what `finish` adds, which `sync` makes durable. Files that recovery has set aside are
+copied too.
 
-`finish` gives a Log on the copy that knows all that the original knows, producers, epochs and offsets, and takes
-appends at once. The original must not be appended to any more. Which of both counts after a crash is for the caller to
-write down; see `moves` in the broker.
+`finish` returns a Log on the copy that knows all that the original knows, producers, epochs and offsets, and can be
+appended to at once. The original must not be appended to any more. The caller records which of both counts after a
+crash; see `replica_mover` in the broker.
 """
 
 import os
@@ -41,7 +41,7 @@ _EVERYTHING = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class CopyStep:
-    """Bytes of one log file to copy, and small files beside it. `run` may be called in any thread."""
+    """Bytes of one log file to copy, and its side files. `run` may be called in any thread."""
 
     source: OpenFile
     target: Path
@@ -50,7 +50,7 @@ class CopyStep:
     side_files: tuple[tuple[Path, Path], ...] = ()
 
     def run(self, *, sync: bool = True) -> None:
-        """Copies; with `sync` it is durable, but for the name, on return. OSError from either disk."""
+        """Copy; with `sync` durably, except the name. OSError from either disk."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (0 if self.position else os.O_TRUNC)
         descriptor = os.open(self.target, flags, 0o644)
         try:
@@ -70,13 +70,13 @@ class _CopiedSegment:
     segment: LogSegment
     size_bytes: int
     is_complete: bool
-    """With all that is beside the log file, which will not grow any more."""
+    """With its side files; the log file will not grow any more."""
 
 
 def make_directory(source: Log, data_directory: Path) -> Path:
-    """Make the directory of a copy of `source` below `data_directory`, durably, and return its path. In any thread.
+    """Create the directory of a copy of `source` in `data_directory`, durably, and return its path. In any thread.
 
-    OSError from the disk: then the directory is removed again, if the disk lets it be.
+    OSError from the disk: then the directory is removed again, if possible.
     """
     directory = data_directory / future_directory_name(source.key, uuid4())
     assert source.topic_id is not None
@@ -104,12 +104,12 @@ class LogCopy:
     def begin(cls, source: Log, directory: Path) -> "LogCopy":
         """Begin a copy of `source` in `directory`, which `make_directory` has made. `source` must not be compacted."""
         source.compaction.stop()
-        source._local.settle()
-        return cls(source, directory, source._local.truncations)
+        source.local.finish_replacement()
+        return cls(source, directory, source.local.truncations)
 
     def copy_kept_aside(self) -> None:
-        """Copies what recovery has cut and kept for somebody to look at. In any thread; OSError from either disk."""
-        for path in sorted(self.source.directory.iterdir()):
+        """Copy what recovery has cut and kept for inspection. In any thread; OSError from either disk."""
+        for path in sorted(self.source.local.directory.iterdir()):
             if CUT_SUFFIX in path.name:
                 with path.open("rb") as original, (self.directory / path.name).open("wb") as copy:
                     copy_bytes(original.fileno(), copy.fileno(), os.fstat(original.fileno()).st_size)
@@ -117,34 +117,34 @@ class LogCopy:
 
     @property
     def size_bytes(self) -> int:
-        """What has been copied of the .log files."""
+        """How much of the .log files has been copied."""
         return sum(copied.size_bytes for copied in self._copied.values())
 
     @property
     def missing_bytes(self) -> int:
-        """What is still to be copied of them."""
+        """How much of the .log files must still be copied."""
         self._follow()
         return sum(
             segment.size_bytes - (known.size_bytes if (known := self._copied.get(segment.base_offset)) else 0)
-            for segment in self.source._local.segments
+            for segment in self.source.local.segments
         )
 
     @property
     def offset_lag(self) -> int:
-        """How many offsets the copy is behind, counted from the first segment of which something is missing."""
-        for segment in self.source._local.segments:
+        """How many offsets the copy lacks, counted from the first segment that is not complete."""
+        for segment in self.source.local.segments:
             known = self._copied.get(segment.base_offset)
             if known is None or known.size_bytes < segment.size_bytes:
                 return self.source.log_end_offset - segment.base_offset
         return 0
 
     def next_steps(self, max_bytes: int = _EVERYTHING) -> list[CopyStep]:
-        """What to copy next, oldest first, about `max_bytes`; it counts as copied. Empty when there is nothing to do.
+        """Return what to copy next, oldest first, about `max_bytes`; empty if there is nothing to do.
 
-        When a step fails the copy is worth nothing any more.
+        The steps count as copied from now on: if one fails, the whole copy must be given up.
         """
         self._follow()
-        local = self.source._local
+        local = self.source.local
         steps = []
         for segment in local.segments:
             known = self._copied.get(segment.base_offset)
@@ -162,12 +162,12 @@ class LogCopy:
         return steps
 
     def finish(self, now_ms: int) -> Log:
-        """Copies what is left, here and now, and returns the log on the copy. The original is not to be used again.
+        """Copy what is left, in this thread, and return the log on the copy. The original must not be used again.
 
-        Nothing of what this adds is durable before `sync`. OSError from the disk: then the original is what it was.
+        What this adds is not durable before `sync`. OSError from the disk: then the original is unchanged.
         """
-        source, local = self.source, self.source._local
-        local.settle()
+        source, local = self.source, self.source.local
+        local.finish_replacement()
         for step in self.next_steps():
             step.run(sync=False)
             self._unsynced += [step.target, *(target for _, target in step.side_files)]
@@ -179,14 +179,14 @@ class LogCopy:
                 index.loaded.write_out()
                 size_bytes = index.loaded.size_bytes
             if not _copy_small(index.path, target, sync=False, size_bytes=size_bytes):
-                target.touch()  # no entry was made yet
+                target.touch()  # it has no entry yet
             self._unsynced.append(target)
         if active.size_bytes:
             self._finish_time_index(active)
         for path, target in self._side_files(active):
             if path.suffix == ".txnindex" and _copy_small(path, target, sync=False):
                 self._unsynced.append(target)
-        self._remove_what_has_gone()
+        self._remove_stale_files()
         for name in (GAPS_NAME, TRUNCATION_NAME):
             if _copy_small(local.directory / name, self.directory / name, sync=False):
                 self._unsynced.append(self.directory / name)
@@ -203,7 +203,7 @@ class LogCopy:
             try:
                 descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             except FileNotFoundError:
-                continue  # removed since: a snapshot that is old by now, or an index that was made anew
+                continue  # removed since: an old snapshot, or an index that was rebuilt
             try:
                 os.fsync(descriptor)
             finally:
@@ -211,8 +211,8 @@ class LogCopy:
         sync_directory(self.directory)
 
     def _follow(self) -> None:
-        """Forgets what was copied of segments that are not what they were."""
-        local = self.source._local
+        """Forget what was copied of segments that were replaced or cut."""
+        local = self.source.local
         if local.truncations != self._truncations:
             self._truncations = local.truncations
             self._copied.clear()
@@ -225,7 +225,7 @@ class LogCopy:
         pairs = [
             (segment.files.path(kind), self._path(segment.base_offset, kind)) for kind in KINDS if kind != LOG_KIND
         ]
-        snapshot = self.source._local.snapshots.path(segment.base_offset)
+        snapshot = self.source.local.snapshots.path(segment.base_offset)
         return [*pairs, (snapshot, self.directory / snapshot.name)]
 
     def _finish_time_index(self, active: LogSegment) -> None:
@@ -235,11 +235,11 @@ class LogCopy:
             index.resize(index.file_bytes + index.entry_bytes)
             index.maybe_append(largest.timestamp_ms, largest.offset, is_last=True)
 
-    def _remove_what_has_gone(self) -> None:
-        """Unlinks files that belong to no segment of the original any more."""
-        bases = {segment.base_offset for segment in self.source._local.segments}
+    def _remove_stale_files(self) -> None:
+        """Unlink files that no longer belong to a segment of the original."""
+        bases = {segment.base_offset for segment in self.source.local.segments}
         names = {segment_file_name(base, kind) for base in bases for kind in KINDS}
-        names |= {self.source._local.snapshots.path(base).name for base in bases}
+        names |= {self.source.local.snapshots.path(base).name for base in bases}
         for path in self.directory.iterdir():
             if path.name[:20].isdecimal() and path.name not in names and CUT_SUFFIX not in path.name:
                 path.unlink()
@@ -249,9 +249,9 @@ class LogCopy:
 
 
 def _copy_small(path: Path, target: Path, *, sync: bool, size_bytes: int | None = None) -> bool:
-    """Copies a file, or its first `size_bytes`; False when there is none: what is missing can be rebuilt."""
+    """Copy a file, or its first `size_bytes`; False if there is none: what is missing can be rebuilt."""
     try:
-        with path.open("rb") as file:  # of an index that is preallocated, most is not wanted
+        with path.open("rb") as file:  # a preallocated index is mostly unused
             content = file.read(-1 if size_bytes is None else size_bytes)
     except FileNotFoundError:
         target.unlink(missing_ok=True)

@@ -1,26 +1,24 @@
-"""Which segments a log may give up, and when their files are unlinked.
+"""Which records and segments a log gives up, and when their files are unlinked.
 
-Segments go from the oldest on, for one of three reasons, each looked at in turn and from where the one before it
-stopped: all their records lie below the log start offset; without them the log still holds `retention.bytes`; their
-newest record is older than `retention.ms`. The first holds whatever the `cleanup.policy` (KAFKA-7400), the other two
-where that says delete. Only what lies below the high watermark goes, and never the empty active
-segment. Files are renamed to end in `.deleted` at once and unlinked after `file.delete.delay.ms`, so that a reader
-that has found them is not disturbed. The delay is counted by elapsed time, which no change of the clock affects. After
-a restart there is no such reader: files that still wait are unlinked at the next start, whatever the delay.
-
-Carrying out on one log what `retention` has decided.
+Segments are deleted from the oldest on, for one of three reasons, each considered in turn from where the one before it
+stopped: all their records are below the log start offset; the log still has `retention.bytes` without them; their
+newest record is older than `retention.ms`. The first applies whatever the `cleanup.policy` (KAFKA-7400), the other two
+if that says delete. Only segments below the high watermark are deleted, and never the empty active segment. Files are
+renamed to end in `.deleted` at once and unlinked after `file.delete.delay.ms`, so that a reader that has found them is
+not disturbed. The delay is counted by elapsed time, which no change of the clock affects. After a restart there is no
+such reader: files that still wait are unlinked at the next start, whatever the delay.
 """
 
 import logging
 from collections.abc import Sequence
-from typing import Literal, Protocol, TypeVar
+from typing import Literal
 
 from warmlog_broker.storage.config import MAX_INT64, UNLIMITED, LogConfig
-from warmlog_broker.storage.directory.leader_epochs import LeaderEpochs
-from warmlog_broker.storage.log.bounds import Bounds
+from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.log.local_log import LocalLog
-from warmlog_broker.storage.producer.producer_state import ProducerStates
 from warmlog_broker.storage.segment.segment import LogSegment
+from warmlog_protocol.errors import OffsetOutOfRange, PolicyViolation
+from warmlog_protocol.messages import HIGH_WATERMARK
 
 logger = logging.getLogger(__name__)
 
@@ -28,32 +26,16 @@ logger = logging.getLogger(__name__)
 Reason = Literal["log start", "retention.bytes", "retention.ms"]
 
 
-class SegmentFacts(Protocol):
-    """What retention looks at. `largest_timestamp_ms` may cost a read, and is asked for last."""
-
-    @property
-    def base_offset(self) -> int: ...
-    @property
-    def size_bytes(self) -> int: ...
-    @property
-    def largest_timestamp_ms(self) -> int: ...
-    @property
-    def modified_ms(self) -> int: ...
-
-
-Segment = TypeVar("Segment", bound=SegmentFacts)
-
-
 def deletable_segments(
-    segments: Sequence[Segment],
+    segments: Sequence[LogSegment],
     *,
     log_start_offset: int,
     log_end_offset: int,
     high_watermark: int,
     config: LogConfig,
     now_ms: int,
-) -> list[tuple[Segment, Reason]]:
-    """The segments, oldest first, that may go, with the reason for each. `segments` are all, the active one last."""
+) -> list[tuple[LogSegment, Reason]]:
+    """The segments, oldest first, to delete, with the reason for each. `segments` are all, the active one last."""
     candidates = _below_high_watermark(segments, log_end_offset, high_watermark)
     reasons: list[Reason] = []
 
@@ -72,28 +54,28 @@ def deletable_segments(
             reasons.append("retention.bytes")
 
     if config.deletes and config.retention_ms != UNLIMITED:
-        for place in range(len(reasons), len(candidates)):
-            if now_ms - newest_record_ms(segments, place, now_ms) <= config.retention_ms:
+        for index in range(len(reasons), len(candidates)):
+            if now_ms - newest_record_ms(segments, index, now_ms) <= config.retention_ms:
                 break
             reasons.append("retention.ms")
 
     return list(zip(candidates, reasons, strict=False))
 
 
-def newest_record_ms(segments: Sequence[Segment], place: int, now_ms: int) -> int:
-    """When the newest record of the segment at `place` was written, as far as that can be believed.
+def newest_record_ms(segments: Sequence[LogSegment], index: int, now_ms: int) -> int:
+    """When the newest record of `segments[index]` was written, as far as that can be trusted.
 
-    A timestamp ahead of the clock cannot be (KAFKA-14991: one such record kept its segment, and all behind it, for
-    ever): then it is when the file was last written to. If that lies ahead as well, since the clock was wrong at the
-    time, it is when a later file was, for what came before that is not newer.
+    A timestamp ahead of the clock cannot (KAFKA-14991: one such record kept its segment, and all after it, forever):
+    then it is when the file was last written to. If that is ahead as well, as the clock was wrong at the time, it is
+    when a later file was written to, as earlier records are not newer.
     """
-    newest_ms = segments[place].largest_timestamp_ms
+    newest_ms = segments[index].largest_timestamp_ms
     if newest_ms <= now_ms:
         return newest_ms
-    return next((later.modified_ms for later in segments[place:] if later.modified_ms <= now_ms), now_ms)
+    return next((later.modified_ms for later in segments[index:] if later.modified_ms <= now_ms), now_ms)
 
 
-def _below_high_watermark(segments: Sequence[Segment], log_end_offset: int, high_watermark: int) -> list[Segment]:
+def _below_high_watermark(segments: Sequence[LogSegment], log_end_offset: int, high_watermark: int) -> list[LogSegment]:
     """The oldest segments that end at or below the high watermark, without an empty active one."""
     ends = [*(segment.base_offset for segment in segments[1:]), log_end_offset]
     candidates = [segment for segment, end_offset in zip(segments, ends, strict=True) if end_offset <= high_watermark]
@@ -102,55 +84,79 @@ def _below_high_watermark(segments: Sequence[Segment], log_end_offset: int, high
     return candidates
 
 
-def raise_log_start_for_retention(local: LocalLog, bounds: Bounds, epochs: LeaderEpochs, now_ms: int) -> int | None:
-    """See `Log.raise_log_start_for_retention`."""
-    local.check_online()
-    deletable = _deletable(local, bounds, now_ms, MAX_INT64)
-    if not deletable:
-        return None
-    segment, reason = deletable[-1]
-    end_offset = _end_of(local, segment)
-    if bounds.raise_log_start(end_offset):
-        epochs.truncate_from_start(end_offset)
-        logger.info("%s: the log starts at %d now (%s)", local.key.directory_name, end_offset, reason)
-    return end_offset
+class LogRetention:
+    """What one log gives up."""
 
+    __slots__ = ("_bounds", "_local")
 
-def give_up_old_segments(
-    local: LocalLog, bounds: Bounds, epochs: LeaderEpochs, producers: ProducerStates, now_ms: int, below: int
-) -> int:
-    """See `Log.delete_old_segments`. The log start is raised before the first segment goes."""
-    local.check_online()
-    local.settle()
-    deletable = _deletable(local, bounds, now_ms, below)
-    if not deletable:
-        return 0
-    if len(deletable) == len(local.segments):
-        local.roll(now_ms, 0, producers)
-        bounds.rolled()
-    kept = local.segments.higher(deletable[-1][0].base_offset)
-    assert kept is not None
-    if bounds.raise_log_start(kept.base_offset):
-        epochs.truncate_from_start(kept.base_offset)
-    for segment, reason in deletable:
-        logger.info("%s: segment %d goes (%s)", local.key.directory_name, segment.base_offset, reason)
-    local.give_up([segment for segment, _ in deletable], "retention")
-    return len(deletable)
+    def __init__(self, local: LocalLog, bounds: LogBounds) -> None:
+        self._local = local
+        self._bounds = bounds
 
+    def delete_records(self, offset: int) -> int:
+        """Give up the records below `offset`, or below the high watermark for -1; return the log start offset.
 
-def _deletable(local: LocalLog, bounds: Bounds, now_ms: int, below: int) -> list[tuple[LogSegment, Reason]]:
-    deletable = deletable_segments(
-        list(local.segments),
-        log_start_offset=bounds.log_start_offset,
-        log_end_offset=local.log_end_offset,
-        high_watermark=bounds.high_watermark.offset,
-        config=local.factory.config,
-        now_ms=now_ms,
-    )
-    return [(segment, reason) for segment, reason in deletable if _end_of(local, segment) <= below]
+        Not durable on return: it is once the checkpoint of log starts has been written. Raises OffsetOutOfRange above
+        the high watermark, and PolicyViolation if the topic's cleanup.policy does not delete.
+        """
+        local, name = self._local, self._local.key.directory_name
+        local.check_online()
+        if "delete" not in local.config.cleanup_policy:
+            raise PolicyViolation(f"{name}: cleanup.policy is {local.config.cleanup_policy}, which deletes no records")
+        if offset < HIGH_WATERMARK:
+            raise OffsetOutOfRange(f"{name}: there is no offset {offset}")
+        self._bounds.raise_log_start(self._bounds.high_watermark.offset if offset == HIGH_WATERMARK else offset)
+        return self._bounds.log_start_offset
 
+    def raise_log_start(self, now_ms: int) -> int | None:
+        """Raise the log start to the end of the segments that retention no longer keeps; None if it keeps all.
 
-def _end_of(local: LocalLog, segment: LogSegment) -> int:
-    """Where the segment ends (exclusive)."""
-    following = local.segments.higher(segment.base_offset)
-    return local.log_end_offset if following is None else following.base_offset
+        Returns what to checkpoint before `delete_old_segments` is called: otherwise a crash would leave a log that
+        seems to have lost its first segments.
+        """
+        self._local.check_online()
+        deletable = self._deletable(now_ms, MAX_INT64)
+        if not deletable:
+            return None
+        segment, reason = deletable[-1]
+        end_offset = self._end_of(segment)
+        if self._bounds.raise_log_start(end_offset):
+            logger.info("%s: the log starts at %d now (%s)", self._local.key.directory_name, end_offset, reason)
+        return end_offset
+
+    def delete_old_segments(self, now_ms: int, *, below: int = MAX_INT64) -> int:
+        """Give up the segments that retention no longer keeps and that end at `below` or before; return how many.
+
+        The log start is raised first. Files are renamed now and unlinked later (`LocalLog.take_due_deletions`).
+        """
+        local = self._local
+        local.check_online()
+        local.finish_replacement()
+        deletable = self._deletable(now_ms, below)
+        if not deletable:
+            return 0
+        if len(deletable) == len(local.segments):
+            local.roll(now_ms)
+        kept = local.segments.higher(deletable[-1][0].base_offset)
+        assert kept is not None
+        self._bounds.raise_log_start(kept.base_offset)
+        for segment, reason in deletable:
+            logger.info("%s: segment %d goes (%s)", local.key.directory_name, segment.base_offset, reason)
+        local.give_up([segment for segment, _ in deletable], "retention")
+        return len(deletable)
+
+    def _deletable(self, now_ms: int, below: int) -> list[tuple[LogSegment, Reason]]:
+        deletable = deletable_segments(
+            list(self._local.segments),
+            log_start_offset=self._bounds.log_start_offset,
+            log_end_offset=self._local.log_end_offset,
+            high_watermark=self._bounds.high_watermark.offset,
+            config=self._local.config,
+            now_ms=now_ms,
+        )
+        return [(segment, reason) for segment, reason in deletable if self._end_of(segment) <= below]
+
+    def _end_of(self, segment: LogSegment) -> int:
+        """Where the segment ends (exclusive)."""
+        following = self._local.segments.higher(segment.base_offset)
+        return self._local.log_end_offset if following is None else following.base_offset

@@ -1,24 +1,24 @@
-"""Cutting a log back to an offset, or emptying it to begin anew at another: what a follower does that was ahead.
+"""Cutting a log back to an offset, or emptying it to begin at another: what a follower does that was ahead.
 
-The order of things, so that a crash at any moment leaves a log that opens as it was before, or as it is after:
+The order of steps, so that a crash at any moment leaves a log that opens as it was before, or as it is after:
 
 1. Find the place to cut. A damaged log is refused here, and nothing has happened.
-2. Write the file `truncation` (`truncation_file`), durably: from here on the log is a truncated one.
+2. Write the file `truncation` (`truncation_marker`), durably: from here on the log counts as truncated.
 3. Take whole segments out, the newest first (renamed, unlinked later), then cut the one that holds the offset: its
-   indexes before its log, so that no entry ever points behind the end.
+   indexes before its log, so that no entry ever points past the end.
 4. Lower everything in memory: the end, the high watermark, the flushed offset, the log start; leader epochs that began
    later are forgotten, producer snapshots of later offsets removed, producers read again. A flush that was under way
-   moves nothing when it comes back: its plan is from before.
+   moves nothing when it is done: its plan is from before.
 5. Sync, and note in the file that the work is done. Only then the caller is told.
 6. Once checkpoints with the lower offsets are on disk the file is removed (`checkpointed`).
 
 A disk that refuses in steps 3 to 5 takes the log offline; the next start finishes.
 
-A batch goes as a whole, and the log ends where the last one that stays ends, or where its last segment begins. So where
-the offset lies within a batch, the log ends before that (Kafka lets it end at the offset, and leaves a hole), and a
+Batches are removed as a whole: the log ends after the last one that stays, or where its last segment begins. If the
+offset is within a batch, the log ends before that batch (Kafka lets it end at the offset, and leaves a hole), and a
 follower fetches the whole batch again.
 
-Readers: slices of a segment that was taken out stay readable. A slice that reaches behind the cut of a file raises
+Readers: slices of a segment that was taken out stay readable. A slice that reaches past the cut of a file raises
 DamagedLog when it is read, also after other batches have been appended there, or its connection is closed.
 """
 
@@ -27,38 +27,38 @@ from dataclasses import replace
 from pathlib import Path
 
 from warmlog_broker.storage.directory.data_dir import LogOffsets
-from warmlog_broker.storage.directory.leader_epochs import LeaderEpochs
 from warmlog_broker.storage.directory.truncation_marker import Truncation, remove_truncation, write_truncation
-from warmlog_broker.storage.log.bounds import Bounds
+from warmlog_broker.storage.log.bounds import LogBounds
+from warmlog_broker.storage.log.compaction import LogCompaction
 from warmlog_broker.storage.log.local_log import LocalLog
-from warmlog_broker.storage.producer.producer_state import ProducerStates
 from warmlog_broker.storage.producer.replay import restore_producers
 
 logger = logging.getLogger(__name__)
 
 
 class LogTruncation:
-    """Truncates one log. `pending` is what the checkpoints do not know yet, if there is something."""
+    """Truncates one log. `pending` is a truncation that the checkpoints do not know yet."""
 
-    __slots__ = ("_bounds", "_epochs", "_local", "_producers", "pending")
+    __slots__ = ("_bounds", "_compaction", "_epochs", "_local", "pending")
 
     def __init__(
-        self,
-        local: LocalLog,
-        bounds: Bounds,
-        epochs: LeaderEpochs,
-        producers: ProducerStates,
-        pending: Truncation | None,
+        self, local: LocalLog, bounds: LogBounds, compaction: LogCompaction, pending: Truncation | None
     ) -> None:
         self._local = local
         self._bounds = bounds
-        self._epochs = epochs
-        self._producers = producers
+        self._compaction = compaction
+        self._epochs = local.epochs
         self.pending = pending
 
     def truncate_to(self, offset: int, now_ms: int) -> bool:
-        """See Log.truncate_to."""
+        """Drop everything from the batch that holds `offset` on; False, and no change, if the log ends before it.
+
+        Durable on return. The log start and the high watermark go back with the end if they must. Below the first
+        segment the log is emptied and begins at `offset`. CorruptBatch if damage hides the position, and nothing has
+        changed; StorageError from the disk, and the log is offline.
+        """
         local = self._local
+        self._compaction.truncated(offset)
         local.check_online()
         if offset < 0:
             raise ValueError(f"{local.directory}: cannot truncate to offset {offset}")
@@ -67,7 +67,7 @@ class LogTruncation:
             return False
         segment = local.segments.floor(offset)
         if segment is None:
-            self.start_anew_at(offset, now_ms)
+            self.truncate_fully_and_start_at(offset, now_ms)
             return True
         end_offset = segment.end_before(offset)
         self._begin(Truncation(end_offset, min(end_offset, self._bounds.log_start_offset)))
@@ -77,15 +77,19 @@ class LogTruncation:
                 local.retire(later)
             local.unsynced.forget_segment(segment)
             segment.truncate_to(end_offset, now_ms)
-            self._take_over(end_offset, now_ms)
+            self._lower_to(end_offset, now_ms)
             self._finish()
         except OSError as error:
             raise local.write_error("truncation", error, is_fatal=True) from error
         return True
 
-    def start_anew_at(self, offset: int, now_ms: int, log_start_offset: int | None = None) -> None:
-        """See Log.truncate_fully_and_start_at."""
+    def truncate_fully_and_start_at(self, offset: int, now_ms: int, log_start_offset: int | None = None) -> None:
+        """Drop everything, epochs and producers too; the next batch gets `offset`, or a later one. Durable on return.
+
+        `log_start_offset`, if given, is where the log may be read from once it holds that: within the batch to come.
+        """
         local = self._local
+        self._compaction.truncated(offset)
         local.check_online()
         log_start_offset = offset if log_start_offset is None else log_start_offset
         if not 0 <= offset <= log_start_offset:
@@ -99,32 +103,32 @@ class LogTruncation:
             self._epochs.clear()
             for snapshot in local.snapshots.offsets:
                 local.snapshots.remove(snapshot)
-            self._take_over(offset, now_ms)
-            self._bounds.begin_anew(log_start_offset)
+            self._lower_to(offset, now_ms)
+            self._bounds.emptied(log_start_offset)
             self._finish()
         except OSError as error:
             raise local.write_error("truncation", error, is_fatal=True) from error
 
     def checkpointed(self, offsets: LogOffsets) -> None:
-        """Takes note that the data directory's checkpoints hold `offsets`, durably. OSError when the disk refuses.
+        """Note that the data directory's checkpoints hold `offsets`, durably. OSError from the disk.
 
-        They may have been looked at before a truncation, and then they do not count.
+        Offsets that were read before a truncation do not count.
         """
         pending, bounds = self.pending, self._bounds
         if pending is None or not pending.is_done or offsets.recovery_point > bounds.flushed.offset:
             return
         if bounds.log_start_offset > self._local.log_end_offset:
-            return  # without the file, the log would be taken for one that has lost its end
+            return  # without the file, the next start would assume that the log has lost its end
         remove_truncation(self._local.directory)
         self.pending = None
 
     def finished(self) -> None:
-        """What a crash had interrupted was finished by loading the log, and is durable."""
+        """Note that loading the log has finished what a crash interrupted, durably."""
         if self.pending is not None and not self.pending.is_done:
             self._note_done(self._local.directory, self.pending)
 
     def _begin(self, truncation: Truncation) -> None:
-        """The point from which on the log is a truncated one."""
+        """Write down the truncation: from here on a crash finishes it."""
         local = self._local
         logger.info("%s: truncation to %d (end %d)", local.key.directory_name, truncation.offset, local.log_end_offset)
         try:
@@ -133,8 +137,8 @@ class LogTruncation:
             raise local.write_error("truncation", error) from error
         self.pending = truncation
 
-    def _take_over(self, end_offset: int, now_ms: int) -> None:
-        """Lowers what is known of the log to `end_offset`, where its files end now."""
+    def _lower_to(self, end_offset: int, now_ms: int) -> None:
+        """Lower what is known of the log to `end_offset`, where its files end now."""
         local = self._local
         local.active = local.segments.active
         local.log_end_offset = end_offset
@@ -147,7 +151,7 @@ class LogTruncation:
         self._bounds.truncated()
         self._epochs.truncate_from_end(end_offset)
         restore_producers(
-            self._producers, local.snapshots, local.segments, end_offset, damage=local.damage, now_ms=now_ms
+            local.producers, local.snapshots, local.segments, end_offset, damage=local.damage, now_ms=now_ms
         )
 
     def _finish(self) -> None:
@@ -157,7 +161,7 @@ class LogTruncation:
         assert plan is not None
         plan.run()
         local.unsynced.mark_synced(plan)
-        self._epochs.has_unwritten_changes = True  # a flush that is under way may write the old ones behind us
+        self._epochs.has_unwritten_changes = True  # a flush that is under way may write the old ones after this
         self._bounds.flushed = local.end
         assert self.pending is not None
         self._note_done(local.directory, self.pending)

@@ -15,6 +15,7 @@ from warmlog_protocol.batch.header import (
     CRC_START,
     DELETE_HORIZON_BIT,
     HEADER_BYTES,
+    LENGTH_OVERHEAD_BYTES,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
     TRANSACTIONAL_BIT,
@@ -63,7 +64,7 @@ def check_batch(batch: Buffer, max_message_bytes: int, *, may_be_transactional: 
     if size_bytes > max_message_bytes:
         raise MessageTooLarge(f"a batch of {size_bytes} bytes, max.message.bytes allows {max_message_bytes}")
     header = read_header(batch)
-    if header.size_bytes != size_bytes:
+    if header.batch_length + LENGTH_OVERHEAD_BYTES != size_bytes:
         _refuse_length(header, size_bytes)
     covered = bytes(memoryview(batch)[CRC_START:])
     crc = crc32c(covered)

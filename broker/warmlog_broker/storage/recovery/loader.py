@@ -1,12 +1,15 @@
 """Opening a log that may exist already: from a directory of files to everything that `Log` keeps in memory.
 
+The order of steps in `load_log`: what retention, compaction and truncation have left half done is finished or undone
+first, as it decides which files belong to the log. Then the segments are checked, as they decide where the log ends.
+Epochs and producers come last, as they are collected from batches between the log start and that end.
+
 After a clean stop nothing is scanned and no index is opened: the log end offset is the recovery point that the stop
 left, the last file must still have the size that it had then, and the producer state comes from the snapshot at the end
 offset. Otherwise the log is checked from the recovery point on (`recovery`).
 
-Leftovers: what retention and compaction have left half done is finished or undone first (`replacement`), indexes
-without a log file are unlinked, whatever else there is stays where it is. A segment whose offsets are too far apart for
-its indexes, which old versions of Kafka could write, is split (`overflow`).
+Index files without a log file are unlinked; all other files stay where they are. A segment whose offsets are too far
+apart for its indexes, which old versions of Kafka could write, is split (`segment_overflow`).
 """
 
 import logging
@@ -15,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import randbelow
+from typing import NamedTuple
 from uuid import UUID
 
 from warmlog_broker.storage.config import LogConfig
@@ -52,10 +56,10 @@ class SegmentFactory:
     config: LogConfig
     open_files: OpenFiles
     random_below: Callable[[int], int] = randbelow
-    """A random number below the one given: what is taken off segment.ms."""
+    """Returns a random number below the one given, which is subtracted from segment.ms."""
 
     def open(self, base_offset: int, now_ms: int, suffix: str = "") -> LogSegment:
-        """The segment with this base offset, created when it is not there."""
+        """Open the segment with this base offset, or create it."""
         config = self.config
         # Kafka allows up to segment.ms. On a compacted topic that may be more than roll_ms: each batch would roll then.
         jitter_ms = min(config.segment_jitter_ms, config.roll_ms)
@@ -76,7 +80,7 @@ class SegmentFactory:
 
 @dataclass(frozen=True, slots=True)
 class LoadRequest:
-    """What is known of a log before its directory is looked into."""
+    """What is known of a log before its directory is read."""
 
     factory: SegmentFactory
     now_ms: int
@@ -84,13 +88,17 @@ class LoadRequest:
     stored: StoredState
     max_leader_epoch: int | None = None
     truncation: Truncation | None = None
-    """One that `stored` was capped for, and that is to be finished if it is not done."""
+    """One for which `stored` was capped; it is finished if it is not done."""
     is_start_known: bool = False
-    """Whether the log start in `stored` is what it was: a first segment above it means that earlier ones are lost."""
+    """Whether the log start in `stored` is exact: then a first segment above it means that earlier ones are lost."""
 
     @property
     def directory(self) -> Path:
         return self.factory.directory
+
+    @property
+    def unfinished_truncation(self) -> Truncation | None:
+        return None if self.truncation is None or self.truncation.is_done else self.truncation
 
     def open_segment(self, base_offset: int) -> LogSegment:
         return self.factory.open(base_offset, self.now_ms)
@@ -118,7 +126,7 @@ class LoadedLog:
     unsynced_segments: list[LogSegment] = field(default_factory=list)
     """Segments, the active one apart, that recovery has changed: the first flush syncs them."""
     has_gaps: bool = False
-    """See `gaps`."""
+    """See `gap_marker`."""
     truncation: Truncation | None = None
 
 
@@ -133,50 +141,38 @@ class _Listing:
 
 
 def load_log(request: LoadRequest) -> LoadedLog:
-    """Loads, checks and repairs, or creates. Damage is not an error but in the report.
+    """Load, check and repair a log, or create it. Damage is not an error but in the report.
 
-    OSError when the disk does not answer, InconsistentTopicId when the directory belongs to another topic id.
+    OSError from the disk, InconsistentTopicId if the directory belongs to another topic id.
     """
     is_new_directory = _make_directory(request.directory)
-    topic_id = settle_topic_id(request.directory, request.topic_id)
-    stored, log_start_offset = request.stored, request.stored.offsets.log_start_offset
+    topic_id = store_topic_id(request.directory, request.topic_id)
     listing = _list_directory(request.directory, request.factory.open_files)
-    report = RecoveryReport(was_clean=stored.clean_end is not None)
+    report = RecoveryReport(was_clean=request.stored.clean_end is not None)
     segments = [request.open_segment(base_offset) for base_offset in listing.base_offsets]
     segments = split_overflowed(segments, request.open_cleaned_segment, report)
     epochs, are_epochs_lost = _read_epochs(request, report)
-    cutting = request.truncation if request.truncation is not None and not request.truncation.is_done else None
+    cutting = request.unfinished_truncation
     if cutting is not None:
         segments = _go_on_cutting(request, cutting, segments, listing, epochs, report)
-    unsynced: list[LogSegment] = []
-    end_offset = stored.offsets.recovery_point
-    if not segments:
-        end_offset = _first_offset(stored, is_new_directory, report)
-        segments = [request.open_segment(end_offset)]
-    elif not _is_as_left(segments[-1], stored.clean_end, report):
-        segments, end_offset = _recover(request, segments, epochs, report)
-        unsynced = segments
-    if end_offset < log_start_offset and not (request.truncation and request.truncation.is_full):
-        set_aside(segments, f"they end at {end_offset}, before the log start {log_start_offset}", report)
-        end_offset = log_start_offset
-        segments = [request.open_segment(end_offset)]
-        unsynced = []
-    if cutting is not None and end_offset > cutting.offset:
-        segments[-1].truncate_to(cutting.offset, request.now_ms)
-        end_offset = cutting.offset
+    found = _check(request, segments, epochs, report) if segments else _create(request, is_new_directory, report)
+    found = _not_before_log_start(request, found, report)
+    if cutting is not None and found.end_offset > cutting.offset:
+        found.segments[-1].truncate_to(cutting.offset, request.now_ms)
+        found = found._replace(end_offset=cutting.offset)
     loaded = LoadedLog(
-        segments=_in_order(segments),
-        log_start_offset=_log_start(request, segments[0].base_offset, listing, report),
-        log_end_offset=end_offset,
-        producers=ProducerStates(end_offset),
+        segments=_in_order(found.segments),
+        log_start_offset=_log_start(request, found.segments[0].base_offset, listing, report),
+        log_end_offset=found.end_offset,
+        producers=ProducerStates(found.end_offset),
         snapshots=ProducerSnapshots(request.directory, listing.snapshot_offsets),
         epochs=epochs,
         report=report,
         topic_id=topic_id,
         is_new_directory=is_new_directory,
-        high_watermark=stored.offsets.high_watermark,
-        first_dirty_offset=stored.offsets.first_dirty_offset,
-        unsynced_segments=[segment for segment in unsynced if segment is not segments[-1]],
+        high_watermark=request.stored.offsets.high_watermark,
+        first_dirty_offset=request.stored.offsets.first_dirty_offset,
+        unsynced_segments=found.segments[:-1] if found.was_checked else [],
         truncation=request.truncation,
         has_gaps=has_gaps(request.directory),
     )
@@ -185,8 +181,45 @@ def load_log(request: LoadRequest) -> LoadedLog:
     return loaded
 
 
+class _Found(NamedTuple):
+    """The segments that stay, one at least, and the offset at which the log ends."""
+
+    segments: list[LogSegment]
+    end_offset: int
+    was_checked: bool = False
+    """Recovery may have changed the segments."""
+
+
+def _create(request: LoadRequest, is_new_directory: bool, report: RecoveryReport) -> _Found:
+    """Create the first segment of a log that has none: never below what was given out and flushed."""
+    report.was_clean = True
+    offsets = request.stored.offsets
+    first_offset = offsets.log_start_offset
+    if not is_new_directory and offsets.recovery_point > first_offset:
+        first_offset = offsets.recovery_point
+        report.rebuilt.append(f"no log file is left: the log continues at its recovery point {first_offset}")
+    return _Found([request.open_segment(first_offset)], first_offset)
+
+
+def _check(request: LoadRequest, segments: list[LogSegment], epochs: LeaderEpochs, report: RecoveryReport) -> _Found:
+    """Recover the log unless it was closed cleanly and is as it was then."""
+    if _is_as_left(segments[-1], request.stored.clean_end, report):
+        return _Found(segments, request.stored.offsets.recovery_point)
+    return _recover(request, segments, epochs, report)
+
+
+def _not_before_log_start(request: LoadRequest, found: _Found, report: RecoveryReport) -> _Found:
+    """Set aside segments that end before the log start, unless a truncation has left them so, and begin there."""
+    log_start_offset = request.stored.offsets.log_start_offset
+    is_emptied = request.truncation is not None and request.truncation.is_full
+    if found.end_offset >= log_start_offset or is_emptied:
+        return found
+    set_aside(found.segments, f"they end at {found.end_offset}, before the log start {log_start_offset}", report)
+    return _Found([request.open_segment(log_start_offset)], log_start_offset)
+
+
 def _make_directory(directory: Path) -> bool:
-    """Creates the partition's directory; False when it was there."""
+    """Create the partition's directory; False if it exists."""
     try:
         directory.mkdir()
     except FileExistsError:
@@ -194,21 +227,11 @@ def _make_directory(directory: Path) -> bool:
     return True
 
 
-def _first_offset(stored: StoredState, is_new_directory: bool, report: RecoveryReport) -> int:
-    """Where a log without a single segment begins: never below what was given out and flushed."""
-    report.was_clean = True
-    recovery_point, log_start_offset = stored.offsets.recovery_point, stored.offsets.log_start_offset
-    if is_new_directory or recovery_point <= log_start_offset:
-        return log_start_offset
-    report.rebuilt.append(f"no log file is left: the log goes on at its recovery point {recovery_point}")
-    return recovery_point
-
-
 def _log_start(request: LoadRequest, first_base_offset: int, listing: _Listing, report: RecoveryReport) -> int:
     """Where the log may be read from: as stored, or at its first segment if retention has removed those before.
 
-    Retention stores the log start before it removes a segment. Only if it could not, and a crash followed, do the
-    removed segments say that they are not lost.
+    Retention stores the log start before it removes a segment. If it could not, and a crash followed, the retired files
+    show that the segments are not lost.
     """
     stored, log_start_offset = request.stored, request.stored.offsets.log_start_offset
     if first_base_offset <= log_start_offset:
@@ -224,10 +247,10 @@ def _log_start(request: LoadRequest, first_base_offset: int, listing: _Listing, 
     return log_start_offset
 
 
-def settle_topic_id(directory: Path, topic_id: UUID | None) -> UUID | None:
-    """The topic's id, as the caller and the file in `directory` say; InconsistentTopicId when they disagree.
+def store_topic_id(directory: Path, topic_id: UUID | None) -> UUID | None:
+    """Return the topic's id, as the caller or the file in `directory` says; InconsistentTopicId if they disagree.
 
-    A file that is missing or damaged is written, durably but for its name.
+    A missing or damaged file is written, durably except its name.
     """
     path = directory / METADATA_NAME
     stored_id = stored_topic_id(path)
@@ -248,7 +271,7 @@ def _in_order(segments: list[LogSegment]) -> LogSegments:
 
 
 def _list_directory(directory: Path, open_files: OpenFiles) -> _Listing:
-    """Sorts the files, and sees to the leftovers."""
+    """Sort the files, and finish or remove leftovers."""
     listing = _Listing()
     indexes = []
     names = _file_names(directory)
@@ -317,10 +340,8 @@ def _is_as_left(active: LogSegment, clean_end: CleanEnd | None, report: Recovery
     return False
 
 
-def _recover(
-    request: LoadRequest, segments: list[LogSegment], epochs: LeaderEpochs, report: RecoveryReport
-) -> tuple[list[LogSegment], int]:
-    """Checks from the recovery point on; returns all segments that stay and the offset at which the log ends."""
+def _recover(request: LoadRequest, segments: list[LogSegment], epochs: LeaderEpochs, report: RecoveryReport) -> _Found:
+    """Check the log from the recovery point on."""
     recovery_point = request.stored.offsets.recovery_point
     first = max((n for n, segment in enumerate(segments) if segment.base_offset <= recovery_point), default=0)
     rules = RecoveryRules(
@@ -338,7 +359,7 @@ def _recover(
         segments[-1].on_become_inactive()
         segments.append(request.open_segment(recovery_point))
         end_offset = recovery_point
-    return segments, end_offset
+    return _Found(segments, end_offset, was_checked=True)
 
 
 def _go_on_cutting(
@@ -349,7 +370,7 @@ def _go_on_cutting(
     epochs: LeaderEpochs,
     report: RecoveryReport,
 ) -> list[LogSegment]:
-    """Goes on with a truncation that a crash interrupted; the segments that stay. The last one is still to be cut."""
+    """Continue a truncation that a crash interrupted; return the segments that stay. The last one must still be cut."""
     report.rebuilt.append(f"a truncation to {cutting.offset}{' with nothing before it' * cutting.is_full} was finished")
     kept = [] if cutting.is_full else [segment for segment in segments if segment.base_offset <= cutting.offset]
     for segment in reversed(segments[len(kept) :]):
@@ -363,9 +384,9 @@ def _go_on_cutting(
 
 
 def _restore_epochs(loaded: LoadedLog, are_lost: bool, max_epoch: int | None) -> None:
-    """Fits the epochs to what the log holds now, and collects from the batches those that their file does not know.
+    """Limit the epochs to what the log holds now, and collect from the batches those that their file does not know.
 
-    That is all of them when the file gave nothing; or the first ones, when the log start had been raised without being
+    That is all of them if the file is lost; or the first ones, if the log start had been raised without being
     checkpointed, and is now where it was before.
     """
     epochs = loaded.epochs

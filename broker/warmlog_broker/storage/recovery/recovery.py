@@ -1,15 +1,13 @@
 """Checking a log after an unclean stop, and cutting off what the stop left half written.
 
-Below the recovery point everything was on disk before the stop. A batch there that is not valid was damaged later:
-nothing is cut, the damage is stepped over and reported, and a read of it is refused. If the damage reaches up to the
-recovery point, the log goes on in a new segment that begins there: offsets that were acknowledged are not given out
-again.
+Below the recovery point everything was on disk before the stop. An invalid batch there was damaged later: nothing is
+cut, the damage is skipped and reported, and a read of it is refused. If the damage reaches up to the recovery point,
+the log continues in a new segment that begins there: offsets that were acknowledged are not given out again.
 
 Above the recovery point, blocks may have reached the disk in any order. Files are synced and dropped from the page
-cache first, so that it is the disk's content that is checked: sizes, CRCs, offsets without gaps, leader epochs that do
-not fall. From the first batch on that is not valid the log is cut. What is cut is kept in files ending in `.cut`, for a
-person to look at and remove: the rest of that segment in `<base offset>.log.tail.cut`, later segments, renamed, in
-`<base offset>.log.cut`.
+cache first, so that the disk's content is checked: sizes, CRCs, magics, offsets without gaps, leader epochs that do not
+fall. The log is cut at the first invalid batch. What is cut is kept for inspection in files ending in `.cut`: the rest
+of that segment in `<base offset>.log.tail.cut`, later segments, renamed, in `<base offset>.log.cut`.
 """
 
 import logging
@@ -31,10 +29,10 @@ CUT_SUFFIX = ".cut"
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What loading a log found and did."""
+    """What was found and done while loading a log."""
 
     was_clean: bool = True
-    """The log had been closed cleanly, and nothing of it was read."""
+    """The log had been closed cleanly, and none of it was read."""
     checked_bytes: int = 0
     checked_batches: int = 0
     cut_bytes: int = 0
@@ -65,7 +63,7 @@ class RecoveryReport:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryRules:
-    """What recovery must know of the log to judge its batches."""
+    """What recovery must know of the log to check its batches."""
 
     recovery_point: int
     has_dense_offsets: bool = True
@@ -75,7 +73,7 @@ class RecoveryRules:
 
 
 class SegmentCheck:
-    """The judge of one segment's batches: what `LogSegment.recover` asks about each."""
+    """Checks the batches of one segment for `LogSegment.recover`."""
 
     def __init__(
         self,
@@ -92,10 +90,10 @@ class SegmentCheck:
         self.epochs = epochs
         self.report = report
         self.wants_dense_offsets = rules.has_dense_offsets
-        """Whether a gap below the recovery point is damage: not so behind rows, which Kafka may have compacted."""
+        """Whether a gap below the recovery point is damage: not after rows, which Kafka may have compacted."""
 
     def on_batch(self, header: BatchHeader, position: int, _read_batch: Callable[[], bytes]) -> None:
-        """Takes over a batch whose CRC is right; DamagedLog when it does not belong where it is."""
+        """Accept a batch whose CRC is right; DamagedLog if it cannot be at this position."""
         reason = self._why_out_of_place(header)
         if reason:
             if not self._follows_hole(header, position):
@@ -108,13 +106,13 @@ class SegmentCheck:
         self.report.checked_bytes += header.size_bytes
 
     def step_over(self, error: DamagedLog) -> int | None:
-        """The position from which the check goes on after damage below the recovery point; None to cut there."""
+        """The position at which the check continues after damage below the recovery point; None to cut there."""
         recovery_point = self.rules.recovery_point
         if self.expected_offset >= recovery_point:
             return None
         records = self.segment.records
-        behind = find_after_damage(records, error.position, self.expected_offset, recovery_point)
-        position, offset = behind or (records.size_bytes, recovery_point)
+        following = find_after_damage(records, error.position, self.expected_offset, recovery_point)
+        position, offset = following or (records.size_bytes, recovery_point)
         self._note_damage(error.position, position, offset, error.reason)
         self.expected_offset = offset
         return position
@@ -125,9 +123,9 @@ class SegmentCheck:
         )
 
     def _follows_hole(self, header: BatchHeader, position: int) -> bool:
-        """Whether batches are missing below the recovery point and this one is what comes after them.
+        """Whether batches are missing below the recovery point and this one comes after them.
 
-        The next batch has to bear that out: no CRC covers the base offset.
+        The next batch has to confirm that, as no CRC covers the base offset.
         """
         if not self.expected_offset < header.base_offset <= self.rules.recovery_point:
             return False
@@ -137,11 +135,11 @@ class SegmentCheck:
     def _why_out_of_place(self, header: BatchHeader) -> str:
         base_offset, expected, rules = header.base_offset, self.expected_offset, self.rules
         if base_offset < expected:
-            return f"base offset {base_offset} where {expected} is expected"
+            return f"base offset {base_offset}, expected {expected}"
         if base_offset > expected and rules.has_dense_offsets:
             crosses_recovery_point = expected < rules.recovery_point < base_offset
             if expected >= rules.recovery_point or crosses_recovery_point or header.magic == MAGIC_COLUMNS:
-                return f"base offset {base_offset} where {expected} is expected"
+                return f"base offset {base_offset}, expected {expected}"
         if expected >= rules.recovery_point:
             return self._why_epoch_impossible(header.partition_leader_epoch)
         return ""
@@ -151,7 +149,7 @@ class SegmentCheck:
         if epoch < latest:
             return f"leader epoch {epoch} after {latest}"
         if most is not None and epoch > most:
-            return f"leader epoch {epoch}, the partition has only had {most}"
+            return f"leader epoch {epoch}, the partition's newest is {most}"
         return ""
 
 
@@ -168,9 +166,9 @@ class Recovered:
 def recover_segments(
     segments: list[LogSegment], rules: RecoveryRules, epochs: LeaderEpochs, report: RecoveryReport
 ) -> Recovered:
-    """Checks `segments`, the ones from the recovery point on, rebuilds their indexes and cuts the log where it must be.
+    """Check `segments`, those from the recovery point on, rebuild their indexes and cut the log if necessary.
 
-    Nothing is synced on return, except what was there before. OSError when the disk cannot be read.
+    Changes are not synced on return. OSError if the disk cannot be read.
     """
     report.was_clean = False
     for segment in segments:
@@ -204,7 +202,7 @@ def recover_segments(
 
 
 def _begins_as_named(segment: LogSegment) -> bool:
-    """Whether the first batch can be in a segment of this name. If not, it does not say where the log ends either."""
+    """Whether the first batch can be in a segment of this name. If not, its offset says nothing about the log's end."""
     try:
         header = next(segment.records.batches(), (None,))[0]
     except DamagedLog:
@@ -215,7 +213,7 @@ def _begins_as_named(segment: LogSegment) -> bool:
 def _check_and_cut(
     segment: LogSegment, expected_offset: int, rules: RecoveryRules, epochs: LeaderEpochs, report: RecoveryReport
 ) -> tuple[SegmentCheck, SegmentRecovery]:
-    """Recovers one segment and keeps what is cut; if the disk is too full for that, recovers it without."""
+    """Recover one segment and keep what is cut, unless the disk is too full for that."""
     kept_in = free_path(segment.path.with_name(f"{segment.path.name}.tail{CUT_SUFFIX}"))
     checked_bytes, checked_batches, damage_count = report.checked_bytes, report.checked_batches, len(report.damage)
     check = SegmentCheck(segment, expected_offset, rules, epochs, report)
@@ -234,7 +232,7 @@ def _check_and_cut(
 
 
 def set_aside(segments: list[LogSegment], reason: str, report: RecoveryReport) -> None:
-    """Takes whole segments out of the log by renaming their files; empty ones are deleted."""
+    """Take whole segments out of the log by renaming their files; empty ones are deleted."""
     for segment in segments:
         report.cut_bytes += segment.size_bytes
         if segment.size_bytes:
@@ -250,7 +248,7 @@ def set_aside(segments: list[LogSegment], reason: str, report: RecoveryReport) -
 
 
 def free_path(path: Path) -> Path:
-    """`path`, or, where that exists, the first of `path.2`, `path.3`, … that does not."""
+    """`path`, or, if that exists, the first of `path.2`, `path.3`, … that does not."""
     candidate, number = path, 1
     while candidate.exists():
         number += 1
@@ -259,6 +257,6 @@ def free_path(path: Path) -> Path:
 
 
 def _note_hole(segment: LogSegment, first_offset: int, next_offset: int, report: RecoveryReport) -> None:
-    """Below the recovery point offsets are missing behind the end of `segment`."""
+    """Report offsets below the recovery point that are missing after the end of `segment`."""
     end = segment.size_bytes
     report.damage.append(Damage(segment.path, end, end, first_offset, next_offset, "the end of the segment is missing"))

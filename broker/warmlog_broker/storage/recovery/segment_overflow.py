@@ -1,11 +1,10 @@
 """Segments whose offsets are too far apart for their indexes, which store them in 32 bits: split when a log is loaded.
 
-Old versions of Kafka could write such: their compaction put segments together whose first and last offset were more
-than 2^31 - 1 apart. The batches go, as they are, into as many new segments as it takes, which replace the old one by
-the same steps as after a compaction (`replacement`).
+Old versions of Kafka could write them: their compaction merged segments whose first and last offset were more than
+2^31 - 1 apart. The batches are copied unchanged to as many new segments as needed, which replace the old one by the
+same steps as after a compaction (`segment_swap`).
 
-Which segments have to be looked into shows without opening any: one that is followed by another within 2^31 offsets
-cannot be one of them.
+Most segments need not be opened: one that is followed by another within 2^31 offsets cannot be affected.
 """
 
 import logging
@@ -29,10 +28,10 @@ OpenCleaned = Callable[[int], LogSegment]
 def split_overflowed(
     segments: Sequence[LogSegment], open_cleaned: OpenCleaned, report: RecoveryReport
 ) -> list[LogSegment]:
-    """`segments`, all of a log in order, with those that overflow split; what is split is durable on return.
+    """`segments`, all of a log in order, with those that overflow split, durably.
 
-    The last one is not looked into: compaction never touched the active segment, and appends were always checked. One
-    that is damaged stays as it is.
+    The last one is not checked: compaction never touched the active segment, and appends were always checked. A damaged
+    one stays as it is.
     """
     result: list[LogSegment] = []
     for segment, following in zip_longest(segments, segments[1:]):
@@ -51,9 +50,9 @@ def split_overflowed(
 
 
 def split_segment(segment: LogSegment, open_cleaned: OpenCleaned) -> list[LogSegment]:
-    """New segments with the batches of `segment`, in its place. ValueError when it need not be split.
+    """Replace `segment` by new ones with its batches, and return them. ValueError if it does not overflow.
 
-    DamagedLog where a batch cannot be the next one: then nothing has changed.
+    DamagedLog if a batch cannot be the next one: then nothing has changed.
     """
     parts: list[LogSegment] = []
     try:
@@ -89,5 +88,5 @@ def _overflows(segment: LogSegment) -> bool:
         for header, _ in segment.records.batches():
             last_offset = header.last_offset
     except DamagedLog as error:
-        logger.debug("recovery sees to it: %s", error)
+        logger.debug("left to recovery: %s", error)
     return last_offset - segment.base_offset > MAX_RELATIVE_OFFSET

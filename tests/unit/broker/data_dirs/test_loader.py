@@ -80,11 +80,11 @@ def append(log: Log | None, producer: tuple[int, int] = (-1, -1)) -> None:
     assert log is not None
     sequence = -1 if producer[0] < 0 else 0
     batch = batch_of([b"x"], timestamp_ms=NOW_MS, producer=producer, base_sequence=sequence)
-    log.append_as_leader(check_batch(batch, 1 << 20), leader_epoch=log.latest_epoch, now_ms=NOW_MS)
-    plan = log.prepare_flush()
+    log.appender.append_as_leader(check_batch(batch, 1 << 20), leader_epoch=log.epochs.latest_epoch, now_ms=NOW_MS)
+    plan = log.flusher.prepare()
     assert plan is not None
     plan.run()
-    log.mark_flushed(plan)
+    log.flusher.mark_flushed(plan)
 
 
 def test_a_new_directory_becomes_a_cluster(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_what_a_crash_has_left_can_be_read_whole(tmp_path: Path) -> None:
         log = again.logs[0]
         assert log is not None
         assert (log.log_end_offset, log.recovery_point) == (2, 2)
-        assert log.latest_epoch == 1
+        assert log.epochs.latest_epoch == 1
         assert again.epochs == [1, 1]
         assert (1, 2) in again.progress
 
@@ -129,7 +129,7 @@ def test_a_log_that_a_clean_stop_could_not_close_begins_another_leader_epoch(tmp
     with Opened(tmp_path) as again:
         assert again.directory.was_clean
         assert again.epochs == [1, 0]
-        assert [log and log.latest_epoch for log in again.logs] == [1, 0]
+        assert [log and log.epochs.latest_epoch for log in again.logs] == [1, 0]
         again.stop_cleanly()
     with Opened(tmp_path) as once_more:
         assert once_more.epochs == [1, 0]
@@ -210,7 +210,7 @@ def test_settings_of_a_topic_count_over_those_of_the_broker(tmp_path: Path) -> N
     with Opened(tmp_path) as opened:
         log = opened.logs[0]
         assert log is not None
-        assert log.config == LogConfig(flush_ms=5)
+        assert log.local.config == LogConfig(flush_ms=5)
 
 
 def test_a_directory_in_use_is_refused_without_touching_it(tmp_path: Path) -> None:

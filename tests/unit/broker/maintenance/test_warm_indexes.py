@@ -18,6 +18,9 @@ from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import NEVER_STORED, StoredState
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
+from warmlog_broker.storage.index.lazy_index import LazyIndex
+from warmlog_broker.storage.index.offset_index import OffsetIndex
+from warmlog_broker.storage.index.time_index import TimeIndex
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.record.validation import check_batch
@@ -30,9 +33,14 @@ def open_log(directory: Path, number: int, stored: StoredState = NEVER_STORED) -
     return Log.open(path, key=key, config=config, open_files=OpenFiles(), now_ms=0, stored=stored)
 
 
+def active_indexes(log: Log) -> tuple[LazyIndex[OffsetIndex], LazyIndex[TimeIndex]]:
+    indexes = log.local.active.indexes
+    return indexes.offset, indexes.time
+
+
 def fill(log: Log) -> None:
     for number in range(200):
-        log.append_as_leader(
+        log.appender.append_as_leader(
             check_batch(batch_of([f"{number}"], timestamps_ms=number), 10_000), leader_epoch=0, now_ms=0
         )
 
@@ -64,9 +72,9 @@ async def keeper(logs: list[Log]) -> AsyncIterator[Any]:
 
 
 async def test_indexes_of_partitions_that_are_online_are_read_open_or_not(logs: list[Log], keeper: Any) -> None:
-    paths = [index.path for log in logs for index in log.active_indexes]
+    paths = [index.path for log in logs for index in active_indexes(log)]
     for log in logs:
-        for index in log.active_indexes:
+        for index in active_indexes(log):
             if index.loaded is not None:
                 index.loaded.write_out()
                 index.loaded.let_go()
@@ -77,7 +85,7 @@ async def test_indexes_of_partitions_that_are_online_are_read_open_or_not(logs: 
     done = await keeper().keep()
     assert (done.kept, done.left_out) == (4, 0)
     assert [bool(resident_pages(path)) for path in paths] == [True] * 4 + [False] * 2
-    assert [index.loaded is not None for index in logs[1].active_indexes] == [False, False]
+    assert [index.loaded is not None for index in active_indexes(logs[1])] == [False, False]
 
 
 async def test_a_budget_that_is_too_small_is_told_once(

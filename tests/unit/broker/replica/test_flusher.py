@@ -16,6 +16,7 @@ from warmlog_broker.replica.flusher import Flusher
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.storage.log.flush_plan import FlushPlan
+from warmlog_broker.storage.log.flusher import LogFlusher
 from warmlog_protocol.errors import ApiError, StorageError
 from wire_client import batch_of
 
@@ -84,7 +85,7 @@ class FlushedDisk(FakeDisk):
         self._is_hasty = is_hasty
 
     def flush_soon(self, partition: Partition) -> None:
-        if self._is_hasty or partition.log.is_flush_due:
+        if self._is_hasty or partition.log.flusher.is_due:
             self._flusher.flush_soon(partition)
         else:
             self._flusher.flush_within(partition, partition.config.flush_ms)
@@ -360,7 +361,7 @@ async def test_a_directory_that_cannot_be_opened_to_be_synced_is_synced_by_the_n
     waiter = append(partition, flusher)
     await done(waiter)
     assert (waiter.error, partition.state) == (None, PartitionState.ONLINE)
-    assert str(partition.log.directory) in synced
+    assert str(partition.log.local.directory) in synced
 
 
 async def test_a_flush_that_a_read_only_disk_refuses_leaves_the_partition_to_be_read(
@@ -389,14 +390,18 @@ async def test_a_log_whose_flush_cannot_be_prepared_goes_offline_and_what_that_b
     bad, good = make_partition(0), make_partition(1)
     waiters: list[Waiter] = []
 
-    def refuse() -> FlushPlan | None:
-        raise OSError(errno.EIO, "broken")
+    bad_flusher, prepare = bad.log.flusher, LogFlusher.prepare
+
+    def refuse(log_flusher: LogFlusher) -> FlushPlan | None:
+        if log_flusher is bad_flusher:
+            raise OSError(errno.EIO, "broken")
+        return prepare(log_flusher)
 
     def note(error: ApiError | None) -> None:
         assert isinstance(error, StorageError)
         waiters.append(append(good, flusher))
 
-    monkeypatch.setattr(bad.log, "prepare_flush", refuse)
+    monkeypatch.setattr(LogFlusher, "prepare", refuse)
     bad.disk = FlushedDisk(flusher, is_hasty=True)
     bad.append(batch_of([b"x"], timestamp_ms=NOW_MS), -1, note, now_ms=NOW_MS)
     await until(lambda: bool(waiters))

@@ -59,11 +59,11 @@ def test_with_write_caching_it_is_the_log_end(make_partition: MakePartition) -> 
 async def test_with_write_caching_a_marker_makes_its_transaction_stable_at_once(make_partition: MakePartition) -> None:
     partition = make_partition(write_caching="true")
     batch = batch_of([b"a", b"b"], timestamp_ms=NOW_MS, producer=(1, 0), base_sequence=0, is_transactional=True)
-    guard = partition.log.start_verification(1, 0, 0, NOW_MS)
+    guard = partition.log.producers.start_verification(1, 0, 0, NOW_MS)
     partition.append(batch, ACKS_ALL, None, now_ms=NOW_MS, next_producer_id=2, guard=guard)
-    assert (partition.log.high_watermark, partition.log.last_stable_offset) == (2, 0)
+    assert (partition.log.high_watermark, partition.log.bounds.last_stable_offset) == (2, 0)
     partition.append_end_transaction(1, 0, ControlType.COMMIT, 0, lambda _: None, now_ms=NOW_MS)
-    assert partition.log.last_stable_offset == 3
+    assert partition.log.bounds.last_stable_offset == 3
     assert guard is not NO_GUARD
 
 
@@ -128,7 +128,7 @@ def test_while_a_move_settles_it_stands_still(make_partition: MakePartition, wri
     partition.begin_move()
     partition.switch_to(copy.log)
     append(partition, b"b", done=done)
-    copy.log.copied_up_to(1)
+    copy.log.bounds.copied_up_to(1)
     partition.advance()
     assert (watermarks(partition), done) == ((0, 1, 2), [])
     partition.complete_switch()

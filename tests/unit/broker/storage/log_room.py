@@ -46,7 +46,7 @@ class LogRoom:
             stored=self.stored,
             **options,  # type: ignore[arg-type]
         )
-        self.log.update_high_watermark(self.log.recovery_point)
+        self.log.bounds.raise_high_watermark(self.log.recovery_point)
         return self.log
 
     def crash(self, *, recovery_point: int | None = None) -> Log:
@@ -59,7 +59,7 @@ class LogRoom:
 
     def lose_from(self, end: int, tail: bytes = b"") -> None:
         """What a power cut does: the batches from `end` on are gone from the files, and `tail` is there instead."""
-        segments = self.log._local.segments
+        segments = self.log.local.segments
         segment = segments.floor(end)
         assert segment is not None
         found = segment.translate_offset(end)
@@ -94,15 +94,17 @@ class LogRoom:
         )
 
     def append_bytes(self, batch: bytes, guard: VerificationGuard = NO_GUARD) -> AppendInfo:
-        checked = check_batch(batch, self.log.config.max_message_bytes, may_be_transactional=True)
-        return self.log.append_as_leader(checked, leader_epoch=self.leader_epoch, now_ms=self.now_ms, guard=guard)
+        checked = check_batch(batch, self.log.local.config.max_message_bytes, may_be_transactional=True)
+        return self.log.appender.append_as_leader(
+            checked, leader_epoch=self.leader_epoch, now_ms=self.now_ms, guard=guard
+        )
 
     def append_in_transaction(
         self, *values: bytes, producer: tuple[int, int, int], timestamp_ms: int | None = None, rows: bool = False
     ) -> AppendInfo:
         """Appends one batch of a transaction, which the coordinator has verified."""
         producer_id, epoch, sequence = producer
-        guard = self.log.start_verification(producer_id, sequence, epoch, self.now_ms)
+        guard = self.log.producers.start_verification(producer_id, sequence, epoch, self.now_ms)
         batch = make_batch(
             *values, timestamp_ms=timestamp_ms or self.now_ms, producer=producer, rows=rows, is_transactional=True
         )
@@ -113,16 +115,16 @@ class LogRoom:
     ) -> AppendInfo:
         """Appends a marker."""
         control_type = ControlType.COMMIT if commits else ControlType.ABORT
-        return self.log.append_end_transaction(
+        return self.log.appender.append_end_transaction(
             producer_id, epoch, control_type, coordinator_epoch, leader_epoch=self.leader_epoch, now_ms=self.now_ms
         )
 
     def flush(self) -> int:
-        plan = self.log.prepare_flush()
+        plan = self.log.flusher.prepare()
         if plan is not None:
             plan.run()
-            self.log.mark_flushed(plan)
-        return self.log.update_high_watermark(self.log.recovery_point)
+            self.log.flusher.mark_flushed(plan)
+        return self.log.bounds.raise_high_watermark(self.log.recovery_point)
 
     def fill(self, batches: int, value: bytes = b"v") -> None:
         """Appends that many batches of one record and flushes."""
@@ -165,7 +167,7 @@ def make_batch(
 
 def read_batches(log: Log, offset: int, *, max_bytes: int = 1 << 20, **options: object) -> list[RecordBatch]:
     """The whole batches that one read gives."""
-    data = log.read(offset, max_bytes, **options)  # type: ignore[arg-type]
+    data = log.reader.read(offset, max_bytes, **options)  # type: ignore[arg-type]
     return [batch for part in data.slices for batch in iter_batches(part.pread())]
 
 

@@ -10,7 +10,7 @@ from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 def record_at(log: Log, timestamp_ms: int) -> TimestampAndOffset | None:
     """The first record with this timestamp or a later one."""
     from_offset = 0
-    while (step := log.search_time(timestamp_ms, from_offset)) is not None:
+    while (step := log.reader.search_time(timestamp_ms, from_offset)) is not None:
         search, from_offset = step
         if (found := _run(search)) is not None:
             return found
@@ -19,7 +19,7 @@ def record_at(log: Log, timestamp_ms: int) -> TimestampAndOffset | None:
 
 def latest_record(log: Log) -> TimestampAndOffset | None:
     """The first record with the largest timestamp."""
-    step = log.search_max_timestamp()
+    step = log.reader.search_max_timestamp()
     return None if step is None else _run(step[0])
 
 

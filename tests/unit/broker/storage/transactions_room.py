@@ -72,7 +72,7 @@ def index_entries(room: LogRoom) -> list[AbortedTxn]:
 
 def aborted_at(room: LogRoom, offset: int, max_bytes: int = 1 << 20) -> list[AbortedTxn]:
     """What a read of committed data lists."""
-    return list(room.log.read(offset, max_bytes, bound="committed").aborted)
+    return list(room.log.reader.read(offset, max_bytes, bound="committed").aborted)
 
 
 def read_committed(room: LogRoom, offset: int = 0, max_bytes: int = 1 << 20) -> list[bytes | None]:
@@ -81,7 +81,7 @@ def read_committed(room: LogRoom, offset: int = 0, max_bytes: int = 1 << 20) -> 
     log = room.log
     while batches := read_batches(log, offset, max_bytes=max_bytes, bound="committed"):
         coming = sorted(
-            log.read(offset, max_bytes, bound="committed").aborted, key=lambda aborted: -aborted.first_offset
+            log.reader.read(offset, max_bytes, bound="committed").aborted, key=lambda aborted: -aborted.first_offset
         )
         aborting: set[int] = set()
         for batch in batches:

@@ -85,7 +85,7 @@ def load(data_dir: Path) -> dict[str, tuple[int, int, int]]:
         for _, partitions in stored.topics:
             for log in (partition.log for partition in partitions):
                 assert log is not None
-                found[log.key.directory_name] = (log.log_start_offset, log.high_watermark, log.latest_epoch)
+                found[log.key.directory_name] = (log.log_start_offset, log.high_watermark, log.epochs.latest_epoch)
                 log.close()
         return found
     finally:
@@ -185,7 +185,7 @@ def test_side_files_that_are_wrong_are_made_anew(kafka: Path, data_dir: Path) ->
     (transfers / f"{FIRST}.txnindex").unlink()
     (transfers / "00000000000000000375.snapshot").write_bytes(b"???")
     remarks = take_over(kafka, data_dir).topics[1].logs[0].remarks
-    assert any("made anew: " in remark and ".index" in remark for remark in remarks)
+    assert any("rebuilt: " in remark and ".index" in remark for remark in remarks)
     assert findings_in(data_dir) == []
     for name in (f"{FIRST}.txnindex", "00000000000000000375.snapshot"):
         sample = kafka_sample.SAMPLE / "transfers-0" / name

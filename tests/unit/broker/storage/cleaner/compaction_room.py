@@ -4,10 +4,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from unit.broker.storage.log_room import LogRoom, read_batches
-from warmlog_broker.storage.cleaner.cleaner import Cleaning, CleaningStats
+from warmlog_broker.storage.cleaner.cleaner import Cleaning
+from warmlog_broker.storage.cleaner.rewriter import CleaningStats
 from warmlog_broker.storage.cleaner.sources import CleaningPace
 from warmlog_broker.storage.config import MAX_INT64, UNLIMITED, LogConfig
-from warmlog_broker.storage.log.log import AppendInfo
+from warmlog_broker.storage.log.appender import AppendInfo
 from warmlog_protocol.batch import ControlType, encode_batch, iter_batches, read_batch, to_rows
 from warmlog_protocol.codec.compression import Codec
 
@@ -64,7 +65,7 @@ class CompactionRoom(LogRoom):
     def put_in_transaction(self, *pairs: Pair, producer: tuple[int, int, int], rows: bool = False) -> AppendInfo:
         """Appends one batch of a transaction, which the coordinator has verified."""
         producer_id, epoch, sequence = producer
-        guard = self.log.start_verification(producer_id, sequence, epoch, self.now_ms)
+        guard = self.log.producers.start_verification(producer_id, sequence, epoch, self.now_ms)
         batch = encode_batch(
             [value for _, value in pairs],
             keys=[key for key, _ in pairs],
@@ -83,7 +84,7 @@ class CompactionRoom(LogRoom):
         self.roll()
 
     def roll(self) -> None:
-        self.log.roll(self.now_ms)
+        self.log.local.roll(self.now_ms)
         self.flush()
 
     def begin(self, *, memory_bytes: int = PLENTY_BYTES, **options: int) -> Cleaning:
@@ -131,7 +132,7 @@ class CompactionRoom(LogRoom):
         aborting: set[int] = set()
         position = log.log_start_offset
         while True:
-            data = log.read(position, 1 << 20, bound="committed")
+            data = log.reader.read(position, 1 << 20, bound="committed")
             batches = [batch for part in data.slices for batch in iter_batches(part.pread())]
             if not batches:
                 return found

@@ -31,7 +31,7 @@ def markers(room: CompactionRoom) -> list[tuple[int, ControlType | None]]:
 
 
 def aborted(room: CompactionRoom) -> list[AbortedTxn]:
-    return [entry for segment in room.log._local.segments for entry in segment.transactions]
+    return [entry for segment in room.log.local.segments for entry in segment.transactions]
 
 
 def again(room: CompactionRoom) -> None:
@@ -80,7 +80,7 @@ def test_the_last_batch_of_a_producer_keeps_its_transactions_marker(room: Compac
     for name in room.files(".snapshot"):
         room.path(name).unlink()
     room.crash(recovery_point=0)
-    assert (room.log.last_stable_offset, room.committed_state()) == (3, {b"k2": b"v1"})
+    assert (room.log.bounds.last_stable_offset, room.committed_state()) == (3, {b"k2": b"v1"})
 
 
 def test_the_marker_of_a_commit_goes_once_its_data_was_overwritten(room: CompactionRoom) -> None:

@@ -187,7 +187,7 @@ def test_new_files_have_the_time_of_the_old_ones(room: CompactionRoom) -> None:
 def test_the_active_segment_and_what_is_not_flushed_are_left_alone(room: CompactionRoom) -> None:
     room.put_each([pair(1, 1), pair(1, 2)])
     room.put(pair(1, 3))
-    room.log.roll(room.now_ms)
+    room.log.local.roll(room.now_ms)
     assert room.log.recovery_point == 2
     room.put(pair(1, 4))
     room.compact()
@@ -215,9 +215,9 @@ def test_a_max_lag_closes_segments_that_nobody_writes_to(room: CompactionRoom) -
     room.put(pair(1, 1), pair(1, 2))
     room.flush()
     room.now_ms += 5000
-    assert not room.log.maybe_roll_by_time(room.now_ms)
+    assert not room.log.local.roll_if_overdue(room.now_ms)
     room.now_ms += 1
-    assert room.log.maybe_roll_by_time(room.now_ms)
+    assert room.log.local.roll_if_overdue(room.now_ms)
     room.flush()
     found = room.log.compaction.range(room.now_ms)
     assert found.is_overdue
@@ -227,7 +227,7 @@ def test_a_max_lag_closes_segments_that_nobody_writes_to(room: CompactionRoom) -
 def test_offsets_that_are_missing_between_segments_are_stepped_over(room: CompactionRoom) -> None:
     """CL-20"""
     room.put_each([pair(1, 1), pair(2, 1)])
-    room.log.roll(room.now_ms, expected_next_offset=50)
+    room.log.local.roll(room.now_ms, expected_next_offset=50)
     room.put_each([pair(1, 2)])
     room.compact()
     assert (room.offsets(), room.clean_below) == ([1, 50], 51)
@@ -236,7 +236,7 @@ def test_offsets_that_are_missing_between_segments_are_stepped_over(room: Compac
 def test_what_lies_below_the_log_start_is_not_dirty(room: CompactionRoom) -> None:
     room.put_each(pair(key, 1) for key in range(10))
     room.put_each(pair(key, 2) for key in range(10))
-    room.log.raise_log_start_offset(4)
+    room.log.bounds.raise_log_start(4)
     room.compact()
     assert room.offsets() == list(range(10, 20))
 
@@ -289,10 +289,10 @@ def test_segments_that_were_emptied_go_in_the_next_pass(room: CompactionRoom) ->
     for value in range(4):
         room.put_each(pair(key, value) for key in range(2))
     room.compact()
-    assert (room.log.segment_count, room.offsets()) == (5, [6, 7])
+    assert (len(room.log.local.segments), room.offsets()) == (5, [6, 7])
     room.put_each([pair(9, 9)])
     room.compact()
-    assert (room.log.segment_count, room.offsets()) == (3, [6, 7, 8])
+    assert (len(room.log.local.segments), room.offsets()) == (3, [6, 7, 8])
 
 
 # --- producers ------------------------------------------------------------------------------------------------------
@@ -442,7 +442,7 @@ def test_segments_that_retention_has_removed_meanwhile_call_it_off(room: Compact
     cleaning.build_map()
     first = cleaning.rewrite(cleaning.groups()[0])
     room.set_config(retention_bytes=0)
-    room.log.delete_old_segments(room.now_ms)
+    room.log.retention.delete_old_segments(room.now_ms)
     with pytest.raises(CleaningAborted):
         room.log.compaction.take(first)
     assert room.files(".cleaned") == []
@@ -461,8 +461,8 @@ def test_retention_during_a_swap_completes_it_first(room: CompactionRoom) -> Non
     cleaning.build_map()
     rewritten = cleaning.rewrite(cleaning.groups()[0])
     replacement = room.log.compaction.take(rewritten)
-    room.log.raise_log_start_offset(4)
-    assert room.log.delete_old_segments(room.now_ms) == 1
+    room.log.bounds.raise_log_start(4)
+    assert room.log.retention.delete_old_segments(room.now_ms) == 1
     assert replacement.is_done
     assert room.offsets() == [4]
     assert room.files(".swap") == []
@@ -470,11 +470,11 @@ def test_retention_during_a_swap_completes_it_first(room: CompactionRoom) -> Non
 
 def test_a_reader_that_holds_the_old_files_goes_on_reading_them(room: CompactionRoom) -> None:
     room.put_each([pair(1, 1), pair(1, 2)])
-    data = room.log.read(0, 1 << 20)
+    data = room.log.reader.read(0, 1 << 20)
     before = data.slices[0].pread()
     room.compact()
     room.set_config(file_delete_delay_ms=0)
-    run_deletions(room.log.take_due_deletions(0))
+    run_deletions(room.log.local.take_due_deletions(0))
     assert room.files(".deleted") == []
     assert data.slices[0].pread() == before
     assert room.offsets() == [1]
@@ -533,10 +533,10 @@ def test_gaps_of_a_compaction_that_was_called_off_are_no_damage_after_a_restart(
     left = room.records()
     assert len(left) < 48
     assert room.clean_below == 0
-    assert not room.log.are_offsets_dense_from(0)
+    assert not room.log.reader.are_offsets_dense_from(0)
     room.restart()
     assert room.records() == left
-    assert not room.log.are_offsets_dense_from(0)
+    assert not room.log.reader.are_offsets_dense_from(0)
     room.crash(recovery_point=0)
     assert room.records() == left
     assert room.log.recovery_report.is_uneventful

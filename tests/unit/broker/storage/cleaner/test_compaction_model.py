@@ -164,7 +164,7 @@ class CompactedLog(RuleBasedStateMachine):
     @invariant()
     def a_reader_ends_with_the_last_committed_value_of_each_key(self) -> None:
         self.room.flush()
-        stable = self.room.log.last_stable_offset
+        stable = self.room.log.bounds.last_stable_offset
         undecided = [r.offset for r in self.written if r.transaction is not None and self.ends[r.transaction] == OPEN]
         assert stable == min(undecided, default=self.room.log.log_end_offset)
         expected: dict[bytes, bytes] = {}

@@ -2,7 +2,8 @@
 
 import pytest
 
-from warmlog_broker.storage.cleaner.throttle import UNLIMITED, Throttle
+from warmlog_broker.storage.cleaner.throttle import Throttle
+from warmlog_broker.storage.config import UNLIMITED
 
 
 class Clock:

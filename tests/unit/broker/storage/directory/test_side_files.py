@@ -65,21 +65,23 @@ class Home:
                 stored=self.directory.stored_state(key),
                 max_leader_epoch=1,
             )
-            self.logs[key].update_high_watermark(self.logs[key].log_end_offset)
+            self.logs[key].bounds.raise_high_watermark(self.logs[key].log_end_offset)
 
     def append(self, key: TopicPartition, value: bytes, *, sequence: int = -1, timestamp_ms: int = START_MS) -> int:
         producer = (WRITER, 0, sequence) if sequence >= 0 else None
         batch = make_batch(value, producer=producer, timestamp_ms=timestamp_ms)
         checked = check_batch(batch, TINY.max_message_bytes)
-        return self.logs[key].append_as_leader(checked, leader_epoch=self.epoch, now_ms=START_MS).first_offset
+        return self.logs[key].appender.append_as_leader(checked, leader_epoch=self.epoch, now_ms=START_MS).first_offset
 
     def abort_transaction(self) -> None:
         """Two offsets: a record, and the marker that says that it never was."""
-        guard = self.log.start_verification(ABORTER, 0, 0, START_MS)
+        guard = self.log.producers.start_verification(ABORTER, 0, 0, START_MS)
         batch = make_batch(b"aborted", producer=(ABORTER, 0, 0), is_transactional=True)
         checked = check_batch(batch, TINY.max_message_bytes, may_be_transactional=True)
-        self.log.append_as_leader(checked, leader_epoch=self.epoch, now_ms=START_MS, guard=guard)
-        self.log.append_end_transaction(ABORTER, 0, ControlType.ABORT, 0, leader_epoch=self.epoch, now_ms=START_MS)
+        self.log.appender.append_as_leader(checked, leader_epoch=self.epoch, now_ms=START_MS, guard=guard)
+        self.log.appender.append_end_transaction(
+            ABORTER, 0, ControlType.ABORT, 0, leader_epoch=self.epoch, now_ms=START_MS
+        )
 
     def fill(self, first: int, end: int) -> None:
         """Offsets from `first` to `end` of the partition: each its own batch, its time and value by its offset."""
@@ -94,10 +96,10 @@ class Home:
 
     def flush(self) -> None:
         for log in self.logs.values():
-            plan = log.prepare_flush()
+            plan = log.flusher.prepare()
             if plan is not None:
                 plan.run()
-                log.update_high_watermark(log.mark_flushed(plan))
+                log.bounds.raise_high_watermark(log.flusher.mark_flushed(plan))
 
     def stop(self, *, is_clean: bool) -> None:
         self.flush()
@@ -147,12 +149,12 @@ def home(quick_path: Path) -> Iterator[Home]:
     home.fill(0, COUNT // 2)
     for n in range(9):
         home.append(OTHER, b"other %d" % n * 3, timestamp_ms=START_MS + 100_000 * n)
-    guard = home.logs[OTHER].start_verification(ABORTER, 0, 0, START_MS)
+    guard = home.logs[OTHER].producers.start_verification(ABORTER, 0, 0, START_MS)
     theirs = make_batch(b"x", producer=(ABORTER, 0, 0), is_transactional=True)
     batch = check_batch(theirs, TINY.max_message_bytes, may_be_transactional=True)
-    home.logs[OTHER].append_as_leader(batch, leader_epoch=0, now_ms=START_MS, guard=guard)
-    home.logs[OTHER].append_end_transaction(ABORTER, 0, ControlType.ABORT, 0, leader_epoch=0, now_ms=START_MS)
-    home.logs[OTHER].roll(START_MS)
+    home.logs[OTHER].appender.append_as_leader(batch, leader_epoch=0, now_ms=START_MS, guard=guard)
+    home.logs[OTHER].appender.append_end_transaction(ABORTER, 0, ControlType.ABORT, 0, leader_epoch=0, now_ms=START_MS)
+    home.logs[OTHER].local.roll(START_MS)
     home.stop(is_clean=True)
     for path in home.path.rglob("*"):
         if path.is_file():
@@ -174,7 +176,7 @@ def check_whole(home: Home, count: int, *, knows_producers: bool = True, knows_a
             record = record_at(home.log, START_MS + offset)
             assert record is not None
             assert (record.timestamp_ms, record.offset) == (START_MS + offset, offset)
-    data = home.log.read(ABORTED_AT, 10_000, bound="committed")
+    data = home.log.reader.read(ABORTED_AT, 10_000, bound="committed")
     assert not knows_aborted or [(aborted.producer_id, aborted.first_offset) for aborted in data.aborted] == [
         (ABORTER, ABORTED_AT)
     ]

@@ -44,16 +44,16 @@ class Rooms:
 
     def append(self, log: Log) -> None:
         batch = check_batch(make_batch(b"v" * 50), 1 << 20)
-        log.append_as_leader(batch, leader_epoch=0, now_ms=START_MS)
+        log.appender.append_as_leader(batch, leader_epoch=0, now_ms=START_MS)
         self.look()
 
     def flush(self, log: Log) -> None:
-        plan = log.prepare_flush()
+        plan = log.flusher.prepare()
         if plan is not None:
             plan.run()
-            log.mark_flushed(plan)
+            log.flusher.mark_flushed(plan)
         del plan
-        log.update_high_watermark(log.recovery_point)
+        log.bounds.raise_high_watermark(log.recovery_point)
 
     def look(self) -> None:
         descriptors, maps = files_in_use(self.root)
@@ -65,18 +65,18 @@ class Rooms:
 def rooms(tmp_path: Path) -> Rooms:
     made = Rooms(tmp_path)
     for log in made.logs:
-        while log.segment_count < SEGMENTS:
+        while len(log.local.segments) < SEGMENTS:
             made.append(log)
             made.flush(log)
     return made
 
 
 def test_reading_and_appending_everywhere_stays_within_the_bound(rooms: Rooms) -> None:
-    assert sum(log.segment_count for log in rooms.logs) > 5 * LIMIT
+    assert sum(len(log.local.segments) for log in rooms.logs) > 5 * LIMIT
     for _ in range(2):
         for log in rooms.logs:
             for offset in range(0, log.log_end_offset, 3):
-                assert log.read(offset, 1, bound="log_end").slices
+                assert log.reader.read(offset, 1, bound="log_end").slices
                 rooms.look()
         for log in rooms.logs:
             rooms.append(log)
@@ -89,13 +89,13 @@ def test_reading_and_appending_everywhere_stays_within_the_bound(rooms: Rooms) -
 
 def test_rolls_that_nobody_has_flushed_pass_the_bound_and_a_flush_meets_it_again(rooms: Rooms) -> None:
     log = rooms.logs[0]
-    while log.segment_count < SEGMENTS + 2 * LIMIT:
+    while len(log.local.segments) < SEGMENTS + 2 * LIMIT:
         rooms.append(log)
     assert rooms.open_files.open_count > LIMIT
     for each in rooms.logs:
         rooms.flush(each)
     for each in rooms.logs:
-        each.read(0, 1)
+        each.reader.read(0, 1)
     assert rooms.open_files.open_count <= LIMIT
     assert len(read_values(log)) == log.log_end_offset
 

@@ -46,8 +46,8 @@ class CutLog:
     def start_serving(self) -> None:
         """What a broker does with a log that it has loaded."""
         log = self.room.log
-        log.update_high_watermark(log.log_end_offset)
-        if self.room.leader_epoch > log.latest_epoch:
+        log.bounds.raise_high_watermark(log.log_end_offset)
+        if self.room.leader_epoch > log.epochs.latest_epoch:
             log.begin_epoch(self.room.leader_epoch)
 
     def append(self, count: int) -> None:
@@ -71,7 +71,7 @@ class CutLog:
 
     def ask_for_the_end(self, _: int) -> None:
         """A consumer that starts at the latest offset."""
-        latest = self.room.log.latest()
+        latest = self.room.log.reader.latest()
         self.readers.append(Reader(latest.offset, latest.leader_epoch, tuple(self.history)))
 
     def flush(self, _: int) -> None:
@@ -83,8 +83,8 @@ class CutLog:
         self.is_compacted = True
 
     def give_up_the_beginning(self, part: int) -> None:
-        self.room.log.raise_log_start_offset(self.room.log.high_watermark * part // 4)
-        self.room.log.delete_old_segments(self.room.now_ms)
+        self.room.log.bounds.raise_log_start(self.room.log.high_watermark * part // 4)
+        self.room.log.retention.delete_old_segments(self.room.now_ms)
 
     def stop_cleanly_and_start(self, _: int) -> None:
         self.room.restart()
@@ -107,7 +107,7 @@ class CutLog:
         """AssertionError where a reader is told wrongly, or is not told."""
         log = self.room.log
         for reader in self.readers:
-            found = log.divergence(reader.offset, reader.epoch)
+            found = log.reader.divergence(reader.offset, reader.epoch)
             common = _common(reader.seen, self.history)
             is_cut = common < reader.offset and reader.offset > log.log_start_offset
             if self.loses_epochs and self.is_compacted:  # epochs whose batches are gone are not known any more
@@ -164,13 +164,13 @@ def test_a_damaged_epoch_in_a_batch_is_no_divergence_for_who_reads_it(room: LogR
         for bit in range(32):
             damage_epoch(room, base_offset, bit)
             (header,) = [batch.header for batch in read_batches(room.log, base_offset)][:1]
-            assert room.log.divergence(base_offset + 1, header.partition_leader_epoch) is None
+            assert room.log.reader.divergence(base_offset + 1, header.partition_leader_epoch) is None
             damage_epoch(room, base_offset, bit)
-    assert room.log.divergence(2, 1 << 20) == (-1, -1), "an epoch that the log never had"
+    assert room.log.reader.divergence(2, 1 << 20) == (-1, -1), "an epoch that the log never had"
 
 
 def damage_epoch(room: LogRoom, base_offset: int, bit: int) -> None:
-    segment = room.log._local.segments.floor(base_offset)
+    segment = room.log.local.segments.floor(base_offset)
     assert segment is not None
     found = segment.translate_offset(base_offset)
     assert found is not None
@@ -183,6 +183,6 @@ def damage_epoch(room: LogRoom, base_offset: int, bit: int) -> None:
 
 def test_what_lies_before_the_log_start_does_not_count(room: LogRoom) -> None:
     room.fill(4)
-    room.log.raise_log_start_offset(3)
-    assert room.log.divergence(2, 7) is None, "the read is refused as out of range"
-    assert room.log.divergence(3, 0) is None
+    room.log.bounds.raise_log_start(3)
+    assert room.log.reader.divergence(2, 7) is None, "the read is refused as out of range"
+    assert room.log.reader.divergence(3, 0) is None

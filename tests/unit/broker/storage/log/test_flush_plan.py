@@ -38,7 +38,7 @@ class Syncs:
 
 
 def plan_of(room: LogRoom) -> FlushPlan:
-    plan = room.log.prepare_flush()
+    plan = room.log.flusher.prepare()
     assert plan is not None
     return plan
 
@@ -64,7 +64,7 @@ def test_later_flushes_sync_the_active_file_alone(room: LogRoom, monkeypatch: py
 
 def test_nothing_appended_means_nothing_to_flush(room: LogRoom) -> None:
     room.fill(1)
-    assert room.log.prepare_flush() is None
+    assert room.log.flusher.prepare() is None
 
 
 def test_a_plan_covers_what_was_appended_before_it_was_made(room: LogRoom) -> None:
@@ -73,9 +73,9 @@ def test_a_plan_covers_what_was_appended_before_it_was_made(room: LogRoom) -> No
     room.append()
     plan.run()
     assert plan.end_offset == 1
-    assert room.log.mark_flushed(plan) == 1
-    assert room.log.update_high_watermark(1) == 1
-    assert room.log.end_of("high_watermark") == plan.end
+    assert room.log.flusher.mark_flushed(plan) == 1
+    assert room.log.bounds.raise_high_watermark(1) == 1
+    assert room.log.bounds.end_of("high_watermark") == plan.end
     assert plan_of(room).end_offset == 2
 
 
@@ -83,14 +83,14 @@ def test_after_a_roll_the_old_segment_its_indexes_and_the_snapshot_are_synced(
     room: LogRoom, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room.fill(4)
-    room.log.roll(room.now_ms)
+    room.log.local.roll(room.now_ms)
     room.append()
     syncs = Syncs(monkeypatch)
     assert room.flush() == 5
     old, new = f"{0:020d}", f"{4:020d}"
     assert {f"{old}.index", f"{old}.timeindex", f"{new}.log", f"{new}.snapshot", "flights-0/"} <= set(syncs.names)
     assert syncs.names[-1] == "flights-0/"
-    assert len(room.log._local.unsynced._segments) == 0
+    assert len(room.log.local.unsynced._segments) == 0
 
 
 def test_a_segment_rolled_while_its_flush_runs_is_synced_by_the_next(
@@ -99,10 +99,10 @@ def test_a_segment_rolled_while_its_flush_runs_is_synced_by_the_next(
     for _ in range(4):
         room.append()
     plan = plan_of(room)
-    room.log.roll(room.now_ms)
+    room.log.local.roll(room.now_ms)
     room.append()
     plan.run()
-    assert room.log.mark_flushed(plan) == 4
+    assert room.log.flusher.mark_flushed(plan) == 4
     syncs = Syncs(monkeypatch)
     assert room.flush() == 5
     assert f"{0:020d}.index" in syncs.names
@@ -119,19 +119,19 @@ def test_a_plan_that_could_not_be_made_leaves_the_leader_epochs_to_the_next(
 
         patch.setattr(LogSegment, "unflushed", lambda _: refuse())
         with pytest.raises(OSError, match="Too many open files"):
-            room.log.prepare_flush()
+            room.log.flusher.prepare()
     assert plan_of(room).epochs == ((0, 0),)
 
 
 def test_a_failed_snapshot_sync_keeps_the_recovery_point(room: LogRoom, monkeypatch: pytest.MonkeyPatch) -> None:
     room.append()
-    room.log.roll(room.now_ms)
+    room.log.local.roll(room.now_ms)
     plan = plan_of(room)
 
     def refuse(_: Path) -> None:
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr("warmlog_broker.storage.log.flush_plan._sync_if_there", refuse)
+    monkeypatch.setattr("warmlog_broker.storage.log.flush_plan._sync_file_if_there", refuse)
     with pytest.raises(OSError, match="the disk is gone"):
         plan.run()
     assert room.log.recovery_point == 0
@@ -150,15 +150,15 @@ def test_the_parts_of_a_plan_can_be_run_around_one_sync_of_the_file_system(room:
     plan = plan_of(room)
     assert [file.path for _, unflushed in plan.segments for file in unflushed.files] == [str(room.segment_path(0))]
     plan.write_side_files()
-    assert room.log.mark_flushed(plan) == 1
+    assert room.log.flusher.mark_flushed(plan) == 1
 
 
 def test_flush_is_due_after_so_many_records(room: LogRoom) -> None:
     room.set_config(flush_messages=3)
     room.append(b"a", b"b")
-    assert not room.log.is_flush_due
+    assert not room.log.flusher.is_due
     room.append(b"c")
-    assert room.log.is_flush_due
+    assert room.log.flusher.is_due
     room.now_ms += 5
     room.flush()
-    assert not room.log.is_flush_due
+    assert not room.log.flusher.is_due

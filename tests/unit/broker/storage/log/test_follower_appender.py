@@ -30,7 +30,7 @@ def at(*offsets: int, epoch: int = 0, value: str = "v", count: int = 1) -> bytes
 
 
 def append(room: LogRoom, batches: bytes) -> tuple[int, int]:
-    return room.log.append_as_follower(batches, now_ms=room.now_ms)[:2]
+    return room.log.follower.append(batches, now_ms=room.now_ms)[:2]
 
 
 def offsets_from(room: LogRoom, offset: int, max_bytes: int = 100_000) -> list[int]:
@@ -42,7 +42,7 @@ class TestOffsets:
         batches = at(0, count=3) + at(3, 4, epoch=2)
         assert append(room, batches) == (0, 4)
         assert room.log.log_end_offset == 5
-        assert b"".join(part.pread() for part in room.log.read(0, 10_000, bound="log_end").slices) == batches
+        assert b"".join(part.pread() for part in room.log.reader.read(0, 10_000, bound="log_end").slices) == batches
 
     def test_ul_02_below_the_log_end_is_unexpected_and_at_it_is_not(self, room: LogRoom) -> None:
         append(room, at(0, count=3))
@@ -53,7 +53,7 @@ class TestOffsets:
         assert room.log.log_end_offset == 6
 
     def test_ul_35_below_the_start_of_an_empty_log_too(self, room: LogRoom) -> None:
-        room.log.truncate_fully_and_start_at(7, room.now_ms)
+        room.log.truncation.truncate_fully_and_start_at(7, room.now_ms)
         with pytest.raises(UnexpectedAppendOffset) as raised:
             append(room, at(4, count=3))
         assert (raised.value.first_offset, raised.value.last_offset) == (4, 6)
@@ -62,7 +62,7 @@ class TestOffsets:
         with pytest.raises(OffsetsOutOfOrder, match="offset 2"):
             append(room, at(0, 1, 3, 2, 4))
         assert room.log.log_end_offset == 0
-        assert room.log.size_bytes == 0
+        assert room.log.local.segments.size_bytes == 0
 
     def test_ul_19_gaps_are_allowed_and_a_read_finds_what_follows(self, quick_path: Path) -> None:
         room = LogRoom(quick_path, LogConfig(segment_bytes=1024, retention_ms=UNLIMITED))
@@ -104,7 +104,7 @@ class TestLimits:
         room = LogRoom(quick_path, LogConfig(segment_bytes=1024, max_message_bytes=100, retention_ms=UNLIMITED))
         for offset in range(3):
             append(room, at(offset, value="x" * 5000))
-        assert room.log.segment_count == 3
+        assert len(room.log.local.segments) == 3
         assert room.files(".deleted") == []
         append(room, at(3))
         room.flush()
@@ -114,14 +114,14 @@ class TestLimits:
     def test_ul_32_every_batch_but_the_first_has_an_entry_at_a_small_interval(self, quick_path: Path) -> None:
         room = LogRoom(quick_path, LogConfig(index_interval_bytes=1, retention_ms=UNLIMITED))
         append(room, at(*range(100, 200)))
-        index = room.log._local.active.indexes.for_times()
+        index = room.log.local.active.indexes.for_times()
         assert index is not None
         assert index.entries == 99
         assert index.last_entry == (START_MS + 199, 199)
 
     def test_rc_10_an_offset_too_far_from_the_base_rolls_to_a_segment_of_its_own(self, room: LogRoom) -> None:
         append(room, at(0, FAR_OFFSET))
-        assert room.log._local.segments.base_offsets == [0, FAR_OFFSET]
+        assert room.log.local.segments.base_offsets == [0, FAR_OFFSET]
         assert f"{FAR_OFFSET:020d}.snapshot" in room.files()
         append(room, at(FAR_OFFSET + 1, count=3))
         room.flush()
@@ -144,7 +144,7 @@ class TestLimits:
         with patch("warmlog_broker.storage.record.file_records._pwritev", write), pytest.raises(StorageError):
             append(room, at(1, 2, 3))
         assert room.log.log_end_offset == 2
-        assert room.log.failure == ""
+        assert room.log.local.failure == ""
         append(room, at(2, 3))
         assert offsets_from(room, 0) == [0, 1, 2, 3]
 
@@ -180,7 +180,9 @@ class TestProducers:
         source = LogRoom(elsewhere, TINY)
         for sequence in range(4):
             source.append(b"v", producer=(7, 0, sequence))
-        batches = b"".join(part.pread() for n in range(4) for part in source.log.read(n, 1, bound="log_end").slices)
+        batches = b"".join(
+            part.pread() for n in range(4) for part in source.log.reader.read(n, 1, bound="log_end").slices
+        )
         append(room, batches)
         again = at_offset(batches, 4)
         append(room, again)
@@ -198,21 +200,22 @@ class TestProducers:
         source.append_in_transaction(b"open", producer=(8, 0, 0))
         source.end_transaction(7, commits=False)
         source.flush()
-        append(room, b"".join(part.pread() for n in range(3) for part in source.log.read(n, 1).slices))
+        append(room, b"".join(part.pread() for n in range(3) for part in source.log.reader.read(n, 1).slices))
         room.flush()
         for _ in range(2):
-            room.log.update_high_watermark(3)
-            assert room.log.last_stable_offset == source.log.last_stable_offset == 1
+            room.log.bounds.raise_high_watermark(3)
+            assert room.log.bounds.last_stable_offset == source.log.bounds.last_stable_offset == 1
             assert (
-                room.log.read(0, 1000, bound="committed").aborted == source.log.read(0, 1000, bound="committed").aborted
+                room.log.reader.read(0, 1000, bound="committed").aborted
+                == source.log.reader.read(0, 1000, bound="committed").aborted
             )
-            assert room.log.read(0, 1000, bound="committed").aborted != ()
+            assert room.log.reader.read(0, 1000, bound="committed").aborted != ()
             room.crash()
 
     def test_the_high_watermark_stays_where_it_was(self, room: LogRoom) -> None:
         append(room, at(0, 1))
         assert room.log.high_watermark == 0
-        room.log.update_high_watermark(1)
+        room.log.bounds.raise_high_watermark(1)
         append(room, at(2))
         assert room.log.high_watermark == 1
 

@@ -32,15 +32,15 @@ def test_a_shortage_is_told_from_a_failure() -> None:
 
 
 def test_retention_unlinks_at_once_what_cannot_be_renamed(room: LogRoom, monkeypatch: pytest.MonkeyPatch) -> None:
-    room.log.raise_log_start_offset(15)
+    room.log.bounds.raise_log_start(15)
     with monkeypatch.context() as full:
         full.setattr(Path, "replace", refuse)
         full.setattr(Path, "rename", refuse)
-        removed = room.log.delete_old_segments(room.now_ms)
+        removed = room.log.retention.delete_old_segments(room.now_ms)
     assert removed > 2
     assert room.files(".deleted") == []
-    assert len(room.files(".log")) == room.log.segment_count
-    assert room.log.failure == ""
+    assert len(room.files(".log")) == len(room.log.local.segments)
+    assert room.log.local.failure == ""
     assert read_values(room.log) == [b"v"] * 5
     assert read_values(room.restart()) == [b"v"] * 5
 
@@ -56,7 +56,7 @@ def test_leader_epochs_that_could_not_be_written_are_written_by_the_next_flush(
     assert read_epochs(room.path("leader-epoch-checkpoint")) == [(0, 0)]
     assert room.flush() == 21
     assert read_epochs(room.path("leader-epoch-checkpoint")) == [(0, 0), (3, 20)]
-    assert room.log.prepare_flush() is None
+    assert room.log.flusher.prepare() is None
 
 
 def test_a_log_is_recovered_and_served_without_a_snapshot_and_without_keeping_what_is_cut(

@@ -51,7 +51,7 @@ class TestAppending:
         first, second = read_batches(room.log, 0, bound="log_end")
         assert (first.header.partition_leader_epoch, second.header.partition_leader_epoch) == (0, 72)
         assert second.base_offset == 1
-        assert room.log.latest_epoch == 72
+        assert room.log.epochs.latest_epoch == 72
         assert room.log.epochs.entries == ((0, 0), (72, 1))
 
     def test_an_older_leader_than_the_log_has_seen_may_not_append(self, room: LogRoom) -> None:
@@ -68,9 +68,9 @@ class TestAppending:
         room = LogRoom(quick_path, LogConfig(segment_bytes=10 * batch_bytes()))
         for _ in range(10):
             room.append()
-        assert room.log.segment_count == 1
+        assert len(room.log.local.segments) == 1
         room.append()
-        assert room.log.segment_count == 2
+        assert len(room.log.local.segments) == 2
 
     def test_a_batch_that_no_segment_can_hold_is_refused_and_leaves_nothing(self, room: LogRoom) -> None:
         room.append(b"a")
@@ -102,7 +102,7 @@ class TestAppending:
         room.set_config(message_timestamp_type="LogAppendTime")
         room.append(timestamp_ms=5)
         if has_rolled:
-            room.log.roll(room.now_ms)
+            room.log.local.roll(room.now_ms)
         room.now_ms -= back_ms
         room.restart()
         assert room.append(timestamp_ms=6).append_time_ms == START_MS
@@ -122,7 +122,7 @@ class TestReading:
         assert read_values(room.log, 0, bound="high_watermark") == []
         room.flush()
         assert read_values(room.log, 0, bound="high_watermark") == [b"a", b"b", b"c"]
-        room.log.roll(room.now_ms)
+        room.log.local.roll(room.now_ms)
         assert read_values(room.log, 0, bound="high_watermark") == [b"a", b"b", b"c"]
         room.append(b"d", b"e")
         assert read_values(room.log, 3, bound="high_watermark") == []
@@ -134,11 +134,11 @@ class TestReading:
         room.append(b"c", b"d")
         for offset, base in ((0, 0), (1, 0), (2, 2), (3, 2)):
             assert read_batches(room.log, offset, bound="log_end")[0].base_offset == base
-            assert room.log.read(offset, 1000, bound="log_end").start.offset == offset
+            assert room.log.reader.read(offset, 1000, bound="log_end").start.offset == offset
 
     def test_every_offset_of_many_segments_is_found(self, room: LogRoom) -> None:
         room.fill(100)
-        assert room.log.segment_count > 20
+        assert len(room.log.local.segments) > 20
         for offset in range(100):
             assert read_batches(room.log, offset)[0].base_offset == offset
         assert read_values(room.log) == [b"v"] * 100
@@ -147,47 +147,47 @@ class TestReading:
     def test_an_offset_outside_the_log_is_out_of_range(self, room: LogRoom, offset: int) -> None:
         room.append(b"a", b"b")
         with pytest.raises(OffsetOutOfRange, match=rf"offset {offset} is not between 0 and 2"):
-            room.log.read(offset, 100)
+            room.log.reader.read(offset, 100)
 
     def test_the_end_of_the_log_is_empty_and_not_out_of_range(self, room: LogRoom) -> None:
         room.append(b"a")
-        data = room.log.read(1, 100, bound="log_end")
-        assert data == FetchData(room.log.end_of("log_end"), [], 0, False)
+        data = room.log.reader.read(1, 100, bound="log_end")
+        assert data == FetchData(room.log.bounds.end_of("log_end"), [], 0, False)
 
     def test_above_the_bound_a_read_is_empty_and_says_where_the_offset_lies(self, room: LogRoom) -> None:
         room.append(b"a")
         room.append(b"b")
-        data = room.log.read(1, 100)
+        data = room.log.reader.read(1, 100)
         assert data == FetchData(LogOffsetMetadata(1, 0, batch_bytes()), [], 0, False)
 
     def test_limits_of_size_are_kept_but_for_the_first_batch(self, room: LogRoom) -> None:
         size = batch_bytes()
         room.fill(4)
-        assert room.log.read(0, 1).size_bytes == size
-        assert room.log.read(0, 2 * size + 5).size_bytes == 2 * size + 5
-        without = room.log.read(0, 1, min_one_batch=False)
+        assert room.log.reader.read(0, 1).size_bytes == size
+        assert room.log.reader.read(0, 2 * size + 5).size_bytes == 2 * size + 5
+        without = room.log.reader.read(0, 1, min_one_batch=False)
         assert (without.size_bytes, without.is_first_batch_incomplete) == (1, True)
-        assert room.log.read(0, 0, min_one_batch=False).slices == []
+        assert room.log.reader.read(0, 0, min_one_batch=False).slices == []
 
     def test_a_read_says_where_it_begins_and_ends_with_its_segment(self, room: LogRoom) -> None:
         room.append(b"0")
-        room.log.roll(room.now_ms)
+        room.log.local.roll(room.now_ms)
         for value in (b"1", b"2"):
             room.append(value)
         room.flush()
         size = batch_bytes()
-        assert room.log.read(0, 10_000).start == (0, 0, 0)
-        assert room.log.read(0, 10_000).size_bytes == size
-        assert room.log.read(2, 10_000).start == (2, 1, size)
+        assert room.log.reader.read(0, 10_000).start == (0, 0, 0)
+        assert room.log.reader.read(0, 10_000).size_bytes == size
+        assert room.log.reader.read(2, 10_000).start == (2, 1, size)
 
     def test_slices_stay_readable_after_their_segment_is_gone(self, room: LogRoom) -> None:
         room.fill(10)
-        data = room.log.read(0, 1000)
+        data = room.log.reader.read(0, 1000)
         expected = data.slices[0].pread()
-        room.log.raise_log_start_offset(8)
-        room.log.delete_old_segments(room.now_ms)
-        assert room.log.take_due_deletions(0) == []
-        run_deletions(room.log.take_due_deletions(room.config.file_delete_delay_ms))
+        room.log.bounds.raise_log_start(8)
+        room.log.retention.delete_old_segments(room.now_ms)
+        assert room.log.local.take_due_deletions(0) == []
+        run_deletions(room.log.local.take_due_deletions(room.config.file_delete_delay_ms))
         assert room.files(".deleted") == []
         room.log.delete()
         assert data.slices[0].pread() == expected
@@ -197,34 +197,34 @@ class TestOffsets:
     def test_the_high_watermark_stays_between_start_and_end_and_never_goes_back(self, room: LogRoom) -> None:
         assert room.log.high_watermark == 0
         room.append(b"a", b"b", b"c")
-        assert room.log.update_high_watermark(1) == 1
-        assert room.log.update_high_watermark(5) == 3
-        assert room.log.update_high_watermark(2) == 3
+        assert room.log.bounds.raise_high_watermark(1) == 1
+        assert room.log.bounds.raise_high_watermark(5) == 3
+        assert room.log.bounds.raise_high_watermark(2) == 3
 
     def test_metadata_says_where_the_ends_lie(self, room: LogRoom) -> None:
         room.append(b"a")
         room.append(b"b")
         size = batch_bytes()
-        assert room.log.end_of("log_end") == (2, 0, 2 * size)
-        room.log.update_high_watermark(1)
-        assert room.log.end_of("high_watermark") == (1, 0, size)
-        assert room.log.end_of("committed") == (1, 0, size)
-        room.log.update_high_watermark(2)
-        room.log.roll(room.now_ms)
-        assert room.log.end_of("log_end") == room.log.end_of("high_watermark") == (2, 2, 0)
+        assert room.log.bounds.end_of("log_end") == (2, 0, 2 * size)
+        room.log.bounds.raise_high_watermark(1)
+        assert room.log.bounds.end_of("high_watermark") == (1, 0, size)
+        assert room.log.bounds.end_of("committed") == (1, 0, size)
+        room.log.bounds.raise_high_watermark(2)
+        room.log.local.roll(room.now_ms)
+        assert room.log.bounds.end_of("log_end") == room.log.bounds.end_of("high_watermark") == (2, 2, 0)
 
     @pytest.mark.parametrize("write_caching", [False, True])
     def test_nothing_but_its_owner_raises_the_high_watermark(self, room: LogRoom, write_caching: bool) -> None:
         room.set_config(write_caching=write_caching)
         room.append(b"a", b"b")
-        room.log.roll(room.now_ms)
+        room.log.local.roll(room.now_ms)
         room.append(b"c")
-        plan = room.log.prepare_flush()
+        plan = room.log.flusher.prepare()
         assert plan is not None
         plan.run()
-        assert room.log.mark_flushed(plan) == 3
+        assert room.log.flusher.mark_flushed(plan) == 3
         assert room.log.high_watermark == 0
-        room.log.update_high_watermark(2)
+        room.log.bounds.raise_high_watermark(2)
         again = Log.open(
             room.directory,
             key=room.log.key,
@@ -237,16 +237,16 @@ class TestOffsets:
 
     def test_the_start_can_be_raised_to_the_high_watermark(self, room: LogRoom) -> None:
         room.append(b"a", b"b", b"c")
-        room.log.update_high_watermark(2)
+        room.log.bounds.raise_high_watermark(2)
         with pytest.raises(OffsetOutOfRange, match="3 is above the high watermark 2"):
-            room.log.raise_log_start_offset(3)
-        assert room.log.raise_log_start_offset(2)
-        assert not room.log.raise_log_start_offset(2)
-        assert not room.log.raise_log_start_offset(1)
+            room.log.bounds.raise_log_start(3)
+        assert room.log.bounds.raise_log_start(2)
+        assert not room.log.bounds.raise_log_start(2)
+        assert not room.log.bounds.raise_log_start(1)
         assert room.log.log_start_offset == 2
         with pytest.raises(OffsetOutOfRange):
-            room.log.read(1, 100)
-        assert room.log.earliest() == (-1, 2, 0)
+            room.log.reader.read(1, 100)
+        assert room.log.reader.earliest() == (-1, 2, 0)
 
     def test_a_log_without_files_begins_where_its_checkpoint_says(self, quick_path: Path) -> None:
         room = LogRoom(quick_path)
@@ -271,9 +271,9 @@ class TestTimes:
         room.append(b"a", b"b", timestamp_ms=START_MS)
         room.append(b"c", timestamp_ms=START_MS + 5)
         room.flush()
-        room.log.raise_log_start_offset(1)
+        room.log.bounds.raise_log_start(1)
         assert record_at(room.log, 0) == (START_MS, 1, 0)
-        room.log.raise_log_start_offset(2)
+        room.log.bounds.raise_log_start(2)
         assert record_at(room.log, 0) == (START_MS + 5, 2, 0)
 
     def test_the_largest_timestamp_is_found_where_it_first_lies(self, room: LogRoom) -> None:
@@ -287,13 +287,13 @@ class TestTimes:
         room.leader_epoch = 1
         room.append(b"b")
         room.flush()
-        assert room.log.earliest() == (-1, 0, 0)
-        assert room.log.latest() == (-1, 2, 1)
+        assert room.log.reader.earliest() == (-1, 0, 0)
+        assert room.log.reader.latest() == (-1, 2, 1)
         room.append(b"c")
-        assert room.log.latest().offset == 2
-        assert room.log.latest("log_end").offset == 3
+        assert room.log.reader.latest().offset == 2
+        assert room.log.reader.latest("log_end").offset == 3
         room.log.begin_epoch(2)
-        assert room.log.latest().leader_epoch == 2
+        assert room.log.reader.latest().leader_epoch == 2
 
     def test_an_empty_log_has_no_record_at_any_time(self, room: LogRoom) -> None:
         assert record_at(room.log, 0) is None
@@ -302,29 +302,29 @@ class TestTimes:
 class TestRolling:
     def test_a_new_segment_begins_at_the_end_of_the_log(self, room: LogRoom) -> None:
         room.append(b"a", b"b")
-        assert room.log.roll(room.now_ms).base_offset == 2
+        assert room.log.local.roll(room.now_ms).base_offset == 2
         assert room.files(".log") == [f"{0:020d}.log", f"{2:020d}.log"]
         assert room.files(".snapshot") == [f"{2:020d}.snapshot"]
 
     def test_a_new_segment_may_begin_further_on(self, room: LogRoom) -> None:
         room.append(b"a")
-        assert room.log.roll(room.now_ms, expected_next_offset=5).base_offset == 5
+        assert room.log.local.roll(room.now_ms, expected_next_offset=5).base_offset == 5
         assert room.append(b"b", rows=True).first_offset == 5
         assert [batch.base_offset for batch in read_batches(room.log, 3, bound="log_end")] == [5]
 
     def test_columns_behind_a_gap_are_damage_as_only_compaction_makes_gaps(self, room: LogRoom) -> None:
         room.append(b"a")
-        room.log.roll(room.now_ms, expected_next_offset=5)
+        room.log.local.roll(room.now_ms, expected_next_offset=5)
         room.append(b"b")
         with pytest.raises(CorruptBatch, match=r"position 0: offset 3 expected, offsets 5 to 5 found"):
-            room.log.read(3, 100, bound="log_end")
+            room.log.reader.read(3, 100, bound="log_end")
         assert read_values(room.log, 5) == [b"b"]
 
     def test_an_empty_active_segment_is_replaced(self, room: LogRoom) -> None:
-        old = room.log._local.active
-        new = room.log.roll(room.now_ms)
+        old = room.log.local.active
+        new = room.log.local.roll(room.now_ms)
         assert new is not old
-        assert room.log.segment_count == 1
+        assert len(room.log.local.segments) == 1
         assert room.files(".log") == [f"{0:020d}.log"]
         assert room.files(".deleted") == [f"{0:020d}.log.deleted"]
         room.append(b"a")
@@ -334,41 +334,41 @@ class TestRolling:
         room.append(b"a")
         room.segment_path(1).write_bytes(b"left over")
         room.segment_path(1, ".index").write_bytes(b"left over")
-        room.log.roll(room.now_ms)
+        room.log.local.roll(room.now_ms)
         room.append(b"b")
         assert read_values(room.log) == [b"a", b"b"]
 
     def test_no_segment_begins_before_the_active_one(self, room: LogRoom) -> None:
         room.append(b"a")
-        room.log.roll(room.now_ms, expected_next_offset=3)
-        room.log._local.log_end_offset = 1
+        room.log.local.roll(room.now_ms, expected_next_offset=3)
+        room.log.local.log_end_offset = 1
         with pytest.raises(StorageError, match="no segment can begin at 1"):
-            room.log.roll(room.now_ms)
+            room.log.local.roll(room.now_ms)
 
     def test_segments_roll_when_their_records_grow_old(self, quick_path: Path) -> None:
         room = LogRoom(quick_path, LogConfig(segment_ms=3600))
         for count in (1, 2, 3, 4):
             room.append()
-            assert room.log.segment_count == count
+            assert len(room.log.local.segments) == count
             room.now_ms += 3601
         room.append(timestamp_ms=room.now_ms - 3601)
-        assert room.log.segment_count == 4
+        assert len(room.log.local.segments) == 4
 
     def test_an_idle_segment_rolls_by_the_clock(self, quick_path: Path) -> None:
         room = LogRoom(quick_path, LogConfig(segment_ms=3600))
         room.now_ms += 3601
-        assert not room.log.maybe_roll_by_time(room.now_ms)
+        assert not room.log.local.roll_if_overdue(room.now_ms)
         room.append()
-        assert room.log.maybe_roll_by_time(room.now_ms)
-        assert not room.log.maybe_roll_by_time(room.now_ms + 10**9)
-        assert room.log.segment_count == 2
+        assert room.log.local.roll_if_overdue(room.now_ms)
+        assert not room.log.local.roll_if_overdue(room.now_ms + 10**9)
+        assert len(room.log.local.segments) == 2
 
     def test_old_records_do_not_make_a_segment_roll_early(self, quick_path: Path) -> None:
         room = LogRoom(quick_path, LogConfig(segment_ms=3600))
         room.append(timestamp_ms=5)
         room.now_ms += 3600
-        assert not room.log.maybe_roll_by_time(room.now_ms)
-        assert room.log.maybe_roll_by_time(room.now_ms + 1)
+        assert not room.log.local.roll_if_overdue(room.now_ms)
+        assert room.log.local.roll_if_overdue(room.now_ms + 1)
 
     def test_jitter_is_drawn_for_each_segment(self, quick_path: Path) -> None:
         room = LogRoom(quick_path, LogConfig(segment_ms=1000, segment_jitter_ms=600))
@@ -382,16 +382,16 @@ class TestRolling:
         room.open(random_below=random_below)
         room.append()
         room.append(timestamp_ms=START_MS + 600)
-        assert room.log.segment_count == 1
+        assert len(room.log.local.segments) == 1
         room.append(timestamp_ms=START_MS + 601)
-        assert room.log.segment_count == 2
+        assert len(room.log.local.segments) == 2
         assert drawn == [600, 600]
 
     def test_changed_settings_hold_from_the_next_append_on(self, room: LogRoom) -> None:
         room.append()
         room.set_config(segment_bytes=batch_bytes())
         room.append()
-        assert room.log.segment_count == 2
+        assert len(room.log.local.segments) == 2
 
 
 class TestTopicId:
@@ -430,7 +430,7 @@ def test_a_deleted_log_is_found_no_more(room: LogRoom) -> None:
     assert not room.directory.exists()
     assert path.name.startswith(f"{KEY.directory_name}.")
     assert path.name.endswith("-delete")
-    for use in (lambda: room.log.read(0, 10), lambda: room.append(b"x"), room.log.prepare_flush):
+    for use in (lambda: room.log.reader.read(0, 10), lambda: room.append(b"x"), room.log.flusher.prepare):
         with pytest.raises(ApiError, match="deleted"):
             use()
 
@@ -439,7 +439,7 @@ def test_preallocated_files_end_with_their_data(quick_path: Path) -> None:
     room = LogRoom(quick_path, LogConfig(segment_bytes=4096, preallocate=True))
     room.append(b"a")
     assert room.segment_path(0).stat().st_size == 4096
-    room.log.roll(room.now_ms)
+    room.log.local.roll(room.now_ms)
     assert room.segment_path(0).stat().st_size == batch_bytes()
     room.append(b"b")
     room.close()
@@ -451,10 +451,10 @@ class TestDeletingRecords:
     def test_the_log_start_is_raised_to_the_offset_or_to_the_high_watermark(self, room: LogRoom) -> None:
         room.fill(5)
         room.append(b"not durable")
-        assert room.log.delete_records(3) == 3
-        assert room.log.delete_records(1) == 3
-        assert room.log.delete_records(HIGH_WATERMARK) == 5
-        assert room.log.delete_records(HIGH_WATERMARK) == 5
+        assert room.log.retention.delete_records(3) == 3
+        assert room.log.retention.delete_records(1) == 3
+        assert room.log.retention.delete_records(HIGH_WATERMARK) == 5
+        assert room.log.retention.delete_records(HIGH_WATERMARK) == 5
         assert room.log.log_start_offset == 5
 
     @pytest.mark.parametrize("offset", [6, -2])
@@ -462,16 +462,16 @@ class TestDeletingRecords:
         room.fill(5)
         room.append(b"not durable")
         with pytest.raises(OffsetOutOfRange):
-            room.log.delete_records(offset)
+            room.log.retention.delete_records(offset)
         assert room.log.log_start_offset == 0
 
     def test_a_topic_that_is_compacted_only_keeps_its_records(self, room: LogRoom) -> None:
         room.fill(5)
         room.set_config(cleanup_policy="compact")
         with pytest.raises(PolicyViolation, match=r"cleanup\.policy is compact"):
-            room.log.delete_records(3)
+            room.log.retention.delete_records(3)
         room.set_config(cleanup_policy="compact,delete")
-        assert room.log.delete_records(3) == 3
+        assert room.log.retention.delete_records(3) == 3
 
 
 class TestEpochEnds:
@@ -479,7 +479,7 @@ class TestEpochEnds:
         for epoch, batches in ((1, 2), (4, 3)):
             room.leader_epoch = epoch
             room.fill(batches)
-        ends = {epoch: room.log.end_offset_for_epoch(epoch) for epoch in (-1, 0, 1, 2, 4, 5)}
+        ends = {epoch: room.log.reader.end_offset_for_epoch(epoch) for epoch in (-1, 0, 1, 2, 4, 5)}
         assert ends == {-1: (-1, -1), 0: (0, 0), 1: (1, 2), 2: (1, 2), 4: (4, 5), 5: (-1, -1)}
 
     def test_ec_10_after_a_start_they_are_known_as_before(self, room: LogRoom) -> None:
@@ -487,9 +487,9 @@ class TestEpochEnds:
             room.leader_epoch = epoch
             room.fill(2)
         room.restart()
-        assert room.log.end_offset_for_epoch(1) == (1, 2)
+        assert room.log.reader.end_offset_for_epoch(1) == (1, 2)
         room.crash()
-        assert room.log.end_offset_for_epoch(4) == (4, 4)
+        assert room.log.reader.end_offset_for_epoch(4) == (4, 4)
 
 
 def test_timestamps_of_segments_are_learnt_one_at_a_time_and_once(tmp_path: Path) -> None:
@@ -498,6 +498,6 @@ def test_timestamps_of_segments_are_learnt_one_at_a_time_and_once(tmp_path: Path
     room.restart()
     found = record_at(room.log, room.now_ms)
     room.restart()
-    assert len(list(room.log.learn_timestamps())) >= room.log.segment_count - 1
-    assert list(room.log.learn_timestamps()) == []
+    assert len(list(room.log.reader.learn_timestamps())) >= len(room.log.local.segments) - 1
+    assert list(room.log.reader.learn_timestamps()) == []
     assert record_at(room.log, room.now_ms) == found

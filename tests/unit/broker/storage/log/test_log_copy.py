@@ -55,10 +55,10 @@ class Room(LogRoom):
         old = self.log
         self.log = copy.finish(self.now_ms)
         copy.sync()
-        self.log.copied_up_to(self.log.log_end_offset)
-        old.leave()
-        self.log.rename_directory(self.other / old.directory.name)
-        self.directory = self.log.directory
+        self.log.bounds.copied_up_to(self.log.log_end_offset)
+        old.local.leave("moved", sync=False)
+        self.log.local.rename_directory(self.other / old.local.directory.name)
+        self.directory = self.log.local.directory
         return self.log
 
 
@@ -73,8 +73,15 @@ def state_of(log: Log) -> tuple[object, ...]:
         entry.producer_id: (entry.epoch, list(entry.batches), entry.transaction_first_offset)
         for entry in log.producers.entries
     }
-    offsets = (log.log_start_offset, log.high_watermark, log.last_stable_offset, log.log_end_offset)
-    return offsets, log.epochs.entries, producers, read_values(log), log.size_bytes, log.segment_count
+    offsets = (log.log_start_offset, log.high_watermark, log.bounds.last_stable_offset, log.log_end_offset)
+    return (
+        offsets,
+        log.epochs.entries,
+        producers,
+        read_values(log),
+        log.local.segments.size_bytes,
+        len(log.local.segments),
+    )
 
 
 def test_a_copy_is_equal_and_goes_on(room: Room, caplog: pytest.LogCaptureFixture) -> None:
@@ -82,7 +89,7 @@ def test_a_copy_is_equal_and_goes_on(room: Room, caplog: pytest.LogCaptureFixtur
         room.leader_epoch = number // 10
         room.append(b"%d" % number, producer=(5, 0, number))
     room.flush()
-    room.log.raise_log_start_offset(7)
+    room.log.bounds.raise_log_start(7)
     copy = room.begin()
     name = parse_directory_name(copy.directory.name)
     assert name is not None
@@ -112,7 +119,7 @@ def test_indexes_come_along_and_nothing_is_made_anew(room: Room, caplog: pytest.
     old = {path.name: path.read_bytes() for path in room.directory.glob("*.*index")}
     log = room.switch(copy)
     for offset in range(0, 40, 3):
-        assert log.read(offset, 1).slices
+        assert log.reader.read(offset, 1).slices
     assert record_at(log, room.now_ms) is not None
     room.fill(1)
     assert "rebuil" not in caplog.text
@@ -123,7 +130,7 @@ def test_indexes_come_along_and_nothing_is_made_anew(room: Room, caplog: pytest.
 
 def test_the_original_is_freed_after_the_copy_has_taken_over(room: Room) -> None:
     room.fill(12)
-    originals = [weakref.ref(room.log), weakref.ref(room.log._local.segments)]
+    originals = [weakref.ref(room.log), weakref.ref(room.log.local.segments)]
     room.switch(room.begin())
     gc.collect()
     assert [original() for original in originals] == [None, None]
@@ -138,18 +145,18 @@ def test_compaction_of_the_copy_updates_the_positions_of_the_copy(tmp_path: Path
     room.flush()
     room.log = log = begin_copy(room.log, tmp_path / "two").finish(room.now_ms)
     room.put((b"key", b"5"))
-    plan = log.prepare_flush()
+    plan = log.flusher.prepare()
     assert plan is not None
-    log.roll(room.now_ms)
+    log.local.roll(room.now_ms)
     room.put((b"other key", b"6"))
     plan.run()
-    log.update_high_watermark(log.mark_flushed(plan))
-    position = log.size_bytes - log.active_segment_bytes
-    assert log.end_of("high_watermark") == log._bounds.flushed == (6, 0, position)
+    log.bounds.raise_high_watermark(log.flusher.mark_flushed(plan))
+    position = log.local.segments.size_bytes - log.local.active.size_bytes
+    assert log.bounds.end_of("high_watermark") == log.bounds.flushed == (6, 0, position)
     room.compact()
-    assert log.size_bytes - log.active_segment_bytes < position
-    assert log._bounds.flushed.is_message_only
-    assert log.end_of("high_watermark") == (6, 6, 0)
+    assert log.local.segments.size_bytes - log.local.active.size_bytes < position
+    assert log.bounds.flushed.is_message_only
+    assert log.bounds.end_of("high_watermark") == (6, 6, 0)
     assert [batch.last_offset for batch in read_batches(log, 0)] == [5]
 
 
@@ -173,7 +180,7 @@ def test_an_empty_log_can_be_copied(room: Room) -> None:
 
 
 def test_an_empty_log_that_does_not_begin_at_0_can_be_copied(room: Room) -> None:
-    room.log.truncate_fully_and_start_at(17, room.now_ms)
+    room.log.truncation.truncate_fully_and_start_at(17, room.now_ms)
     log = room.switch(room.begin())
     assert (log.log_start_offset, log.log_end_offset) == (17, 17)
     room.fill(1)
@@ -194,7 +201,7 @@ def test_retention_that_took_segments_meanwhile_takes_them_from_the_copy(room: R
     copy = room.begin()
     room.run(copy)
     room.set_config(retention_bytes=1000)
-    assert room.log.delete_old_segments(room.now_ms)
+    assert room.log.retention.delete_old_segments(room.now_ms)
     room.fill(3)
     before = state_of(room.log)
     bases = sorted(path.name for path in room.directory.glob("*.log"))
@@ -206,7 +213,7 @@ def test_a_log_that_was_cut_meanwhile_is_copied_as_it_is_then(room: Room) -> Non
     room.fill(40, b"old")
     copy = room.begin()
     room.run(copy)
-    room.log.truncate_to(11, room.now_ms)
+    room.log.truncation.truncate_to(11, room.now_ms)
     room.fill(40, b"new")
     room.run(copy)
     before = state_of(room.log)
@@ -221,7 +228,7 @@ def test_a_copy_may_have_the_gaps_that_the_original_may_have(room: Room) -> None
     room.restart()
     room.switch(room.begin())
     assert room.path(GAPS_NAME).exists()
-    assert not room.log.are_offsets_dense_from(0)
+    assert not room.log.reader.are_offsets_dense_from(0)
 
 
 def test_what_recovery_has_kept_aside_comes_along(room: Room) -> None:
@@ -249,7 +256,7 @@ def test_damage_stays_where_it_was(room: Room) -> None:
 
 def test_damage_that_is_known_is_reported_with_the_path_of_the_copy(room: Room) -> None:
     room.fill(12)
-    base_offset = room.log._local.active.base_offset
+    base_offset = room.log.local.active.base_offset
     path = room.segment_path(base_offset)
     content = bytearray(path.read_bytes())
     content[70] ^= 1
@@ -257,11 +264,11 @@ def test_damage_that_is_known_is_reported_with_the_path_of_the_copy(room: Room) 
     room.crash()
     room.switch(room.begin())
     with pytest.raises(CorruptBatch, match=str(room.segment_path(base_offset))):
-        room.log.read(base_offset, 1000)
+        room.log.reader.read(base_offset, 1000)
 
 
 def test_a_log_that_starts_above_its_end_can_be_copied(room: Room) -> None:
-    room.log.truncate_fully_and_start_at(17, room.now_ms, 20)
+    room.log.truncation.truncate_fully_and_start_at(17, room.now_ms, 20)
     log = room.switch(room.begin())
     assert (log.log_start_offset, log.log_end_offset) == (20, 17)
     log = room.crash()
@@ -301,16 +308,16 @@ def test_whatever_happens_meanwhile_the_copy_is_equal(actions: list[str]) -> Non
                     for step in copy.next_steps(200):
                         step.run()
                 case "roll":
-                    if log.active_segment_bytes:
-                        log.roll(room.now_ms)
+                    if log.local.active.size_bytes:
+                        log.local.roll(room.now_ms)
                 case "retain":
                     room.flush()
                     room.set_config(retention_bytes=600)
-                    log.delete_old_segments(room.now_ms)
+                    log.retention.delete_old_segments(room.now_ms)
                 case "truncate":
-                    log.truncate_to(max(log.log_start_offset, log.log_end_offset - 4), room.now_ms)
+                    log.truncation.truncate_to(max(log.log_start_offset, log.log_end_offset - 4), room.now_ms)
                 case "start":
-                    log.raise_log_start_offset(min(log.high_watermark, log.log_start_offset + 2))
+                    log.bounds.raise_log_start(min(log.high_watermark, log.log_start_offset + 2))
         before = state_of(room.log)
         log = room.switch(copy)
         assert state_of(log) == before

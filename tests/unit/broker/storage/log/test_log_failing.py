@@ -54,11 +54,11 @@ class TestFailing:
 
         monkeypatch.setattr(file_records.FileRecords, "_create", refuse)
         with pytest.raises(StorageError, match="roll failed"):
-            room.log.roll(room.now_ms)
+            room.log.local.roll(room.now_ms)
         monkeypatch.setattr(file_records.FileRecords, "_create", real)
         room.append(b"b")
-        assert room.log.segment_count == 1
-        room.log.roll(room.now_ms)
+        assert len(room.log.local.segments) == 1
+        room.log.local.roll(room.now_ms)
         room.append(b"c")
         room.flush()
         assert read_values(room.log) == [b"a", b"b", b"c"]
@@ -69,7 +69,7 @@ class TestFailing:
     ) -> None:
         room.append(b"a")
         room.flush()
-        data = room.log.read(0, 100)
+        data = room.log.reader.read(0, 100)
         self.fail_writes(monkeypatch, errno.EIO)()
         self.fail_writes(monkeypatch, errno.EIO)
         with pytest.raises(StorageError, match="Input/output error"):
@@ -81,12 +81,12 @@ class TestFailing:
         log, now_ms = room.log, room.now_ms
         uses: list[Callable[[], object]] = [
             lambda: room.append(b"b"),
-            lambda: log.read(0, 100),
+            lambda: log.reader.read(0, 100),
             lambda: record_at(log, 0),
             lambda: latest_record(log),
-            log.prepare_flush,
-            lambda: log.roll(now_ms),
-            lambda: log.delete_old_segments(now_ms),
+            log.flusher.prepare,
+            lambda: log.local.roll(now_ms),
+            lambda: log.retention.delete_old_segments(now_ms),
         ]
         for use in uses:
             with pytest.raises(StorageError, match=rf"flights-0 is offline: .*{reason}"):
@@ -98,7 +98,7 @@ class TestFailing:
         room.append(b"a")
         room.flush()
         room.append(b"b")
-        plan = room.log.prepare_flush()
+        plan = room.log.flusher.prepare()
         assert plan is not None
 
         def refuse(_: int) -> None:
@@ -111,7 +111,7 @@ class TestFailing:
         room.log.fail("flush failed: Input/output error")
         room.log.fail("a later reason")
         self.assert_offline(room, "flush failed: Input/output error")
-        assert room.log.failure == "flush failed: Input/output error"
+        assert room.log.local.failure == "flush failed: Input/output error"
 
     def test_a_log_that_failed_is_whole_again_after_a_restart(self, room: LogRoom) -> None:
         room.append(b"a")

@@ -11,7 +11,7 @@ from unit.broker.storage.log_room import LogRoom, make_batch, read_batches
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
 from warmlog_broker.storage.directory.data_dir import LogOffsets, StoredState
 from warmlog_broker.storage.log.bounds import ReadBound
-from warmlog_broker.storage.log.reader import FetchData, read_segments
+from warmlog_broker.storage.log.reader import FetchData
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_protocol.errors import OffsetOutOfRange
 
@@ -31,9 +31,9 @@ def offsets(room: LogRoom, offset: int, bound: ReadBound = "high_watermark", max
 def test_ul_01_records_are_seen_once_the_high_watermark_has_passed_them(room: LogRoom) -> None:
     room.append(b"0", b"1", b"2")
     assert offsets(room, 0) == []
-    room.log.update_high_watermark(3)
+    room.log.bounds.raise_high_watermark(3)
     assert offsets(room, 0) == [0, 1, 2]
-    room.log.roll(room.now_ms)
+    room.log.local.roll(room.now_ms)
     assert offsets(room, 0) == [0, 1, 2]
     room.append(b"3", b"4", b"5")
     assert offsets(room, 3) == []
@@ -44,7 +44,7 @@ def test_ul_05_up_to_the_log_end_every_offset_is_found_and_told_back(room: LogRo
     room.append(b"0", b"1", b"2")
     room.append(b"3", b"4")
     for offset in range(5):
-        data = room.log.read(offset, 10_000, bound="log_end")
+        data = room.log.reader.read(offset, 10_000, bound="log_end")
         assert data.size_bytes > 0
         assert data.start.offset == offset
 
@@ -55,21 +55,21 @@ def test_a_read_at_the_bound_and_between_it_and_the_log_end_is_empty_with_the_pl
 ) -> None:
     for _ in range(4):
         room.append(b"v")
-    room.log.update_high_watermark(2)
+    room.log.bounds.raise_high_watermark(2)
     assert offsets(room, 1, bound) == [1]
-    assert room.log.read(2, 10_000, bound=bound) == FetchData(LogOffsetMetadata(2, 0, 2 * BATCH), [], 0, False)
-    assert room.log.read(3, 10_000, bound=bound) == FetchData(LogOffsetMetadata(3, 0, 3 * BATCH), [], 0, False)
-    assert room.log.read(4, 10_000, bound=bound) == FetchData(LogOffsetMetadata(4, 0, 4 * BATCH), [], 0, False)
+    assert room.log.reader.read(2, 10_000, bound=bound) == FetchData(LogOffsetMetadata(2, 0, 2 * BATCH), [], 0, False)
+    assert room.log.reader.read(3, 10_000, bound=bound) == FetchData(LogOffsetMetadata(3, 0, 3 * BATCH), [], 0, False)
+    assert room.log.reader.read(4, 10_000, bound=bound) == FetchData(LogOffsetMetadata(4, 0, 4 * BATCH), [], 0, False)
     with pytest.raises(OffsetOutOfRange):
-        room.log.read(5, 10_000, bound=bound)
+        room.log.reader.read(5, 10_000, bound=bound)
 
 
 def test_a_bound_within_the_bytes_asked_for_cuts_them(room: LogRoom) -> None:
     for _ in range(4):
         room.append(b"v")
-    room.log.update_high_watermark(3)
-    assert room.log.read(1, 10_000).size_bytes == 2 * BATCH
-    assert room.log.read(1, 10_000, bound="log_end").size_bytes == 3 * BATCH
+    room.log.bounds.raise_high_watermark(3)
+    assert room.log.reader.read(1, 10_000).size_bytes == 2 * BATCH
+    assert room.log.reader.read(1, 10_000, bound="log_end").size_bytes == 3 * BATCH
 
 
 def test_committed_ends_before_the_first_open_transaction(room: LogRoom) -> None:
@@ -78,29 +78,29 @@ def test_committed_ends_before_the_first_open_transaction(room: LogRoom) -> None
     room.append(b"2")
     room.flush()
     assert offsets(room, 0, "committed") == [0]
-    assert room.log.end_of("committed") == LogOffsetMetadata(1, 0, BATCH)
-    assert room.log.read(1, 10_000, bound="committed") == FetchData(LogOffsetMetadata(1, 0, BATCH), [], 0, False)
+    assert room.log.bounds.end_of("committed") == LogOffsetMetadata(1, 0, BATCH)
+    assert room.log.reader.read(1, 10_000, bound="committed") == FetchData(LogOffsetMetadata(1, 0, BATCH), [], 0, False)
     assert offsets(room, 0) == [0, 1, 2]
 
 
 def test_ll_10_places_in_and_behind_segments(room: LogRoom) -> None:
     for n in range(5):
         if n in (2, 4):
-            room.log.roll(room.now_ms)
+            room.log.local.roll(room.now_ms)
         room.append(b"v")
-    segments = room.log._local.segments
+    segments = room.log.local.segments
     assert segments.base_offsets == [0, 2, 4]
 
     def read(offset: int, end: LogOffsetMetadata) -> tuple[LogOffsetMetadata, int]:
-        data = read_segments(segments, offset, 100, end, min_one_batch=True, has_dense_offsets=True)
+        data = room.log.reader.read_up_to(end, offset, 100, min_one_batch=True)
         return data.start, data.size_bytes
 
     assert read(3, LogOffsetMetadata(4, 4, 0)) == ((3, 2, BATCH), BATCH)
     assert read(4, LogOffsetMetadata(4, 4, 0)) == ((4, 4, 0), 0)
     assert read(3, LogOffsetMetadata(4)) == ((3, 2, BATCH), 0)
     assert read(3, LogOffsetMetadata(4, 0, 40)) == ((3, 2, BATCH), 0)
-    assert room.log.read(4, 100, bound="log_end").start == (4, 4, 0)
-    assert room.log.read(5, 100, bound="log_end").start == (5, 4, BATCH)
+    assert room.log.reader.read(4, 100, bound="log_end").start == (4, 4, 0)
+    assert room.log.reader.read(5, 100, bound="log_end").start == (5, 4, BATCH)
 
 
 def test_ul_17_a_log_without_files_begins_at_its_log_start(quick_path: Path) -> None:
@@ -109,32 +109,32 @@ def test_ul_17_a_log_without_files_begins_at_its_log_start(quick_path: Path) -> 
     room.stored = StoredState(LogOffsets(0, 500, 0), None)
     log = room.open()
     assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (500, 500, 500)
-    assert log.end_of("committed") == log.end_of("log_end") == (500, 500, 0)
+    assert log.bounds.end_of("committed") == log.bounds.end_of("log_end") == (500, 500, 0)
 
 
 def test_ul_20_without_one_whole_batch_at_least_the_limit_cuts_where_it_is(room: LogRoom) -> None:
     for _ in range(3):
         room.append(b"v")
-    nothing = room.log.read(1, 0, bound="log_end", min_one_batch=False)
+    nothing = room.log.reader.read(1, 0, bound="log_end", min_one_batch=False)
     assert (nothing.start, nothing.slices, nothing.size_bytes) == ((1, 0, BATCH), [], 0)
-    one_byte = room.log.read(1, 1, bound="log_end", min_one_batch=False)
+    one_byte = room.log.reader.read(1, 1, bound="log_end", min_one_batch=False)
     assert (one_byte.size_bytes, one_byte.is_first_batch_incomplete) == (1, True)
-    whole = room.log.read(1, 1, bound="log_end")
+    whole = room.log.reader.read(1, 1, bound="log_end")
     assert (whole.size_bytes, whole.is_first_batch_incomplete) == (BATCH, False)
 
 
 def test_ul_22_one_behind_the_end_is_out_of_range_and_the_end_is_not(room: LogRoom) -> None:
-    room.log.truncate_fully_and_start_at(1024, room.now_ms)
+    room.log.truncation.truncate_fully_and_start_at(1024, room.now_ms)
     room.append(b"v")
-    assert room.log.read(1025, 1000, bound="log_end").size_bytes == 0
+    assert room.log.reader.read(1025, 1000, bound="log_end").size_bytes == 0
     for offset in (0, 1023, 1026):
         with pytest.raises(OffsetOutOfRange, match="not between 1024 and 1025"):
-            room.log.read(offset, 1000, bound="log_end")
+            room.log.reader.read(offset, 1000, bound="log_end")
 
 
 def test_ul_44_the_high_watermark_stays_between_what_it_was_and_the_log_end(room: LogRoom) -> None:
     room.append(*[b"v"] * 100)
-    assert [room.log.update_high_watermark(offset) for offset in (99, 99, 100, 100, 101, 50)] == [
+    assert [room.log.bounds.raise_high_watermark(offset) for offset in (99, 99, 100, 100, 101, 50)] == [
         *[99, 99],
         *[100] * 4,
     ]
@@ -143,20 +143,20 @@ def test_ul_44_the_high_watermark_stays_between_what_it_was_and_the_log_end(room
 def test_ul_47_the_place_of_the_high_watermark_is_known_wherever_it_came_from(room: LogRoom) -> None:
     for _ in range(4):
         room.append(b"v")
-    room.log.update_high_watermark(2)
-    assert room.log.end_of("high_watermark") == (2, 0, 2 * BATCH)
+    room.log.bounds.raise_high_watermark(2)
+    assert room.log.bounds.end_of("high_watermark") == (2, 0, 2 * BATCH)
     room.flush()
-    assert room.log.end_of("high_watermark") == (4, 0, 4 * BATCH)
-    room.log.roll(room.now_ms)
-    assert room.log.end_of("high_watermark") == (4, 4, 0)
+    assert room.log.bounds.end_of("high_watermark") == (4, 0, 4 * BATCH)
+    room.log.local.roll(room.now_ms)
+    assert room.log.bounds.end_of("high_watermark") == (4, 4, 0)
     room.append(b"v")
-    assert room.log.end_of("high_watermark") == (4, 4, 0)
+    assert room.log.bounds.end_of("high_watermark") == (4, 4, 0)
     room.restart()
-    assert room.log.end_of("high_watermark") == (5, 4, BATCH)
+    assert room.log.bounds.end_of("high_watermark") == (5, 4, BATCH)
 
 
 def test_an_empty_log_has_all_its_bounds_at_its_start(room: LogRoom) -> None:
     bounds: tuple[ReadBound, ...] = ("log_end", "high_watermark", "committed")
     for bound in bounds:
-        assert room.log.end_of(bound) == (0, 0, 0)
-        assert room.log.read(0, 100, bound=bound) == FetchData(LogOffsetMetadata(0, 0, 0), [], 0, False)
+        assert room.log.bounds.end_of(bound) == (0, 0, 0)
+        assert room.log.reader.read(0, 100, bound=bound) == FetchData(LogOffsetMetadata(0, 0, 0), [], 0, False)

@@ -85,7 +85,7 @@ class LogMachine(RuleBasedStateMachine):
                 )
             )
             self.appended(values)
-        info = self.room.log.append_as_follower(b"".join(parts) + bytes(20), now_ms=self.room.now_ms)
+        info = self.room.log.follower.append(b"".join(parts) + bytes(20), now_ms=self.room.now_ms)
         assert info.last_offset == len(self.records) - 1
 
     def cut(self, end: int) -> None:
@@ -127,7 +127,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(milliseconds=st.integers(1, 5000))
     def time_passes(self, milliseconds: int) -> None:
         self.room.now_ms += milliseconds
-        run_deletions(self.room.log.take_due_deletions(self.room.now_ms))
+        run_deletions(self.room.log.local.take_due_deletions(self.room.now_ms))
 
     @rule()
     def flush(self) -> None:
@@ -138,7 +138,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def begin_flush(self) -> None:
         if self.plan is None:
-            self.plan = self.room.log.prepare_flush()
+            self.plan = self.room.log.flusher.prepare()
 
     @rule()
     def finish_flush(self) -> None:
@@ -146,13 +146,13 @@ class LogMachine(RuleBasedStateMachine):
         if plan is None:
             return
         plan.run()
-        before, self.flushed = self.flushed, self.room.log.mark_flushed(plan)
+        before, self.flushed = self.flushed, self.room.log.flusher.mark_flushed(plan)
         assert before <= self.flushed <= len(self.records)
-        self.committed = max(self.committed, self.room.log.update_high_watermark(self.flushed))
+        self.committed = max(self.committed, self.room.log.bounds.raise_high_watermark(self.flushed))
 
     @rule()
     def roll(self) -> None:
-        self.room.log.roll(self.room.now_ms)
+        self.room.log.local.roll(self.room.now_ms)
 
     @rule()
     def restart(self) -> None:
@@ -166,7 +166,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def write_checkpoint(self) -> None:
         self.checkpoint = self.room.log.offsets
-        self.room.log.checkpointed(self.checkpoint)
+        self.room.log.truncation.checkpointed(self.checkpoint)
 
     @rule()
     def another_leader(self) -> None:
@@ -192,8 +192,8 @@ class LogMachine(RuleBasedStateMachine):
         """To some offset between the start and a little behind the end; the batch that holds it goes as a whole."""
         log = self.room.log
         offset = int(part * (len(self.records) + 1))
-        bases = [base for base in log._local.segments.base_offsets if base <= offset]
-        is_cut = log.truncate_to(offset, self.room.now_ms)
+        bases = [base for base in log.local.segments.base_offsets if base <= offset]
+        is_cut = log.truncation.truncate_to(offset, self.room.now_ms)
         assert is_cut == (offset < len(self.records))
         if is_cut:
             ends = [end for end in self.boundaries if end <= offset]
@@ -208,7 +208,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(offset=st.integers(0, 200))
     def begin_anew(self, offset: int) -> None:
-        self.room.log.truncate_fully_and_start_at(offset, self.room.now_ms)
+        self.room.log.truncation.truncate_fully_and_start_at(offset, self.room.now_ms)
         self.cut(offset)
         self.leave_out(offset - len(self.records))
         self.boundaries, self.sent = [offset], []
@@ -225,22 +225,22 @@ class LogMachine(RuleBasedStateMachine):
     @rule(part=st.floats(0, 1))
     def give_up_the_beginning(self, part: float) -> None:
         offset = int(part * self.room.log.high_watermark)
-        if self.room.log.raise_log_start_offset(offset):
+        if self.room.log.bounds.raise_log_start(offset):
             self.start = offset
-        self.room.log.delete_old_segments(self.room.now_ms)
+        self.room.log.retention.delete_old_segments(self.room.now_ms)
 
     @rule(part=st.floats(0, 1))
     def delete_records(self, part: float) -> None:
         """Not durable before the checkpoint is written, as it is before anybody is told."""
         offset = int(part * self.room.log.high_watermark)
         self.start = max(self.start, offset)
-        assert self.room.log.delete_records(offset) == self.start
+        assert self.room.log.retention.delete_records(offset) == self.start
         self.write_checkpoint()
 
     @rule(retention_ms=st.integers(0, 6000))
     def retain_by_time(self, retention_ms: int) -> None:
         self.room.set_config(retention_ms=retention_ms)
-        self.room.log.delete_old_segments(self.room.now_ms)
+        self.room.log.retention.delete_old_segments(self.room.now_ms)
         self.room.set_config(retention_ms=UNLIMITED)
         start = self.room.log.log_start_offset
         assert self.start <= start <= self.flushed
@@ -250,11 +250,14 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(retention_bytes=st.integers(0, 3000))
     def retain_by_size(self, retention_bytes: int) -> None:
-        size = self.room.log.size_bytes
+        size = self.room.log.local.segments.size_bytes
         self.room.set_config(retention_bytes=retention_bytes)
-        self.room.log.delete_old_segments(self.room.now_ms)
+        self.room.log.retention.delete_old_segments(self.room.now_ms)
         self.room.set_config(retention_bytes=UNLIMITED)
-        assert self.room.log.size_bytes >= min(size, retention_bytes) or self.room.log.log_start_offset == self.start
+        assert (
+            self.room.log.local.segments.size_bytes >= min(size, retention_bytes)
+            or self.room.log.log_start_offset == self.start
+        )
         self.start = self.room.log.log_start_offset
 
     @rule(data=st.data())
@@ -271,7 +274,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def read_below_the_start(self) -> None:
         try:
-            self.room.log.read(self.start - 1, 100)
+            self.room.log.reader.read(self.start - 1, 100)
         except OffsetOutOfRange:
             return
         raise AssertionError("an offset below the start was served")

@@ -39,7 +39,7 @@ def test_each_of_the_last_five_batches_is_answered_with_its_offsets(room: LogRoo
 def test_an_older_batch_is_looked_up_in_the_log(room: LogRoom) -> None:
     for sequence in range(0, 300, 3):
         send(room, sequence, 3)
-    assert room.log.segment_count > 10
+    assert len(room.log.local.segments) > 10
     for sequence in range(0, 300, 3):
         assert send(room, sequence, 3) == (sequence, sequence + 2, True)
     assert room.log.log_end_offset == 300
@@ -66,8 +66,8 @@ def test_a_batch_that_retention_may_have_removed_counts_as_sent(room: LogRoom) -
     for sequence in range(20):
         send(room, sequence)
     room.flush()
-    room.log.raise_log_start_offset(12)
-    room.log.delete_old_segments(room.now_ms)
+    room.log.bounds.raise_log_start(12)
+    room.log.retention.delete_old_segments(room.now_ms)
     with pytest.raises(DuplicateSequence, match="expected sequence 20, found 0 to 0"):
         send(room, 0)
     assert send(room, 13) == (13, 13, True)
@@ -76,7 +76,7 @@ def test_a_batch_that_retention_may_have_removed_counts_as_sent(room: LogRoom) -
 def test_a_batch_from_before_the_producers_first_is_not_taken_for_sent(room: LogRoom) -> None:
     room.append(*[b"other"] * 10)
     room.flush()
-    room.log.raise_log_start_offset(5)
+    room.log.bounds.raise_log_start(5)
     send(room, 4)
     with pytest.raises(OutOfOrderSequence):
         send(room, 3)
@@ -127,10 +127,10 @@ def test_records_of_the_distant_past_do_not_make_their_producer_forgotten(
 ) -> None:
     room.append(b"flight of 2013", timestamp_ms=1_357_000_000_000, producer=(PID, 0, 0))
     restart(room)
-    assert room.log.expire_producers(room.now_ms, 86_400_000) == 0
+    assert room.log.producers.expire(room.now_ms, 86_400_000) == 0
     assert send(room, 0) == (0, 0, True)
     room.now_ms += 86_400_000
-    assert room.log.expire_producers(room.now_ms, 86_400_000) == 1
+    assert room.log.producers.expire(room.now_ms, 86_400_000) == 1
 
 
 @every_restart
@@ -162,7 +162,7 @@ def test_lost_snapshots_are_made_up_for_by_the_log(
 def test_a_snapshot_is_taken_at_each_roll_and_at_the_end(room: LogRoom) -> None:
     for sequence in range(20):
         send(room, sequence)
-    bases = [segment.base_offset for segment in room.log._local.segments]
+    bases = [segment.base_offset for segment in room.log.local.segments]
     room.close()
     expected = [f"{offset:020d}.snapshot" for offset in [*bases[1:], 20]]
     assert room.files(".snapshot") == expected
@@ -176,7 +176,7 @@ def test_snapshots_of_what_was_cut_off_are_not_believed(room: LogRoom) -> None:
     room.flush()
     for sequence in range(6, 14):
         send(room, sequence)
-    path = room.segment_path(room.log._local.segments.floor(6).base_offset)  # type: ignore[union-attr]
+    path = room.segment_path(room.log.local.segments.floor(6).base_offset)  # type: ignore[union-attr]
     damaged = bytearray(path.read_bytes())
     damaged[-1] ^= 1
     path.write_bytes(damaged)
@@ -195,7 +195,7 @@ def test_producer_state_survives_retention(room: LogRoom) -> None:
     room.flush()
     room.set_config(retention_ms=100)
     room.now_ms += 101
-    room.log.delete_old_segments(room.now_ms)
-    assert room.log.segment_count == 1
+    room.log.retention.delete_old_segments(room.now_ms)
+    assert len(room.log.local.segments) == 1
     assert send(room, 0) == (0, 0, True)
     assert send(room, 1)[2] is False

@@ -22,9 +22,9 @@ def room(quick_path: Path) -> LogRoom:
 @pytest.mark.parametrize(("start", "left"), [(1, 3), (6, 2), (15, 1)])
 def test_segments_below_the_log_start_go(room: LogRoom, start: int, left: int) -> None:
     room.fill(15)
-    room.log.raise_log_start_offset(start)
-    room.log.delete_old_segments(room.now_ms)
-    assert room.log.segment_count == left
+    room.log.bounds.raise_log_start(start)
+    room.log.retention.delete_old_segments(room.now_ms)
+    assert len(room.log.local.segments) == left
     assert room.log.log_start_offset == start
     assert read_values(room.log) == [b"v"] * (15 - start)
 
@@ -33,8 +33,8 @@ def test_segments_below_the_log_start_go(room: LogRoom, start: int, left: int) -
 def test_the_log_keeps_at_least_as_many_bytes_as_it_should(room: LogRoom, messages: int, left: int) -> None:
     room.fill(15)
     room.set_config(retention_bytes=messages * BATCH)
-    room.log.delete_old_segments(room.now_ms)
-    assert room.log.segment_count == left
+    room.log.retention.delete_old_segments(room.now_ms)
+    assert len(room.log.local.segments) == left
     assert room.log.log_start_offset == 15 - 5 * left
 
 
@@ -44,13 +44,13 @@ def test_expired_segments_go_and_one_empty_one_stays(room: LogRoom) -> None:
     room.fill(5)
     room.set_config(retention_ms=100)
     room.now_ms += 100
-    assert room.log.delete_old_segments(room.now_ms) == 0
+    assert room.log.retention.delete_old_segments(room.now_ms) == 0
     room.now_ms += 1
-    assert room.log.delete_old_segments(room.now_ms) == 4
-    assert (room.log.segment_count, room.log.size_bytes) == (1, 0)
+    assert room.log.retention.delete_old_segments(room.now_ms) == 4
+    assert (len(room.log.local.segments), room.log.local.segments.size_bytes) == (1, 0)
     assert (room.log.log_start_offset, room.log.high_watermark, room.log.log_end_offset) == (17, 17, 17)
     assert room.log.epochs.entries == ((1, 17),)
-    assert room.log.delete_old_segments(room.now_ms) == 0
+    assert room.log.retention.delete_old_segments(room.now_ms) == 0
     assert room.append(b"next").first_offset == 17
     assert read_values(room.log) == [b"next"]
 
@@ -60,9 +60,9 @@ def test_nothing_above_the_high_watermark_goes(room: LogRoom) -> None:
         room.append()
     room.set_config(retention_ms=0)
     room.now_ms += 1
-    assert room.log.delete_old_segments(room.now_ms) == 0
-    room.log.update_high_watermark(7)
-    assert room.log.delete_old_segments(room.now_ms) == 1
+    assert room.log.retention.delete_old_segments(room.now_ms) == 0
+    room.log.bounds.raise_high_watermark(7)
+    assert room.log.retention.delete_old_segments(room.now_ms) == 1
     assert room.log.log_start_offset == 5
 
 
@@ -72,30 +72,30 @@ def test_raising_the_start_lets_time_go_on_with_its_work(quick_path: Path) -> No
         room.append(timestamp_ms=START_MS + delta)
     room.flush()
     room.now_ms += 901
-    room.log.raise_log_start_offset(1)
-    assert room.log.delete_old_segments(room.now_ms) == 2
-    assert room.log.delete_old_segments(room.now_ms) == 0
+    room.log.bounds.raise_log_start(1)
+    assert room.log.retention.delete_old_segments(room.now_ms) == 2
+    assert room.log.retention.delete_old_segments(room.now_ms) == 0
 
 
 def test_files_are_renamed_at_once_and_unlinked_after_the_delay(room: LogRoom) -> None:
     room.fill(12)
-    room.log.raise_log_start_offset(12)
-    room.log.delete_old_segments(room.now_ms)
+    room.log.bounds.raise_log_start(12)
+    room.log.retention.delete_old_segments(room.now_ms)
     deleted = [name for name in room.files(".deleted") if ".log." in name]
     assert deleted == [f"{0:020d}.log.deleted", f"{5:020d}.log.deleted"]
     assert f"{5:020d}.snapshot.deleted" in room.files(".deleted")
-    assert room.log.has_deletions
-    assert room.log.take_due_deletions(500) == []
-    assert room.log.take_due_deletions(1499) == []
-    run_deletions(room.log.take_due_deletions(1500))
+    assert room.log.local.has_deletions
+    assert room.log.local.take_due_deletions(500) == []
+    assert room.log.local.take_due_deletions(1499) == []
+    run_deletions(room.log.local.take_due_deletions(1500))
     assert room.files(".deleted") == []
-    assert not room.log.has_deletions
+    assert not room.log.local.has_deletions
 
 
 def test_what_was_not_unlinked_before_a_crash_is_unlinked_at_the_start(room: LogRoom) -> None:
     room.fill(12)
-    room.log.raise_log_start_offset(10)
-    room.log.delete_old_segments(room.now_ms)
+    room.log.bounds.raise_log_start(10)
+    room.log.retention.delete_old_segments(room.now_ms)
     room.path("00000000000000000003.log.cleaned").touch()
     room.crash()
     assert room.files(".deleted") == room.files(".cleaned") == []
@@ -105,19 +105,19 @@ def test_what_was_not_unlinked_before_a_crash_is_unlinked_at_the_start(room: Log
 def test_segments_that_were_rolled_and_removed_need_no_flush(room: LogRoom) -> None:
     for _ in range(12):
         room.append()
-    room.log.update_high_watermark(12)
-    room.log.raise_log_start_offset(12)
-    plan = room.log.prepare_flush()
+    room.log.bounds.raise_high_watermark(12)
+    room.log.bounds.raise_log_start(12)
+    plan = room.log.flusher.prepare()
     assert plan is not None
-    room.log.delete_old_segments(room.now_ms)
+    room.log.retention.delete_old_segments(room.now_ms)
     room.set_config(file_delete_delay_ms=0)
-    run_deletions(room.log.take_due_deletions(0))
+    run_deletions(room.log.local.take_due_deletions(0))
     assert room.files(".deleted") == []
     plan.run()
-    assert room.log.mark_flushed(plan) == 12
+    assert room.log.flusher.mark_flushed(plan) == 12
     room.append()
     assert room.flush() == 13
-    assert len(room.log._local.unsynced._segments) == 0
+    assert len(room.log.local.unsynced._segments) == 0
 
 
 def test_records_without_timestamps_age_by_when_their_file_was_written(room: LogRoom) -> None:
@@ -126,8 +126,8 @@ def test_records_without_timestamps_age_by_when_their_file_was_written(room: Log
     room.flush()
     room.set_config(retention_ms=1000)
     written_ms = int(room.segment_path(0).stat().st_mtime * 1000)
-    assert room.log.delete_old_segments(written_ms) == 0
-    assert room.log.delete_old_segments(written_ms + 3_600_000) == 2
+    assert room.log.retention.delete_old_segments(written_ms) == 0
+    assert room.log.retention.delete_old_segments(written_ms + 3_600_000) == 2
 
 
 def test_one_run_goes_on_by_time_where_the_log_start_has_ended(quick_path: Path) -> None:
@@ -135,14 +135,14 @@ def test_one_run_goes_on_by_time_where_the_log_start_has_ended(quick_path: Path)
     room = LogRoom(quick_path, LogConfig(segment_bytes=1024, retention_ms=900))
     for later_ms in (100, 0, 100):
         room.append(b"v", timestamp_ms=START_MS + later_ms)
-        room.log.roll(room.now_ms)
+        room.log.local.roll(room.now_ms)
     room.append(b"active", timestamp_ms=START_MS + 800)
     room.flush()
     room.now_ms += 901
-    assert room.log.delete_old_segments(room.now_ms) == 0
-    room.log.raise_log_start_offset(1)
-    assert room.log.delete_old_segments(room.now_ms) == 2
-    assert room.log.delete_old_segments(room.now_ms) == 0
+    assert room.log.retention.delete_old_segments(room.now_ms) == 0
+    room.log.bounds.raise_log_start(1)
+    assert room.log.retention.delete_old_segments(room.now_ms) == 2
+    assert room.log.retention.delete_old_segments(room.now_ms) == 0
     assert read_values(room.log) == [b"v", b"active"]
 
 
@@ -151,10 +151,10 @@ def test_of_a_compacted_log_what_lies_below_its_start_goes(room: LogRoom, policy
     """RT-04, KAFKA-7400"""
     room.fill(12)
     room.set_config(cleanup_policy=policy, retention_ms=900)
-    room.log.raise_log_start_offset(5)
+    room.log.bounds.raise_log_start(5)
     room.now_ms += 901
-    room.log.delete_old_segments(room.now_ms)
-    assert room.log.segment_count == left
+    room.log.retention.delete_old_segments(room.now_ms)
+    assert len(room.log.local.segments) == left
     assert room.log.log_start_offset == (5 if policy == "compact" else 12)
 
 
@@ -162,16 +162,16 @@ def test_a_record_from_the_future_goes_when_its_file_is_old_enough(room: LogRoom
     """KAFKA-14991"""
     room.set_config(message_timestamp_after_max_ms=2**62)
     room.append(b"far ahead", timestamp_ms=START_MS + 10**12)
-    room.log.roll(room.now_ms)
+    room.log.local.roll(room.now_ms)
     room.fill(3)
     os.utime(room.segment_path(0), ns=(0, START_MS * 10**6))
     room.set_config(retention_ms=1000)
     room.now_ms += 1000
-    assert room.log.delete_old_segments(room.now_ms) == 0
+    assert room.log.retention.delete_old_segments(room.now_ms) == 0
     room.now_ms += 1
     room.append(b"young")
     room.flush()
-    assert room.log.delete_old_segments(room.now_ms) == 1
+    assert room.log.retention.delete_old_segments(room.now_ms) == 1
     assert room.log.log_start_offset == 1
 
 
@@ -189,4 +189,4 @@ def test_a_jump_of_years_deletes_nothing_until_the_clock_is_believed(room: LogRo
         (START_MS + year_ms, 2 * hour_ms + 1, 0),
         (START_MS + year_ms + hour_ms, 3 * hour_ms + 1, 3),
     ):
-        assert room.log.delete_old_segments(clock.now_ms(wall_ms, elapsed_ms)) == deleted
+        assert room.log.retention.delete_old_segments(clock.now_ms(wall_ms, elapsed_ms)) == deleted

@@ -21,7 +21,7 @@ def test_ul_10_without_timestamps_each_append_after_the_time_begins_a_segment_bu
     counts = []
     for _ in range(4):
         room.append(b"v", timestamp_ms=NO_TIME)
-        counts.append(room.log.segment_count)
+        counts.append(len(room.log.local.segments))
         room.now_ms += SEGMENT_MS + 1
     assert counts == [1, 2, 3, 4]
 
@@ -32,20 +32,20 @@ def test_ul_11_with_timestamps_it_is_they_that_grow_old_and_not_the_clock(quick_
     room.append(b"v", timestamp_ms=NO_TIME)
     ahead_ms = room.now_ms + SEGMENT_MS + 1
     room.append(b"v", timestamp_ms=ahead_ms)
-    assert room.log.segment_count == 1
+    assert len(room.log.local.segments) == 1
     room.now_ms += SEGMENT_MS + 1
     room.append(b"v", timestamp_ms=ahead_ms)
-    assert room.log.segment_count == 2
+    assert len(room.log.local.segments) == 2
     room.now_ms += SEGMENT_MS + 1
     room.append(b"v", timestamp_ms=ahead_ms)
-    assert room.log.segment_count == 2
+    assert len(room.log.local.segments) == 2
     room.append(b"v", timestamp_ms=ahead_ms + SEGMENT_MS)
-    assert room.log.segment_count == 2
+    assert len(room.log.local.segments) == 2
     room.append(b"v", timestamp_ms=ahead_ms + SEGMENT_MS + 1)
-    assert room.log.segment_count == 3
+    assert len(room.log.local.segments) == 3
     room.now_ms += 10 * SEGMENT_MS
-    room.log.append_as_follower(b"", now_ms=room.now_ms)
-    assert room.log.segment_count == 3
+    room.log.follower.append(b"", now_ms=room.now_ms)
+    assert len(room.log.local.segments) == 3
 
 
 @pytest.mark.parametrize("is_follower", [False, True])
@@ -59,10 +59,10 @@ def test_a_compacted_log_rolls_by_its_largest_compaction_lag_as_leader_and_as_fo
     for offset, age_ms in enumerate((0, lag_ms, lag_ms + 1)):
         if is_follower:
             batch = batch_of(["v"], offset=offset, timestamps_ms=START_MS + age_ms)
-            room.log.append_as_follower(batch, now_ms=room.now_ms)
+            room.log.follower.append(batch, now_ms=room.now_ms)
         else:
             room.append(b"v", timestamp_ms=START_MS + age_ms)
-        counts.append(room.log.segment_count)
+        counts.append(len(room.log.local.segments))
     assert counts == [1, 1, 2]
 
 
@@ -73,28 +73,28 @@ def test_jitter_is_never_more_than_the_time_after_which_a_compacted_log_rolls(qu
     room = LogRoom(quick_path, config)
     for _ in range(5):
         room.append(b"v")
-    assert room.log.segment_count == 1
+    assert len(room.log.local.segments) == 1
 
 
 def test_ul_13_a_segment_of_almost_ten_batches_holds_nine(quick_path: Path) -> None:
     room = LogRoom(quick_path, LogConfig(segment_bytes=10 * (BATCH - 1), retention_ms=UNLIMITED))
     for _ in range(11):
         room.append(b"v")
-    assert room.log._local.segments.base_offsets == [0, 9]
+    assert room.log.local.segments.base_offsets == [0, 9]
 
 
 def test_ul_14_a_full_index_begins_one_segment_and_no_more(quick_path: Path) -> None:
     room = LogRoom(quick_path, LogConfig(index_interval_bytes=1, segment_index_bytes=48, retention_ms=UNLIMITED))
-    room.log.roll(room.now_ms)
-    assert room.log.segment_count == 1
+    room.log.local.roll(room.now_ms)
+    assert len(room.log.local.segments) == 1
     for n in range(30):
         room.append(b"%d" % n, timestamp_ms=START_MS + n)
-    bases = room.log._local.segments.base_offsets
+    bases = room.log.local.segments.base_offsets
     assert len(bases) > 3
     assert all(b - a >= 3 for a, b in pairwise(bases))
-    room.log.truncate_to(bases[-1], room.now_ms)
+    room.log.truncation.truncate_to(bases[-1], room.now_ms)
     room.append(b"%d" % bases[-1])
-    assert room.log._local.segments.base_offsets == bases
+    assert room.log.local.segments.base_offsets == bases
     assert read_values(room.log) == [b"%d" % n for n in range(bases[-1] + 1)]
 
 
@@ -102,17 +102,17 @@ def test_ul_28_a_batch_larger_than_a_segment_is_refused(quick_path: Path) -> Non
     room = LogRoom(quick_path, LogConfig(segment_bytes=1024, retention_ms=UNLIMITED))
     with pytest.raises(RecordListTooLarge):
         room.append(b"x" * 2000)
-    assert room.log.segment_count == 1
+    assert len(room.log.local.segments) == 1
 
 
 def test_ll_16_the_base_of_a_new_segment_is_the_log_end_whatever_lower_one_is_expected(quick_path: Path) -> None:
     room = LogRoom(quick_path)
-    room.log.roll(room.now_ms, 0)
-    assert room.log._local.segments.base_offsets == [0]
+    room.log.local.roll(room.now_ms, 0)
+    assert room.log.local.segments.base_offsets == [0]
     room.append(b"v")
-    assert room.log.roll(room.now_ms).base_offset == 1
+    assert room.log.local.roll(room.now_ms).base_offset == 1
     room.append(b"v")
-    assert room.log.roll(room.now_ms, 1).base_offset == 2
+    assert room.log.local.roll(room.now_ms, 1).base_offset == 2
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
@@ -123,7 +123,7 @@ def test_sg_20_a_preallocated_file_is_trimmed_at_a_roll_at_a_close_and_after_a_c
     room = LogRoom(quick_path, config)
     room.fill(3)
     assert room.segment_path(0).stat().st_size == 100_000
-    room.log.roll(room.now_ms)
+    room.log.local.roll(room.now_ms)
     assert room.segment_path(0).stat().st_size == 3 * BATCH
     assert room.segment_path(3).stat().st_size == 100_000
     room.fill(2)
@@ -141,7 +141,7 @@ def test_sg_20_a_preallocated_file_is_trimmed_at_a_roll_at_a_close_and_after_a_c
 def test_a_segment_that_was_cut_while_preallocated_goes_on_where_it_ends(quick_path: Path) -> None:
     room = LogRoom(quick_path, LogConfig(segment_bytes=100_000, preallocate=True, retention_ms=UNLIMITED))
     room.fill(5)
-    room.log.truncate_to(2, room.now_ms)
+    room.log.truncation.truncate_to(2, room.now_ms)
     room.fill(1)
     assert room.segment_path(0).stat().st_size == 3 * BATCH
     room.crash()

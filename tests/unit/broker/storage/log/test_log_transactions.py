@@ -42,23 +42,23 @@ def test_the_last_stable_offset_follows_the_oldest_transaction_and_then_the_high
     first.send(10)
     room.flush()
     log = room.log
-    assert (log.high_watermark, log.last_stable_offset) == (26, 0)
-    assert log.read(0, 1000, bound="committed").slices == []
-    assert log.latest("committed").offset == 0
-    assert log.latest().offset == 26
+    assert (log.high_watermark, log.bounds.last_stable_offset) == (26, 0)
+    assert log.reader.read(0, 1000, bound="committed").slices == []
+    assert log.reader.latest("committed").offset == 0
+    assert log.reader.latest().offset == 26
 
     first.commit()
-    assert log.last_stable_offset == 0
+    assert log.bounds.last_stable_offset == 0
     room.flush()
-    assert log.last_stable_offset == log.end_of("committed").offset == 8
-    assert not log.end_of("committed").is_message_only
+    assert log.bounds.last_stable_offset == log.bounds.end_of("committed").offset == 8
+    assert not log.bounds.end_of("committed").is_message_only
     assert [batch.base_offset for batch in read_batches(log, 0, bound="committed")] == [0, 5]
-    assert log.read(8, 1000, bound="committed").slices == []
+    assert log.reader.read(8, 1000, bound="committed").slices == []
 
     second.abort()
-    assert log.last_stable_offset == 8
+    assert log.bounds.last_stable_offset == 8
     room.flush()
-    assert log.last_stable_offset == log.log_end_offset == 28
+    assert log.bounds.last_stable_offset == log.log_end_offset == 28
 
 
 def test_a_transaction_begins_with_its_first_batch_and_ends_with_its_marker(room: LogRoom) -> None:  # UL-08
@@ -81,13 +81,13 @@ def test_committed_and_aborted_transactions_between_plain_batches(room: LogRoom)
     plain(room, 3)
     second.send(3)
     room.flush()
-    assert room.log.last_stable_offset == 0
+    assert room.log.bounds.last_stable_offset == 0
     first.abort()
     room.flush()
-    assert room.log.last_stable_offset == 6
+    assert room.log.bounds.last_stable_offset == 6
     second.commit()
     room.flush()
-    assert room.log.last_stable_offset == room.log.log_end_offset
+    assert room.log.bounds.last_stable_offset == room.log.log_end_offset
 
 
 def test_raising_the_log_start_raises_what_is_stable_in_an_open_transaction(room: LogRoom) -> None:  # PS-14
@@ -96,18 +96,18 @@ def test_raising_the_log_start_raises_what_is_stable_in_an_open_transaction(room
     for _ in range(8):
         producer.send()
     room.flush()
-    assert room.log.last_stable_offset == 0
-    room.log.raise_log_start_offset(5)
-    assert room.log.last_stable_offset == 5
-    room.log.raise_log_start_offset(8)
-    room.log.delete_old_segments(room.now_ms)
-    assert room.log.last_stable_offset == 8
+    assert room.log.bounds.last_stable_offset == 0
+    room.log.bounds.raise_log_start(5)
+    assert room.log.bounds.last_stable_offset == 5
+    room.log.bounds.raise_log_start(8)
+    room.log.retention.delete_old_segments(room.now_ms)
+    assert room.log.bounds.last_stable_offset == 8
     producer.send()
     room.flush()
-    assert room.log.last_stable_offset == 8
+    assert room.log.bounds.last_stable_offset == 8
     marker_offset = producer.abort()
     room.flush()
-    assert room.log.last_stable_offset == marker_offset + 1
+    assert room.log.bounds.last_stable_offset == marker_offset + 1
     assert aborted_at(room, 8) == [AbortedTxn(1, 0, 9, 10)]
 
 
@@ -135,8 +135,8 @@ def test_aborted_transactions_are_indexed_where_their_markers_lie(quick_path: Pa
     log = room.log
     assert index_entries(room) == INTERLEAVED
     for high_watermark, stable in ((30, 8), (75, 36), (90, 90)):
-        log.update_high_watermark(high_watermark)
-        assert log.last_stable_offset == stable
+        log.bounds.raise_high_watermark(high_watermark)
+        assert log.bounds.last_stable_offset == stable
 
 
 @pytest.mark.parametrize("segment_bytes", [400, 100_000])
@@ -149,7 +149,7 @@ def test_each_read_of_committed_data_lists_what_was_aborted_in_it(
     interleaved(room)
     room.flush()
     for offset in range(room.log.log_end_offset):
-        data = room.log.read(offset, max_bytes, bound="committed")
+        data = room.log.reader.read(offset, max_bytes, bound="committed")
         batches = [batch for part in data.slices for batch in iter_batches(part.pread())]
         end = batches[-1].next_offset
         needed = [a for a in INTERLEAVED if a.last_offset >= offset and a.first_offset < end]
@@ -161,13 +161,13 @@ def test_each_read_of_committed_data_lists_what_was_aborted_in_it(
 def test_reads_of_uncommitted_data_list_nothing(room: LogRoom) -> None:
     interleaved(room)
     room.flush()
-    assert room.log.read(0, 1000).aborted == ()
-    assert room.log.read(0, 1000, bound="log_end").aborted == ()
+    assert room.log.reader.read(0, 1000).aborted == ()
+    assert room.log.reader.read(0, 1000, bound="log_end").aborted == ()
 
 
 def test_an_aborted_transaction_over_three_segments_is_listed_at_its_beginning(room: LogRoom) -> None:  # PS-16
     producer = Producer(room, 1)
-    while room.log.segment_count < 3:
+    while len(room.log.local.segments) < 3:
         producer.send()
     marker_offset = producer.abort()
     room.flush()
@@ -185,7 +185,7 @@ def test_an_abort_above_the_last_stable_offset_is_listed_for_what_is_stable(room
     second.send()
     first.abort()
     room.flush()
-    assert room.log.last_stable_offset == 1
+    assert room.log.bounds.last_stable_offset == 1
     assert aborted_at(room, 0) == [AbortedTxn(1, 0, 2, 1)]
 
 
@@ -217,33 +217,33 @@ def test_markers_of_older_producers_and_coordinators_leave_nothing(room: LogRoom
 def test_a_transaction_is_opened_with_the_guard_that_was_given_out_for_it(room: LogRoom) -> None:  # PS-11
     log = room.log
     batch = make_batch(b"v", producer=(1, 0, 0), is_transactional=True)
-    guard = log.start_verification(1, 0, 0, room.now_ms)
+    guard = log.producers.start_verification(1, 0, 0, room.now_ms)
     assert guard is not NO_GUARD
     room.append(b"idempotent", producer=(1, 0, 0))
-    assert log.start_verification(1, 1, 0, room.now_ms) is guard
+    assert log.producers.start_verification(1, 1, 0, room.now_ms) is guard
     batch = make_batch(b"v", producer=(1, 0, 1), is_transactional=True)
-    for other in (NO_GUARD, log.start_verification(2, 0, 0, room.now_ms)):
+    for other in (NO_GUARD, log.producers.start_verification(2, 0, 0, room.now_ms)):
         with pytest.raises(InvalidTxnState):
             room.append_bytes(batch, other)
     assert log.log_end_offset == 1
     with pytest.raises(OutOfOrderSequence):
         room.append_bytes(batch, guard)  # the batch with sequence 0 asked first, and has not come
     room.log.producers.verifications.clear(1)
-    guard = log.start_verification(1, 1, 0, room.now_ms)
+    guard = log.producers.start_verification(1, 1, 0, room.now_ms)
     room.append_bytes(batch, guard)
     entry = log.producers.get(1)
     assert entry is not None
     assert entry.transaction_first_offset == 1
-    assert log.start_verification(1, 2, 0, room.now_ms) is NO_GUARD
+    assert log.producers.start_verification(1, 2, 0, room.now_ms) is NO_GUARD
     room.append_bytes(make_batch(b"w", producer=(1, 0, 2), is_transactional=True))
     room.end_transaction(1, commits=True)
     with pytest.raises(InvalidTxnState):
         room.append_bytes(make_batch(b"x", producer=(1, 0, 3), is_transactional=True), guard)
-    assert log.start_verification(1, 3, 0, room.now_ms) is not guard
+    assert log.producers.start_verification(1, 3, 0, room.now_ms) is not guard
 
 
 def test_a_marker_that_comes_in_between_takes_the_guard_away(room: LogRoom) -> None:  # PS-11
-    guard = room.log.start_verification(1, 0, 0, room.now_ms)
+    guard = room.log.producers.start_verification(1, 0, 0, room.now_ms)
     room.end_transaction(1, commits=False)
     with pytest.raises(InvalidTxnState):
         room.append_bytes(make_batch(b"v", producer=(1, 0, 0), is_transactional=True), guard)
@@ -278,10 +278,10 @@ def test_a_full_disk_takes_the_marker_back_and_the_next_one_may_succeed(room: Lo
     assert room.log.log_end_offset == 3
     assert room.segment_path(0).stat().st_size == size_bytes
     room.flush()
-    assert room.log.last_stable_offset == 0
+    assert room.log.bounds.last_stable_offset == 0
     assert producer.abort() == 3
     room.flush()
-    assert room.log.last_stable_offset == 4
+    assert room.log.bounds.last_stable_offset == 4
     assert index_entries(room) == [AbortedTxn(1, 0, 3, 4)]
     assert read_values(room.crash()) == [b"1/0", b"1/1", b"1/2", b"\0\0\0\0\0\0"]
 
@@ -293,12 +293,12 @@ def test_a_disk_that_fails_under_the_index_takes_the_log_offline_and_no_offset_i
     with failing_index(EIO), pytest.raises(StorageError):
         producer.abort()
     log = room.log
-    assert (log.log_end_offset, log.last_stable_offset) == (4, 0)
-    for use in (producer.send, producer.abort, lambda: log.read(0, 1), log.prepare_flush):
+    assert (log.log_end_offset, log.bounds.last_stable_offset) == (4, 0)
+    for use in (producer.send, producer.abort, lambda: log.reader.read(0, 1), log.flusher.prepare):
         with pytest.raises(StorageError, match="offline"):
             use()
     room.crash()
-    assert room.log.log_end_offset == room.log.last_stable_offset == 4
+    assert room.log.log_end_offset == room.log.bounds.last_stable_offset == 4
     assert aborted_at(room, 0) == [AbortedTxn(1, 0, 3, 4)]
 
 
@@ -314,7 +314,7 @@ def test_transactions_go_on_after_a_restart(room: LogRoom, restart: Callable[[Lo
     room.flush()
     restart(room)
     room.flush()
-    assert room.log.last_stable_offset == 5
+    assert room.log.bounds.last_stable_offset == 5
     assert aborted_at(room, 0) == [AbortedTxn(1, 0, 8, 5)]
     second.send(1)
     second.abort()
@@ -330,7 +330,7 @@ def test_markers_whose_coordinator_epochs_fall_are_replayed(  # RC-19
     producer.send()
     room.end_transaction(1, commits=True, coordinator_epoch=15)
     room.now_ms += 1000
-    assert room.log.expire_producers(room.now_ms, 1000) == 1
+    assert room.log.producers.expire(room.now_ms, 1000) == 1
     room.end_transaction(1, commits=True, coordinator_epoch=14)
     room.flush()
     for name in room.files(".snapshot"):
@@ -339,17 +339,17 @@ def test_markers_whose_coordinator_epochs_fall_are_replayed(  # RC-19
     entry = room.log.producers.get(1)
     assert entry is not None
     assert entry.coordinator_epoch == 14
-    assert room.log.last_stable_offset == room.log.high_watermark == 3
+    assert room.log.bounds.last_stable_offset == room.log.high_watermark == 3
 
 
 def test_truncation_leaves_no_snapshot_above_it_and_producers_as_they_were_there(room: LogRoom) -> None:  # PS-04
     for sequence in range(3):
         room.append(b"v", producer=(1, 0, sequence))
-        room.log.roll(room.now_ms)
+        room.log.local.roll(room.now_ms)
     assert [int(name[:20]) for name in room.files(".snapshot")] == [1, 2, 3]
     room.flush()
     for offset in (2, 1, 0):
-        room.log.truncate_to(offset, room.now_ms)
+        room.log.truncation.truncate_to(offset, room.now_ms)
         assert all(int(name[:20]) <= offset for name in room.files(".snapshot"))
         entry = room.log.producers.get(1)
         assert (entry.batches[-1].last_sequence if entry else -1) == offset - 1
@@ -359,7 +359,7 @@ def test_truncation_leaves_no_snapshot_above_it_and_producers_as_they_were_there
 
 def test_a_producer_is_known_until_it_expires(room: LogRoom) -> None:  # PS-08
     room.append(b"v", producer=(1, 0, 0))
-    assert room.log.expire_producers(room.now_ms + 100, 200) == 0
+    assert room.log.producers.expire(room.now_ms + 100, 200) == 0
     assert room.log.producers.get(1) is not None
-    assert room.log.expire_producers(room.now_ms + 200, 200) == 1
+    assert room.log.producers.expire(room.now_ms + 200, 200) == 1
     assert room.log.producers.get(1) is None

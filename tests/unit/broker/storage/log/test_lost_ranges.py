@@ -34,7 +34,7 @@ def compacted(quick_path: Path) -> LogRoom:
 def filled(room: LogRoom) -> LogRoom:
     for n in range(15):
         room.append(b"v", timestamp_ms=room.now_ms + n)
-    room.log.roll(room.now_ms)
+    room.log.local.roll(room.now_ms)
     room.flush()
     return room
 
@@ -45,10 +45,10 @@ def reopen(room: LogRoom, *, is_start_known: bool = False) -> None:
 
 def steps(room: LogRoom, start: int = 0, bound: ReadBound = "high_watermark") -> Iterator[tuple[str, int, int]]:
     """What a reader goes through from `start` to the bound: "read", "lost" or "gap", and the offsets."""
-    position, end = start, room.log.end_of(bound).offset
+    position, end = start, room.log.bounds.end_of(bound).offset
     while position < end:
         try:
-            data = room.log.read(position, 1, bound=bound)
+            data = room.log.reader.read(position, 1, bound=bound)
         except DamagedLog as error:
             yield "lost", position, error.next_offset
             position = error.next_offset
@@ -117,21 +117,21 @@ class TestOffsetsAreDense:
         room.close()
         os.truncate(room.segment_path(10), 0)
         reopen(room)
-        room.log._bounds.high_watermark = room.log._bounds.high_watermark._replace(
+        room.log.bounds.high_watermark = room.log.bounds.high_watermark._replace(
             offset=12, segment_base_offset=-1, position=-1
         )
         assert passed(room) == [("read", 0, 10), ("lost", 10, 12)]
-        room.log.update_high_watermark(16)
+        room.log.bounds.raise_high_watermark(16)
         assert passed(room, 12) == [("lost", 12, 15), ("read", 15, 16)]
 
     def test_a_last_stable_offset_in_what_is_lost_bounds_reads_as_any_other(self, room: LogRoom) -> None:
         room.append_in_transaction(b"t", producer=(7, 0, 0))
-        room.log.roll(room.now_ms)
+        room.log.local.roll(room.now_ms)
         room.append(b"v")
         room.flush()
         os.truncate(room.segment_path(15), 0)
-        room.log._local.segments.get(15).records._size_bytes = 0  # type: ignore[union-attr]
-        assert room.log.end_of("committed") == (15, 16, 0)
+        room.log.local.segments.get(15).records._size_bytes = 0  # type: ignore[union-attr]
+        assert room.log.bounds.end_of("committed") == (15, 16, 0)
         assert passed(room, bound="committed") == [("read", 0, 15)]
         assert passed(room) == [("read", 0, 15), ("lost", 15, 16), ("read", 16, 17)]
 
@@ -159,7 +159,7 @@ class TestCompactionMayBeTheReason:
         for _ in range(3):
             for _ in range(5):
                 room.append(b"v", rows=True)
-            room.log.roll(room.now_ms)
+            room.log.local.roll(room.now_ms)
         room.flush()
         room.close()
         os.truncate(room.segment_path(10), left * len(make_batch(b"v", rows=True)))
@@ -170,10 +170,10 @@ class TestCompactionMayBeTheReason:
         compacted.close()
         os.truncate(compacted.segment_path(5), BATCH)
         reopen(compacted)
-        compacted.log._bounds.high_watermark = compacted.log._bounds.high_watermark._replace(
+        compacted.log.bounds.high_watermark = compacted.log.bounds.high_watermark._replace(
             offset=8, segment_base_offset=-1, position=-1
         )
-        assert compacted.log.end_of("high_watermark") == (8, 10, 0)
+        assert compacted.log.bounds.end_of("high_watermark") == (8, 10, 0)
         assert passed(compacted) == [("read", 0, 6), ("gap", 6, 8)]
 
     def test_damage_is_damage_and_a_gap_after_it_is_none(self, compacted: LogRoom) -> None:
@@ -212,7 +212,7 @@ class TestTheLogStart:
             assert "the log starts at 0 and its first segment at 10" in str(room.log.recovery_report)
             assert room.log.log_start_offset == 0
             assert passed(room) == [("lost", 0, 10), ("read", 10, 15)]
-            assert room.log.raise_log_start_offset(3)
+            assert room.log.bounds.raise_log_start(3)
             assert passed(room, 3) == [("lost", 3, 10), ("read", 10, 15)]
             room.log.fail("as after a crash")
         reopen(room)
@@ -236,11 +236,11 @@ class TestTheLogStart:
     def test_what_retention_removed_before_a_crash_is_not_lost(self, room: LogRoom) -> None:
         before = room.log.offsets
         room.set_config(retention_bytes=BATCH)
-        assert room.log.raise_log_start_for_retention(room.now_ms) == 10
-        assert (room.log.log_start_offset, room.log.segment_count) == (10, 4)
-        assert room.log.delete_old_segments(room.now_ms, below=5) == 1
-        assert room.log.delete_old_segments(room.now_ms) == 1
-        assert room.log.raise_log_start_for_retention(room.now_ms) is None
+        assert room.log.retention.raise_log_start(room.now_ms) == 10
+        assert (room.log.log_start_offset, len(room.log.local.segments)) == (10, 4)
+        assert room.log.retention.delete_old_segments(room.now_ms, below=5) == 1
+        assert room.log.retention.delete_old_segments(room.now_ms) == 1
+        assert room.log.retention.raise_log_start(room.now_ms) is None
         room.stored = StoredState(before, None)
         reopen(room, is_start_known=True)
         assert room.log.log_start_offset == 10, "a disk that was too full for a checkpoint"
@@ -251,8 +251,8 @@ class TestTheLogStart:
         room.segment_path(0).unlink()
         reopen(room, is_start_known=True)
         room.set_config(retention_bytes=0)
-        assert room.log.raise_log_start_for_retention(room.now_ms) == 15
-        assert room.log.delete_old_segments(room.now_ms) == 2
+        assert room.log.retention.raise_log_start(room.now_ms) == 15
+        assert room.log.retention.delete_old_segments(room.now_ms) == 2
         assert room.log.log_start_offset == 15
 
 
@@ -294,7 +294,7 @@ def test_a_truncated_log_forgets_what_was_damaged_behind_its_end(room: LogRoom) 
     os.truncate(room.segment_path(15), 0)
     room.crash()
     assert passed(room) == [("read", 0, 15), ("lost", 15, 17)]
-    room.log.truncate_to(12, room.now_ms)
+    room.log.truncation.truncate_to(12, room.now_ms)
     for _ in range(8):
         room.append(b"v")
     room.flush()

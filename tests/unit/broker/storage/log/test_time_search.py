@@ -25,7 +25,7 @@ def room(quick_path: Path) -> LogRoom:
 
 
 def search_of(room: LogRoom, timestamp_ms: int, from_offset: int = 0) -> TimeSearch:
-    step = room.log.search_time(timestamp_ms, from_offset)
+    step = room.log.reader.search_time(timestamp_ms, from_offset)
     assert step is not None
     return step[0]
 
@@ -44,7 +44,7 @@ def test_the_index_leads_to_the_place_and_the_search_opens_the_batch(room: LogRo
     for number in range(500):
         room.append(b"x" * 50, timestamp_ms=START_MS + number)
     search = search_of(room, START_MS + 400)
-    assert 0 < search.slice.position < room.log.size_bytes
+    assert 0 < search.slice.position < room.log.local.segments.size_bytes
     assert run(search) == (START_MS + 400, 400, 0)
 
 
@@ -76,7 +76,7 @@ def test_it_may_run_in_another_thread_while_the_log_goes_on(room: LogRoom) -> No
     search = search_of(room, LATE_MS)
     found: list[object] = []
     thread = threading.Thread(target=lambda: found.append(run(search)))
-    room.log.roll(room.now_ms)
+    room.log.local.roll(room.now_ms)
     for _ in range(100):
         room.append(b"more")
     thread.start()
@@ -98,7 +98,7 @@ def test_a_cut_on_the_way_is_noticed(room: LogRoom) -> None:
     room.append(b"c", timestamp_ms=LATE_MS)
     search = search_of(room, LATE_MS)
     room.flush()
-    room.log.truncate_to(1, room.now_ms)
+    room.log.truncation.truncate_to(1, room.now_ms)
     assert search.slice.is_cut
     with pytest.raises(CorruptBatch):
         run(search)
@@ -111,19 +111,19 @@ def test_what_lies_about_its_time_is_passed_over_segment_by_segment(room: LogRoo
     """Where the log start lies within a batch, what made it late may lie below."""
     for _ in range(3):
         room.append_bytes(encode_batch([b"late", b"early"], timestamps_ms=[LATE_MS, START_MS]))
-        room.log.roll(room.now_ms)
+        room.log.local.roll(room.now_ms)
     room.flush()
-    room.log.delete_records(1)
-    first, next_offset = room.log.search_time(LATE_MS) or (None, 0)
+    room.log.retention.delete_records(1)
+    first, next_offset = room.log.reader.search_time(LATE_MS) or (None, 0)
     assert first is not None
     assert (run(first), next_offset) == (None, 2)
     assert record_at(room.log, LATE_MS) == TimestampAndOffset(LATE_MS, 2, 0)
-    assert room.log.search_time(LATE_MS, 5) is None or run(search_of(room, LATE_MS, 5)) is None
-    assert room.log.search_time(LATE_MS, 99) is None
+    assert room.log.reader.search_time(LATE_MS, 5) is None or run(search_of(room, LATE_MS, 5)) is None
+    assert room.log.reader.search_time(LATE_MS, 99) is None
 
 
 def test_an_emptied_batch_has_no_record_at_any_time(room: LogRoom) -> None:
     room.append(b"a", timestamp_ms=START_MS)
     assert latest_record(room.log) == (START_MS, 0, 0)
-    assert room.log.search_time(START_MS + 1) is None
-    assert room.log.search_max_timestamp(1) is None
+    assert room.log.reader.search_time(START_MS + 1) is None
+    assert room.log.reader.search_max_timestamp(1) is None

@@ -47,45 +47,45 @@ def filled(room: LogRoom, count: int, first: int = 0) -> None:
 class TestTruncateTo:
     def test_ul_38_the_log_end_and_what_lies_behind_it_changes_nothing(self, room: LogRoom) -> None:
         filled(room, 10)
-        size = room.log.size_bytes
-        assert not room.log.truncate_to(10, NOW_MS)
-        assert not room.log.truncate_to(11, NOW_MS)
-        assert (room.log.log_end_offset, room.log.size_bytes) == (10, size)
+        size = room.log.local.segments.size_bytes
+        assert not room.log.truncation.truncate_to(10, NOW_MS)
+        assert not room.log.truncation.truncate_to(11, NOW_MS)
+        assert (room.log.log_end_offset, room.log.local.segments.size_bytes) == (10, size)
         assert TRUNCATION_NAME not in room.files()
 
     def test_ul_38_to_the_middle_to_nothing_and_filled_again(self, room: LogRoom) -> None:
         filled(room, 10)
-        size = room.log.size_bytes
-        assert room.log.truncate_to(5, NOW_MS)
+        size = room.log.local.segments.size_bytes
+        assert room.log.truncation.truncate_to(5, NOW_MS)
         assert (room.log.log_end_offset, room.log.high_watermark, room.log.recovery_point) == (5, 5, 5)
         assert read_values(room.log) == numbered(5)
-        assert room.log.truncate_to(0, NOW_MS)
-        assert (room.log.log_end_offset, room.log.size_bytes) == (0, 0)
+        assert room.log.truncation.truncate_to(0, NOW_MS)
+        assert (room.log.log_end_offset, room.log.local.segments.size_bytes) == (0, 0)
         filled(room, 10)
-        assert (room.log.log_end_offset, room.log.size_bytes) == (10, size)
+        assert (room.log.log_end_offset, room.log.local.segments.size_bytes) == (10, size)
         assert read_values(room.log) == numbered(10)
 
     def test_rc_07_after_an_unclean_start_too(self, room: LogRoom) -> None:
         filled(room, 30)
         room.crash(recovery_point=0)
-        room.log.truncate_to(3, NOW_MS)
-        assert (room.log.segment_count, room.log.log_end_offset) == (1, 3)
+        room.log.truncation.truncate_to(3, NOW_MS)
+        assert (len(room.log.local.segments), room.log.log_end_offset) == (1, 3)
         assert read_values(room.log) == numbered(3)
 
     def test_a_negative_offset_is_refused(self, room: LogRoom) -> None:
         with pytest.raises(ValueError, match="-1"):
-            room.log.truncate_to(-1, NOW_MS)
+            room.log.truncation.truncate_to(-1, NOW_MS)
 
     def test_ll_11_later_segments_go_and_the_one_that_holds_the_offset_is_active(self, room: LogRoom) -> None:
         for n in range(12):
             if n in (3, 6, 9):
-                room.log.roll(NOW_MS)
+                room.log.local.roll(NOW_MS)
             room.append(b"%d" % n)
-        room.log.roll(NOW_MS)
-        assert room.log.segment_count == 5
-        room.log.truncate_to(7, NOW_MS)
-        assert room.log.segment_count == 3
-        assert room.log._local.active.base_offset == 6
+        room.log.local.roll(NOW_MS)
+        assert len(room.log.local.segments) == 5
+        room.log.truncation.truncate_to(7, NOW_MS)
+        assert len(room.log.local.segments) == 3
+        assert room.log.local.active.base_offset == 6
         assert room.log.log_end_offset == 7
         assert len(read_batches(room.log, 6, bound="log_end")) == 1
         assert len(room.files(".log.deleted")) == 2
@@ -94,7 +94,7 @@ class TestTruncateTo:
     def test_a_batch_goes_as_a_whole_and_leaves_no_hole(self, room: LogRoom) -> None:
         room.append(b"0", b"1", b"2")
         room.append(b"3", b"4", b"5")
-        room.log.truncate_to(4, NOW_MS)
+        room.log.truncation.truncate_to(4, NOW_MS)
         assert room.log.log_end_offset == 3
         room.append(b"3")
         assert read_values(room.log) == numbered(4)
@@ -104,35 +104,45 @@ class TestTruncateTo:
 
     def test_the_log_start_and_the_high_watermark_go_back_with_the_end(self, room: LogRoom) -> None:
         filled(room, 10)
-        room.log.raise_log_start_offset(8)
-        room.log.truncate_to(5, NOW_MS)
+        room.log.bounds.raise_log_start(8)
+        room.log.truncation.truncate_to(5, NOW_MS)
         log = room.log
-        assert (log.log_start_offset, log.high_watermark, log.log_end_offset, log.last_stable_offset) == (5, 5, 5, 5)
+        assert (log.log_start_offset, log.high_watermark, log.log_end_offset, log.bounds.last_stable_offset) == (
+            5,
+            5,
+            5,
+            5,
+        )
         with pytest.raises(OffsetOutOfRange):
-            log.read(8, 100)
+            log.reader.read(8, 100)
 
     def test_a_high_watermark_below_the_offset_stays_with_its_place(self, room: LogRoom) -> None:
         filled(room, 3)
-        before = room.log.end_of("high_watermark")
+        before = room.log.bounds.end_of("high_watermark")
         for n in range(3, 9):
             room.append(b"%d" % n)
-        room.log.truncate_to(6, NOW_MS)
-        assert room.log.end_of("high_watermark") == before
+        room.log.truncation.truncate_to(6, NOW_MS)
+        assert room.log.bounds.end_of("high_watermark") == before
         assert read_values(room.log, bound="high_watermark") == numbered(3)
 
     def test_below_the_first_segment_the_log_begins_anew(self, room: LogRoom) -> None:
         filled(room, 10)
-        room.log.raise_log_start_offset(8)
-        room.log.delete_old_segments(NOW_MS)
-        assert room.log._local.segments.base_offsets[0] > 1
-        assert room.log.truncate_to(1, NOW_MS)
+        room.log.bounds.raise_log_start(8)
+        room.log.retention.delete_old_segments(NOW_MS)
+        assert room.log.local.segments.base_offsets[0] > 1
+        assert room.log.truncation.truncate_to(1, NOW_MS)
         log = room.log
-        assert (log.log_start_offset, log.high_watermark, log.log_end_offset, log.size_bytes) == (1, 1, 1, 0)
+        assert (log.log_start_offset, log.high_watermark, log.log_end_offset, log.local.segments.size_bytes) == (
+            1,
+            1,
+            1,
+            0,
+        )
 
     def test_an_older_segment_that_becomes_active_again_has_room_for_entries(self, room: LogRoom) -> None:
         filled(room, 10)
-        room.log.truncate_to(1, NOW_MS)
-        assert not room.log._local.active.indexes.are_full()
+        room.log.truncation.truncate_to(1, NOW_MS)
+        assert not room.log.local.active.indexes.are_full()
         filled(room, 9, first=1)
         assert read_values(room.log) == numbered(10)
         found = record_at(room.log, NOW_MS)
@@ -144,51 +154,51 @@ class TestTruncateTo:
             room.leader_epoch = {0: 0, 10: 1, 16: 2}.get(n, room.leader_epoch)
             room.append(b"%d" % n)
         for offset, entries in [(20, 3), (11, 2), (10, 1), (0, 0)]:
-            room.log.truncate_to(offset, NOW_MS)
+            room.log.truncation.truncate_to(offset, NOW_MS)
             assert len(room.log.epochs.entries) == entries
 
     def test_ul_16_an_epoch_without_batches_goes_though_no_batch_does(self, room: LogRoom) -> None:
-        room.log.truncate_fully_and_start_at(27, NOW_MS)
+        room.log.truncation.truncate_fully_and_start_at(27, NOW_MS)
         room.leader_epoch = 19
         filled(room, 2)
         room.log.begin_epoch(20)
         assert room.log.epochs.entries == ((19, 27), (20, 29))
-        room.log.truncate_to(29, NOW_MS)
+        room.log.truncation.truncate_to(29, NOW_MS)
         assert room.log.epochs.entries == ((19, 27),)
         room.log.begin_epoch(24)
-        room.log.truncate_to(30, NOW_MS)
+        room.log.truncation.truncate_to(30, NOW_MS)
         assert (room.log.epochs.entries, room.log.log_end_offset) == (((19, 27),), 29)
 
     def test_ps_04_producers_are_what_they_were_at_the_offset(self, room: LogRoom) -> None:
         for sequence in range(6):
             room.append(b"%d" % sequence, producer=(7, 0, sequence))
             if sequence in (1, 3):
-                room.log.roll(NOW_MS)
+                room.log.local.roll(NOW_MS)
         room.flush()
         assert room.files(".snapshot") == [f"{2:020d}.snapshot", f"{4:020d}.snapshot"]
-        room.log.truncate_to(3, NOW_MS)
+        room.log.truncation.truncate_to(3, NOW_MS)
         assert room.files(".snapshot") == [f"{2:020d}.snapshot"]
         assert room.log.producers.end_offset == 3
         entry = room.log.producers.get(7)
         assert entry is not None
         assert entry.next_sequence == 3
         assert room.append(b"3", producer=(7, 0, 3)).first_offset == 3
-        room.log.truncate_to(1, NOW_MS)
+        room.log.truncation.truncate_to(1, NOW_MS)
         assert room.files(".snapshot") == []
         assert room.append(b"1", producer=(7, 0, 1)).first_offset == 1
-        room.log.truncate_to(0, NOW_MS)
+        room.log.truncation.truncate_to(0, NOW_MS)
         assert len(room.log.producers) == 0
 
     def test_a_damaged_log_is_refused_and_nothing_has_happened(self, room: LogRoom) -> None:
         filled(room, 2)
-        position = room.log._local.active.size_bytes
+        position = room.log.local.active.size_bytes
         filled(room, 1, first=2)
         with room.segment_path(0).open("r+b") as file:
             file.seek(position)
             file.write(b"\xff" * 20)
         with pytest.raises(CorruptBatch):
-            room.log.truncate_to(2, NOW_MS)
-        assert (room.log.log_end_offset, room.log.failure) == (3, "")
+            room.log.truncation.truncate_to(2, NOW_MS)
+        assert (room.log.log_end_offset, room.log.local.failure) == (3, "")
         assert TRUNCATION_NAME not in room.files()
 
     def test_a_flush_that_was_under_way_moves_nothing(self, room: LogRoom) -> None:
@@ -197,11 +207,11 @@ class TestTruncateTo:
         room.leader_epoch = 2
         for n in range(4, 9):
             room.append(b"%d" % n)
-        plan = room.log.prepare_flush()
+        plan = room.log.flusher.prepare()
         assert plan is not None
-        room.log.truncate_to(2, NOW_MS)
+        room.log.truncation.truncate_to(2, NOW_MS)
         plan.run()
-        assert room.log.mark_flushed(plan) == 2
+        assert room.log.flusher.mark_flushed(plan) == 2
         assert room.log.recovery_point == 2
         room.leader_epoch = 1
         room.append(b"2")
@@ -212,14 +222,14 @@ class TestTruncateTo:
 
     def test_a_slice_behind_the_cut_is_damage_even_when_other_batches_lie_there_now(self, room: LogRoom) -> None:
         room.append(b"0")
-        size = room.log.size_bytes
+        size = room.log.local.segments.size_bytes
         room.append(b"1")
         kept, cut, both = (
-            room.log.read(0, size, bound="log_end").slices[0],
-            room.log.read(1, size, bound="log_end").slices[0],
-            room.log.read(0, 2 * size, bound="log_end").slices[0],
+            room.log.reader.read(0, size, bound="log_end").slices[0],
+            room.log.reader.read(1, size, bound="log_end").slices[0],
+            room.log.reader.read(0, 2 * size, bound="log_end").slices[0],
         )
-        room.log.truncate_to(1, NOW_MS)
+        room.log.truncation.truncate_to(1, NOW_MS)
         room.append(b"x")
         assert len(kept.pread()) == size
         for part in (cut, both):
@@ -230,49 +240,54 @@ class TestTruncateTo:
 
     def test_a_slice_of_a_segment_that_was_taken_out_stays_readable(self, room: LogRoom) -> None:
         filled(room, 10)
-        part = room.log.read(9, 10**6).slices[0]
+        part = room.log.reader.read(9, 10**6).slices[0]
         before = part.pread()
-        room.log.truncate_to(1, NOW_MS)
+        room.log.truncation.truncate_to(1, NOW_MS)
         assert part.pread() == before
 
     def test_the_largest_timestamp_is_that_of_what_is_left(self, room: LogRoom) -> None:
         for n in range(6):
             room.append(b"%d" % n, timestamp_ms=NOW_MS + (1000 if n == 4 else n))
-        room.log.truncate_to(4, NOW_MS)
+        room.log.truncation.truncate_to(4, NOW_MS)
         found = latest_record(room.log)
         assert found is not None
         assert (found.offset, found.timestamp_ms) == (3, NOW_MS + 3)
-        room.log.truncate_to(0, NOW_MS)
+        room.log.truncation.truncate_to(0, NOW_MS)
         assert latest_record(room.log) is None
 
 
 class TestTruncateFully:
     def test_ul_38_one_empty_segment_begins_at_the_offset(self, room: LogRoom) -> None:
         filled(room, 10)
-        room.log.truncate_fully_and_start_at(1, NOW_MS)
+        room.log.truncation.truncate_fully_and_start_at(1, NOW_MS)
         log = room.log
-        assert (log.log_start_offset, log.high_watermark, log.log_end_offset, log.size_bytes) == (1, 1, 1, 0)
-        assert log.segment_count == 1
+        assert (log.log_start_offset, log.high_watermark, log.log_end_offset, log.local.segments.size_bytes) == (
+            1,
+            1,
+            1,
+            0,
+        )
+        assert len(log.local.segments) == 1
         assert log.epochs.entries == ()
 
     def test_ps_07_no_snapshot_stays_and_producers_begin_there(self, room: LogRoom) -> None:
         room.append(b"0", producer=(7, 0, 0))
-        room.log.roll(NOW_MS)
+        room.log.local.roll(NOW_MS)
         room.append(b"1", producer=(7, 0, 1))
-        room.log.truncate_fully_and_start_at(29, NOW_MS)
+        room.log.truncation.truncate_fully_and_start_at(29, NOW_MS)
         assert room.files(".snapshot") == []
         assert room.log.producers.end_offset == 29
         assert len(room.log.producers) == 0
 
     def test_the_log_start_may_lie_within_the_batch_to_come(self, room: LogRoom) -> None:
-        room.log.truncate_fully_and_start_at(5, NOW_MS, log_start_offset=6)
-        room.log.checkpointed(room.log.offsets)
+        room.log.truncation.truncate_fully_and_start_at(5, NOW_MS, log_start_offset=6)
+        room.log.truncation.checkpointed(room.log.offsets)
         room.crash()
         assert (room.log.log_start_offset, room.log.log_end_offset) == (6, 5)
         room.append(b"5", b"6", b"7")
         room.flush()
         assert read_values(room.log) == [b"6", b"7"]
-        room.log.checkpointed(room.log.offsets)
+        room.log.truncation.checkpointed(room.log.offsets)
         assert TRUNCATION_NAME not in room.files()
         room.crash()
         assert read_values(room.log) == [b"6", b"7"]
@@ -282,11 +297,11 @@ class TestTruncateFully:
         self, room: LogRoom, offset: int, start: int
     ) -> None:
         with pytest.raises(ValueError, match="cannot begin"):
-            room.log.truncate_fully_and_start_at(offset, NOW_MS, log_start_offset=start)
+            room.log.truncation.truncate_fully_and_start_at(offset, NOW_MS, log_start_offset=start)
 
     def test_after_a_restart_it_is_still_so(self, room: LogRoom) -> None:
         filled(room, 10)
-        room.log.truncate_fully_and_start_at(100, NOW_MS)
+        room.log.truncation.truncate_fully_and_start_at(100, NOW_MS)
         room.restart()
         assert (room.log.log_start_offset, room.log.log_end_offset) == (100, 100)
         assert TRUNCATION_NAME not in room.files()
@@ -300,9 +315,9 @@ class TestCheckpoints:
 
     def test_stale_ones_are_not_believed_until_they_were_written_again(self, room: LogRoom) -> None:
         filled(room, 10)
-        room.log.raise_log_start_offset(7)
+        room.log.bounds.raise_log_start(7)
         stale = room.log.offsets
-        room.log.truncate_to(4, NOW_MS)
+        room.log.truncation.truncate_to(4, NOW_MS)
         filled(room, 2, first=4)
         room.stored = StoredState(stale, None)
         room.open()
@@ -314,28 +329,28 @@ class TestCheckpoints:
     def test_a_stale_high_watermark_shows_nothing_that_is_not_committed(self, room: LogRoom) -> None:
         filled(room, 10)
         stale = room.log.offsets
-        room.log.truncate_to(4, NOW_MS)
+        room.log.truncation.truncate_to(4, NOW_MS)
         assert Truncation(4, 0).cap(StoredState(stale, None)) == (LogOffsets(4, 0, 4), None)
 
     def test_the_file_goes_once_checkpoints_know(self, room: LogRoom) -> None:
         filled(room, 10)
         stale = room.log.offsets
-        room.log.truncate_to(4, NOW_MS)
-        room.log.checkpointed(stale)
+        room.log.truncation.truncate_to(4, NOW_MS)
+        room.log.truncation.checkpointed(stale)
         assert TRUNCATION_NAME in room.files()
-        room.log.checkpointed(room.log.offsets)
+        room.log.truncation.checkpointed(room.log.offsets)
         assert TRUNCATION_NAME not in room.files()
         room.crash()
         assert read_values(room.log) == numbered(4)
 
     def test_the_file_goes_along_with_a_partition_that_moves(self, room: LogRoom) -> None:
         filled(room, 10)
-        room.log.truncate_to(4, NOW_MS)
+        room.log.truncation.truncate_to(4, NOW_MS)
         target = room.directory.with_name("moved")
         shutil.copytree(room.directory, target)
         moved = Log.take_over(room.log, target, NOW_MS)
         assert (target / TRUNCATION_NAME).exists()
-        moved.checkpointed(moved.offsets)
+        moved.truncation.checkpointed(moved.offsets)
         assert not (target / TRUNCATION_NAME).exists()
 
     def test_a_file_that_cannot_be_understood_keeps_the_log_closed(self, room: LogRoom) -> None:
@@ -382,15 +397,15 @@ def crash_at(step: int) -> Iterator[list[str]]:
 
 
 def cut_back(room: LogRoom) -> None:
-    room.log.truncate_to(5, NOW_MS)
+    room.log.truncation.truncate_to(5, NOW_MS)
 
 
 def begin_anew(room: LogRoom) -> None:
-    room.log.truncate_fully_and_start_at(20, NOW_MS)
+    room.log.truncation.truncate_fully_and_start_at(20, NOW_MS)
 
 
 def begin_anew_further_back(room: LogRoom) -> None:
-    room.log.truncate_fully_and_start_at(2, NOW_MS)
+    room.log.truncation.truncate_fully_and_start_at(2, NOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -438,7 +453,7 @@ def test_a_disk_that_refuses_in_the_middle_takes_the_log_offline_and_the_next_st
     filled(room, 10)
     room.stored = StoredState(room.log.offsets, None)
     with patch("os.ftruncate", side_effect=OSError(5, "Input/output error")), pytest.raises(StorageError):
-        room.log.truncate_to(4, NOW_MS)
-    assert "truncation failed" in room.log.failure
+        room.log.truncation.truncate_to(4, NOW_MS)
+    assert "truncation failed" in room.log.local.failure
     room.open()
     assert read_values(room.log) == numbered(4)

@@ -124,26 +124,26 @@ class TransactionsInALog(RuleBasedStateMachine):
         ends = [batch.last_offset + 1 for batch in self.written if batch.last_offset >= self.high_watermark]
         if ends:
             offset = ends[int(share * (len(ends) - 1))]
-            self.high_watermark = self.room.log.update_high_watermark(offset)
+            self.high_watermark = self.room.log.bounds.raise_high_watermark(offset)
             assert self.high_watermark == offset
 
     @rule()
-    @precondition(lambda self: self.written and self.room.log.active_segment_bytes)
+    @precondition(lambda self: self.written and self.room.log.local.active.size_bytes)
     def roll(self) -> None:
-        self.room.log.roll(self.room.now_ms)
+        self.room.log.local.roll(self.room.now_ms)
 
     @rule(share=st.floats(0, 1))
     @precondition(lambda self: self.written)
     def truncate(self, share: float) -> None:
         offset = int(self.log_start_offset + share * (self.end_offset - self.log_start_offset))
-        self.room.log.truncate_to(offset, self.room.now_ms)
+        self.room.log.truncation.truncate_to(offset, self.room.now_ms)
         self._lose_from(offset)
 
     @rule(share=st.floats(0, 1))
     def give_up_the_beginning(self, share: float) -> None:
         offset = int(self.log_start_offset + share * (self.high_watermark - self.log_start_offset) / 2)
-        self.room.log.raise_log_start_offset(offset)
-        self.room.log.delete_old_segments(self.room.now_ms)
+        self.room.log.bounds.raise_log_start(offset)
+        self.room.log.retention.delete_old_segments(self.room.now_ms)
         self.log_start_offset = self.room.log.log_start_offset
         assert self.log_start_offset >= offset
 
@@ -169,7 +169,7 @@ class TransactionsInALog(RuleBasedStateMachine):
     @rule(share=st.floats(0, 1), torn_bytes=st.integers(0, 20))
     def crash_and_lose_a_part_of_what_was_not_flushed(self, share: float, torn_bytes: int) -> None:
         log = self.room.log
-        active = log._local.active
+        active = log.local.active
         kept = max(log.recovery_point, self.log_start_offset)
         headers = [(header, at) for header, at in active.records.batches() if header.base_offset >= kept]
         if headers:
@@ -183,7 +183,7 @@ class TransactionsInALog(RuleBasedStateMachine):
 
     def _checkpoint(self) -> None:
         """The checkpoints that the next opening is given hold this: a truncation before need not be remembered."""
-        self.room.log.checkpointed(self.room.log.offsets)
+        self.room.log.truncation.checkpointed(self.room.log.offsets)
 
     def _reopen(self) -> None:
         self.room.open()
@@ -214,8 +214,8 @@ class TransactionsInALog(RuleBasedStateMachine):
         expected = min(self.high_watermark, max(min(unstable, default=self.high_watermark), self.log_start_offset))
         log = self.room.log
         assert log.log_end_offset == self.end_offset
-        assert log.last_stable_offset == expected
-        assert log.end_of("committed").offset == expected
+        assert log.bounds.last_stable_offset == expected
+        assert log.bounds.end_of("committed").offset == expected
 
     @invariant()
     def readers_of_committed_data_get_what_was_committed(self) -> None:
@@ -228,7 +228,7 @@ class TransactionsInALog(RuleBasedStateMachine):
             if batch.producer_id == transaction.producer_id
             and transaction.first_offset <= batch.first_offset < transaction.last_offset
         }
-        stable = log.last_stable_offset
+        stable = log.bounds.last_stable_offset
         span = max(stable - self.log_start_offset, 1)
         for step in range(3):
             start = self.log_start_offset + self.number * (7 + step) % span
@@ -243,9 +243,9 @@ class TransactionsInALog(RuleBasedStateMachine):
 
     @invariant()
     def the_indexes_hold_what_was_aborted(self) -> None:
-        for segment in self.room.log._local.segments:
-            self.room.log._local.settle_transactions(segment)
-        first_base = self.room.log._local.segments.base_offsets[0]
+        for segment in self.room.log.local.segments:
+            self.room.log.local.load_transaction_index(segment)
+        first_base = self.room.log.local.segments.base_offsets[0]
         is_open: dict[int, int] = {}
         expected = []
         for batch in self.written:

@@ -109,7 +109,7 @@ def test_a_marker_that_was_cut_off_leaves_its_transaction_open(room: LogRoom) ->
     os.truncate(room.segment_path(0), size_bytes - 1)
     room.crash()
     assert index_entries(room) == []
-    assert (room.log.log_end_offset, room.log.last_stable_offset) == (2, 0)
+    assert (room.log.log_end_offset, room.log.bounds.last_stable_offset) == (2, 0)
     assert room.end_transaction(1, commits=True).first_offset == 2
     assert committed_values(room) == [b"1/0", b"1/1"]
 
@@ -209,14 +209,14 @@ def test_an_index_of_a_log_without_data_goes(room: LogRoom) -> None:
 def test_truncation_takes_back_aborts_and_their_transactions_are_open_again(room: LogRoom) -> None:
     interleaved(room)
     room.flush()
-    room.log.truncate_to(60, room.now_ms)
+    room.log.truncation.truncate_to(60, room.now_ms)
     assert index_entries(room) == INTERLEAVED[:1]
     room.flush()
-    assert room.log.last_stable_offset == 8
-    room.log.truncate_to(20, room.now_ms)
+    assert room.log.bounds.last_stable_offset == 8
+    room.log.truncation.truncate_to(20, room.now_ms)
     assert index_entries(room) == []
     room.flush()
-    assert room.log.last_stable_offset == 0
+    assert room.log.bounds.last_stable_offset == 0
 
 
 def test_truncation_of_a_damaged_index_makes_it_anew(quick_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_truncation_of_a_damaged_index_makes_it_anew(quick_path: Path) -> None:
     room.close()
     _of_the_next_version(room.segment_path(0, ".txnindex"))
     room.open()
-    room.log.truncate_to(60, room.now_ms)
+    room.log.truncation.truncate_to(60, room.now_ms)
     assert index_entries(room) == INTERLEAVED[:1]
 
 
@@ -242,7 +242,7 @@ def test_a_disk_too_full_for_an_index_leaves_a_sign_and_no_reader_gets_what_was_
         room.flush()
         with pytest.raises(OSError, match="No space"):
             aborted_at(room, 0)
-        assert room.log.read(0, 1000).size_bytes > 0
+        assert room.log.reader.read(0, 1000).size_bytes > 0
         room.restart()
         with pytest.raises(OSError, match="No space"):
             aborted_at(room, 0)
@@ -265,9 +265,9 @@ def test_the_indexes_of_a_clean_start_are_not_opened_before_somebody_reads_commi
     plain(room, 1)
     room.flush()
     room.restart()
-    assert not any(segment.transactions.is_verified for segment in room.log._local.segments if segment.size_bytes)
+    assert not any(segment.transactions.is_verified for segment in room.log.local.segments if segment.size_bytes)
     read_committed(room)
-    assert all(segment.transactions.is_verified for segment in room.log._local.segments if segment.size_bytes)
+    assert all(segment.transactions.is_verified for segment in room.log.local.segments if segment.size_bytes)
 
 
 def test_truncation_above_the_high_watermark_leaves_a_transaction_unsure_whose_marker_stays(room: LogRoom) -> None:
@@ -276,21 +276,21 @@ def test_truncation_above_the_high_watermark_leaves_a_transaction_unsure_whose_m
     producer = Producer(room, 1)
     producer.send(2)
     producer.abort()
-    room.log.roll(room.now_ms)
+    room.log.local.roll(room.now_ms)
     plain(room, 2)
-    assert (room.log.high_watermark, room.log.last_stable_offset) == (3, 3)
-    room.log.truncate_to(6, room.now_ms)
-    room.log.update_high_watermark(5)
-    assert room.log.last_stable_offset == 3
-    room.log.update_high_watermark(6)
-    assert room.log.last_stable_offset == 6
+    assert (room.log.high_watermark, room.log.bounds.last_stable_offset) == (3, 3)
+    room.log.truncation.truncate_to(6, room.now_ms)
+    room.log.bounds.raise_high_watermark(5)
+    assert room.log.bounds.last_stable_offset == 3
+    room.log.bounds.raise_high_watermark(6)
+    assert room.log.bounds.last_stable_offset == 6
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, _of_the_next_version, _empty])
 def test_an_index_that_is_lost_while_it_is_in_use_is_made_anew(room: LogRoom, damage: Callable[[Path], None]) -> None:
     interleaved(room)
     expected = committed_values(room)
-    for segment in room.log._local.segments:
+    for segment in room.log.local.segments:
         if segment.transactions.entries:
             segment.transactions.close()
             damage(segment.transactions.path)
@@ -317,7 +317,7 @@ def test_a_control_batch_that_is_too_large_for_a_marker_is_not_opened(
     codec = Codec.NONE if size_bytes == 100_000 else Codec.ZSTD
     large = seal_rows(marker.header._replace(attributes=marker.header.attributes | codec), columns)
     monkeypatch.setattr("warmlog_protocol.batch.batch.decompress_rows", noting)
-    room.log.append_as_follower(large, now_ms=room.now_ms)
+    room.log.follower.append(large, now_ms=room.now_ms)
     assert room.log.log_end_offset == 1
     assert "skipped a malformed control batch" in caplog.text
     assert all(limit_bytes <= 64 * 1024 for limit_bytes in opened)

@@ -148,9 +148,9 @@ def test_recovery_from_damage_leaves_the_other_names_alone(tmp_path: Path, recov
 def test_retention_and_deletion_leave_the_other_names_alone(tmp_path: Path) -> None:
     room, contents = linked_room(tmp_path)
     room.open()
-    room.log.update_high_watermark(room.log.log_end_offset)
+    room.log.bounds.raise_high_watermark(room.log.log_end_offset)
     room.set_config(retention_bytes=TINY.segment_bytes)
-    room.log.delete_old_segments(room.now_ms)
+    room.log.retention.delete_old_segments(room.now_ms)
     assert room.log.log_start_offset > 0
     room.log.delete()
     assert contents_of(contents) == contents

@@ -75,7 +75,7 @@ def test_a_log_may_be_closed_without_syncing_when_the_caller_syncs_the_file_syst
 
 def test_a_new_log_is_empty_and_begins_at_zero(quick_path: Path) -> None:
     room = LogRoom(quick_path)
-    assert (room.log.log_start_offset, room.log.log_end_offset, room.log.segment_count) == (0, 0, 1)
+    assert (room.log.log_start_offset, room.log.log_end_offset, len(room.log.local.segments)) == (0, 0, 1)
     assert room.log.recovery_report.is_uneventful
     assert room.files() == [f"{0:020d}.log"]
 
@@ -143,21 +143,21 @@ def test_a_log_that_changed_after_its_clean_stop_is_checked(room: LogRoom) -> No
 
 def test_a_marker_for_another_log_is_not_believed(room: LogRoom) -> None:
     room.close()
-    room.stored = StoredState(LogOffsets(7, 0, 7), CleanEnd(7, room.log.active_segment_bytes))
+    room.stored = StoredState(LogOffsets(7, 0, 7), CleanEnd(7, room.log.local.active.size_bytes))
     room.open()
     assert not room.log.recovery_report.was_clean
     check_whole(room)
 
 
 def test_the_start_offset_survives_and_lost_data_below_it_sets_the_log_anew(room: LogRoom) -> None:
-    room.log.raise_log_start_offset(33)
+    room.log.bounds.raise_log_start(33)
     room.crash()
     assert (room.log.log_start_offset, room.log.log_end_offset) == (33, 40)
     assert read_values(room.log) == [b"%d" % n for n in range(33, 40)]
     path = room.segment_path(0)
     path.write_bytes(b"x" * path.stat().st_size)
     room.crash(recovery_point=0)
-    assert (room.log.log_start_offset, room.log.log_end_offset, room.log.segment_count) == (33, 33, 1)
+    assert (room.log.log_start_offset, room.log.log_end_offset, len(room.log.local.segments)) == (33, 33, 1)
     assert room.append(b"new").first_offset == 33
     assert len([name for name in room.files() if name.endswith(".log.cut")]) > 5
 
@@ -206,8 +206,8 @@ def test_a_partition_that_kafka_wrote_is_served_and_goes_on(quick_path: Path, re
     room = adopt(quick_path, "flights-0", recovery_point)
     log = room.log
     assert log.recovery_report.is_uneventful
-    assert (log.log_start_offset, log.log_end_offset, log.segment_count) == (5_468, 14_000, 2)
-    assert (log.latest_epoch, log.producers.max_producer_id) == (0, 3)
+    assert (log.log_start_offset, log.log_end_offset, len(log.local.segments)) == (5_468, 14_000, 2)
+    assert (log.epochs.latest_epoch, log.producers.max_producer_id) == (0, 3)
     flights = read_values(log)
     assert len(flights) == 14_000 - 5_468
     assert flights[0].startswith(b"{")  # type: ignore[union-attr]
@@ -226,7 +226,7 @@ def test_a_partition_with_transactions_that_kafka_wrote_is_stable_to_its_end(
     room = adopt(quick_path, "transfers-0", recovery_point)
     log = room.log
     assert log.recovery_report.is_uneventful
-    assert log.log_end_offset == log.high_watermark == log.last_stable_offset == 375
+    assert log.log_end_offset == log.high_watermark == log.bounds.last_stable_offset == 375
     assert room.files(".txnindex") == [f"{0:020d}.txnindex"]
     assert {entry.producer_id: entry.coordinator_epoch for entry in log.producers.entries} == {4: 0, 5: 0, 6: 0}
     assert len(read_values(log)) == 375
@@ -253,7 +253,7 @@ def test_an_open_transaction_in_an_adopted_log_bounds_what_is_stable(quick_path:
     with room.segment_path(0).open("ab") as file:
         file.write(data)
     room.open()
-    assert (room.log.log_end_offset, room.log.last_stable_offset) == (375 + read_header(data).record_count, 375)
+    assert (room.log.log_end_offset, room.log.bounds.last_stable_offset) == (375 + read_header(data).record_count, 375)
     assert read_values(room.log, 370, bound="committed") == read_values(room.log, 370, bound="log_end")[:5]
 
 

@@ -120,8 +120,8 @@ class TestAboveTheRecoveryPoint:
     def test_later_segments_are_set_aside_and_not_deleted(self, quick_path: Path) -> None:
         room = LogRoom(quick_path, TINY)
         fill(room, 2, 20)
-        damaged = room.log._local.segments.base_offsets[2]
-        later = room.log._local.segments.base_offsets[3:]
+        damaged = room.log.local.segments.base_offsets[2]
+        later = room.log.local.segments.base_offsets[3:]
         contents = [room.segment_path(base).read_bytes() for base in later]
         change(room.segment_path(damaged), lambda content: content.__setitem__(slice(-3, None), b"xxx"))
         room.crash()
@@ -134,7 +134,7 @@ class TestAboveTheRecoveryPoint:
     def test_a_segment_that_does_not_follow_the_one_before_is_set_aside(self, quick_path: Path) -> None:
         room = LogRoom(quick_path, TINY)
         fill(room, 2, 20)
-        first, second, *_ = room.log._local.segments.base_offsets
+        first, second, *_ = room.log.local.segments.base_offsets
         os.truncate(room.segment_path(first), BATCH * (second - 1))
         room.crash()
         assert f"segment {second} does not follow offset {second - 1}" in str(room.log.recovery_report)
@@ -237,7 +237,7 @@ class TestBelowTheRecoveryPoint:
         assert room.log.recovery_report.cut_bytes == 0
         assert room.segment_path(0).stat().st_size == size
         with pytest.raises(CorruptBatch, match=rf"{3 * BATCH} to {4 * BATCH}"):
-            room.log.read(3, 1000)
+            room.log.reader.read(3, 1000)
         assert room.log.log_end_offset == 10
         assert read_values(room.log, 4) == values(10)[4:]
         assert [read_batches(room.log, n, max_bytes=1)[0].values() for n in range(3)] == [[v] for v in values(3)]
@@ -264,7 +264,7 @@ class TestBelowTheRecoveryPoint:
         assert read_values(room.log, 6) == values(9)[6:]
         for offset in (2, 3, 4, 5):
             with pytest.raises(CorruptBatch):
-                room.log.read(offset, 1000)
+                room.log.reader.read(offset, 1000)
 
     def test_when_all_up_to_the_recovery_point_is_gone_offsets_are_not_given_out_again(self, room: LogRoom) -> None:
         fill(room, 8)
@@ -277,12 +277,12 @@ class TestBelowTheRecoveryPoint:
         assert read_values(room.log, 8) == [b"value-8"]
         for offset in (5, 6, 7):
             with pytest.raises(CorruptBatch):
-                room.log.read(offset, 1000, bound="log_end")
+                room.log.reader.read(offset, 1000, bound="log_end")
         room.flush()
         room.restart()
         assert read_values(room.log, 8) == [b"value-8"]
         with pytest.raises(CorruptBatch):
-            room.log.read(6, 1000)
+            room.log.reader.read(6, 1000)
 
     def test_a_file_that_became_shorter_is_damage_as_well(self, room: LogRoom) -> None:
         fill(room, 8)
@@ -292,7 +292,7 @@ class TestBelowTheRecoveryPoint:
         assert (found.first_offset, found.next_offset) == (6, 8)
         assert room.log.log_end_offset == 8
         with pytest.raises(CorruptBatch, match="the end of the segment is missing"):
-            room.log.read(6, 1000)
+            room.log.reader.read(6, 1000)
         room.append(b"value-8")
         room.flush()
         assert read_values(room.log, 8) == [b"value-8"]
@@ -313,7 +313,7 @@ class TestBelowTheRecoveryPoint:
         assert room.log.recovery_report.checked_batches < 8
         change(room.segment_path(0), lambda content: content.__setitem__(BATCH + 16, 9))
         with pytest.raises(DamagedLog) as damaged:
-            room.log.read(1, 1000)
+            room.log.reader.read(1, 1000)
         assert damaged.value.position == BATCH
 
     def test_without_a_checkpoint_everything_is_checked(self, quick_path: Path) -> None:
@@ -389,7 +389,7 @@ def test_a_batch_with_the_magic_of_the_other_format_is_cut_or_refused(
 ) -> None:
     room = LogRoom(tmp_path, TINY)
     fill(room, flushed, 12 - flushed)
-    segment = room.log._local.segments.floor(offset)
+    segment = room.log.local.segments.floor(offset)
     assert segment is not None
     found = segment.translate_offset(offset)
     assert found is not None

@@ -72,7 +72,7 @@ def expect(room: LogRoom, count: int) -> None:
 
 
 def segment(room: LogRoom, base_offset: int) -> LogSegment:
-    found = room.log._local.segments.get(base_offset)
+    found = room.log.local.segments.get(base_offset)
     assert found is not None
     return found
 
@@ -124,7 +124,7 @@ def test_a_segment_whose_indexes_are_lost_is_closed_all_the_same(
     for kind in (".index", ".timeindex"):
         lose(room.segment_path(ACTIVE, kind))
     fill(room, 100)
-    assert not room.log.failure
+    assert not room.log.local.failure
     expect(room, 155)
     room.close()
     room.open()
@@ -139,7 +139,7 @@ class TestInAThread:
         for kind in (".index", ".timeindex"):
             room.segment_path(base_offset, kind).unlink()
         with pytest.raises(LostIndex, match=r"its indexes are being rebuilt: .* is gone") as caught:
-            room.log.read(base_offset + 1, 1)
+            room.log.reader.read(base_offset + 1, 1)
         return caught.value
 
     @pytest.mark.parametrize("base_offset", [CLOSED, ACTIVE])
@@ -148,7 +148,7 @@ class TestInAThread:
     ) -> None:
         rebuild = self.lose(room, base_offset).rebuild
         with pytest.raises(LostIndex) as caught:
-            room.log.read(base_offset + 2, 1)
+            room.log.reader.read(base_offset + 2, 1)
         assert caught.value.rebuild is rebuild
         assert rebuild.begin(threads) is rebuild.begin(threads)
         rebuild.begin(threads).result(10)
@@ -180,13 +180,13 @@ class TestInAThread:
         if end == "closed":
             room.close()
         elif end == "deleted":
-            room.log.truncate_to(30, room.now_ms)
-            for deletion in room.log.take_due_deletions(room.now_ms + 10**9):
+            room.log.truncation.truncate_to(30, room.now_ms)
+            for deletion in room.log.local.take_due_deletions(room.now_ms + 10**9):
                 deletion()
         elif end == "cut":
-            room.log.truncate_to(45, room.now_ms)
+            room.log.truncation.truncate_to(45, room.now_ms)
         else:
-            room.log.rename_directory(room.directory.with_name("elsewhere-0"))
+            room.log.local.rename_directory(room.directory.with_name("elsewhere-0"))
         if end == "moved":
             with pytest.raises(FileNotFoundError):
                 rebuild.finish()
@@ -205,7 +205,7 @@ class TestInAThread:
         rebuild.finish()
         assert not room.files(".rebuilt")
         with pytest.raises(LostIndex) as caught:
-            room.log.read(CLOSED, 1)
+            room.log.reader.read(CLOSED, 1)
         assert caught.value.rebuild is not rebuild
         caught.value.rebuild.begin(threads).result(10)
         caught.value.rebuild.finish()
@@ -215,7 +215,7 @@ class TestInAThread:
         self, room: LogRoom, threads: ThreadPoolExecutor
     ) -> None:
         def cuts() -> list[int]:
-            return [len(stretches) for stretches, _ in room.log.find_stretches(0, 55, 2 * BATCH)]
+            return [len(stretches) for stretches, _ in room.log.reader.find_stretches(0, 55, 2 * BATCH)]
 
         before = cuts()
         assert min(before) > 5

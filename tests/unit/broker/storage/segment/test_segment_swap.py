@@ -165,14 +165,14 @@ def test_segments_of_another_log_are_refused(room: CompactionRoom, tmp_path: Pat
     append(stranger, 0)
     new = open_segment(tmp_path, 4)
     with pytest.raises(ValueError, match="are not segments of this log"):
-        room.log.replace_segments([new], [stranger])
+        room.log.local.begin_replacement([new], [stranger])
 
 
 def test_replacing_by_hand_is_durable_and_leaves_readers_their_files(room: CompactionRoom) -> None:
     fill(room)
-    old_data = room.log.read(0, 1 << 20).slices[0]
+    old_data = room.log.reader.read(0, 1 << 20).slices[0]
     before = old_data.pread()
-    segment = room.log._local.segments.get(0)
+    segment = room.log.local.segments.get(0)
     assert segment is not None
     config = SegmentConfig(room.config.index_interval_bytes, room.config.segment_index_bytes)
     new = LogSegment.open(
@@ -183,7 +183,8 @@ def test_replacing_by_hand_is_durable_and_leaves_readers_their_files(room: Compa
         new.append(header.last_offset, header.max_timestamp_ms, header.last_offset, batch[:21], batch[21:])
     new.on_become_inactive()
     new.flush()
-    room.log.replace_segments([new], [segment])
+    room.log.local.begin_replacement([new], [segment])
+    room.log.local.finish_replacement()
     assert room.offsets() == list(range(13))
     assert old_data.pread() == before
     check = [name for name in room.files() if name.endswith((".swap", ".cleaned"))]
@@ -222,12 +223,12 @@ def test_a_segment_whose_offsets_are_too_far_apart_is_split_at_the_start(quick_p
     """RC-11"""
     write_overflowed(quick_path / "flights-0")
     room = open_overflowed(quick_path)
-    assert room.log.segment_count == 3
+    assert len(room.log.local.segments) == 3
     assert "was split in 2" in str(room.log.recovery_report)
     assert len(read_values(room.log)) == 5
     assert (room.log.log_start_offset, room.log.log_end_offset) == (0, FAR + 2)
     room.close()
-    assert open_overflowed(quick_path).log.segment_count == 3
+    assert len(open_overflowed(quick_path).log.local.segments) == 3
 
 
 def test_a_crash_before_every_step_of_a_split_loses_nothing(quick_path: Path) -> None:
@@ -240,7 +241,7 @@ def test_a_crash_before_every_step_of_a_split_loses_nothing(quick_path: Path) ->
         with crash_at(number) as point:
             open_overflowed(root)
         room = open_overflowed(root)
-        assert room.log.segment_count == 3, point.steps
+        assert len(room.log.local.segments) == 3, point.steps
         assert len(read_values(room.log)) == 5, point.steps
         check_nothing_is_left(room)
         if not point.has_died:

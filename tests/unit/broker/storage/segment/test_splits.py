@@ -34,7 +34,7 @@ def fill(room: LogRoom, wanted: list[tuple[int, int, list[int], bool]]) -> None:
 
 def splits_of(room: LogRoom, start: int, end: int, target_bytes: int, times: TimesFound | None = None) -> list[Split]:
     found: list[Split] = []
-    for stretches, end_offset in room.log.find_stretches(start, end, target_bytes):
+    for stretches, end_offset in room.log.reader.find_stretches(start, end, target_bytes):
         found += measure(stretches, end_offset, times, math.inf)
     return found
 
@@ -43,7 +43,7 @@ def headers_of(room: LogRoom) -> list[tuple[BatchHeader, list[int]]]:
     """The header of each batch in the log, and the timestamps of its records."""
     return [
         (header, list(read_batch(segment.records.read(position, header.size_bytes)).timestamps_ms()))
-        for segment in room.log._local.segments
+        for segment in room.log.local.segments
         for header, position in segment.records.batches()
     ]
 
@@ -113,7 +113,7 @@ def test_a_cut_that_an_index_entry_puts_in_the_wrong_place_is_left_out(quick_pat
     )
     fill(room, [(1, 150, [1] * 5, False)] * 20)
     honest = splits_of(room, 0, 20, 500)
-    (segment,) = room.log._local.segments
+    (segment,) = room.log.local.segments
     index = segment.indexes.offset.get()
     entry = next(each for each in index if each.offset == honest[1].end_offset)
     (slot,) = [i for i, each in enumerate(index) if each == entry]
@@ -127,9 +127,9 @@ def test_a_cut_that_an_index_entry_puts_in_the_wrong_place_is_left_out(quick_pat
 def test_segments_that_are_gone_meanwhile_have_their_size_and_no_cuts(quick_path: Path) -> None:
     room = LogRoom(quick_path, CONFIG)
     fill(room, [(5, 100, [1] * 5, False)] * 30)
-    walk = room.log.find_stretches(0, room.log.log_end_offset, 500)
+    walk = room.log.reader.find_stretches(0, room.log.log_end_offset, 500)
     found = [next(walk)]
-    for segment in list(room.log._local.segments)[1:]:
+    for segment in list(room.log.local.segments)[1:]:
         segment.close_handles()
     found += list(walk)
     splits = [measure(stretches, end, TimesFound(), math.inf) for stretches, end in found]

@@ -73,7 +73,7 @@ class Writers:
         if chance.random() < 0.5:
             batch = to_rows(read_batch(batch))
         if is_transactional:
-            room.append_bytes(batch, room.log.start_verification(producer, sequence, 0, room.now_ms))
+            room.append_bytes(batch, room.log.producers.start_verification(producer, sequence, 0, room.now_ms))
             self._open.add(producer)
         else:
             room.append_bytes(batch)

@@ -192,7 +192,7 @@ def test_an_open_transaction_is_told(sample: Path) -> None:
 
 
 def test_a_truncation_is_known_and_one_that_cannot_be_understood_is_found(room: LogRoom) -> None:
-    room.open().truncate_to(20, room.now_ms)
+    room.open().truncation.truncate_to(20, room.now_ms)
     report, _ = verify(room.directory)
     assert not [text for text in texts(report) + report.notes if "truncation" in text]
     room.path("truncation").write_text("version: 0\nstate: cut\n")

@@ -355,21 +355,21 @@ def open_log(tmp_path: Path) -> Iterator[Log]:
             timestamps_ms=[10_000 + n * 10 for n in numbers],
             headers=[[(f"headerKey{n}", b"x")] for n in numbers],
         )
-        log.append_as_leader(check_batch(memoryview(batch), 100_000), leader_epoch=0, now_ms=20_000)
+        log.appender.append_as_leader(check_batch(memoryview(batch), 100_000), leader_epoch=0, now_ms=20_000)
         number += count
     yield log
     log.close()
 
 
 def test_records_are_printed_only_when_asked_for_dl_01(open_log: Log) -> None:
-    assert [line[:10] for line in dump(LOG, cwd=open_log.directory).stdout.splitlines()[2:]] == ["baseOffset"] * 4
+    assert [line[:10] for line in dump(LOG, cwd=open_log.local.directory).stdout.splitlines()[2:]] == ["baseOffset"] * 4
     for options in (
         ["--print-data-log"],
         ["--print-data-log", "--deep-iteration"],
         ["--value-decoder", "string"],
         ["--key-decoder", "string", "--value-decoder", "string"],
     ):
-        lines = dump(*options, LOG, cwd=open_log.directory).stdout.splitlines()
+        lines = dump(*options, LOG, cwd=open_log.local.directory).stdout.splitlines()
         records = [line for line in lines if line.startswith("| offset:")]
         assert len(records) == sum(RECORDS_A_BATCH)
         for number, line in enumerate(records):
@@ -378,9 +378,9 @@ def test_records_are_printed_only_when_asked_for_dl_01(open_log: Log) -> None:
 
 @pytest.mark.parametrize("kind", [".index", ".timeindex"])
 def test_padded_indexes_of_a_log_in_use_have_no_mismatches_dl_02(open_log: Log, kind: str) -> None:
-    path = open_log.directory / f"{0:020d}{kind}"
+    path = open_log.local.directory / f"{0:020d}{kind}"
     assert path.stat().st_size in (4096, 4092)
-    for index in open_log._local.active.indexes.loaded():
+    for index in open_log.local.active.indexes.loaded():
         index.write_out()  # as the broker does now and then
     done = dump("--verify-index-only", path)
     assert (done.exit_code, done.stderr) == (0, "")
@@ -388,16 +388,16 @@ def test_padded_indexes_of_a_log_in_use_have_no_mismatches_dl_02(open_log: Log, 
 
 
 def test_half_of_the_bytes_are_half_of_the_batches_dl_04(open_log: Log) -> None:
-    data = (open_log.directory / LOG).read_bytes()
+    data = (open_log.local.directory / LOG).read_bytes()
     half = read_header(data).size_bytes
     half += read_header(data, half).size_bytes
-    lines = dump("--max-bytes", half + 10, LOG, cwd=open_log.directory).stdout.splitlines()
+    lines = dump("--max-bytes", half + 10, LOG, cwd=open_log.local.directory).stdout.splitlines()
     assert len(lines) == 2 + len(RECORDS_A_BATCH) // 2
 
 
 def test_what_is_printed_of_batches_and_records_is_what_the_log_holds_dl_05(open_log: Log) -> None:
-    lines = dump("--deep-iteration", LOG, cwd=open_log.directory).stdout.splitlines()[2:]
-    data, position = (open_log.directory / LOG).read_bytes(), 0
+    lines = dump("--deep-iteration", LOG, cwd=open_log.local.directory).stdout.splitlines()[2:]
+    data, position = (open_log.local.directory / LOG).read_bytes(), 0
     while position < len(data):
         batch = read_batch(data, position)
         header = batch.header

@@ -1,53 +1,51 @@
-"""Making one log durable: what a flush has to do, what is known once it is done, and the last flush of all.
-
-The recovery point moves here, and nowhere else while the log is in use.
-"""
+"""Making one log durable. The recovery point moves here, and nowhere else while the log is in use."""
 
 import logging
 
 from warmlog_broker.storage.directory.data_dir import CleanEnd
-from warmlog_broker.storage.directory.leader_epochs import LeaderEpochs
 from warmlog_broker.storage.io.os_errors import is_shortage
-from warmlog_broker.storage.log.bounds import Bounds
+from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.log.flush_plan import FlushPlan
 from warmlog_broker.storage.log.local_log import LocalLog
-from warmlog_broker.storage.producer.producer_state import ProducerStates
 
 logger = logging.getLogger(__name__)
 
 
-class LogFlushes:
-    """The flushes of one log; `Log` says what they raise."""
+class LogFlusher:
+    """The flushes of one log."""
 
-    __slots__ = ("_are_epochs_missing", "_bounds", "_epochs", "_local", "_producers")
+    __slots__ = ("_are_epochs_missing", "_bounds", "_epochs", "_local")
 
-    def __init__(self, local: LocalLog, bounds: Bounds, epochs: LeaderEpochs, producers: ProducerStates) -> None:
+    def __init__(self, local: LocalLog, bounds: LogBounds) -> None:
         self._local = local
         self._bounds = bounds
-        self._epochs = epochs
-        self._producers = producers
+        self._epochs = local.epochs
         self._are_epochs_missing = False
 
     @property
     def is_due(self) -> bool:
-        """See `Log.is_flush_due`."""
+        """Whether `flush.messages` records are unflushed."""
         local = self._local
         return local.log_end_offset - self._bounds.flushed.offset >= local.factory.config.flush_messages
 
     def prepare(self) -> FlushPlan | None:
-        """See `Log.prepare_flush`."""
+        """Return what to sync for everything appended until now to be durable; None if it is.
+
+        Run the plan in any thread, then call `mark_flushed` here; `put_back` if it raised SyncNotBegun, or `Log.fail`
+        after any other error.
+        """
         local = self._local
         if local.failure:
             raise local.offline()
         epochs = self._epochs.take_changes()
         try:
             return local.unsynced.plan(local.directory, local.active, epochs, local.end, local.truncations)
-        except OSError:  # for want of a descriptor, it may be: the next plan has them
+        except OSError:  # perhaps out of descriptors: the next plan has them
             self._epochs.has_unwritten_changes = epochs is not None
             raise
 
-    def mark(self, plan: FlushPlan) -> int:
-        """See `Log.mark_flushed`."""
+    def mark_flushed(self, plan: FlushPlan) -> int:
+        """Note that `plan` has run: the recovery point moves, and is returned. The high watermark does not."""
         local, bounds = self._local, self._bounds
         local.unsynced.mark_synced(plan)
         if plan.epochs is not None:
@@ -57,7 +55,7 @@ class LogFlushes:
         return bounds.flushed.offset
 
     def _note_epochs(self, plan: FlushPlan) -> None:
-        """Whether they are on disk; says so once when they are not, as the next flush tries again."""
+        """Note whether they are on disk, with one warning if they are not; the next flush tries again."""
         trouble = plan.epochs_trouble
         if trouble:
             self._epochs.has_unwritten_changes = True
@@ -66,15 +64,15 @@ class LogFlushes:
         self._are_epochs_missing = bool(trouble)
 
     def put_back(self, plan: FlushPlan) -> None:
-        """See `Log.put_back`."""
+        """Merge a plan that has raised SyncNotBegun into the next one."""
         self._local.unsynced.put_back(plan)
         if plan.epochs is not None:
             self._epochs.has_unwritten_changes = True
 
     def after_recovery(self) -> None:
-        """Makes durable what recovery has changed; only after that may anybody rely on the log. OSError from the disk.
+        """Make durable what recovery has changed; the log may be used only after this. OSError from the disk.
 
-        A producer snapshot that a full disk has no room for is left out: the next start reads more batches then.
+        A full disk leaves out the producer snapshot: the next start reads more batches then.
         """
         local = self._local
         try:
@@ -89,7 +87,7 @@ class LogFlushes:
     def close(self, *, sync: bool) -> CleanEnd:
         """See `Log.close`."""
         local = self._local
-        local.settle()
+        local.finish_replacement()
         end = CleanEnd(local.log_end_offset, local.active.size_bytes)
         self._take_missing_snapshot(sync=sync)
         self._run(sync=sync)
@@ -99,10 +97,10 @@ class LogFlushes:
 
     def _take_missing_snapshot(self, *, sync: bool) -> None:
         if self._local.log_end_offset not in self._local.snapshots:
-            self._local.take_snapshot(self._producers, sync=sync)
+            self._local.take_snapshot(sync=sync)
 
     def _run(self, *, sync: bool) -> None:
-        """Flushes here and now; without `sync` the caller syncs the file system."""
+        """Flush in this thread; without `sync` the caller syncs the file system."""
         plan = self.prepare()
         if plan is None:
             return
@@ -110,4 +108,4 @@ class LogFlushes:
             plan.run()
         else:
             plan.write_side_files()
-        self.mark(plan)
+        self.mark_flushed(plan)
