@@ -131,6 +131,6 @@ def _set_times(segment: LogSegment, modified_ns: int) -> None:
     """Gives the files that there are the time at which the source was written."""
     for kind in KINDS:
         try:
-            os.utime(segment.files.path(kind), ns=(modified_ns, modified_ns))
+            os.utime(segment.path_of(kind), ns=(modified_ns, modified_ns))
         except FileNotFoundError:
             continue

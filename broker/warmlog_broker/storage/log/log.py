@@ -47,7 +47,7 @@ from warmlog_broker.storage.recovery.loader import LoadedLog, LoadRequest, Segme
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_broker.storage.segment.rolling import is_overdue
 from warmlog_broker.storage.segment.segment import LogSegment, TimeSearch, TimestampAndOffset
-from warmlog_broker.storage.segment.splits import Stretch
+from warmlog_broker.storage.segment.splits import Extent
 from warmlog_protocol.batch import ControlType, EndTxnMarker
 from warmlog_protocol.batch.header import NO_TIMESTAMP, Buffer
 from warmlog_protocol.errors import OffsetOutOfRange, PolicyViolation
@@ -347,11 +347,9 @@ class Log:
         """Whether a gap between batches behind `offset` is damage: neither compaction nor a copy can have left it."""
         return self._reads.are_offsets_dense_from(offset)
 
-    def find_stretches(
-        self, start_offset: int, end_offset: int, target_bytes: int
-    ) -> Iterator[tuple[list[Stretch], int]]:
+    def find_extents(self, start_offset: int, end_offset: int, target_bytes: int) -> Iterator[tuple[list[Extent], int]]:
         """Where `[start_offset, end_offset)` can be cut, as far as it may be read: see `splitting`."""
-        return self._reads.find_stretches(start_offset, end_offset, target_bytes)
+        return self._reads.find_extents(start_offset, end_offset, target_bytes)
 
     def learn_timestamps(self) -> Iterator[None]:
         """Reads each largest timestamp that is not known yet; between two the caller may let others have the log."""

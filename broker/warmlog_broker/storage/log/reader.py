@@ -23,7 +23,7 @@ from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_broker.storage.segment.segment import LogSegment, SegmentRead, TimeSearch
 from warmlog_broker.storage.segment.segments import LogSegments
-from warmlog_broker.storage.segment.splits import Stretch, find_stretches
+from warmlog_broker.storage.segment.splits import Extent, find_extents
 from warmlog_protocol.batch.header import MAGIC_COLUMNS, MAGIC_ROWS
 from warmlog_protocol.errors import CorruptBatch, OffsetOutOfRange
 
@@ -252,16 +252,14 @@ class LogReads:
             return data
         return data._replace(aborted=aborted_in(local.segments, data, local.log_end_offset, local.settle_transactions))
 
-    def find_stretches(
-        self, start_offset: int, end_offset: int, target_bytes: int
-    ) -> Iterator[tuple[list[Stretch], int]]:
-        """See `Log.find_stretches`."""
+    def find_extents(self, start_offset: int, end_offset: int, target_bytes: int) -> Iterator[tuple[list[Extent], int]]:
+        """See `Log.find_extents`."""
         self._local.check_online()
         end = self._bounds.end_of("high_watermark")
         if end_offset < end.offset:
             end = LogOffsetMetadata(end_offset)
         start_offset = min(max(start_offset, self._bounds.log_start_offset), end.offset)
-        return find_stretches(self._local.segments, start_offset, end, target_bytes)
+        return find_extents(self._local.segments, start_offset, end, target_bytes)
 
     def is_of_epoch(self, offset: int, epoch: int) -> bool:
         """Whether there is a batch that holds `offset`, and says that it is of leader epoch `epoch`.

@@ -84,7 +84,7 @@ class IndexContract:
             index.reset()
             assert (index.entries, index.max_entries, index.file_bytes) == (0, 50, self.room(50))
             assert path.read_bytes() == bytes(self.room(50))
-        with self.opened(path) as index, pytest.raises(ValueError, match="do not hold"):
+        with self.opened(path) as index, pytest.raises(ValueError, match="cannot hold"):
             index.reset()
 
     # Entries in memory and in the file
