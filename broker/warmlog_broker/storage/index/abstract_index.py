@@ -119,17 +119,14 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
 
     @property
     def entries(self) -> int:
-        """The number of entries."""
         return self._entries
 
     @property
     def max_entries(self) -> int:
-        """How many entries the file has room for."""
         return self._max_entries
 
     @property
     def is_full(self) -> bool:
-        """Whether there is no room for another entry."""
         return self._entries >= self._max_entries
 
     @property
@@ -199,7 +196,6 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         """The entry with these two numbers in the file."""
 
     def _entry(self, slot: int) -> Entry:
-        """The entry of an existing slot."""
         at = (slot - self._written) * self.entry_bytes
         if at >= 0:
             return self._to_entry(*self._unpack(self._unwritten, at))
@@ -218,7 +214,6 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         return True
 
     def trim(self) -> None:
-        """Write all entries and end the file after the last one."""
         self.write_out()
         self.resize(self.size_bytes)
         del self._recent_keys[:]
@@ -392,7 +387,6 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         return (self._file is not None) + (self._map is not None)
 
     def _mapped(self) -> mmap.mmap | bytes:
-        """The map of the file, created if there is none."""
         mapped = self._map
         if mapped is None:
             return self._remap()

@@ -36,12 +36,10 @@ class LazyIndex(HasPath, Generic[Index]):
 
     @property
     def loaded(self) -> Index | None:
-        """The index if it has been opened."""
         return self._index
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed or deleted."""
         return self._is_closed
 
     def get(self) -> Index:
@@ -62,13 +60,11 @@ class LazyIndex(HasPath, Generic[Index]):
             return 0
 
     def rename_to(self, path: Path) -> None:
-        """Rename the file, if it exists, without opening or creating it."""
         with suppress(FileNotFoundError):
             self.path.replace(path)
         self.moved_to(path)
 
     def moved_to(self, path: Path) -> None:
-        """Note that the file, if it exists, has been moved along with its directory."""
         self._path = path
         if self._index is not None:
             self._index.moved_to(path)
@@ -97,7 +93,6 @@ class LazyIndex(HasPath, Generic[Index]):
             self._index.close()
 
     def close_handles(self) -> None:
-        """Unmap an open index without changing the file."""
         self._is_closed = True
         if self._index is not None:
             self._index.close_handles()

@@ -63,7 +63,6 @@ class CollectedAborted(NamedTuple):
 
 
 def pack_entry(aborted: AbortedTxn) -> bytes:
-    """The 34 bytes of an entry."""
     return _ENTRY.pack(VERSION, *aborted)
 
 
@@ -80,7 +79,6 @@ class TransactionIndex(ManagedFile):
     )
 
     def __init__(self, path: Path | str, base_offset: int, open_files: OpenFiles, *, is_writable: bool = True) -> None:
-        """Opens nothing."""
         super().__init__(path, open_files, is_writable=is_writable)
         self.base_offset = base_offset
         self.is_verified = False
@@ -102,19 +100,16 @@ class TransactionIndex(ManagedFile):
 
     @property
     def entries(self) -> int:
-        """The number of whole entries."""
         if self._entries < 0:
             self._look_at_file()
         return self._entries
 
     @property
     def size_bytes(self) -> int:
-        """Size of the whole entries."""
         return self.entries * ENTRY_BYTES
 
     @property
     def last(self) -> AbortedTxn | None:
-        """The last entry, if there is any."""
         if self._last is None and self.entries:
             self._last = self.entry(self._entries - 1)
         return self._last
@@ -227,7 +222,6 @@ class TransactionIndex(ManagedFile):
 
     @property
     def has_unsynced_writes(self) -> bool:
-        """Whether there is a file that has changed since the last sync that was marked."""
         return self._writes != self._synced_writes and self.entries > 0
 
     def flush(self) -> None:
@@ -240,7 +234,6 @@ class TransactionIndex(ManagedFile):
     # The file
 
     def rename_to(self, path: Path) -> None:
-        """Rename the file, if it exists."""
         with suppress(FileNotFoundError):
             self.path.replace(path)
         self._path = path
@@ -314,7 +307,6 @@ class TransactionIndex(ManagedFile):
         self._writes += 1
 
     def _cut(self, file: OpenFile) -> None:
-        """End the file after its last whole entry."""
         os.ftruncate(file.fd, self.size_bytes)
         self._has_torn_tail = False
 

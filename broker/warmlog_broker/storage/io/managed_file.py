@@ -48,7 +48,6 @@ class ManagedFile(HasPath, ABC):
 
     @property
     def writes(self) -> int:
-        """Number of changes of the file: what `mark_synced` takes."""
         return self._writes
 
     def mark_synced(self, writes: int) -> None:
@@ -82,7 +81,6 @@ class ManagedFile(HasPath, ABC):
         """Give the file its final size and close it."""
 
     def rename_to(self, path: Path) -> None:
-        """Rename the file; the directory is not synced."""
         self.path.replace(path)
         self._path = path
 
@@ -118,7 +116,6 @@ class ManagedFile(HasPath, ABC):
         return file
 
     def _open_count(self) -> int:
-        """How many descriptors and maps are open."""
         return 1
 
     def _check_open(self) -> None:

@@ -170,7 +170,7 @@ def _follows_rows(segments: LogSegments, offset: int) -> bool:
     segment = segments.floor(offset)
     while segment is not None:
         try:
-            header = segment.last_header_before(offset)
+            header = segment.lookup.last_header_before(offset)
         except DamagedLog:
             return False
         if header is not None:
@@ -196,7 +196,7 @@ def search_time(
         if segment.max_timestamp_ms >= timestamp_ms:
             following = segments.higher(segment.base_offset)
             next_offset = end_offset if following is None else following.base_offset
-            return segment.search_time(timestamp_ms, first_offset), next_offset
+            return segment.lookup.search_time(timestamp_ms, first_offset), next_offset
     return None
 
 

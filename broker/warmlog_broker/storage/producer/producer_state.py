@@ -102,7 +102,6 @@ class ProducerEntry:
         self.remembers_all = True
 
     def remember(self, batch: RememberedBatch) -> None:
-        """Add the newest batch; the oldest of six is forgotten."""
         if len(self.batches) == REMEMBERED_BATCHES:
             self.remembers_all = False
         self.batches.append(batch)
@@ -118,7 +117,6 @@ class ProducerEntry:
         return None
 
     def start_epoch(self, epoch: int) -> None:
-        """Start a new incarnation of the producer: its sequences begin at 0 again."""
         self.epoch = epoch
         self.batches.clear()
         self.next_sequence = 0
@@ -298,7 +296,6 @@ class ProducerStates:
             entry.transaction_active_ms = header.max_timestamp_ms
 
     def restore(self, entry: ProducerEntry) -> None:
-        """Add an entry of a snapshot."""
         self._entries[entry.producer_id] = entry
         if entry.transaction_first_offset != NO_OFFSET:
             entry.transaction_active_ms = entry.last_timestamp_ms
@@ -331,7 +328,6 @@ class ProducerStates:
         self.end_offset = end_offset
 
     def _entry_in_epoch(self, header: BatchHeader, now_ms: int) -> ProducerEntry:
-        """The producer's entry, created if new, in the epoch of `header`."""
         entry = self._entries.get(header.producer_id)
         if entry is None:
             if len(self._entries) >= self.limit:

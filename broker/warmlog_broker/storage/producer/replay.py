@@ -31,8 +31,6 @@ event loop."""
 
 
 class WalkedBatch(NamedTuple):
-    """A batch with its segment and position."""
-
     segment: LogSegment
     header: BatchHeader
     position: int

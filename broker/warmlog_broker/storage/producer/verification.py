@@ -31,8 +31,6 @@ NO_GUARD = VerificationGuard()
 
 
 class PendingVerification:
-    """A producer whose transaction is being verified."""
-
     __slots__ = ("epoch", "guard", "lowest_sequence", "started_ms")
 
     def __init__(self, sequence: int, epoch: int, now_ms: int) -> None:
@@ -70,7 +68,6 @@ class Verifications:
         return pending.guard
 
     def guard_of(self, producer_id: int) -> VerificationGuard:
-        """The pending guard, or NO_GUARD."""
         pending = self._pending.get(producer_id)
         return NO_GUARD if pending is None else pending.guard
 
@@ -84,7 +81,6 @@ class Verifications:
             )
 
     def clear(self, producer_id: int) -> None:
-        """End the verification: the transaction is open, or over."""
         self._pending.pop(producer_id, None)
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:

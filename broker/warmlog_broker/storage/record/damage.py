@@ -42,7 +42,6 @@ class Damage:
         return f"{self.path}: {self._describe()}"
 
     def error(self) -> DamagedLog:
-        """The error that a read of these offsets raises."""
         return DamagedLog(self.path, self.position, self._describe(), self.next_offset)
 
     def _describe(self) -> str:

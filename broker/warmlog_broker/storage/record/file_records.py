@@ -117,7 +117,6 @@ class FileRecords(ManagedFile):
     def __init__(
         self, path: Path | str, open_files: OpenFiles, size_bytes: int, *, is_writable: bool, is_new: bool
     ) -> None:
-        """Use `open`, `create` or `open_read_only`."""
         super().__init__(path, open_files, is_writable=is_writable)
         self.is_new = is_new
         """Whether the file was created by this object."""
@@ -160,7 +159,6 @@ class FileRecords(ManagedFile):
 
     @property
     def size_bytes(self) -> int:
-        """Where the last batch ends."""
         return self._size_bytes
 
     @property
@@ -222,7 +220,6 @@ class FileRecords(ManagedFile):
         return scan_checked(self.open_file(), self.path, start_position, self._size_bytes)
 
     def search_for_offset(self, target_offset: int, start_position: int = 0) -> BatchPosition | None:
-        """The first batch from `start_position` on whose last offset is `target_offset` or greater."""
         return find_batch(self.open_file(), self.path, target_offset, start_position, self._size_bytes)
 
     def truncate_to(self, size_bytes: int) -> int:
@@ -242,7 +239,6 @@ class FileRecords(ManagedFile):
         return removed_bytes
 
     def trim(self) -> None:
-        """Give back what was preallocated after the logical end."""
         self.truncate_to(self._size_bytes)
 
     def make_private(self) -> None:

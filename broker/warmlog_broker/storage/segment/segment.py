@@ -42,7 +42,6 @@ from warmlog_broker.storage.segment.segment_files import (
 from warmlog_broker.storage.segment.segment_indexes import SegmentConfig, SegmentIndexes
 from warmlog_broker.storage.segment.segment_lookup import SegmentLookup, TimeSearch, TimestampAndOffset
 from warmlog_broker.storage.segment.segment_recovery import OnBatch, SegmentRecovery, StepOver, check_and_index
-from warmlog_protocol.batch import BatchHeader
 from warmlog_protocol.errors import WarmlogError
 
 __all__ = [
@@ -105,7 +104,6 @@ class LogSegment:
         "_is_directory_dirty",
         "_is_ready_for_appends",
         "_largest",
-        "_lookup",
         "_suffix",
         "base_offset",
         "bytes_since_last_index_entry",
@@ -113,6 +111,7 @@ class LogSegment:
         "created_ms",
         "directory",
         "indexes",
+        "lookup",
         "records",
         "roll_jitter_ms",
         "transactions",
@@ -131,7 +130,6 @@ class LogSegment:
         created_ms: int,
         roll_jitter_ms: int,
     ) -> None:
-        """Use `open`."""
         self.directory = directory
         self.base_offset = base_offset
         self._suffix = suffix
@@ -142,7 +140,7 @@ class LogSegment:
         self.created_ms = created_ms
         self.roll_jitter_ms = roll_jitter_ms
         self.bytes_since_last_index_entry = 0
-        self._lookup = SegmentLookup(base_offset, records, indexes)
+        self.lookup = SegmentLookup(base_offset, records, indexes)
         self._index_interval_bytes = config.index_interval_bytes
         self._is_directory_dirty = records.is_new
         self._is_ready_for_appends = False
@@ -198,12 +196,10 @@ class LogSegment:
 
     @property
     def path(self) -> Path:
-        """The .log file."""
         return self.records.path
 
     @property
     def size_bytes(self) -> int:
-        """Size of all batches: where the next one goes."""
         return self.records.size_bytes
 
     # Appending
@@ -249,7 +245,11 @@ class LogSegment:
         if self._first_batch_timestamp_ms == _UNKNOWN:
             if self.size_bytes == 0:
                 return None
-            self._first_batch_timestamp_ms = self._read_first_batch_timestamp()
+            try:
+                header, _ = next(self.records.batches())
+                self._first_batch_timestamp_ms = header.max_timestamp_ms
+            except DamagedLog:
+                self._first_batch_timestamp_ms = NO_TIMESTAMP  # the age is then counted from the segment's creation
         return self._first_batch_timestamp_ms
 
     def on_become_inactive(self) -> None:
@@ -259,13 +259,6 @@ class LogSegment:
         """
         self._finish_indexes()
         self.records.trim()
-
-    def _read_first_batch_timestamp(self) -> int:
-        try:
-            header, _ = next(self.records.batches())
-        except DamagedLog:
-            return NO_TIMESTAMP  # the age is then counted from the segment's creation
-        return header.max_timestamp_ms
 
     def _get_ready_for_appends(self) -> None:
         self.indexes.make_room()
@@ -304,7 +297,7 @@ class LogSegment:
         """
         if max_size_bytes < 0:
             raise ValueError(f"max_size_bytes {max_size_bytes} is negative")
-        found = self._lookup.find_batch(start_offset, defers_rebuild=defers_rebuild)
+        found = self.lookup.find_batch(start_offset, defers_rebuild=defers_rebuild)
         if found is None:
             return None
         position, batch_bytes = found.position, found.size_bytes
@@ -318,11 +311,7 @@ class LogSegment:
 
     def translate_offset(self, offset: int) -> BatchPosition | None:
         """The first batch whose last offset is `offset` or greater; None if there is none."""
-        return self._lookup.find_batch(offset)
-
-    def last_header_before(self, offset: int) -> BatchHeader | None:
-        """The last batch that begins before `offset`; None if there is none. DamagedLog if damage hides it."""
-        return self._lookup.last_header_before(offset)
+        return self.lookup.find_batch(offset)
 
     def fetch_upper_bound_offset(self, position: int, size_bytes: int) -> int | None:
         """The offset of the first index entry at or after `position + size_bytes`; None if there is none."""
@@ -332,11 +321,7 @@ class LogSegment:
 
     def read_next_offset(self) -> int:
         """The last offset + 1, from the last index entry on; the base offset of an empty segment."""
-        return self._lookup.next_offset()
-
-    def end_before(self, offset: int) -> int:
-        """The end (exclusive) of the last batch that ends at `offset` or before; the base offset if there is none."""
-        return self._lookup.end_before(offset)
+        return self.lookup.next_offset()
 
     # Times
 
@@ -355,7 +340,6 @@ class LogSegment:
 
     @property
     def knows_max_timestamp(self) -> bool:
-        """Whether `max_timestamp` is in memory."""
         return self._largest is not None
 
     @property
@@ -371,17 +355,12 @@ class LogSegment:
 
     @property
     def modified_ms(self) -> int:
-        """When the .log was last modified, by the wall clock."""
         return self.path.stat().st_mtime_ns // 1_000_000
-
-    def search_time(self, timestamp_ms: int, starting_offset: int) -> TimeSearch:
-        """A search for the first record, by offset, from `starting_offset` on with `timestamp_ms` or a later one."""
-        return self._lookup.search_time(timestamp_ms, starting_offset)
 
     def search_max_timestamp(self) -> TimeSearch | None:
         """A search for the first record with the segment's largest timestamp; None if no record has one."""
         largest = self.max_timestamp
-        return None if largest.timestamp_ms < 0 else self._lookup.search_largest(largest)
+        return None if largest.timestamp_ms < 0 else self.lookup.search_largest(largest)
 
     # Recovery and truncation
 
@@ -426,7 +405,7 @@ class LogSegment:
             self.created_ms = now_ms
             self._first_batch_timestamp_ms = _UNKNOWN
         self.bytes_since_last_index_entry = 0
-        self._largest = self._lookup.largest_timestamp()
+        self._largest = self.lookup.largest_timestamp()
         return dropped_bytes
 
     # Flushing
@@ -509,10 +488,8 @@ class LogSegment:
         self.records.close()
 
     def close_handles(self) -> None:
-        """Close files and maps without changing a file: for a disk that has failed."""
         for _, file in self._files():
             file.close_handles()
 
     def _files(self) -> Iterable[tuple[str, SegmentFile]]:
-        """Each kind with its file; none is opened."""
         return zip(KINDS, (self.records, self.indexes.offset, self.indexes.time, self.transactions), strict=True)

@@ -58,8 +58,6 @@ class SegmentConfig:
 
 
 class SegmentIndexes:
-    """The offset index and the time index of one segment."""
-
     __slots__ = (
         "_config",
         "_entries_left",
@@ -189,7 +187,6 @@ class SegmentIndexes:
             raise
 
     def finish(self, largest: TimestampOffset) -> None:
-        """Add the last entry of the time index and trim both files. The caller must sync them."""
         if self._is_new:
             if not self._records.size_bytes:
                 return
@@ -252,7 +249,6 @@ class SegmentIndexes:
             self.make_room()
 
     def loaded(self) -> list[OffsetIndex | TimeIndex]:
-        """The indexes that have been opened."""
         return [index for index in (self.offset.loaded, self.time.loaded) if index is not None]
 
     def beside(self, records: FileRecords) -> "SegmentIndexes":
@@ -303,7 +299,6 @@ class SegmentIndexes:
         self._has_room = True
 
     def _drop(self) -> None:
-        """Forget both files: they are gone or were replaced."""
         self.offset.forget()
         self.time.forget()
         self._offset_index = self._time_index = None
@@ -432,7 +427,6 @@ class IndexBuilder:
         self.bytes_since_last_entry = self._interval_bytes + 1
 
     def finish(self) -> None:
-        """Add the last entry of the time index and trim both files."""
         try:
             self._indexes.finish(self.largest)
         except OSError as error:

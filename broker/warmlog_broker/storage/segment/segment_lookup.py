@@ -73,8 +73,6 @@ class TimeSearch(NamedTuple):
 
 
 class SegmentLookup:
-    """Lookups in one segment's log by its indexes."""
-
     __slots__ = ("_base_offset", "_indexes", "_records")
 
     def __init__(self, base_offset: int, records: FileRecords, indexes: SegmentIndexes) -> None:
@@ -102,7 +100,6 @@ class SegmentLookup:
         return found if is_plausible else self._find_around(entry, index, offset)
 
     def next_offset(self) -> int:
-        """The last offset + 1; the base offset of an empty segment."""
         index = self._indexes.for_offsets()
         next_offset = self._base_offset
         for header, _ in self._records.batches(0 if index is None else index.lookup(index.last_offset).position):
@@ -134,18 +131,13 @@ class SegmentLookup:
             last = header
         return last
 
-    def search_time(self, timestamp_ms: int, starting_offset: int) -> "TimeSearch":
-        """A search for the first record from `starting_offset` on with `timestamp_ms` or a later one."""
+    def search_time(self, timestamp_ms: int, starting_offset: int) -> TimeSearch:
+        """A search for the first record, by offset, from `starting_offset` on with `timestamp_ms` or a later one."""
         entry = self._time_entry(timestamp_ms)
-        start = self._position_before(max(entry.offset, starting_offset))
-        return TimeSearch(self._from(start), timestamp_ms, starting_offset)
+        return TimeSearch(self._from_batch_of(max(entry.offset, starting_offset)), timestamp_ms, starting_offset)
 
-    def search_largest(self, largest: TimestampOffset) -> "TimeSearch":
-        """A search for the first record with the segment's largest timestamp, by the last offset of its batch."""
-        return TimeSearch(self._from(self._position_before(largest.offset)), largest.timestamp_ms, self._base_offset)
-
-    def _from(self, start: int) -> FileSlice:
-        return self._records.slice(start, self._records.size_bytes - start)
+    def search_largest(self, largest: TimestampOffset) -> TimeSearch:
+        return TimeSearch(self._from_batch_of(largest.offset), largest.timestamp_ms, self._base_offset)
 
     def largest_timestamp(self) -> TimestampOffset:
         """The largest timestamp: the last entry of the time index, or a later one in the batches after it."""
@@ -213,10 +205,11 @@ class SegmentLookup:
             return DamagedLog(self._records.path, position, "no intact batch follows"), None
         return None, None
 
-    def _position_before(self, offset: int) -> int:
-        """A batch boundary at or shortly before the batch that holds `offset`."""
+    def _from_batch_of(self, offset: int) -> FileSlice:
+        """From the batch that holds `offset`, or the next one, to the end of the segment."""
         found = self.find_batch(offset)
-        return self._records.size_bytes if found is None else found.position
+        start = self._records.size_bytes if found is None else found.position
+        return self._records.slice(start, self._records.size_bytes - start)
 
     def _time_entry(self, timestamp_ms: int) -> TimestampOffset:
         """The time index's entry at or before `timestamp_ms`. If it does not match its batch, the index is rebuilt."""

@@ -29,8 +29,6 @@ _COPY_BYTES = 1024 * 1024
 
 
 class SegmentRecovery(NamedTuple):
-    """The result of `LogSegment.recover`."""
-
     valid_bytes: int
     cut_bytes: int
     reason: str

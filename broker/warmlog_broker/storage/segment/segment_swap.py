@@ -83,14 +83,12 @@ class Replacement:
         return self.is_done
 
     def complete(self) -> None:
-        """Take all remaining steps; on return everything is durable."""
         while not self.is_done:
             self.sync()
             self.advance()
         self.sync()
 
     def close_handles(self) -> None:
-        """Close the new segments' files without changing them."""
         for segment in self._new:
             segment.close_handles()
 

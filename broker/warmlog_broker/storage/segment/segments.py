@@ -50,17 +50,14 @@ class LogSegments:
         return iter(self._at(0, len(self._base_offsets)))
 
     def get(self, base_offset: int) -> LogSegment | None:
-        """The segment with exactly that base offset."""
         return self._by_base_offset.get(base_offset)
 
     @property
     def base_offsets(self) -> list[int]:
-        """In ascending order."""
         return self._base_offsets.copy()
 
     @property
     def size_bytes(self) -> int:
-        """Size of all .log files."""
         return sum(segment.size_bytes for segment in self._by_base_offset.values())
 
     @property
@@ -89,7 +86,6 @@ class LogSegments:
         return self._one(bisect_right(self._base_offsets, offset))
 
     def higher_segments(self, offset: int) -> list[LogSegment]:
-        """All segments whose base offset is above `offset`."""
         return self._at(bisect_right(self._base_offsets, offset), len(self._base_offsets))
 
     def values(self, from_offset: int, to_offset: int) -> list[LogSegment]:
@@ -123,17 +119,14 @@ class LogSegments:
         return LogOffsetMetadata(offset)
 
     def update_directory(self, directory: Path) -> None:
-        """Note that the partition's directory has been renamed to `directory`."""
         for segment in self._by_base_offset.values():
             segment.update_directory(directory)
 
     def close(self, *, sync: bool = True) -> None:
-        """Close each segment (see LogSegment.close)."""
         for segment in self:
             segment.close(sync=sync)
 
     def close_handles(self) -> None:
-        """Close all files and maps without changing a file."""
         for segment in self:
             segment.close_handles()
 

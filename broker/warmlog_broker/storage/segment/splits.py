@@ -139,7 +139,6 @@ class TimestampCache:
 
 
 def read_timestamps(piece: FileSlice) -> TimestampRange:
-    """The smallest and largest timestamp of the records in `piece`, by the headers of its batches."""
     smallest: int | None = None
     largest: int | None = None
     is_smallest_known = True

@@ -18,8 +18,6 @@ Entry = TypeVar("Entry", OffsetPosition, TimestampOffset)
 
 
 class _IndexCheck(Generic[Entry]):
-    """Takes the entries of an index one by one."""
-
     def __init__(self, path: Path, entries: Iterable[Entry], report: Report) -> None:
         self.last: Entry | None = None
         """The last entry that was compared: the log after it is scanned by lookups."""

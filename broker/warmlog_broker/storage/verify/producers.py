@@ -100,7 +100,6 @@ def read_snapshot(path: Path) -> list[ProducerEntry]:
 
 
 def marker_error(header: BatchHeader, error: CorruptBatch) -> str:
-    """Describe a malformed control batch."""
     return f"{error} (a control batch of producer {header.producer_id})"
 
 

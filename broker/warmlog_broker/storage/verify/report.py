@@ -14,7 +14,6 @@ MAX_NAMES = 3
 
 
 def summarize(names: list[str]) -> str:
-    """A few names as they are, more of them as their number and an example."""
     if len(names) <= MAX_NAMES:
         return ", ".join(names)
     return f"{len(names):,} such as {names[0]}"
@@ -41,8 +40,6 @@ class Finding:
 
 @dataclass(slots=True)
 class Counts:
-    """How much was checked."""
-
     partitions: int = 0
     segments: int = 0
     batches: int = 0
@@ -79,7 +76,6 @@ class Report:
     def find(
         self, path: Path, *, expected: str, found: str, position: int | None = None, offset: int | None = None
     ) -> None:
-        """Add a finding."""
         name = str(path)
         self._by_file[name] += 1
         if self._by_file[name] > MAX_FINDINGS_A_FILE:
@@ -88,7 +84,6 @@ class Report:
             self.findings.append(Finding(name, expected, found, position, offset))
 
     def find_unreadable(self, path: Path, error: Exception, *, expected: str) -> None:
-        """Add that a file cannot be read, or is malformed."""
         reason = error.strerror if isinstance(error, OSError) else None
         self.find(path, expected=expected, found=str(error) if reason is None else f"that it cannot be read: {reason}")
 

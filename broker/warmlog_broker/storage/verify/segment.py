@@ -113,7 +113,6 @@ class SegmentVerification:
 
     @property
     def paths(self) -> list[Path]:
-        """All files that are checked."""
         return [self.path(kind) for kind in KINDS]
 
     def run(self) -> None:
@@ -135,7 +134,6 @@ class SegmentVerification:
         return FileRecords.open_read_only(self.path(LOG_KIND), OpenFiles())
 
     def _open_index(self, index_class: type[Index], kind: str, stack: ExitStack) -> Index | None:
-        """The index as it is now; None if it is missing or damaged."""
         path = self.path(kind)
         with suppress(FileNotFoundError), self.report.reading(path, expected="an index"):
             index = index_class(path, self.base_offset, open_files=OpenFiles(), is_writable=False)
@@ -168,7 +166,6 @@ class SegmentVerification:
     # Walking
 
     def _walk_log(self, records: FileRecords) -> int:
-        """Check every batch; returns where the last one ends."""
         position = 0
         while True:
             try:
@@ -356,7 +353,6 @@ class SegmentVerification:
 
 
 def is_zero_from(records: FileRecords, position: int) -> bool:
-    """Whether the file has only zeros from `position` on."""
     end = records.size_bytes
     while position < end:
         piece = records.read(position, min(PROGRESS_BYTES, end - position))
