@@ -101,8 +101,8 @@ def setting(
     maximum: int = MAX_INT64,
     choices: tuple[str, ...] = (),
 ) -> Any:
-    """A field of a settings class, and a row of its table (`settings_of`). The kind is that of the default, unless it is
-    a list; the name is the field's with dots."""
+    """A field of a settings class, and a row of its table (`settings_of`). The kind is that of the default, or a list;
+    the name is the field's with dots."""
     row = Setting("", kind or _KINDS[type(default)], default, sentence, unit, minimum, maximum, choices)
     return field(default=default, metadata={"setting": row})
 
@@ -164,7 +164,7 @@ class LogConfig:
     )
     max_compaction_lag_ms: int = setting(
         MAX_INT64,
-        "Records are compacted at the latest this long after they were appended, whatever min.cleanable.dirty.ratio says.",
+        "Records are compacted within this time after they were appended, whatever min.cleanable.dirty.ratio says.",
         unit="ms",
         minimum=1,
     )

@@ -56,7 +56,7 @@ def rewrite_group(
     """
     directory = sources[0].path.parent
     remove_cleaned_files(directory)
-    segment = LogSegment.open(
+    segment = LogSegment(
         directory,
         sources[0].base_offset,
         config=config,

@@ -12,6 +12,8 @@ While a guard is pending, no batch may be appended with a higher sequence than t
 the first batch of the transaction must not be overtaken by the second.
 """
 
+from dataclasses import dataclass, field
+
 from warmlog_protocol.batch.header import BatchHeader
 from warmlog_protocol.errors import OutOfOrderSequence
 
@@ -30,14 +32,12 @@ NO_GUARD = VerificationGuard()
 """For batches that need no guard: it verifies nothing."""
 
 
+@dataclass(slots=True)
 class PendingVerification:
-    __slots__ = ("epoch", "guard", "lowest_sequence", "started_ms")
-
-    def __init__(self, sequence: int, epoch: int, now_ms: int) -> None:
-        self.guard = VerificationGuard()
-        self.lowest_sequence = sequence
-        self.epoch = epoch
-        self.started_ms = now_ms
+    lowest_sequence: int
+    epoch: int
+    started_ms: int
+    guard: VerificationGuard = field(default_factory=VerificationGuard)
 
 
 class Verifications:

@@ -19,7 +19,7 @@ import logging
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
 from warmlog_broker.storage.index.lazy_index import LazyIndex
@@ -33,10 +33,6 @@ from warmlog_broker.storage.record.file_records import FileRecords, FileSlice
 from warmlog_broker.storage.segment.delayed_deletion import run_deletions
 from warmlog_broker.storage.segment.segment_files import (
     KINDS,
-    LOG_KIND,
-    OFFSET_INDEX_KIND,
-    TIME_INDEX_KIND,
-    TRANSACTION_INDEX_KIND,
     segment_file_name,
 )
 from warmlog_broker.storage.segment.segment_indexes import SegmentConfig, SegmentIndexes
@@ -121,75 +117,40 @@ class LogSegment:
         self,
         directory: Path,
         base_offset: int,
-        suffix: str,
-        *,
-        config: SegmentConfig,
-        records: FileRecords,
-        indexes: SegmentIndexes,
-        transactions: TransactionIndex,
-        created_ms: int,
-        roll_jitter_ms: int,
-    ) -> None:
-        self.directory = directory
-        self.base_offset = base_offset
-        self._suffix = suffix
-        self.config = config
-        self.records = records
-        self.indexes = indexes
-        self.transactions = transactions
-        self.created_ms = created_ms
-        self.roll_jitter_ms = roll_jitter_ms
-        self.bytes_since_last_index_entry = 0
-        self.lookup = SegmentLookup(base_offset, records, indexes)
-        self._index_interval_bytes = config.index_interval_bytes
-        self._is_directory_dirty = records.is_new
-        self._is_ready_for_appends = False
-        self._largest: TimestampOffset | None = None
-        self._first_batch_timestamp_ms = _UNKNOWN
-
-    @classmethod
-    def open(
-        cls,
-        directory: Path,
-        base_offset: int,
         *,
         config: SegmentConfig,
         open_files: OpenFiles,
         now_ms: int,
         roll_jitter_ms: int = 0,
         suffix: str = "",
-    ) -> Self:
+    ) -> None:
         """Open the segment in `directory`, or create it (one empty .log file and no index).
 
         An existing segment costs one stat; its files are opened when they are needed. `roll_jitter_ms`, drawn by the
         caller for each segment, is subtracted from segment.ms.
         """
-
-        def path(kind: str) -> str:
-            return f"{directory}/{segment_file_name(base_offset, kind, suffix)}"
-
-        records = FileRecords.open(path(LOG_KIND), open_files, preallocate_bytes=config.preallocate_bytes)
-        indexes = SegmentIndexes(
-            path(OFFSET_INDEX_KIND),
-            path(TIME_INDEX_KIND),
-            base_offset,
-            records=records,
-            config=config,
-            open_files=open_files,
+        log, offset_index, time_index, transaction_index = (
+            f"{directory}/{segment_file_name(base_offset, kind, suffix)}" for kind in KINDS
         )
-        transactions = TransactionIndex(path(TRANSACTION_INDEX_KIND), base_offset, open_files)
-        transactions.is_verified = records.is_new
-        return cls(
-            directory,
-            base_offset,
-            suffix,
-            config=config,
-            records=records,
-            indexes=indexes,
-            transactions=transactions,
-            created_ms=now_ms,
-            roll_jitter_ms=roll_jitter_ms,
+        self.directory = directory
+        self.base_offset = base_offset
+        self._suffix = suffix
+        self.config = config
+        self.records = records = FileRecords.open(log, open_files, preallocate_bytes=config.preallocate_bytes)
+        self.indexes = SegmentIndexes(
+            offset_index, time_index, base_offset, records=records, config=config, open_files=open_files
         )
+        self.transactions = TransactionIndex(transaction_index, base_offset, open_files)
+        self.transactions.is_verified = records.is_new
+        self.lookup = SegmentLookup(base_offset, records, self.indexes)
+        self.created_ms = now_ms
+        self.roll_jitter_ms = roll_jitter_ms
+        self.bytes_since_last_index_entry = 0
+        self._index_interval_bytes = config.index_interval_bytes
+        self._is_directory_dirty = records.is_new
+        self._is_ready_for_appends = False
+        self._largest: TimestampOffset | None = None
+        self._first_batch_timestamp_ms = _UNKNOWN
 
     def __repr__(self) -> str:
         return f"LogSegment({self.path}, {self.size_bytes} bytes)"
