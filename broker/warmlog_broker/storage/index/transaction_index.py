@@ -144,7 +144,7 @@ class TransactionIndex(ManagedFile):
     def sanity_check(self) -> None:
         """CorruptIndex unless all entries are whole, of a known version, of this segment, and in order."""
         if self.file_exists():
-            size_bytes = os.fstat(self.open_file().fd).st_size
+            size_bytes = self.open_file().size_bytes
             if size_bytes != self.size_bytes:
                 raise CorruptIndex(f"{self.path}: {size_bytes} bytes are not a multiple of {ENTRY_BYTES}")
         previous = None
@@ -167,7 +167,7 @@ class TransactionIndex(ManagedFile):
             )
         file = self._file_for_appends()
         data, position = pack_entry(aborted), self.size_bytes
-        self._writes += 1
+        self.writes += 1
         try:
             written = os.pwrite(file.fd, data, position)
             if written != len(data):
@@ -202,8 +202,8 @@ class TransactionIndex(ManagedFile):
             replace_file(self.path, b"".join(map(pack_entry, entries)))
             self._entries, self._has_torn_tail = len(entries), False
             self._last = entries[-1]
-            self._writes += 1
-            self._synced_writes = self._writes
+            self.writes += 1
+            self._synced_writes = self.writes
         else:
             self.reset()
         self.is_verified, self.needs_rebuild = True, False
@@ -222,13 +222,13 @@ class TransactionIndex(ManagedFile):
 
     @property
     def has_unsynced_writes(self) -> bool:
-        return self._writes != self._synced_writes and self.entries > 0
+        return self.writes != self._synced_writes and self.entries > 0
 
     def flush(self) -> None:
         """Make the entries durable; the name of a new file needs a sync of the directory."""
-        writes = self._writes
+        writes = self.writes
         if self.has_unsynced_writes:
-            os.fdatasync(self.open_file().fd)
+            os.fdatasync(self.open_file())
         self.mark_synced(writes)
 
     # The file
@@ -245,7 +245,7 @@ class TransactionIndex(ManagedFile):
 
     def _look_at_file(self) -> None:
         try:
-            size_bytes = os.fstat(self.open_file().fd).st_size
+            size_bytes = self.open_file().size_bytes
         except FileNotFoundError:
             size_bytes = 0
         self._entries, torn_bytes = divmod(size_bytes, ENTRY_BYTES)
@@ -265,8 +265,9 @@ class TransactionIndex(ManagedFile):
     def _read(self, slot: int, end: int) -> Iterator[AbortedTxn]:
         position, end_position = slot * ENTRY_BYTES, end * ENTRY_BYTES
         while position < end_position:
+            file = self.open_file()  # held: another thread may evict it meanwhile
             wanted = min(_CHUNK_BYTES, end_position - position)
-            chunk = os.pread(self.open_file().fd, wanted, position)
+            chunk = os.pread(file.fd, wanted, position)
             if len(chunk) != wanted:
                 raise CorruptIndex(f"{self.path}: {wanted} bytes expected at {position}, {len(chunk)} found")
             for version, *fields in _ENTRY.iter_unpack(chunk):
@@ -304,7 +305,7 @@ class TransactionIndex(ManagedFile):
         self._entries = entries
         self._last = None
         self._cut(self._file_for_appends())
-        self._writes += 1
+        self.writes += 1
 
     def _cut(self, file: OpenFile) -> None:
         os.ftruncate(file.fd, self.size_bytes)
@@ -322,4 +323,4 @@ class TransactionIndex(ManagedFile):
         self.close()
         self.path.unlink(missing_ok=True)
         self._has_torn_tail = False
-        self._writes += 1
+        self.writes += 1

@@ -35,7 +35,7 @@ class ClosedFile(WarmlogError):
 
 
 class OpenFile:
-    """A descriptor that is closed with the last reference to this object."""
+    """A descriptor that is closed with the last reference to this object: hold that while a call uses `fd`."""
 
     __slots__ = ("__weakref__", "cut_at_bytes", "fd", "path")
 
@@ -49,6 +49,10 @@ class OpenFile:
 
     def fileno(self) -> int:
         return self.fd
+
+    @property
+    def size_bytes(self) -> int:
+        return os.fstat(self.fd).st_size
 
     def __del__(self) -> None:
         fd, self.fd = self.fd, -1

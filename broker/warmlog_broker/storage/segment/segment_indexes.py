@@ -61,7 +61,6 @@ class SegmentIndexes:
     __slots__ = (
         "_config",
         "_entries_left",
-        "_has_room",
         "_is_new",
         "_max_offset_entries",
         "_max_time_entries",
@@ -69,6 +68,7 @@ class SegmentIndexes:
         "_records",
         "_time_index",
         "base_offset",
+        "has_room",
         "offset",
         "rebuilding",
         "time",
@@ -107,16 +107,12 @@ class SegmentIndexes:
         self._is_new = records.size_bytes == 0
         self._offset_index: OffsetIndex | None = None  # set once verified
         self._time_index: TimeIndex | None = None
-        self._has_room = False
+        self.has_room = False
+        """Whether the files have room for more entries, as while the segment is active: then they need no sync."""
         self._entries_left = 0
         """A number of entries for which each index has room; 0 if that is not known."""
         self.rebuilding: IndexRebuild | None = None
         """A rebuild in another thread."""
-
-    @property
-    def has_room(self) -> bool:
-        """Whether the files have room for more entries, as while the segment is active: then they need no sync."""
-        return self._has_room
 
     def for_offsets(self, *, defers_rebuild: bool = False) -> OffsetIndex | None:
         """The offset index, verified; None in a new segment without an entry.
@@ -157,13 +153,13 @@ class SegmentIndexes:
 
     def make_room(self) -> None:
         """Open, verify and extend both indexes for appends."""
-        if self._has_room or self._is_new:
+        if self.has_room or self._is_new:
             return
         for index in (self.for_offsets(), self.for_times()):
             assert index is not None
             if index.file_bytes < self._config.max_index_bytes:
                 index.resize(self._config.max_index_bytes)
-        self._has_room = True
+        self.has_room = True
 
     def add(self, last_offset: int, position: int, largest: TimestampOffset) -> None:
         """Add an entry to each index, for the batch at `position`. `largest` is the segment's largest timestamp so far.
@@ -191,9 +187,9 @@ class SegmentIndexes:
             if not self._records.size_bytes:
                 return
             self._create()
-        if not self._has_room:
+        if not self.has_room:
             return
-        self._has_room = False
+        self.has_room = False
         offset_index, time_index = self._offset_index, self._time_index
         if offset_index is None or time_index is None or offset_index.is_lost or time_index.is_lost:
             logger.warning("%s: an index is gone or was cut, the next lookup rebuilds it", self._records.path)
@@ -209,7 +205,7 @@ class SegmentIndexes:
             logger.warning("%s: an index is gone, the next lookup rebuilds it", self._records.path)
             self._drop()
         except OSError:
-            self._has_room = True
+            self.has_room = True
             raise
 
     def reset(self) -> None:
@@ -231,7 +227,7 @@ class SegmentIndexes:
         Damage in the log is skipped; the first batch after it gets an entry, so that lookups reach it.
         """
         logger.warning("%s: rebuilding the indexes from the log: %s", self._records.path, reason)
-        had_room = self._has_room
+        had_room = self.has_room
         self.was_rebuilt = True
         self.reset()
         builder = IndexBuilder(self, self._config.index_interval_bytes)
@@ -243,7 +239,7 @@ class SegmentIndexes:
             builder.add(header.last_offset, header.max_timestamp_ms, position, header.size_bytes)
         builder.finish()
         for index in (self.offset.get(), self.time.get()):
-            os.fdatasync(index.open_file().fd)
+            os.fdatasync(index.open_file())
             index.mark_synced(index.writes)
         if had_room:
             self.make_room()
@@ -276,8 +272,8 @@ class SegmentIndexes:
         rebuilt.time.path.replace(self.time.path)
         self._offset_index, self._time_index = self.offset.get(), self.time.get()
         self.was_rebuilt = True
-        if self._has_room:
-            self._has_room = False
+        if self.has_room:
+            self.has_room = False
             self.make_room()
             builder = IndexBuilder(self, self._config.index_interval_bytes)
             builder.largest = self._time_index.last_entry
@@ -296,7 +292,7 @@ class SegmentIndexes:
         self._time_index.reset()
         self._is_new = False
         self._entries_left = 0
-        self._has_room = True
+        self.has_room = True
 
     def _drop(self) -> None:
         self.offset.forget()
@@ -370,7 +366,7 @@ class IndexRebuild:
         self._indexes = indexes
         self._reason = reason
         self._end_position = records.size_bytes
-        self._records = FileRecords(records.path, OpenFiles(), self._end_position, is_writable=False, is_new=False)
+        self._records = FileRecords(records.path, OpenFiles(), self._end_position, is_writable=False)
         self._records.open_file()  # now, because the segment may be renamed later
         self._made = indexes.beside(self._records)
         self._done: Future[None] | None = None

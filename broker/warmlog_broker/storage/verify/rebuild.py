@@ -71,7 +71,7 @@ def rebuild_partition(
         if with_snapshots and base_offset != base_offsets[0]:
             _write_snapshot(directory, base_offset, producers, result)
         is_newest = base_offset == base_offsets[-1]
-        segment = _SegmentRebuild(directory, base_offset, config, producers, result, is_newest=is_newest)
+        segment = _SegmentRebuild(directory, base_offset, base_offset, config, producers, result, is_newest)
         segment.run()
         producers.states.end_offset = max(producers.states.end_offset, segment.next_offset)
         on_segment(segment.path(LOG_KIND))
@@ -104,35 +104,26 @@ def _write_snapshot(directory: Path, offset: int, producers: ProducerReplay, res
     result.written.append(path)
 
 
+@dataclass(slots=True)
 class _SegmentRebuild:
     """The index files of one segment."""
 
-    def __init__(
-        self,
-        directory: Path,
-        base_offset: int,
-        config: SegmentConfig,
-        producers: ProducerReplay,
-        result: RebuildResult,
-        *,
-        is_newest: bool,
-    ) -> None:
-        self.directory = directory
-        self.base_offset = base_offset
-        self.next_offset = base_offset
-        self._config = config
-        self._producers = producers
-        self._result = result
-        self._is_newest = is_newest
-        self._aborted: list[AbortedTxn] = []
-        self._open_files = OpenFiles()
+    directory: Path
+    base_offset: int
+    next_offset: int
+    config: SegmentConfig
+    producers: ProducerReplay
+    result: RebuildResult
+    is_newest: bool
+    aborted: list[AbortedTxn] = field(default_factory=list)
+    open_files: OpenFiles = field(default_factory=OpenFiles)
 
     def path(self, kind: str, suffix: str = "") -> Path:
         return self.directory / segment_file_name(self.base_offset, kind, suffix)
 
     def run(self) -> None:
         """Rebuild all three. The indexes of a segment without a batch are kept: they are reset on first use."""
-        with closing(FileRecords.open_read_only(self.path(LOG_KIND), self._open_files)) as records:
+        with closing(FileRecords.open_read_only(self.path(LOG_KIND), self.open_files)) as records:
             if records.size_bytes:
                 self._rebuild_indexes(records)
         self._rebuild_transaction_index()
@@ -143,15 +134,15 @@ class _SegmentRebuild:
             self.path(TIME_INDEX_KIND, REBUILT_SUFFIX),
             self.base_offset,
             records=records,
-            config=self._config,
-            open_files=self._open_files,
+            config=self.config,
+            open_files=self.open_files,
         )
         indexes.reset()
-        builder = IndexBuilder(indexes, self._config.index_interval_bytes)
+        builder = IndexBuilder(indexes, self.config.index_interval_bytes)
         self._index_batches(records, builder)
         indexes.finish(builder.largest)
         for index in indexes.loaded():
-            os.fsync(index.open_file().fd)
+            os.fsync(index.open_file())
             index.close()
         for kind in (OFFSET_INDEX_KIND, TIME_INDEX_KIND):
             self._put_in_place(kind)
@@ -162,13 +153,13 @@ class _SegmentRebuild:
         def index_batch(header: BatchHeader, position: int) -> None:
             builder.add(header.last_offset, header.max_timestamp_ms, position, header.size_bytes)
             self.next_offset = header.next_offset
-            self._result.batches += 1
+            self.result.batches += 1
 
         def step_over(error: DamagedLog) -> int | None:
-            if self._is_newest and is_zero_from(records, error.position):
+            if self.is_newest and is_zero_from(records, error.position):
                 return None  # preallocated by a broker
             self._find_damage(str(error))
-            self._producers.lose_track()
+            self.producers.lose_track()
             builder.must_index_next_batch()
             following = resume_after_damage(records, error.position, self.next_offset, max_offset)
             return None if following is None else following[0]
@@ -185,33 +176,33 @@ class _SegmentRebuild:
     def _follow_producers(self, data: bytes) -> None:
         batch = read_batch(data, verify_crc=False)
         try:
-            _, aborted = self._producers.on_batch(batch)
+            _, aborted = self.producers.on_batch(batch)
         except CorruptBatch as error:
             self._find_damage(f"{self.path(LOG_KIND)}: {error}")
             return
         if aborted is not None:
-            self._aborted.append(aborted)
+            self.aborted.append(aborted)
 
     def _find_damage(self, text: str) -> None:
-        self._result.remarks.append(text)
-        if self.path(LOG_KIND) not in self._result.damaged:
-            self._result.damaged.append(self.path(LOG_KIND))
+        self.result.remarks.append(text)
+        if self.path(LOG_KIND) not in self.result.damaged:
+            self.result.damaged.append(self.path(LOG_KIND))
 
     def _rebuild_transaction_index(self) -> None:
         path = self.path(TRANSACTION_INDEX_KIND)
-        if not self._producers.is_exact:
+        if not self.producers.is_exact:
             if path.exists():
-                self._result.remarks.append(f"{path}: left unchanged, the log does not have all of its transactions")
+                self.result.remarks.append(f"{path}: left unchanged, the log does not have all of its transactions")
             return
-        if not self._aborted:
+        if not self.aborted:
             path.unlink(missing_ok=True)
             return
-        index = TransactionIndex(self.path(TRANSACTION_INDEX_KIND, REBUILT_SUFFIX), self.base_offset, self._open_files)
-        index.replace(self._aborted)
+        index = TransactionIndex(self.path(TRANSACTION_INDEX_KIND, REBUILT_SUFFIX), self.base_offset, self.open_files)
+        index.replace(self.aborted)
         index.flush()
         index.close()
         self._put_in_place(TRANSACTION_INDEX_KIND)
 
     def _put_in_place(self, kind: str) -> None:
         self.path(kind, REBUILT_SUFFIX).replace(self.path(kind))
-        self._result.written.append(self.path(kind))
+        self.result.written.append(self.path(kind))
