@@ -15,7 +15,7 @@ from warmlog_broker.replica.replica_mover import Moves
 from warmlog_broker.replica.served_directories import DataDirectories
 from warmlog_broker.replica.topics import Topics
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
-from warmlog_broker.storage.segment.splits import TimesFound
+from warmlog_broker.storage.segment.splits import TimestampCache
 from warmlog_protocol.errors import ApiError
 
 
@@ -39,7 +39,7 @@ class Services:
     version: str
     write_refusal: Callable[[], ApiError | None]
     """Return the reason why no records are taken and no topics created, or None."""
-    times_found: TimesFound = field(default_factory=TimesFound)
+    timestamp_cache: TimestampCache = field(default_factory=TimestampCache)
     """For FindSplits."""
     wide_fetches: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held by the fetch that is read in turns: one at a time, so that many of them do not delay others more."""

@@ -55,11 +55,11 @@ async def _splits(
     services.topics.identified(wanted.topic, wanted.topic_id)
     log = services.topics.partition(wanted.topic, wanted.partition).log
     target_bytes = max(request.target_bytes, MIN_TARGET_BYTES)
-    times = services.times_found if request.max_scan_ms > 0 else None
+    times = services.timestamp_cache if request.max_scan_ms > 0 else None
     splits: list[Split] = []
-    for stretches, end_offset in log.reader.find_stretches(wanted.start_offset, wanted.end_offset, target_bytes):
+    for extents, end_offset in log.reader.find_extents(wanted.start_offset, wanted.end_offset, target_bytes):
         splits += await services.loop.run_in_executor(
-            services.cold_readers, measure, stretches, end_offset, times, deadline_s
+            services.cold_readers, measure, extents, end_offset, times, deadline_s
         )
         if len(splits) > MAX_SPLITS:
             raise InvalidRequest(

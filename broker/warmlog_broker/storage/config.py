@@ -1,8 +1,7 @@
-"""Topic settings: one table that says what each is called, what it may be, and what it does.
+"""Topic settings: a table of names, values and descriptions.
 
-`TOPIC_SETTINGS` is the only place that knows the settings. Users' text is checked against it, `LogConfig` takes its
-defaults from it, and the documentation is printed from it. Names are Kafka's; so are the defaults, except where a
-sentence below says otherwise.
+The fields of `LogConfig` are the only definition of the settings. Users' text is checked against them, and the
+documentation is printed from them. Names and defaults are Kafka's, unless a description says otherwise.
 """
 
 import re
@@ -36,7 +35,7 @@ _KINDS = {int: "integer", float: "number", bool: "boolean", str: "text"}
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of the table. Integers and numbers have bounds (inclusive), texts and lists have choices."""
+    """One row of the table. Integers and numbers have inclusive bounds, texts and lists have choices."""
 
     name: str
     kind: Literal["integer", "number", "boolean", "text", "list"]
@@ -54,7 +53,7 @@ class Setting:
 
     @property
     def allowed(self) -> str:
-        """What values may be, in words; empty for any text."""
+        """The allowed values in words; empty for any text."""
         if self.kind == "boolean":
             return "true or false"
         if self.kind == "list":
@@ -67,7 +66,7 @@ class Setting:
         return f"a whole number from {self.minimum} to {self.maximum}{unlimited}"
 
     def parse(self, given: str) -> SettingValue:
-        """The value that `given` stands for; InvalidConfig naming the setting, `given` and what is allowed."""
+        """Parse `given`; InvalidConfig names the setting, `given` and what is allowed."""
         text = given.strip()
         value: SettingValue | None = None
         if self.kind == "boolean":
@@ -86,7 +85,7 @@ class Setting:
         return value
 
     def format(self, value: SettingValue) -> str:
-        """`value` as users write it; the inverse of `parse`."""
+        """Format `value` as users write it; the inverse of `parse`."""
         if self.kind == "number":
             return f"{value:g}"
         return str(value).lower() if self.kind == "boolean" else str(value)
@@ -102,14 +101,14 @@ def setting(
     maximum: int = MAX_INT64,
     choices: tuple[str, ...] = (),
 ) -> Any:
-    """A field of a settings class that is a row of its table as well (`settings_of`). Its kind is that of the default,
-    unless it is a list; its name is the field's with dots."""
+    """A field of a settings class, and a row of its table (`settings_of`). The kind is that of the default, or a list;
+    the name is the field's with dots."""
     row = Setting("", kind or _KINDS[type(default)], default, sentence, unit, minimum, maximum, choices)
     return field(default=default, metadata={"setting": row})
 
 
 def settings_of(config: "type[DataclassInstance]") -> tuple[Setting, ...]:
-    """The table of a settings class: a row for each field made by `setting`, in their order."""
+    """The table of a settings class: a row for each field made by `setting`, in order."""
     return tuple(
         replace(each.metadata["setting"], name=each.name.replace("_", "."))
         for each in fields(config)
@@ -119,8 +118,7 @@ def settings_of(config: "type[DataclassInstance]") -> tuple[Setting, ...]:
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """The settings of one topic, as the log uses them. Built directly it checks nothing; users' text goes through
-    `from_settings`."""
+    """The settings of one topic, as the log uses them. Only `from_settings` validates."""
 
     cleanup_policy: str = setting(
         "delete",
@@ -131,7 +129,7 @@ class LogConfig:
     )
     compression_type: str = setting(
         PRODUCER,
-        "How batches are compressed in the log: producer leaves them as they came, anything else packs them again.",
+        "How batches are compressed in the log: producer leaves them as they came, any other value recompresses them.",
         choices=(PRODUCER, "uncompressed", "gzip", "snappy", "lz4", "zstd"),
     )
     delete_retention_ms: int = setting(
@@ -160,13 +158,13 @@ class LogConfig:
     )
     index_interval_bytes: int = setting(
         4096,
-        "How many bytes of log lie between two index entries: smaller finds offsets faster and makes indexes larger.",
+        "How many bytes of log are between two index entries: a smaller value makes lookups faster and indexes larger.",
         unit="bytes",
         maximum=MAX_INT32,
     )
     max_compaction_lag_ms: int = setting(
         MAX_INT64,
-        "Records are compacted no later than this after they came, whatever min.cleanable.dirty.ratio says.",
+        "Records are compacted within this time after they were appended, whatever min.cleanable.dirty.ratio says.",
         unit="ms",
         minimum=1,
     )
@@ -189,7 +187,7 @@ class LogConfig:
     )
     message_timestamp_type: str = setting(
         CREATE_TIME,
-        "Whose clock stamps the records: CreateTime the producer's, LogAppendTime the broker's.",
+        "The clock of record timestamps: CreateTime is the producer's, LogAppendTime the broker's.",
         choices=(CREATE_TIME, LOG_APPEND_TIME),
     )
     min_cleanable_dirty_ratio: float = setting(
@@ -198,11 +196,11 @@ class LogConfig:
         minimum=0,
         maximum=1,
     )
-    min_compaction_lag_ms: int = setting(0, "Records are left as they are for at least this long.", unit="ms")
-    preallocate: bool = setting(False, "Whether the file of a new segment gets its whole size at once.")
+    min_compaction_lag_ms: int = setting(0, "Records are not compacted for at least this long.", unit="ms")
+    preallocate: bool = setting(False, "Whether the file of a new segment is created with its full size.")
     retention_bytes: int = setting(
         -1,
-        "Oldest segments are removed while those that stay hold at least this much, for each partition.",
+        "The oldest segments are removed while the others still have at least this size, for each partition.",
         unit="bytes",
         minimum=UNLIMITED,
     )
@@ -236,13 +234,13 @@ class LogConfig:
     )
     write_caching: bool = setting(
         False,
-        "Whether acks=all is answered from the page cache, before the flush: faster, and a power cut loses what "
-        "flush.ms and flush.messages let pass (Redpanda's setting).",
+        "Whether acks=all is acknowledged before the flush: faster, but a power cut loses what flush.ms and "
+        "flush.messages allow to be unflushed (Redpanda's setting).",
     )
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, str], *, base: "LogConfig | None" = None) -> "LogConfig":
-        """`base` (or the defaults) with users' `settings` put over it; InvalidConfig for the first bad one."""
+        """Override `base` (or the defaults) with users' `settings`; InvalidConfig for the first bad one."""
         values = {setting_named(name).attribute: _BY_NAME[name].parse(text) for name, text in settings.items()}
         config = replace(base or cls(), **values)  # type: ignore[arg-type]
         if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
@@ -253,44 +251,42 @@ class LogConfig:
         return config
 
     def to_settings(self) -> dict[str, str]:
-        """Every setting by its name, as users write it; `from_settings` takes it back."""
+        """Every setting by name, as users write it; the inverse of `from_settings`."""
         return {setting.name: setting.format(getattr(self, setting.attribute)) for setting in TOPIC_SETTINGS}
 
     @property
     def is_compacted(self) -> bool:
-        """Whether of each key the last value is kept."""
         return "compact" in self.cleanup_policy
 
     @property
     def deletes(self) -> bool:
-        """Whether old segments go by time and size."""
+        """Whether old segments are removed by time and size."""
         return "delete" in self.cleanup_policy
 
     @property
     def has_dense_offsets(self) -> bool:
-        """Whether each new batch begins where the one before it ended. See `LogReader.are_offsets_dense_from`."""
+        """Whether new batches have no gaps between their offsets. See also `LogReader.are_offsets_dense_from`."""
         return "compact" not in self.cleanup_policy
 
     @property
     def roll_ms(self) -> int:
-        """After how long a segment is closed. What is to be compacted must be in a closed one by then."""
+        """The age at which a segment is closed, so that compaction can reach its records in time."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.is_compacted else self.segment_ms
 
     @property
     def codec(self) -> Codec | None:
-        """How batches are packed in the log; None to leave them as they come."""
+        """The codec of batches in the log; None to leave them as they came."""
         if self.compression_type == PRODUCER:
             return None
         return Codec.NONE if self.compression_type == "uncompressed" else Codec.from_name(self.compression_type)
 
     @property
     def must_decode(self) -> bool:
-        """Whether the records of a batch have to be looked at before it is appended."""
+        """Whether the body of a batch must be decoded before it is appended."""
         return self.is_compacted or self.compression_type != PRODUCER
 
     @property
     def takes_append_time(self) -> bool:
-        """Whether the broker stamps batches with the time of appending."""
         return self.message_timestamp_type == LOG_APPEND_TIME
 
 
@@ -299,7 +295,7 @@ _BY_NAME = {setting.name: setting for setting in TOPIC_SETTINGS}
 
 
 def setting_named(name: str) -> Setting:
-    """The row called `name`; InvalidConfig, with the nearest name that exists, when there is none."""
+    """The row of that name; InvalidConfig, with the nearest existing name, if there is none."""
     setting = _BY_NAME.get(name)
     if setting is None:
         raise InvalidConfig(f"{name!r} is not a topic setting{did_you_mean(name, _BY_NAME)}")

@@ -71,7 +71,7 @@ class Log:
     def set_entries(self, entries: int) -> None:
         """As if the index had so many: the file has them all, growing it would measure writing."""
         self.entries = entries
-        self.index._entries = self.index._written = entries
+        self.index.entries = self.index._written = entries
 
     def evict(self, kept: Iterable[int] = ()) -> None:
         """Has the kernel forget all pages but these."""

@@ -69,7 +69,7 @@ def rewrite_group(
     """
     directory = sources[0].path.parent
     remove_cleaned_files(directory)
-    segment = LogSegment.open(
+    segment = LogSegment(
         directory,
         sources[0].base_offset,
         config=config,
@@ -146,6 +146,6 @@ def _set_times(segment: LogSegment, modified_ns: int) -> None:
     """Give the existing files the time at which the source was written."""
     for kind in KINDS:
         try:
-            os.utime(segment.files.path(kind), ns=(modified_ns, modified_ns))
+            os.utime(segment.path_of(kind), ns=(modified_ns, modified_ns))
         except FileNotFoundError:
             continue

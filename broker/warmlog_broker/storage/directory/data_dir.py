@@ -81,8 +81,6 @@ _MARKER_VERSION = 0
 
 
 class LogOffsets(NamedTuple):
-    """The checkpointed offsets of one log."""
-
     recovery_point: int
     log_start_offset: int
     high_watermark: int
@@ -91,8 +89,6 @@ class LogOffsets(NamedTuple):
 
 
 class CleanEnd(NamedTuple):
-    """The end of a log at a clean stop."""
-
     end_offset: int
     active_segment_bytes: int
 
@@ -187,8 +183,7 @@ class DataDirectory:
 
     def require_room(self, size_bytes: int) -> None:
         """OSError if the file system has less free space than `size_bytes`."""
-        found = os.statvfs(self.path)
-        free_bytes = found.f_bavail * found.f_frsize
+        free_bytes = self.free_bytes()
         if free_bytes < size_bytes:
             raise OSError(ENOSPC, f"{size_bytes} bytes are needed, {free_bytes} are free", str(self.path))
 
@@ -219,7 +214,6 @@ class DataDirectory:
 
     @property
     def was_clean(self) -> bool:
-        """Whether the last stop was a clean one."""
         return self._clean_ends is not None
 
     def was_closed(self, key: TopicPartition) -> bool:
@@ -257,7 +251,6 @@ class DataDirectory:
         return self.path / key.directory_name
 
     def partitions(self) -> dict[TopicPartition, Path]:
-        """The directories of partitions in use."""
         return {name.topic_partition: path for name, path in self._named_directories() if not name.mark}
 
     def deleted_partitions(self) -> list[Path]:
@@ -320,13 +313,8 @@ class DataDirectory:
         self._cleaner_offsets = self._read_checkpoint(CLEANER_OFFSETS_NAME, "compaction begins at the log starts")
 
     def _find_last_written(self) -> int | None:
-        times_ms = []
-        for name in (CLEAN_MARKER_NAME, RECOVERY_POINTS_NAME):
-            try:
-                times_ms.append((self.path / name).stat().st_mtime_ns // 1_000_000)
-            except FileNotFoundError:
-                continue
-        return max(times_ms, default=None)
+        files = [path for name in (CLEAN_MARKER_NAME, RECOVERY_POINTS_NAME) if (path := self.path / name).exists()]
+        return max((path.stat().st_mtime_ns // 1_000_000 for path in files), default=None)
 
     def _read_checkpoint(self, name: str, consequence: str) -> dict[TopicPartition, int]:
         try:
@@ -374,7 +362,6 @@ def _parse_marker(content: bytes) -> dict[TopicPartition, CleanEnd]:
 
 @contextmanager
 def _as_directory_error(path: Path) -> Iterator[None]:
-    """Turn an OSError into a DataDirectoryError that says what to do."""
     try:
         yield
     except OSError as error:

@@ -17,7 +17,6 @@ _CONTENT = b"version: 0\n"
 
 
 def note_gaps(directory: Path) -> None:
-    """Create the file, durably."""
     replace_file(directory / GAPS_NAME, _CONTENT)
 
 

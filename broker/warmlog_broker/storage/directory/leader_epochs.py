@@ -21,7 +21,6 @@ NO_OFFSET = -1
 
 
 def pack_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
-    """The content of a leader-epoch-checkpoint with `epochs`, pairs of epoch and start offset."""
     return pack_lines(f"{epoch} {start_offset}" for epoch, start_offset in epochs)
 
 

@@ -43,7 +43,6 @@ def read_offsets(path: Path) -> dict[TopicPartition, int]:
 
 
 def pack_lines(lines: Iterable[str]) -> bytes:
-    """The content of a checkpoint file with `lines`."""
     body = list(lines)
     return "".join(f"{line}\n" for line in (str(VERSION), str(len(body)), *body)).encode()
 
@@ -67,5 +66,4 @@ def read_lines(path: Path) -> list[tuple[int, str]]:
 
 
 def malformed(path: Path, number: int, expected: str, found: str) -> StorageError:
-    """The error for line `number` of a checkpoint file."""
     return StorageError(f"{path}, line {number}: expected {expected}, found {found!r}")

@@ -23,7 +23,6 @@ _TOPIC_ID = "topic_id: "
 
 
 def pack_partition_metadata(topic_id: UUID) -> bytes:
-    """The content of a partition.metadata file."""
     text = urlsafe_b64encode(topic_id.bytes).rstrip(b"=").decode()
     return f"{_METADATA_HEAD}\n{_TOPIC_ID}{text}".encode()
 

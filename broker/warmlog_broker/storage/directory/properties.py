@@ -72,7 +72,6 @@ def read_format(directory: Path) -> DirectoryFormat | None:
 
 
 def write_format(directory: Path, form: DirectoryFormat) -> None:
-    """Replace the format file, durably."""
     lines = ["# Written by warmlog.", f"{_VERSION_KEY}={FORMAT_VERSION}"]
     if form.cluster_id is not None:
         lines.append(f"{_CLUSTER_KEY}={form.cluster_id}")

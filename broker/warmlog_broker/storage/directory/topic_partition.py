@@ -22,8 +22,6 @@ _MARKED = re.compile(r"(?P<live>.+)\.(?P<uuid>[0-9a-f]{32})-(?P<mark>delete|futu
 
 
 class TopicPartition(NamedTuple):
-    """A partition of a topic."""
-
     topic: str
     partition: int
 
@@ -59,7 +57,6 @@ def deleted_directory_name(topic_partition: TopicPartition, unique: UUID | None 
 
 
 def future_directory_name(topic_partition: TopicPartition, unique: UUID) -> str:
-    """The name of the directory in which a copy of the partition is written."""
     return _marked_name(topic_partition, unique, "future")
 
 

@@ -31,8 +31,6 @@ _KEYS = ["version", "state", "offset", "log_start_offset", "full"]
 
 
 class Truncation(NamedTuple):
-    """A truncation that has begun and may be done."""
-
     offset: int
     log_start_offset: int
     is_full: bool = False
@@ -51,7 +49,6 @@ class Truncation(NamedTuple):
 
 
 def write_truncation(directory: Path, truncation: Truncation) -> None:
-    """Replace the file, durably."""
     values = [
         _VERSION,
         _DONE if truncation.is_done else _CUTTING,
@@ -84,7 +81,6 @@ def read_truncation(directory: Path) -> Truncation | None:
 
 
 def remove_truncation(directory: Path) -> None:
-    """Remove the file, durably."""
     (directory / TRUNCATION_NAME).unlink(missing_ok=True)
     sync_directory(directory)
 

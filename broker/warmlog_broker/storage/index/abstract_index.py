@@ -101,14 +101,14 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         self.is_padded = False
         """Whether the file was found with zeros after its entries: left by a crash, or being written by a broker."""
         self._map: mmap.mmap | bytes | None = None
-        self._entries = 0
+        self.entries = 0
         self._written = 0
         """How many of the entries are in the file; the others are in `_unwritten`."""
         self._unwritten = bytearray()
         self._recent_keys = array("q")
         """Keys of the last entries added here: all unwritten ones and others, at most MAX_RECENT."""
-        self._file_bytes = 0
-        self._max_entries = 0
+        self.file_bytes = 0
+        self.max_entries = 0
         try:
             self._open_existing()
         except FileNotFoundError:
@@ -118,33 +118,18 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         self._entries_changed()
 
     @property
-    def entries(self) -> int:
-        """The number of entries."""
-        return self._entries
-
-    @property
-    def max_entries(self) -> int:
-        """How many entries the file has room for."""
-        return self._max_entries
-
-    @property
     def is_full(self) -> bool:
-        """Whether there is no room for another entry."""
-        return self._entries >= self._max_entries
+        return self.entries >= self.max_entries
 
     @property
     def size_bytes(self) -> int:
         """Size of the entries, without the room after them."""
-        return self._entries * self.entry_bytes
+        return self.entries * self.entry_bytes
 
     @property
     def written_bytes(self) -> int:
         """Size of the entries that are in the file."""
         return self._written * self.entry_bytes
-
-    @property
-    def file_bytes(self) -> int:
-        return self._file_bytes
 
     @property
     def mapped(self) -> mmap.mmap | None:
@@ -161,7 +146,7 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         mapped = self._map
         if isinstance(mapped, mmap.mmap):
             self._open_files.touch(self)
-            return mapped.size() < self._file_bytes
+            return mapped.size() < self.file_bytes
         if mapped is None and self._written:
             try:
                 self._remap()
@@ -174,21 +159,21 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
     def entry(self, slot: int) -> Entry:
         """The entry in `slot`, counted from 0; ValueError if there is none."""
         self._check_open()
-        if not 0 <= slot < self._entries:
-            raise ValueError(f"{self.path} has {self._entries} entries: there is no entry {slot}")
+        if not 0 <= slot < self.entries:
+            raise ValueError(f"{self.path} has {self.entries} entries: there is no entry {slot}")
         return self._entry(slot)
 
     def __iter__(self) -> Iterator[Entry]:
-        return map(self.entry, range(self._entries))
+        return map(self.entry, range(self.entries))
 
     def sanity_check(self) -> None:
         """CorruptIndex for zeros after the entries, a partial last entry, and one that is not the greatest."""
         if self.is_padded:
-            raise CorruptIndex(f"{self.path}: {self._entries} entries, then zeros: it was not closed")
-        if self._file_bytes % self.entry_bytes:
-            raise CorruptIndex(f"{self.path}: {self._file_bytes} bytes are not a multiple of {self.entry_bytes}")
-        if self._entries:
-            self._check_ends(self._entry(0), self._entry(self._entries - 1))
+            raise CorruptIndex(f"{self.path}: {self.entries} entries, then zeros: it was not closed")
+        if self.file_bytes % self.entry_bytes:
+            raise CorruptIndex(f"{self.path}: {self.file_bytes} bytes are not a multiple of {self.entry_bytes}")
+        if self.entries:
+            self._check_ends(self._entry(0), self._entry(self.entries - 1))
 
     @abstractmethod
     def _check_ends(self, first: Entry, last: Entry) -> None:
@@ -199,7 +184,6 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         """The entry with these two numbers in the file."""
 
     def _entry(self, slot: int) -> Entry:
-        """The entry of an existing slot."""
         at = (slot - self._written) * self.entry_bytes
         if at >= 0:
             return self._to_entry(*self._unpack(self._unwritten, at))
@@ -211,14 +195,13 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         """Set the size of the file, rounded down to whole entries; False if it has that size already."""
         size_bytes -= size_bytes % self.entry_bytes
         if size_bytes < self.size_bytes:
-            raise ValueError(f"{self.path}: {self._entries} entries do not fit into {size_bytes} bytes")
-        if size_bytes == self._file_bytes:
+            raise ValueError(f"{self.path}: {self.entries} entries do not fit into {size_bytes} bytes")
+        if size_bytes == self.file_bytes:
             return False
         self._set_file_bytes(size_bytes)
         return True
 
     def trim(self) -> None:
-        """Write all entries and end the file after the last one."""
         self.write_out()
         self.resize(self.size_bytes)
         del self._recent_keys[:]
@@ -242,11 +225,11 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         self._check_writable()
         kept_in_memory = max(0, entries - self._written)
         del self._unwritten[kept_in_memory * self.entry_bytes :]
-        del self._recent_keys[max(0, entries - self._entries + len(self._recent_keys)) :]
-        self._entries = entries
+        del self._recent_keys[max(0, entries - self.entries + len(self._recent_keys)) :]
+        self.entries = entries
         self._written = min(self._written, entries)
         self._entries_changed()
-        file_bytes, kept_bytes = self._file_bytes, self._written * self.entry_bytes
+        file_bytes, kept_bytes = self.file_bytes, self._written * self.entry_bytes
         if not kept_in_memory and file_bytes > kept_bytes:
             self._set_file_bytes(kept_bytes)
             self._set_file_bytes(file_bytes)
@@ -261,11 +244,11 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         self._unmap()
         os.ftruncate(file.fd, file_bytes)
         self._note_file_bytes(file_bytes)
-        self._writes += 1
+        self.writes += 1
 
     def _note_file_bytes(self, file_bytes: int) -> None:
-        self._file_bytes = file_bytes
-        self._max_entries = file_bytes // self.entry_bytes
+        self.file_bytes = file_bytes
+        self.max_entries = file_bytes // self.entry_bytes
 
     # Writing
 
@@ -278,26 +261,26 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         written = os.pwrite(file.fd, entries, self._written * self.entry_bytes)
         if written != len(entries):
             raise OSError(errno.ENOSPC, f"{written} of {len(entries)} bytes written", str(self.path))
-        self._written = self._entries
+        self._written = self.entries
         self._unwritten = bytearray()
-        self._writes += 1
+        self.writes += 1
         if len(self._recent_keys) > MAX_RECENT - MAX_UNWRITTEN:
             del self._recent_keys[: -self.warm_entries]
 
     def _add(self, entry: bytes, key: int) -> None:
         """Add `entry`, which has `key`. OSError if unwritten entries cannot be written: it is not added then."""
-        if self._entries - self._written >= MAX_UNWRITTEN:
+        if self.entries - self._written >= MAX_UNWRITTEN:
             self.write_out()
         self._unwritten += entry
         self._recent_keys.append(key)
-        self._entries += 1
+        self.entries += 1
 
     def _refuse_offset(self, offset: int) -> NoReturn:
         raise IndexOffsetOverflow(f"{self.path}: offset {offset} is out of the range of base offset {self.base_offset}")
 
     def _refuse_entry(self) -> NoReturn:
         self._check_writable()
-        raise ValueError(f"{self.path} is full: {self._entries} entries")
+        raise ValueError(f"{self.path} is full: {self.entries} entries")
 
     # Search
 
@@ -309,7 +292,7 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         """
         keys = self._recent_keys
         if keys and keys[0] <= target:
-            return self._entry(self._entries - len(keys) + bisect_right(keys, target) - 1)
+            return self._entry(self.entries - len(keys) + bisect_right(keys, target) - 1)
         size, unpack = self.entry_bytes, self._unpack
         high = self._written - 1
         if high < 0:
@@ -342,11 +325,11 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
 
     def _lower_bound_slot(self, target: int, field: Field) -> int:
         """The slot of the last entry whose `field` is `target` or less; -1 if there is none."""
-        return warm_cold_search(self.probe(field), self._entries, self.warm_entries, target).lower
+        return warm_cold_search(self.probe(field), self.entries, self.warm_entries, target).lower
 
     def _upper_bound_slot(self, target: int, field: Field) -> int:
         """The slot of the first entry whose `field` is `target` or greater; -1 as `SlotBounds.upper` says."""
-        return warm_cold_search(self.probe(field), self._entries, self.warm_entries, target).upper
+        return warm_cold_search(self.probe(field), self.entries, self.warm_entries, target).upper
 
     def probe(self, field: Field) -> Probe:
         """A function that reads `field` of the entry in a slot, valid until the index is changed."""
@@ -371,14 +354,14 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
 
     def close(self) -> None:
         """Trim and unmap; nothing is synced. Closing again is harmless."""
-        if not self._is_closed and self.is_writable:
+        if not self.is_closed and self.is_writable:
             self.trim()
         self.close_handles()
 
     def close_handles(self) -> None:
         self._unmap()
         super().close_handles()
-        self._entries = self._written = self._max_entries = 0
+        self.entries = self._written = self.max_entries = 0
         self._unwritten = bytearray()
         del self._recent_keys[:]
 
@@ -392,7 +375,6 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         return (self._file is not None) + (self._map is not None)
 
     def _mapped(self) -> mmap.mmap | bytes:
-        """The map of the file, created if there is none."""
         mapped = self._map
         if mapped is None:
             return self._remap()
@@ -400,22 +382,22 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
         return mapped
 
     def _remap(self) -> mmap.mmap | bytes:
-        file, file_bytes = self.open_file(), self._file_bytes
+        file, file_bytes = self.open_file(), self.file_bytes
         if not self.is_writable:
             content = os.pread(file.fd, file_bytes, 0)
             self._check_length(len(content))
             self._map = content
             return content
-        self._check_length(os.fstat(file.fd).st_size)
+        self._check_length(file.size_bytes)
         mapped = self._map = mmap.mmap(file.fd, file_bytes, access=mmap.ACCESS_READ)
-        if self._written >= self._max_entries and not self.has_unsynced_writes:
+        if self._written >= self.max_entries and not self.has_unsynced_writes:
             self._file = None  # nothing more to write, and the map keeps a descriptor of its own
         self._open_files.add(self, self._open_count())
         return mapped
 
     def _check_length(self, file_bytes: int) -> None:
-        if file_bytes < self._file_bytes:
-            raise CorruptIndex(f"{self.path} is shorter than {self._file_bytes} bytes, which it had before")
+        if file_bytes < self.file_bytes:
+            raise CorruptIndex(f"{self.path} is shorter than {self.file_bytes} bytes, which it had before")
 
     def _unmap(self) -> None:
         mapped, self._map = self._map, None
@@ -424,17 +406,17 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
 
     def _open_existing(self) -> None:
         file = self._opened()
-        self._note_file_bytes(os.fstat(file.fd).st_size)
-        self._entries = self._written = self._max_entries
-        if self._entries and self._is_zero(self._entries - 1):
+        self._note_file_bytes(file.size_bytes)
+        self.entries = self._written = self.max_entries
+        if self.entries and self._is_zero(self.entries - 1):
             self._leave_out_padding()
 
     def _create(self) -> None:
         self._check_max_index_bytes()
         file = self._opened(os.O_CREAT | os.O_EXCL)
         self._note_file_bytes(self.max_index_bytes - self.max_index_bytes % self.entry_bytes)
-        os.ftruncate(file.fd, self._file_bytes)
-        self._writes += 1
+        os.ftruncate(file.fd, self.file_bytes)
+        self.writes += 1
 
     def _check_max_index_bytes(self) -> None:
         if self.max_index_bytes < self.entry_bytes:
@@ -442,17 +424,17 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
 
     def _leave_out_padding(self) -> None:
         """Find the last entry before the zeros. A file of zeros alone has one entry: the base offset at position 0."""
-        if self._entries == 1:
+        if self.entries == 1:
             return
         self.is_padded = True
-        low, high = 0, self._entries - 1
+        low, high = 0, self.entries - 1
         while low < high:
             middle = (low + high) // 2
             if self._is_zero(middle):
                 high = middle
             else:
                 low = middle + 1
-        self._entries = self._written = low
+        self.entries = self._written = low
 
     def _is_zero(self, slot: int) -> bool:
         return self._unpack(self._mapped(), slot * self.entry_bytes) == (0, 0)

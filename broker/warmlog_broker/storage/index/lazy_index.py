@@ -24,66 +24,54 @@ _OPENING = threading.Lock()
 class LazyIndex(HasPath, Generic[Index]):
     """A path, and from the first `get` on the index there."""
 
-    __slots__ = ("_index", "_is_closed", "_open_index", "entry_bytes")
+    __slots__ = ("_open_index", "entry_bytes", "is_closed", "loaded")
 
     def __init__(self, path: Path | str, index_class: type[Index], open_index: Callable[[Path], Index]) -> None:
         """The first `get` calls `open_index(path)`, which creates a missing file."""
         super().__init__(path)
         self.entry_bytes = index_class.entry_bytes
         self._open_index = open_index
-        self._index: Index | None = None
-        self._is_closed = False
-
-    @property
-    def loaded(self) -> Index | None:
-        """The index if it has been opened."""
-        return self._index
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether it was closed or deleted."""
-        return self._is_closed
+        self.loaded: Index | None = None
+        self.is_closed = False
 
     def get(self) -> Index:
         """The index, opened (and created) if necessary. ClosedFile after `close` and `delete`."""
-        index = self._index
+        index = self.loaded
         return index if index is not None else self._load()
 
     def file_exists(self) -> bool:
-        return self._index is not None or self.path.exists()
+        return self.loaded is not None or self.path.exists()
 
     def count_entries(self) -> int:
         """How many entries there are; if the index is not open, how many its file has room for."""
-        if self._index is not None:
-            return self._index.entries
+        if self.loaded is not None:
+            return self.loaded.entries
         try:
             return os.stat(self._path).st_size // self.entry_bytes  # noqa: PTH116  (asked for each append after a start)
         except FileNotFoundError:
             return 0
 
     def rename_to(self, path: Path) -> None:
-        """Rename the file, if it exists, without opening or creating it."""
         with suppress(FileNotFoundError):
             self.path.replace(path)
         self.moved_to(path)
 
     def moved_to(self, path: Path) -> None:
-        """Note that the file, if it exists, has been moved along with its directory."""
         self._path = path
-        if self._index is not None:
-            self._index.moved_to(path)
+        if self.loaded is not None:
+            self.loaded.moved_to(path)
 
     def forget(self) -> None:
         """Unmap what is open, as if it had never been opened: for a file that is gone or was replaced."""
-        index, self._index = self._index, None
+        index, self.loaded = self.loaded, None
         if index is not None:
             index.close_handles()
 
     def delete(self) -> bool:
         """Unmap and unlink; False if there was no file."""
-        self._is_closed = True
-        if self._index is not None:
-            return self._index.delete()
+        self.is_closed = True
+        if self.loaded is not None:
+            return self.loaded.delete()
         try:
             self.path.unlink()
         except FileNotFoundError:
@@ -92,20 +80,19 @@ class LazyIndex(HasPath, Generic[Index]):
 
     def close(self) -> None:
         """Trim and unmap an open index; it is not opened for this. Closing again is harmless."""
-        self._is_closed = True
-        if self._index is not None:
-            self._index.close()
+        self.is_closed = True
+        if self.loaded is not None:
+            self.loaded.close()
 
     def close_handles(self) -> None:
-        """Unmap an open index without changing the file."""
-        self._is_closed = True
-        if self._index is not None:
-            self._index.close_handles()
+        self.is_closed = True
+        if self.loaded is not None:
+            self.loaded.close_handles()
 
     def _load(self) -> Index:
         with _OPENING:
-            if self._is_closed:
+            if self.is_closed:
                 raise ClosedFile(f"{self.path} was closed or deleted")
-            if self._index is None:
-                self._index = self._open_index(self.path)
-            return self._index
+            if self.loaded is None:
+                self.loaded = self._open_index(self.path)
+            return self.loaded

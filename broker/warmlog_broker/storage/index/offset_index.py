@@ -58,9 +58,9 @@ class OffsetIndex(AbstractIndex[OffsetPosition]):
         ValueError if the index is full, InvalidIndexOffset unless `offset` is greater than the last one; OSError from
         the disk, if it is time to write entries.
         """
-        if self._entries >= self._max_entries or not self.is_writable:
+        if self.entries >= self.max_entries or not self.is_writable:
             self._refuse_entry()
-        if offset <= self._last_offset and self._entries:
+        if offset <= self._last_offset and self.entries:
             raise InvalidIndexOffset(f"{self.path}: offset {offset} does not follow {self._last_offset}")
         relative = offset - self.base_offset
         if not 0 <= relative <= MAX_RELATIVE_OFFSET:
@@ -80,17 +80,17 @@ class OffsetIndex(AbstractIndex[OffsetPosition]):
     def truncate_to(self, offset: int) -> None:
         slot = self._lower_bound_slot(offset - self.base_offset, self.key)
         kept = slot if slot >= 0 and self._entry(slot).offset == offset else slot + 1
-        if kept < self._entries:
+        if kept < self.entries:
             self._truncate_to_entries(kept)
 
     def _check_ends(self, first: OffsetPosition, last: OffsetPosition) -> None:
         if last.offset < self.base_offset or last.position < first.position or first.position < 0:
             raise CorruptIndex(f"{self.path}: the first entry is {first}, the last {last}")
-        if self._entries > 1 and last.offset <= first.offset:
+        if self.entries > 1 and last.offset <= first.offset:
             raise CorruptIndex(f"{self.path}: last offset {last.offset} is not greater than the first, {first.offset}")
 
     def _to_entry(self, key: int, value: int) -> OffsetPosition:
         return _new_tuple(OffsetPosition, (self.base_offset + key, value))
 
     def _entries_changed(self) -> None:
-        self._last_offset = self._entry(self._entries - 1).offset if self._entries else self.base_offset
+        self._last_offset = self._entry(self.entries - 1).offset if self.entries else self.base_offset

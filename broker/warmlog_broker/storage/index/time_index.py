@@ -51,7 +51,7 @@ class TimeIndex(AbstractIndex[TimestampOffset]):
     @property
     def is_full(self) -> bool:
         """Whether only the slot for the last entry, which is added when the segment becomes inactive, is left."""
-        return self._entries >= self._max_entries - 1
+        return self.entries >= self.max_entries - 1
 
     @property
     def last_entry(self) -> TimestampOffset:
@@ -65,14 +65,14 @@ class TimeIndex(AbstractIndex[TimestampOffset]):
         if it is time to write entries.
         """
         last_timestamp_ms, last_offset = self._last
-        if (self._entries >= self._max_entries - 1 and not is_last) or not self.is_writable:
+        if (self.entries >= self.max_entries - 1 and not is_last) or not self.is_writable:
             self._refuse_entry()
-        if offset < last_offset and self._entries:
+        if offset < last_offset and self.entries:
             raise InvalidIndexOffset(f"{self.path}: offset {offset} is before {last_offset}")
-        if timestamp_ms < last_timestamp_ms and self._entries:
+        if timestamp_ms < last_timestamp_ms and self.entries:
             raise ValueError(f"{self.path}: timestamp {timestamp_ms} is before {last_timestamp_ms}")
         if timestamp_ms > last_timestamp_ms:
-            if self._entries >= self._max_entries:
+            if self.entries >= self.max_entries:
                 self._refuse_entry()
             relative = offset - self.base_offset
             if not 0 <= relative <= MAX_RELATIVE_OFFSET:
@@ -88,13 +88,13 @@ class TimeIndex(AbstractIndex[TimestampOffset]):
         slot = self._lower_bound_slot(offset - self.base_offset, self.value)
         while slot >= 0 and self._entry(slot).offset >= offset:
             slot -= 1
-        if slot + 1 < self._entries:
+        if slot + 1 < self.entries:
             self._truncate_to_entries(slot + 1)
 
     def _check_ends(self, first: TimestampOffset, last: TimestampOffset) -> None:
         if last.offset < self.base_offset or last.offset < first.offset or first.timestamp_ms < 0:
             raise CorruptIndex(f"{self.path}: the first entry is {first}, the last {last}")
-        if self._entries > 1 and last.timestamp_ms <= first.timestamp_ms:
+        if self.entries > 1 and last.timestamp_ms <= first.timestamp_ms:
             raise CorruptIndex(
                 f"{self.path}: last timestamp {last.timestamp_ms} is not greater than the first, {first.timestamp_ms}"
             )
@@ -104,4 +104,4 @@ class TimeIndex(AbstractIndex[TimestampOffset]):
 
     def _entries_changed(self) -> None:
         empty = TimestampOffset(NO_TIMESTAMP, self.base_offset)
-        self._last = self._entry(self._entries - 1) if self._entries else empty
+        self._last = self._entry(self.entries - 1) if self.entries else empty

@@ -63,7 +63,6 @@ class CollectedAborted(NamedTuple):
 
 
 def pack_entry(aborted: AbortedTxn) -> bytes:
-    """The 34 bytes of an entry."""
     return _ENTRY.pack(VERSION, *aborted)
 
 
@@ -80,7 +79,6 @@ class TransactionIndex(ManagedFile):
     )
 
     def __init__(self, path: Path | str, base_offset: int, open_files: OpenFiles, *, is_writable: bool = True) -> None:
-        """Opens nothing."""
         super().__init__(path, open_files, is_writable=is_writable)
         self.base_offset = base_offset
         self.is_verified = False
@@ -102,19 +100,16 @@ class TransactionIndex(ManagedFile):
 
     @property
     def entries(self) -> int:
-        """The number of whole entries."""
         if self._entries < 0:
             self._look_at_file()
         return self._entries
 
     @property
     def size_bytes(self) -> int:
-        """Size of the whole entries."""
         return self.entries * ENTRY_BYTES
 
     @property
     def last(self) -> AbortedTxn | None:
-        """The last entry, if there is any."""
         if self._last is None and self.entries:
             self._last = self.entry(self._entries - 1)
         return self._last
@@ -149,7 +144,7 @@ class TransactionIndex(ManagedFile):
     def sanity_check(self) -> None:
         """CorruptIndex unless all entries are whole, of a known version, of this segment, and in order."""
         if self.file_exists():
-            size_bytes = os.fstat(self.open_file().fd).st_size
+            size_bytes = self.open_file().size_bytes
             if size_bytes != self.size_bytes:
                 raise CorruptIndex(f"{self.path}: {size_bytes} bytes are not a multiple of {ENTRY_BYTES}")
         previous = None
@@ -172,7 +167,7 @@ class TransactionIndex(ManagedFile):
             )
         file = self._file_for_appends()
         data, position = pack_entry(aborted), self.size_bytes
-        self._writes += 1
+        self.writes += 1
         try:
             written = os.pwrite(file.fd, data, position)
             if written != len(data):
@@ -207,8 +202,8 @@ class TransactionIndex(ManagedFile):
             replace_file(self.path, b"".join(map(pack_entry, entries)))
             self._entries, self._has_torn_tail = len(entries), False
             self._last = entries[-1]
-            self._writes += 1
-            self._synced_writes = self._writes
+            self.writes += 1
+            self._synced_writes = self.writes
         else:
             self.reset()
         self.is_verified, self.needs_rebuild = True, False
@@ -227,20 +222,18 @@ class TransactionIndex(ManagedFile):
 
     @property
     def has_unsynced_writes(self) -> bool:
-        """Whether there is a file that has changed since the last sync that was marked."""
-        return self._writes != self._synced_writes and self.entries > 0
+        return self.writes != self._synced_writes and self.entries > 0
 
     def flush(self) -> None:
         """Make the entries durable; the name of a new file needs a sync of the directory."""
-        writes = self._writes
+        writes = self.writes
         if self.has_unsynced_writes:
-            os.fdatasync(self.open_file().fd)
+            os.fdatasync(self.open_file())
         self.mark_synced(writes)
 
     # The file
 
     def rename_to(self, path: Path) -> None:
-        """Rename the file, if it exists."""
         with suppress(FileNotFoundError):
             self.path.replace(path)
         self._path = path
@@ -252,7 +245,7 @@ class TransactionIndex(ManagedFile):
 
     def _look_at_file(self) -> None:
         try:
-            size_bytes = os.fstat(self.open_file().fd).st_size
+            size_bytes = self.open_file().size_bytes
         except FileNotFoundError:
             size_bytes = 0
         self._entries, torn_bytes = divmod(size_bytes, ENTRY_BYTES)
@@ -272,8 +265,9 @@ class TransactionIndex(ManagedFile):
     def _read(self, slot: int, end: int) -> Iterator[AbortedTxn]:
         position, end_position = slot * ENTRY_BYTES, end * ENTRY_BYTES
         while position < end_position:
+            file = self.open_file()  # held: another thread may evict it meanwhile
             wanted = min(_CHUNK_BYTES, end_position - position)
-            chunk = os.pread(self.open_file().fd, wanted, position)
+            chunk = os.pread(file.fd, wanted, position)
             if len(chunk) != wanted:
                 raise CorruptIndex(f"{self.path}: {wanted} bytes expected at {position}, {len(chunk)} found")
             for version, *fields in _ENTRY.iter_unpack(chunk):
@@ -311,10 +305,9 @@ class TransactionIndex(ManagedFile):
         self._entries = entries
         self._last = None
         self._cut(self._file_for_appends())
-        self._writes += 1
+        self.writes += 1
 
     def _cut(self, file: OpenFile) -> None:
-        """End the file after its last whole entry."""
         os.ftruncate(file.fd, self.size_bytes)
         self._has_torn_tail = False
 
@@ -330,4 +323,4 @@ class TransactionIndex(ManagedFile):
         self.close()
         self.path.unlink(missing_ok=True)
         self._has_torn_tail = False
-        self._writes += 1
+        self.writes += 1

@@ -32,24 +32,17 @@ class HasPath:
 class ManagedFile(HasPath, ABC):
     """A file that one thread uses and that OpenFiles may close at any time."""
 
-    __slots__ = ("_file", "_is_closed", "_open_files", "_synced_writes", "_writes", "is_writable")
+    __slots__ = ("_file", "_open_files", "_synced_writes", "is_closed", "is_writable", "writes")
 
     def __init__(self, path: Path | str, open_files: OpenFiles, *, is_writable: bool) -> None:
         super().__init__(path)
         self.is_writable = is_writable
         self._open_files = open_files
         self._file: OpenFile | None = None
-        self._is_closed = False
-        self._writes = self._synced_writes = 0
-
-    @property
-    def is_closed(self) -> bool:
-        return self._is_closed
-
-    @property
-    def writes(self) -> int:
+        self.is_closed = False
+        self.writes = 0
         """Number of changes of the file: what `mark_synced` takes."""
-        return self._writes
+        self._synced_writes = 0
 
     def mark_synced(self, writes: int) -> None:
         """Note that a sync, which began when `writes` was read, has succeeded."""
@@ -59,7 +52,7 @@ class ManagedFile(HasPath, ABC):
     @property
     def has_unsynced_writes(self) -> bool:
         """Whether the file has changed since the last sync that was marked."""
-        return self._writes != self._synced_writes
+        return self.writes != self._synced_writes
 
     def open_file(self) -> OpenFile:
         """The open file. Its holder can go on using it, whatever happens to this object."""
@@ -82,7 +75,6 @@ class ManagedFile(HasPath, ABC):
         """Give the file its final size and close it."""
 
     def rename_to(self, path: Path) -> None:
-        """Rename the file; the directory is not synced."""
         self.path.replace(path)
         self._path = path
 
@@ -101,7 +93,7 @@ class ManagedFile(HasPath, ABC):
 
     def close_handles(self) -> None:
         """Close without changing the file; closing again is harmless. Any later use raises ClosedFile."""
-        self._is_closed = True
+        self.is_closed = True
         self.let_go()
         self._open_files.discard(self)
 
@@ -118,11 +110,10 @@ class ManagedFile(HasPath, ABC):
         return file
 
     def _open_count(self) -> int:
-        """How many descriptors and maps are open."""
         return 1
 
     def _check_open(self) -> None:
-        if self._is_closed:
+        if self.is_closed:
             raise ClosedFile(f"{self.path} was closed or deleted")
 
     def _check_writable(self) -> None:

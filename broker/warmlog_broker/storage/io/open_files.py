@@ -35,7 +35,7 @@ class ClosedFile(WarmlogError):
 
 
 class OpenFile:
-    """A descriptor that is closed with the last reference to this object."""
+    """A descriptor that is closed with the last reference to this object: hold that while a call uses `fd`."""
 
     __slots__ = ("__weakref__", "cut_at_bytes", "fd", "path")
 
@@ -49,6 +49,10 @@ class OpenFile:
 
     def fileno(self) -> int:
         return self.fd
+
+    @property
+    def size_bytes(self) -> int:
+        return os.fstat(self.fd).st_size
 
     def __del__(self) -> None:
         fd, self.fd = self.fd, -1
@@ -107,7 +111,6 @@ class OpenFiles:
             return  # not open, or busy and safe from eviction
 
     def discard(self, resource: Evictable) -> None:
-        """Forget `resource`, which has let go by itself; harmless if it is not there."""
         with self._lock:
             self.open_count -= self._forget(resource)
 
@@ -121,11 +124,9 @@ class OpenFiles:
             self.open_count = 0
 
     def _forget(self, resource: Evictable) -> int:
-        """Remove the resource and return how many descriptors it held."""
         return self._resources.pop(resource, 0) or self._busy.pop(resource, 0)
 
     def _evict(self) -> None:
-        """Evict the least recently used until the bound is met or all that is left is busy."""
         still_busy = 0
         while self._busy and still_busy < BUSY_ASKED:
             resource, count = self._busy.popitem(last=False)

@@ -37,12 +37,10 @@ def is_shortage(error: OSError) -> bool:
 
 
 def is_out_of_resources(error: OSError) -> bool:
-    """Whether descriptors or memory ran out."""
     return error.errno in _NO_RESOURCES
 
 
 def is_read_only(error: OSError) -> bool:
-    """Whether the file system refuses writes; what it holds is intact."""
     return error.errno == errno.EROFS
 
 
@@ -56,5 +54,4 @@ def storage_error(message: str, error: OSError | MemoryError) -> StorageError:
 
 
 def out_of_memory() -> OSError:
-    """A MemoryError of Python's as the system would report it."""
     return OSError(errno.ENOMEM, "out of memory")

@@ -68,7 +68,7 @@ class LogCompaction:
                 for segment, following in pairwise(segments)
                 if segment.base_offset < found.first_uncleanable_offset
             ),
-            transaction_indexes=tuple(segment.files.path(TRANSACTION_INDEX_KIND) for segment in segments),
+            transaction_indexes=tuple(segment.path_of(TRANSACTION_INDEX_KIND) for segment in segments),
             last_records={
                 entry.producer_id: LastRecord(_last_flushed(entry, self._bounds.flushed.offset), entry.epoch)
                 for entry in local.producers.entries

@@ -222,9 +222,7 @@ class LogCopy:
                 del self._copied[segment.base_offset]
 
     def _side_files(self, segment: LogSegment) -> list[tuple[Path, Path]]:
-        pairs = [
-            (segment.files.path(kind), self._path(segment.base_offset, kind)) for kind in KINDS if kind != LOG_KIND
-        ]
+        pairs = [(segment.path_of(kind), self._path(segment.base_offset, kind)) for kind in KINDS if kind != LOG_KIND]
         snapshot = self.source.local.snapshots.path(segment.base_offset)
         return [*pairs, (snapshot, self.directory / snapshot.name)]
 

@@ -20,7 +20,7 @@ from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_broker.storage.segment.segment import LogSegment, SegmentRead, TimeSearch, TimestampAndOffset
 from warmlog_broker.storage.segment.segments import LogSegments
-from warmlog_broker.storage.segment.splits import Stretch, find_stretches
+from warmlog_broker.storage.segment.splits import Extent, find_extents
 from warmlog_protocol.batch.header import MAGIC_COLUMNS, MAGIC_ROWS, NO_TIMESTAMP
 from warmlog_protocol.errors import CorruptBatch, OffsetOutOfRange
 
@@ -99,7 +99,7 @@ def _follows_rows(segments: LogSegments, offset: int) -> bool:
     segment = segments.floor(offset)
     while segment is not None:
         try:
-            header = segment.last_header_before(offset)
+            header = segment.lookup.last_header_before(offset)
         except DamagedLog:
             return False
         if header is not None:
@@ -211,16 +211,14 @@ class LogReader:
         reason = f"offset {start_offset} expected, offsets {header.base_offset} to {header.last_offset} found"
         raise DamagedLog(segment.path, found.position, reason, next_offset)
 
-    def find_stretches(
-        self, start_offset: int, end_offset: int, target_bytes: int
-    ) -> Iterator[tuple[list[Stretch], int]]:
+    def find_extents(self, start_offset: int, end_offset: int, target_bytes: int) -> Iterator[tuple[list[Extent], int]]:
         """Where `[start_offset, end_offset)`, as far as it may be read, can be cut: see `splits`."""
         self._local.check_online()
         end = self._bounds.end_of("high_watermark")
         if end_offset < end.offset:
             end = LogOffsetMetadata(end_offset)
         start_offset = min(max(start_offset, self._bounds.log_start_offset), end.offset)
-        return find_stretches(self._local.segments, start_offset, end, target_bytes)
+        return find_extents(self._local.segments, start_offset, end, target_bytes)
 
     def learn_timestamps(self) -> Iterator[None]:
         """Read each largest timestamp that is not known yet; the caller may let others use the log between two.
@@ -244,7 +242,7 @@ class LogReader:
             if segment.max_timestamp_ms >= timestamp_ms:
                 following = segments.higher(segment.base_offset)
                 next_offset = end_offset if following is None else following.base_offset
-                return segment.search_time(timestamp_ms, first_offset), next_offset
+                return segment.lookup.search_time(timestamp_ms, first_offset), next_offset
         return None
 
     def search_max_timestamp(self, from_offset: int = 0) -> tuple[TimeSearch, int] | None:

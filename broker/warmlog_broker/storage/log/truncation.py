@@ -69,7 +69,7 @@ class LogTruncation:
         if segment is None:
             self.truncate_fully_and_start_at(offset, now_ms)
             return True
-        end_offset = segment.end_before(offset)
+        end_offset = segment.lookup.end_before(offset)
         self._begin(Truncation(end_offset, min(end_offset, self._bounds.log_start_offset)))
         try:
             for later in reversed(local.segments.higher_segments(segment.base_offset)):

@@ -16,6 +16,7 @@ Kafka: a producer that writes records of the year 2013 would be forgotten at onc
 import sys
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from warmlog_broker.storage.index.transaction_index import AbortedTxn
@@ -71,38 +72,25 @@ class ForgottenSequence(OutOfOrderSequence):
         """Whether all batches that the producer ever wrote here are remembered, and this is not one of them."""
 
 
+@dataclass(slots=True, eq=False)
 class ProducerEntry:
     """The state of one producer id in one partition."""
 
-    __slots__ = (
-        "batches",
-        "coordinator_epoch",
-        "epoch",
-        "last_seen_ms",
-        "last_timestamp_ms",
-        "next_sequence",
-        "producer_id",
-        "remembers_all",
-        "transaction_active_ms",
-        "transaction_first_offset",
-    )
-
-    def __init__(self, producer_id: int, epoch: int, now_ms: int) -> None:
-        self.producer_id = producer_id
-        self.epoch = epoch
-        self.coordinator_epoch = NO_EPOCH
-        self.last_timestamp_ms = -1
-        self.last_seen_ms = now_ms
-        self.transaction_first_offset = NO_OFFSET
-        self.transaction_active_ms = -1
-        """When the producer last appended to its open transaction; after a restart, the timestamp of that batch."""
-        self.batches: deque[RememberedBatch] = deque(maxlen=REMEMBERED_BATCHES)
-        self.next_sequence = 0
-        """The base sequence that the next batch of this epoch must have."""
-        self.remembers_all = True
+    producer_id: int
+    epoch: int
+    last_seen_ms: int
+    coordinator_epoch: int = NO_EPOCH
+    last_timestamp_ms: int = -1
+    transaction_first_offset: int = NO_OFFSET
+    transaction_active_ms: int = -1
+    """When the producer last appended to its open transaction; after a restart, the timestamp of that batch."""
+    batches: deque[RememberedBatch] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
+    next_sequence: int = 0
+    """The base sequence that the next batch of this epoch must have."""
+    remembers_all: bool = True
+    """Whether `batches` has all batches that the producer ever wrote here."""
 
     def remember(self, batch: RememberedBatch) -> None:
-        """Add the newest batch; the oldest of six is forgotten."""
         if len(self.batches) == REMEMBERED_BATCHES:
             self.remembers_all = False
         self.batches.append(batch)
@@ -118,7 +106,6 @@ class ProducerEntry:
         return None
 
     def start_epoch(self, epoch: int) -> None:
-        """Start a new incarnation of the producer: its sequences begin at 0 again."""
         self.epoch = epoch
         self.batches.clear()
         self.next_sequence = 0
@@ -298,7 +285,6 @@ class ProducerStates:
             entry.transaction_active_ms = header.max_timestamp_ms
 
     def restore(self, entry: ProducerEntry) -> None:
-        """Add an entry of a snapshot."""
         self._entries[entry.producer_id] = entry
         if entry.transaction_first_offset != NO_OFFSET:
             entry.transaction_active_ms = entry.last_timestamp_ms
@@ -331,7 +317,6 @@ class ProducerStates:
         self.end_offset = end_offset
 
     def _entry_in_epoch(self, header: BatchHeader, now_ms: int) -> ProducerEntry:
-        """The producer's entry, created if new, in the epoch of `header`."""
         entry = self._entries.get(header.producer_id)
         if entry is None:
             if len(self._entries) >= self.limit:

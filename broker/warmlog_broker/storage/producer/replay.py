@@ -14,7 +14,7 @@ from warmlog_broker.storage.io.os_errors import is_shortage
 from warmlog_broker.storage.producer.producer_state import ProducerStates
 from warmlog_broker.storage.producer.snapshots import ProducerSnapshots
 from warmlog_broker.storage.record.batch_scan import DamagedLog
-from warmlog_broker.storage.record.damage import Damage, find_after_damage
+from warmlog_broker.storage.record.damage import Damage, resume_after_damage
 from warmlog_broker.storage.segment.segment import LogSegment
 from warmlog_broker.storage.segment.segments import LogSegments
 from warmlog_protocol.batch import EndTxnMarker, read_batch
@@ -31,8 +31,6 @@ event loop."""
 
 
 class WalkedBatch(NamedTuple):
-    """A batch with its segment and position."""
-
     segment: LogSegment
     header: BatchHeader
     position: int
@@ -54,7 +52,7 @@ def walk_batches(
                         yield WalkedBatch(segment, header, at)
                 position = None
             except DamagedLog as error:
-                following = find_after_damage(segment.records, error.position, end_offset, log_end_offset)
+                following = resume_after_damage(segment.records, error.position, end_offset, log_end_offset)
                 position = following[0] if following else None
 
 

@@ -39,7 +39,6 @@ _NO_BATCH = RememberedBatch(NO_SEQUENCE, NO_OFFSET, 0, -1)
 
 
 def pack_snapshot(states: ProducerStates) -> bytes:
-    """The content of a snapshot file."""
     parts = [_COUNT.pack(len(states))]
     for entry in states.entries:
         last = entry.batches[-1] if entry.batches else _NO_BATCH
@@ -109,7 +108,6 @@ class ProducerSnapshots:
 
     @property
     def offsets(self) -> list[int]:
-        """The offsets of all snapshots, oldest first."""
         return sorted(self._offsets)
 
     def path(self, offset: int) -> Path:
@@ -151,7 +149,6 @@ class ProducerSnapshots:
         return False
 
     def remove(self, offset: int) -> None:
-        """Unlink one snapshot, if it exists."""
         self.path(offset).unlink(missing_ok=True)
         self._offsets.discard(offset)
 

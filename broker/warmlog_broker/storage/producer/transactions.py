@@ -59,7 +59,6 @@ class Transactions:
         return completed.last_offset + 1
 
     def complete(self, completed: CompletedTxn) -> None:
-        """Note that the marker of an open transaction has been appended."""
         del self._open[completed.producer_id]
         self._completed.append(completed)
 
@@ -77,18 +76,14 @@ class Transactions:
         return first
 
     def completed_before(self, offset: int) -> list[CompletedTxn]:
-        """The completed transactions whose markers are below `offset`."""
         return [txn for txn in self._completed if txn.last_offset < offset]
 
     def hold_back(self, completed: list[CompletedTxn]) -> None:
-        """Add completed transactions that are not known to be below the high watermark."""
         self._completed += [txn for txn in completed if txn not in self._completed]
 
     def forget_completed_below(self, offset: int) -> None:
-        """Remove completed transactions whose markers are below `offset`."""
         self._completed = [txn for txn in self._completed if txn.last_offset >= offset]
 
     def clear(self) -> None:
-        """Remove all transactions."""
         self._open.clear()
         self._completed.clear()

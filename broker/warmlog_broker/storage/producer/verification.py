@@ -12,6 +12,8 @@ While a guard is pending, no batch may be appended with a higher sequence than t
 the first batch of the transaction must not be overtaken by the second.
 """
 
+from dataclasses import dataclass, field
+
 from warmlog_protocol.batch.header import BatchHeader
 from warmlog_protocol.errors import OutOfOrderSequence
 
@@ -30,16 +32,12 @@ NO_GUARD = VerificationGuard()
 """For batches that need no guard: it verifies nothing."""
 
 
+@dataclass(slots=True)
 class PendingVerification:
-    """A producer whose transaction is being verified."""
-
-    __slots__ = ("epoch", "guard", "lowest_sequence", "started_ms")
-
-    def __init__(self, sequence: int, epoch: int, now_ms: int) -> None:
-        self.guard = VerificationGuard()
-        self.lowest_sequence = sequence
-        self.epoch = epoch
-        self.started_ms = now_ms
+    lowest_sequence: int
+    epoch: int
+    started_ms: int
+    guard: VerificationGuard = field(default_factory=VerificationGuard)
 
 
 class Verifications:
@@ -70,7 +68,6 @@ class Verifications:
         return pending.guard
 
     def guard_of(self, producer_id: int) -> VerificationGuard:
-        """The pending guard, or NO_GUARD."""
         pending = self._pending.get(producer_id)
         return NO_GUARD if pending is None else pending.guard
 
@@ -84,7 +81,6 @@ class Verifications:
             )
 
     def clear(self, producer_id: int) -> None:
-        """End the verification: the transaction is open, or over."""
         self._pending.pop(producer_id, None)
 
     def expire(self, now_ms: int, expiration_ms: int) -> None:

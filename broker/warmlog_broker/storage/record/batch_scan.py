@@ -54,8 +54,6 @@ class DamagedLog(CorruptBatch):
 
 
 class BatchPosition(NamedTuple):
-    """Where a batch is stored in its file."""
-
     base_offset: int
     last_offset: int
     position: int
@@ -197,7 +195,6 @@ def pread_exactly(file: OpenFile, path: str | Path, position: int, size_bytes: i
 
 
 def _read_chunk(fd: int, size_bytes: int, position: int) -> bytes:
-    """Read up to `size_bytes` bytes, and at least a whole header if there is one: a read may return less."""
     chunk = _pread(fd, size_bytes, position)
     while len(chunk) < HEADER_BYTES:
         more = _pread(fd, size_bytes - len(chunk), position + len(chunk))

@@ -42,7 +42,6 @@ class Damage:
         return f"{self.path}: {self._describe()}"
 
     def error(self) -> DamagedLog:
-        """The error that a read of these offsets raises."""
         return DamagedLog(self.path, self.position, self._describe(), self.next_offset)
 
     def _describe(self) -> str:
@@ -87,8 +86,8 @@ def walk_around_damage(records: FileRecords, start: int, low_offset: int, max_of
             low_offset = held.header.next_offset
         if damage is None:
             return
-        following = find_after_damage(records, damage.position, low_offset, max_offset)
-        if following is None or following[0] >= records.size_bytes:
+        following = resume_after_damage(records, damage.position, low_offset, max_offset)
+        if following is None:
             return
         start, low_offset = following
 
@@ -124,6 +123,14 @@ def find_after_damage(
     return _by_length(records, position, expected_offset, max_offset) or _by_search(
         records, position + 1, expected_offset, max_offset
     )
+
+
+def resume_after_damage(
+    records: FileRecords, position: int, expected_offset: int, max_offset: int
+) -> tuple[int, int] | None:
+    """As `find_after_damage`, but None if only the end of the file follows."""
+    following = find_after_damage(records, position, expected_offset, max_offset)
+    return None if following is None or following[0] >= records.size_bytes else following
 
 
 def _by_length(records: FileRecords, position: int, expected_offset: int, max_offset: int) -> tuple[int, int] | None:

@@ -14,6 +14,7 @@ them. `make_private` replaces such a file by a copy before anything is written o
 import errno
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -44,15 +45,13 @@ _pwritev = os.pwritev
 _READ_THROUGH_BYTES = 256 * 1024
 
 
+@dataclass(slots=True, eq=False)
 class FileSlice:
     """Bytes of a log file that have not been read yet. Holds the file open, safe from eviction and deletion."""
 
-    __slots__ = ("file", "position", "size_bytes")
-
-    def __init__(self, file: OpenFile, position: int, size_bytes: int) -> None:
-        self.file = file
-        self.position = position
-        self.size_bytes = size_bytes
+    file: OpenFile
+    position: int
+    size_bytes: int
 
     def fileno(self) -> int:
         """The descriptor to read or send from, at `position`. DamagedLog if the file has been cut there since."""
@@ -106,24 +105,19 @@ class FileSlice:
 class FileRecords(ManagedFile):
     """A log file that is appended to at its end and read anywhere before it."""
 
-    __slots__ = (
-        "_append_file",
-        "_file_bytes",
-        "_has_torn_tail",
-        "_size_bytes",
-        "is_new",
-    )
+    __slots__ = ("_append_file", "_has_torn_tail", "file_bytes", "is_new", "size_bytes")
 
-    def __init__(
-        self, path: Path | str, open_files: OpenFiles, size_bytes: int, *, is_writable: bool, is_new: bool
-    ) -> None:
-        """Use `open`, `create` or `open_read_only`."""
+    def __init__(self, path: Path | str, open_files: OpenFiles, size_bytes: int, *, is_writable: bool) -> None:
+        if size_bytes > MAX_LOG_BYTES:
+            raise ValueError(f"{path}: {size_bytes} bytes, a log file may have at most {MAX_LOG_BYTES}")
         super().__init__(path, open_files, is_writable=is_writable)
-        self.is_new = is_new
+        self.is_new = False
         """Whether the file was created by this object."""
         self._append_file: OpenFile | None = None  # the same file, once `_ready_to_append` has checked it
-        self._size_bytes = size_bytes
-        self._file_bytes = size_bytes
+        self.size_bytes = size_bytes
+        """Where the last batch ends."""
+        self.file_bytes = size_bytes
+        """The size of the file: more than `size_bytes` while it is preallocated."""
         self._has_torn_tail = False
 
     @classmethod
@@ -136,44 +130,29 @@ class FileRecords(ManagedFile):
             size_bytes = os.stat(path).st_size  # noqa: PTH116 - takes half the time of Path.stat
         except FileNotFoundError:
             return cls._create(path, open_files, preallocate_bytes)
-        return cls._checked_size(path, open_files, size_bytes, is_writable=True)
+        return cls(path, open_files, size_bytes, is_writable=True)
 
     @classmethod
     def open_read_only(cls, path: Path, open_files: OpenFiles) -> Self:
         """Open the file at `path` for tools: it is never created or changed. FileNotFoundError if it is missing."""
-        return cls._checked_size(path, open_files, path.stat().st_size, is_writable=False)
-
-    @classmethod
-    def _checked_size(cls, path: Path | str, open_files: OpenFiles, size_bytes: int, *, is_writable: bool) -> Self:
-        if size_bytes > MAX_LOG_BYTES:
-            raise ValueError(f"{path}: {size_bytes} bytes, a log file may have at most {MAX_LOG_BYTES}")
-        return cls(path, open_files, size_bytes, is_writable=is_writable, is_new=False)
+        return cls(path, open_files, path.stat().st_size, is_writable=False)
 
     @classmethod
     def _create(cls, path: Path | str, open_files: OpenFiles, preallocate_bytes: int) -> Self:
-        records = cls(path, open_files, 0, is_writable=True, is_new=True)
+        records = cls(path, open_files, 0, is_writable=True)
+        records.is_new = True
         file = records._opened(os.O_CREAT | os.O_EXCL)
         if preallocate_bytes:
             os.ftruncate(file.fd, preallocate_bytes)
-            records._file_bytes = preallocate_bytes
+            records.file_bytes = preallocate_bytes
         return records
-
-    @property
-    def size_bytes(self) -> int:
-        """Where the last batch ends."""
-        return self._size_bytes
-
-    @property
-    def file_bytes(self) -> int:
-        """How long the file is: more than `size_bytes` while it is preallocated."""
-        return self._file_bytes
 
     def append(self, prefix: bytes, covered: bytes | memoryview) -> int:
         """Write `prefix` and `covered`, one batch, at the end and return its position. Not durable on return.
 
         If the disk refuses, OSError is raised and the file ends where it ended before.
         """
-        position = self._size_bytes
+        position = self.size_bytes
         end = position + len(prefix) + len(covered)
         file = self._append_file
         if file is None or end > MAX_LOG_BYTES:
@@ -185,10 +164,10 @@ class FileRecords(ManagedFile):
         except (OSError, MemoryError):
             self._cut_torn_tail(file)
             raise
-        self._size_bytes = end
-        if end > self._file_bytes:
-            self._file_bytes = end
-        self._writes += 1
+        self.size_bytes = end
+        if end > self.file_bytes:
+            self.file_bytes = end
+        self.writes += 1
         return position
 
     def read(self, position: int, size_bytes: int) -> bytes:
@@ -197,14 +176,15 @@ class FileRecords(ManagedFile):
 
     def base_offset_at(self, position: int) -> int | None:
         """The base offset in the header at `position`, unverified; None at the end."""
-        if position + _OFFSET_BYTES > self._size_bytes:
+        if position + _OFFSET_BYTES > self.size_bytes:
             return None
-        return int.from_bytes(_pread((self._file or self.open_file()).fd, _OFFSET_BYTES, position), "big")
+        file = self._file or self.open_file()  # held: another thread may evict it meanwhile
+        return int.from_bytes(_pread(file.fd, _OFFSET_BYTES, position), "big")
 
     def slice(self, position: int, size_bytes: int) -> FileSlice:
         """The bytes from `position` on, at most `size_bytes` of them and none after the logical end."""
         file = self._file or self.open_file()  # the search for `position` has just noted that it is used
-        return FileSlice(file, position, _clip(position, size_bytes, self._size_bytes))
+        return FileSlice(file, position, _clip(position, size_bytes, self.size_bytes))
 
     def batches(
         self, start_position: int = 0, end_position: int | None = None, *, allow_partial_end: bool = False
@@ -214,36 +194,34 @@ class FileRecords(ManagedFile):
         DamagedLog for bytes that cannot be the next batch. A crash may leave a part of a batch at the end: tools that
         read files before recovery allow it, and the scan ends there.
         """
-        end = self._size_bytes if end_position is None else min(end_position, self._size_bytes)
+        end = self.size_bytes if end_position is None else min(end_position, self.size_bytes)
         return scan_headers(self.open_file(), self.path, start_position, end, allow_partial_end=allow_partial_end)
 
     def checked_batches(self, start_position: int = 0) -> Iterator[tuple[BatchHeader, int, ReadBatch]]:
         """Yield (header, position, read_batch) of each batch, verified; DamagedLog at the first invalid one."""
-        return scan_checked(self.open_file(), self.path, start_position, self._size_bytes)
+        return scan_checked(self.open_file(), self.path, start_position, self.size_bytes)
 
     def search_for_offset(self, target_offset: int, start_position: int = 0) -> BatchPosition | None:
-        """The first batch from `start_position` on whose last offset is `target_offset` or greater."""
-        return find_batch(self.open_file(), self.path, target_offset, start_position, self._size_bytes)
+        return find_batch(self.open_file(), self.path, target_offset, start_position, self.size_bytes)
 
     def truncate_to(self, size_bytes: int) -> int:
         """End the file at `size_bytes` and return how many bytes that removed. Not durable on return."""
-        removed_bytes = self._size_bytes - size_bytes
+        removed_bytes = self.size_bytes - size_bytes
         if size_bytes < 0 or removed_bytes < 0:
-            raise ValueError(f"{self.path}: cannot truncate {self._size_bytes} bytes to {size_bytes}")
-        if self._file_bytes > size_bytes or self._has_torn_tail:
+            raise ValueError(f"{self.path}: cannot truncate {self.size_bytes} bytes to {size_bytes}")
+        if self.file_bytes > size_bytes or self._has_torn_tail:
             file = self._writable_file()
             os.ftruncate(file.fd, size_bytes)
             if removed_bytes:
                 file.cut_at_bytes = size_bytes
                 self.let_go()  # slices hold the old descriptor
-            self._size_bytes = self._file_bytes = size_bytes
+            self.size_bytes = self.file_bytes = size_bytes
             self._has_torn_tail = False
-            self._writes += 1
+            self.writes += 1
         return removed_bytes
 
     def trim(self) -> None:
-        """Give back what was preallocated after the logical end."""
-        self.truncate_to(self._size_bytes)
+        self.truncate_to(self.size_bytes)
 
     def make_private(self) -> None:
         """If the file has other names too, replace it by a durable copy that has only this name.
@@ -276,14 +254,14 @@ class FileRecords(ManagedFile):
         os.posix_fadvise(file.fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def has_unflushed_writes(self) -> bool:
-        return self._writes != self._synced_writes
+        return self.writes != self._synced_writes
 
     def let_go(self) -> None:
         self._file = self._append_file = None
 
     def close(self) -> None:
         """Trim and close; nothing is synced. Closing again is harmless."""
-        if not self._is_closed and self.is_writable:
+        if not self.is_closed and self.is_writable:
             self.trim()
         self.close_handles()
 
@@ -305,7 +283,7 @@ class FileRecords(ManagedFile):
         """Cut after a failed write; if cutting fails too, the next append begins with it."""
         self._has_torn_tail = True
         self._append_file = None
-        self._writes += 1
+        self.writes += 1
         try:
             self._cut(file)
         except OSError:
@@ -313,9 +291,9 @@ class FileRecords(ManagedFile):
 
     def _cut(self, file: OpenFile) -> None:
         """Remove what is after the logical end; preallocated zeros there come back as a hole."""
-        os.ftruncate(file.fd, self._size_bytes)
-        if self._file_bytes > self._size_bytes:
-            os.ftruncate(file.fd, self._file_bytes)
+        os.ftruncate(file.fd, self.size_bytes)
+        if self.file_bytes > self.size_bytes:
+            os.ftruncate(file.fd, self.file_bytes)
         self._has_torn_tail = False
 
 

@@ -63,7 +63,7 @@ class SegmentFactory:
         config = self.config
         # Kafka allows up to segment.ms. On a compacted topic that may be more than roll_ms: each batch would roll then.
         jitter_ms = min(config.segment_jitter_ms, config.roll_ms)
-        return LogSegment.open(
+        return LogSegment(
             self.directory,
             base_offset,
             config=SegmentConfig(

@@ -1,1 +1,1 @@
-"""One segment, its lookups and files, and the ordered map of a log's segments."""
+"""One segment with its files and lookups, and the ordered map of a log's segments."""

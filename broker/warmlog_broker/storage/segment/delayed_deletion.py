@@ -1,11 +1,11 @@
-"""Deletes the files of removed segments after `file.delete.delay.ms`."""
+"""Delete the files of removed segments after `file.delete.delay.ms`."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
 
 
 class DueDeletions:
-    """Deletions that wait, in the order in which they were added. Housekeeping takes what is due.
+    """Deletions that wait, in the order in which they were added. Housekeeping polls for due ones.
 
     The wait of each begins with the first `take_due` after it was added, so that only one caller needs a clock.
     """
@@ -18,11 +18,11 @@ class DueDeletions:
         return len(self._new) + len(self._waiting)
 
     def add(self, deletion: Callable[[], None]) -> None:
-        """Have `deletion` called once, after those that were added before it."""
+        """Schedule `deletion`, to be called once, after those that were added before it."""
         self._new.append(deletion)
 
     def take_due(self, elapsed_ms: int, delay_ms: int) -> list[Callable[[], None]]:
-        """Take out what has waited for `delay_ms`. `elapsed_ms` is a clock that never goes back."""
+        """Remove and return what has waited for `delay_ms`. `elapsed_ms` is a clock that never goes back."""
         self._waiting.extend((elapsed_ms, deletion) for deletion in self._new)
         self._new.clear()
         due = []
@@ -31,11 +31,8 @@ class DueDeletions:
         return due
 
 
-def run_deletions(deletions: Iterable[Callable[[], None]]) -> None:
-    """Carries out all of `deletions`, in any thread.
-
-    The first OSError is raised when all were tried; what failed is not tried again before the next start.
-    """
+def run_deletions(deletions: Iterable[Callable[[], object]]) -> None:
+    """Call all of `deletions`, in any thread, then raise the first OSError; a failed one is not retried."""
     first_error: OSError | None = None
     for deletion in deletions:
         try:

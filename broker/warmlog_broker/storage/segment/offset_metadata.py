@@ -1,7 +1,7 @@
-"""An offset together with the place where it lies: which segment, and at which byte of it.
+"""An offset with its segment and its position there.
 
-Message-only metadata knows the offset alone. The place lets a read be bounded, and unread bytes be counted, without
-searching an index.
+Message-only metadata has the offset alone. The position allows to bound a read, and to count unread bytes, without an
+index lookup.
 """
 
 from typing import NamedTuple
@@ -10,7 +10,7 @@ UNKNOWN = -1
 
 
 class LogOffsetMetadata(NamedTuple):
-    """`position` is in the file of the segment whose base offset is `segment_base_offset`; both -1 when unknown."""
+    """`position` is in the file of the segment with that base offset; both are -1 if unknown."""
 
     offset: int
     segment_base_offset: int = UNKNOWN
@@ -20,20 +20,14 @@ class LogOffsetMetadata(NamedTuple):
     def is_message_only(self) -> bool:
         return self.segment_base_offset == UNKNOWN
 
-    def is_on_older_segment_than(self, other: "LogOffsetMetadata") -> bool:
-        """Whether it lies in an earlier segment than `other`; False when either place is unknown."""
-        if self.is_message_only or other.is_message_only:
-            return False
-        return self.segment_base_offset < other.segment_base_offset
-
     def is_on_same_segment_as(self, other: "LogOffsetMetadata") -> bool:
-        """Whether both lie in one segment; False when either place is unknown."""
+        """Whether both are in one segment; False if either position is unknown."""
         if self.is_message_only or other.is_message_only:
             return False
         return self.segment_base_offset == other.segment_base_offset
 
     def bytes_after(self, other: "LogOffsetMetadata") -> int:
-        """How many bytes lie between `other` and this one, in one segment; ValueError for different segments."""
+        """The number of bytes from `other` to this one, in one segment; ValueError for different segments."""
         if not self.is_on_same_segment_as(other):
-            raise ValueError(f"{self} and {other} do not lie in one segment")
+            raise ValueError(f"{self} and {other} are not in one segment")
         return self.position - other.position

@@ -1,26 +1,28 @@
 """One segment of a log: a `.log` file, its offset, time and transaction index, under one base offset.
 
-`segment_files` says what the files are called, `rolling` when a batch needs the next segment.
+`segment_files` has the names of the files, `rolling` decides when the next segment begins.
 
-**Order of writing.** The batch goes to the `.log` first; index entries follow, and a failure of theirs is no failure
-of the append, for everything but the `.log` can be rebuilt from it.
+**Order of writing.** The batch goes to the `.log` first, then the index entries. If these fail, the append succeeds all
+the same, because everything but the `.log` can be rebuilt from it.
 
-**Durability.** `unflushed` says what to sync for all that was written until now to be durable: the `.log`, and the
-directory after its creation. Index files are not among it while the segment is active: above the recovery point they
-are rebuilt anyhow. They are from `on_become_inactive` on, so that the flush which moves the recovery point past a
-segment, after which nobody rebuilds it, has made its indexes durable too.
+**Durability.** `unflushed` lists what to sync for all writes so far to be durable: the `.log`, and the directory after
+its creation. Index files are not included while the segment is active, since they are rebuilt above the recovery point.
+From `on_become_inactive` on they are, so that the flush which moves the recovery point past a segment has made its
+indexes durable too.
 
-**Damage.** Below the recovery point nothing is cut. A read that meets bytes which cannot be a batch raises DamagedLog
-(a CorruptBatch) with file and position; what index entries lead to behind that stays readable. Index files that are
-missing or wrong are rebuilt from the log (see `segment_indexes` and `segment_lookup`).
+**Damage.** Below the recovery point nothing is cut. A read of bytes that cannot be a batch raises DamagedLog (a
+CorruptBatch) with file and position; batches after them can be read. Index files that are missing or wrong are rebuilt
+from the log (see `segment_indexes` and `segment_lookup`).
 """
 
 import logging
 import os
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
+from warmlog_broker.storage.index.lazy_index import LazyIndex
 from warmlog_broker.storage.index.offset_index import OffsetIndex
 from warmlog_broker.storage.index.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
 from warmlog_broker.storage.index.transaction_index import AbortedTxn, TransactionIndex
@@ -28,18 +30,14 @@ from warmlog_broker.storage.io.durable_files import sync_directory
 from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
 from warmlog_broker.storage.record.batch_scan import BatchPosition, DamagedLog
 from warmlog_broker.storage.record.file_records import FileRecords, FileSlice
+from warmlog_broker.storage.segment.delayed_deletion import run_deletions
 from warmlog_broker.storage.segment.segment_files import (
-    LOG_KIND,
-    OFFSET_INDEX_KIND,
-    TIME_INDEX_KIND,
-    TRANSACTION_INDEX_KIND,
-    SegmentFiles,
+    KINDS,
     segment_file_name,
 )
 from warmlog_broker.storage.segment.segment_indexes import SegmentConfig, SegmentIndexes
 from warmlog_broker.storage.segment.segment_lookup import SegmentLookup, TimeSearch, TimestampAndOffset
 from warmlog_broker.storage.segment.segment_recovery import OnBatch, SegmentRecovery, StepOver, check_and_index
-from warmlog_protocol.batch import BatchHeader
 from warmlog_protocol.errors import WarmlogError
 
 __all__ = [
@@ -63,31 +61,34 @@ _UNKNOWN = -2
 """A timestamp that has not been read yet."""
 
 
+SegmentFile = FileRecords | LazyIndex[OffsetIndex] | LazyIndex[TimeIndex] | TransactionIndex
+
+
 class SegmentOffsetOverflow(WarmlogError):
-    """An offset lies below a segment's base offset, or more than 2^31 - 1 above it."""
+    """An offset is below a segment's base offset, or more than 2^31 - 1 above it."""
 
 
 class SegmentRead(NamedTuple):
-    """What `LogSegment.read` found. The batch at `position` holds the start offset, or is the first after it."""
+    """The result of `LogSegment.read`. The batch at `position` holds the start offset, or is the first after it."""
 
     position: int
     slice: FileSlice | None
-    """From `position` on; it may end within a batch. None when nothing may be read there."""
+    """From `position` on; it may end within a batch. None if nothing may be read there."""
     is_first_batch_incomplete: bool
     first_offset: int
     """The base offset of the batch at `position`."""
 
 
 class Unflushed(NamedTuple):
-    """What must be synced for all that was written to a segment until now to be durable."""
+    """What must be synced for all writes to a segment so far to be durable."""
 
     files: tuple[OpenFile, ...]
-    """The .log, and the index files of a segment that is not active any more. fdatasync each."""
+    """The .log, and the index files of an inactive segment. fdatasync each."""
     is_directory_dirty: bool
-    """The .log was created since: fsync the directory too."""
+    """The .log was created since the last flush: fsync the directory too."""
     log_writes: int
     index_writes: tuple[tuple[OffsetIndex | TimeIndex | TransactionIndex, int], ...]
-    """For mark_flushed: how far the files had been written."""
+    """For mark_flushed: the writes that the sync covers."""
 
 
 class LogSegment:
@@ -99,13 +100,14 @@ class LogSegment:
         "_is_directory_dirty",
         "_is_ready_for_appends",
         "_largest",
-        "_lookup",
+        "_suffix",
         "base_offset",
         "bytes_since_last_index_entry",
         "config",
         "created_ms",
-        "files",
+        "directory",
         "indexes",
+        "lookup",
         "records",
         "roll_jitter_ms",
         "transactions",
@@ -113,36 +115,6 @@ class LogSegment:
 
     def __init__(
         self,
-        files: SegmentFiles,
-        *,
-        config: SegmentConfig,
-        records: FileRecords,
-        indexes: SegmentIndexes,
-        transactions: TransactionIndex,
-        created_ms: int,
-        roll_jitter_ms: int,
-    ) -> None:
-        """Use `open`."""
-        base_offset = files.base_offset
-        self.base_offset = base_offset
-        self.files = files
-        self.config = config
-        self.records = records
-        self.indexes = indexes
-        self.transactions = transactions
-        self.created_ms = created_ms
-        self.roll_jitter_ms = roll_jitter_ms
-        self.bytes_since_last_index_entry = 0
-        self._lookup = SegmentLookup(base_offset, records, indexes)
-        self._index_interval_bytes = config.index_interval_bytes
-        self._is_directory_dirty = records.is_new
-        self._is_ready_for_appends = False
-        self._largest: TimestampOffset | None = None
-        self._first_batch_timestamp_ms = _UNKNOWN
-
-    @classmethod
-    def open(
-        cls,
         directory: Path,
         base_offset: int,
         *,
@@ -151,53 +123,44 @@ class LogSegment:
         now_ms: int,
         roll_jitter_ms: int = 0,
         suffix: str = "",
-    ) -> Self:
-        """The segment in `directory`, created (one empty .log file and no index) when it is not there.
+    ) -> None:
+        """Open the segment in `directory`, or create it (one empty .log file and no index).
 
-        One that exists costs one stat; nothing of it is opened or read before it is needed. `roll_jitter_ms` is drawn
-        by the caller, once for each segment, and taken off segment.ms.
+        An existing segment costs one stat; its files are opened when they are needed. `roll_jitter_ms`, drawn by the
+        caller for each segment, is subtracted from segment.ms.
         """
-
-        def path(kind: str) -> str:
-            return f"{directory}/{segment_file_name(base_offset, kind, suffix)}"
-
-        records = FileRecords.open(path(LOG_KIND), open_files, preallocate_bytes=config.preallocate_bytes)
-        indexes = SegmentIndexes(
-            path(OFFSET_INDEX_KIND),
-            path(TIME_INDEX_KIND),
-            base_offset,
-            records=records,
-            config=config,
-            open_files=open_files,
+        log, offset_index, time_index, transaction_index = (
+            f"{directory}/{segment_file_name(base_offset, kind, suffix)}" for kind in KINDS
         )
-        transactions = TransactionIndex(path(TRANSACTION_INDEX_KIND), base_offset, open_files)
-        transactions.is_verified = records.is_new
-        return cls(
-            SegmentFiles(directory, base_offset, suffix, records, indexes, transactions),
-            config=config,
-            records=records,
-            indexes=indexes,
-            transactions=transactions,
-            created_ms=now_ms,
-            roll_jitter_ms=roll_jitter_ms,
+        self.directory = directory
+        self.base_offset = base_offset
+        self._suffix = suffix
+        self.config = config
+        self.records = records = FileRecords.open(log, open_files, preallocate_bytes=config.preallocate_bytes)
+        self.indexes = SegmentIndexes(
+            offset_index, time_index, base_offset, records=records, config=config, open_files=open_files
         )
+        self.transactions = TransactionIndex(transaction_index, base_offset, open_files)
+        self.transactions.is_verified = records.is_new
+        self.lookup = SegmentLookup(base_offset, records, self.indexes)
+        self.created_ms = now_ms
+        self.roll_jitter_ms = roll_jitter_ms
+        self.bytes_since_last_index_entry = 0
+        self._index_interval_bytes = config.index_interval_bytes
+        self._is_directory_dirty = records.is_new
+        self._is_ready_for_appends = False
+        self._largest: TimestampOffset | None = None
+        self._first_batch_timestamp_ms = _UNKNOWN
 
     def __repr__(self) -> str:
         return f"LogSegment({self.path}, {self.size_bytes} bytes)"
 
     @property
-    def directory(self) -> Path:
-        """The partition's."""
-        return self.files.directory
-
-    @property
     def path(self) -> Path:
-        """The .log file."""
         return self.records.path
 
     @property
     def size_bytes(self) -> int:
-        """Of all batches: where the next one goes."""
         return self.records.size_bytes
 
     # Appending
@@ -210,11 +173,11 @@ class LogSegment:
         prefix: bytes,
         covered: bytes | memoryview,
     ) -> int:
-        """Appends one batch (its first 21 bytes, and the rest) and returns its position. Not durable on return.
+        """Append one batch (its first 21 bytes, and the rest) and return its position. Not durable on return.
 
-        `offset_of_max_timestamp` is the last offset of the batch that has the largest timestamp: of this one, that is.
-        SegmentOffsetOverflow when `last_offset` does not fit (nothing is written); OSError when the disk refuses, and
-        then the segment is as it was before.
+        `offset_of_max_timestamp` is the last offset of the batch that has the largest timestamp: of this one.
+        SegmentOffsetOverflow if `last_offset` does not fit; OSError if the disk refuses. In both cases the segment is
+        as it was before.
         """
         if not 0 <= last_offset - self.base_offset <= MAX_RELATIVE_OFFSET:
             raise SegmentOffsetOverflow(f"{self.path}: offset {last_offset} does not fit")
@@ -232,7 +195,7 @@ class LogSegment:
         return position
 
     def add_aborted(self, aborted: AbortedTxn) -> None:
-        """An entry in the transaction index, for a marker that was appended; OSError when the disk refuses."""
+        """Add an entry to the transaction index, for a marker that was appended; OSError if the disk refuses."""
         is_first = not self.transactions.entries
         self.transactions.append(aborted)
         if is_first:
@@ -243,27 +206,24 @@ class LogSegment:
         if self._first_batch_timestamp_ms == _UNKNOWN:
             if self.size_bytes == 0:
                 return None
-            self._first_batch_timestamp_ms = self._read_first_batch_timestamp()
+            try:
+                header, _ = next(self.records.batches())
+                self._first_batch_timestamp_ms = header.max_timestamp_ms
+            except DamagedLog:
+                self._first_batch_timestamp_ms = NO_TIMESTAMP  # the age is then counted from the segment's creation
         return self._first_batch_timestamp_ms
 
     def on_become_inactive(self) -> None:
-        """Makes the last entry of the time index and trims all files: to be called before the next segment is opened.
+        """Add the last entry of the time index and trim all files; call it before the next segment is opened.
 
-        OSError when the disk refuses; to be called again then. From here on `unflushed` covers the index files.
+        OSError if the disk refuses; then call it again. From here on `unflushed` covers the index files.
         """
         self._finish_indexes()
         self.records.trim()
 
-    def _read_first_batch_timestamp(self) -> int:
-        try:
-            header, _ = next(self.records.batches())
-        except DamagedLog:
-            return NO_TIMESTAMP  # appends go on: age is counted from the segment's creation then
-        return header.max_timestamp_ms
-
     def _get_ready_for_appends(self) -> None:
         self.indexes.make_room()
-        self._largest = self._largest_so_far()
+        self._largest = self.max_timestamp
         self._is_ready_for_appends = True
 
     def _add_index_entries(self, last_offset: int, position: int, largest: TimestampOffset) -> None:
@@ -276,7 +236,7 @@ class LogSegment:
 
     def _finish_indexes(self) -> None:
         if self._is_ready_for_appends or self.indexes.has_room:
-            self.indexes.finish(self._largest_so_far())
+            self.indexes.finish(self.max_timestamp)
             self._is_ready_for_appends = False
 
     # Reading
@@ -290,15 +250,15 @@ class LogSegment:
         min_one_batch: bool,
         defers_rebuild: bool = False,
     ) -> SegmentRead | None:
-        """The batches from the one that holds `start_offset` (or the first one after it) on; None when there is none.
+        """Find the batch that holds `start_offset`, or the first one after it; None if there is none.
 
-        At most `max_size_bytes`, or with `min_one_batch` the first batch if it is larger, and nothing from
-        `max_position` on; None for `max_position` allows nothing to be read, only to be found. An index that is lost is
-        rebuilt, or with `defers_rebuild` LostIndex if that takes long.
+        The result has at most `max_size_bytes`, or with `min_one_batch` the first batch if it is larger, and nothing
+        from `max_position` on; None for `max_position` means to find the batch but read nothing. A lost index is
+        rebuilt; with `defers_rebuild`, LostIndex if that takes long.
         """
         if max_size_bytes < 0:
             raise ValueError(f"max_size_bytes {max_size_bytes} is negative")
-        found = self._lookup.find_batch(start_offset, defers_rebuild=defers_rebuild)
+        found = self.lookup.find_batch(start_offset, defers_rebuild=defers_rebuild)
         if found is None:
             return None
         position, batch_bytes = found.position, found.size_bytes
@@ -311,26 +271,18 @@ class LogSegment:
         return SegmentRead(position, part, max_size_bytes < batch_bytes, found.base_offset)
 
     def translate_offset(self, offset: int) -> BatchPosition | None:
-        """The first batch whose last offset is `offset` or greater; None when all lie below."""
-        return self._lookup.find_batch(offset)
-
-    def last_header_before(self, offset: int) -> BatchHeader | None:
-        """The last batch that begins before `offset`; None when there is none. DamagedLog when that cannot be told."""
-        return self._lookup.last_header_before(offset)
+        """The first batch whose last offset is `offset` or greater; None if there is none."""
+        return self.lookup.find_batch(offset)
 
     def fetch_upper_bound_offset(self, position: int, size_bytes: int) -> int | None:
-        """The offset of the first index entry at or behind `position + size_bytes`; None when there is none."""
+        """The offset of the first index entry at or after `position + size_bytes`; None if there is none."""
         index = self.indexes.for_offsets()
         entry = None if index is None else index.fetch_upper_bound(position, size_bytes)
         return None if entry is None else entry.offset
 
     def read_next_offset(self) -> int:
         """The last offset + 1, from the last index entry on; the base offset of an empty segment."""
-        return self._lookup.next_offset()
-
-    def end_before(self, offset: int) -> int:
-        """Where the last batch that ends at `offset` or before it ends (exclusive); the base offset when none does."""
-        return self._lookup.end_before(offset)
+        return self.lookup.next_offset()
 
     # Times
 
@@ -340,42 +292,6 @@ class LogSegment:
 
         For a segment that was found on disk, the first use reads the time index.
         """
-        return self._largest_so_far()
-
-    @property
-    def knows_max_timestamp(self) -> bool:
-        """Whether `max_timestamp` is answered out of memory."""
-        return self._largest is not None
-
-    @property
-    def max_timestamp_ms(self) -> int:
-        """The largest timestamp in the segment; -1 when no record has one."""
-        return self._largest_so_far().timestamp_ms
-
-    @property
-    def largest_timestamp_ms(self) -> int:
-        """`max_timestamp_ms`, or if no record has one, when the .log was last modified: for retention by time."""
-        largest_ms = self._largest_so_far().timestamp_ms
-        return largest_ms if largest_ms >= 0 else self.modified_ms
-
-    @property
-    def modified_ms(self) -> int:
-        """When the .log was last written to, by the clock of that time."""
-        return self.path.stat().st_mtime_ns // 1_000_000
-
-    def search_time(self, timestamp_ms: int, starting_offset: int) -> TimeSearch:
-        """For the first record from `starting_offset` on with `timestamp_ms` or a later one.
-
-        First in the order of offsets: records before it are earlier, those after it need not be later.
-        """
-        return self._lookup.search_time(timestamp_ms, starting_offset)
-
-    def search_max_timestamp(self) -> TimeSearch | None:
-        """For the first record with the largest timestamp of the segment; None when no record has one."""
-        largest = self._largest_so_far()
-        return None if largest.timestamp_ms < 0 else self._lookup.search_largest(largest)
-
-    def _largest_so_far(self) -> TimestampOffset:
         largest = self._largest
         if largest is None:
             index = self.indexes.for_times()
@@ -383,18 +299,42 @@ class LogSegment:
             self._largest = largest
         return largest
 
+    @property
+    def knows_max_timestamp(self) -> bool:
+        return self._largest is not None
+
+    @property
+    def max_timestamp_ms(self) -> int:
+        """The largest timestamp in the segment; -1 if no record has one."""
+        return self.max_timestamp.timestamp_ms
+
+    @property
+    def largest_timestamp_ms(self) -> int:
+        """`max_timestamp_ms`, or if no record has one, when the .log was last modified: for retention by time."""
+        largest_ms = self.max_timestamp_ms
+        return largest_ms if largest_ms >= 0 else self.modified_ms
+
+    @property
+    def modified_ms(self) -> int:
+        return self.path.stat().st_mtime_ns // 1_000_000
+
+    def search_max_timestamp(self) -> TimeSearch | None:
+        """A search for the first record with the segment's largest timestamp; None if no record has one."""
+        largest = self.max_timestamp
+        return None if largest.timestamp_ms < 0 else self.lookup.search_largest(largest)
+
     # Recovery and truncation
 
     def recover(
         self, on_batch: OnBatch, *, step_over: StepOver | None = None, keep_cut_bytes_in: Path | None = None
     ) -> SegmentRecovery:
-        """Checks every batch, rebuilds both indexes, and cuts the log before the first batch that is not valid.
+        """Check every batch, rebuild both indexes, and cut the log before the first batch that is not valid.
 
-        The transaction index is emptied: what it should hold is told by the log's earlier batches too.
+        The transaction index is emptied, because its entries depend on earlier segments too.
 
-        `on_batch(header, position, read_batch)` follows along; `read_batch()` gives the whole batch, header included.
-        With `step_over`, damage that it gives a position for is left where it is, and the check goes on there. What is
-        cut is first copied to the new file `keep_cut_bytes_in`, if given. Nothing but that copy is synced on return.
+        `on_batch(header, position, read_batch)` is called for each valid batch; `read_batch()` returns the whole batch.
+        With `step_over`, damage for which it returns a position is left in place, and the check continues there. Bytes
+        to be cut are first copied to the new file `keep_cut_bytes_in`, if given. Only that copy is synced on return.
         """
         recovery, builder = check_and_index(
             self.records,
@@ -414,9 +354,9 @@ class LogSegment:
         return recovery
 
     def truncate_to(self, offset: int, now_ms: int) -> int:
-        """Drops the batch that holds `offset` and all after it; returns the number of bytes dropped. Nothing is synced.
+        """Drop the batch that holds `offset` and all after it; returns the number of bytes dropped. Nothing is synced.
 
-        A batch goes as a whole. A segment that is empty then is as new: created at `now_ms`.
+        A batch is dropped as a whole. A segment that is then empty counts as created at `now_ms`.
         """
         found = self.translate_offset(offset)
         self.indexes.truncate_to(offset)
@@ -426,18 +366,18 @@ class LogSegment:
             self.created_ms = now_ms
             self._first_batch_timestamp_ms = _UNKNOWN
         self.bytes_since_last_index_entry = 0
-        self._largest = self._lookup.largest_timestamp()
+        self._largest = self.lookup.largest_timestamp()
         return dropped_bytes
 
     # Flushing
 
     def unflushed(self) -> Unflushed | None:
-        """What to sync for everything written until now to be durable; None when it is."""
+        """What to sync for all writes so far to be durable; None if they are."""
         records, is_directory_dirty = self.records, self._is_directory_dirty
         files: tuple[OpenFile, ...] = (
             (records.open_file(),) if is_directory_dirty or records.has_unflushed_writes() else ()
         )
-        if self.indexes.has_room:  # it is the active one, as in most flushes
+        if self.indexes.has_room:  # it is the active segment, as in most flushes
             return _new_tuple(Unflushed, (files, is_directory_dirty, records.writes, ())) if files else None
         dirty = [index for index in (self.transactions, *self.indexes.loaded()) if index.has_unsynced_writes]
         if not (files or dirty):
@@ -446,7 +386,7 @@ class LogSegment:
         return Unflushed(files, is_directory_dirty, records.writes, tuple((index, index.writes) for index in dirty))
 
     def mark_flushed(self, unflushed: Unflushed) -> None:
-        """Notes that all of `unflushed`, the directory included, has been synced without an error."""
+        """Note that all of `unflushed`, the directory included, was synced without an error."""
         self.records.mark_synced(unflushed.log_writes)
         for index, writes in unflushed.index_writes:
             index.mark_synced(writes)
@@ -454,7 +394,7 @@ class LogSegment:
             self._is_directory_dirty = False
 
     def flush(self) -> None:
-        """Makes everything durable, here and now; OSError when the disk refuses."""
+        """Make everything durable now; OSError if the disk refuses."""
         unflushed = self.unflushed()
         if unflushed is None:
             return
@@ -464,28 +404,38 @@ class LogSegment:
             sync_directory(self.directory)
         self.mark_flushed(unflushed)
 
-    # Names, the end
+    # The files together
+
+    def path_of(self, kind: str) -> Path:
+        """The segment's file of that kind; see `segment_files`."""
+        return self.directory / segment_file_name(self.base_offset, kind, self._suffix)
 
     def change_suffix(self, old: str, new: str) -> None:
-        """Renames the files, such as from "" to ".deleted": the .log first, and of the others those that exist."""
-        self.files.change_suffix(old, new)
+        """Rename the files, such as from "" to ".deleted": the .log first, and of the others those that exist."""
+        if self._suffix != old:
+            raise ValueError(f"{self.path} does not end with the suffix {old!r}")
+        self._suffix = new
+        for kind, file in self._files():
+            file.rename_to(self.path_of(kind))
 
     def update_directory(self, directory: Path) -> None:
-        """Notes that the partition's directory has been renamed to `directory`."""
-        self.files.moved_to(directory)
+        """Note that the partition's directory has been renamed to `directory`."""
+        self.directory = directory
+        for kind, file in self._files():
+            file.moved_to(self.path_of(kind))
 
     def delete(self) -> None:
-        """Unlinks all files, whichever there are, and raises the first error after having tried each.
+        """Unlink all files that exist, the .log first, then raise the first error. The segment is closed.
 
-        Slices in other hands stay readable; the segment itself is closed.
+        Existing slices stay readable.
         """
-        self.files.delete()
+        run_deletions(file.delete for _, file in self._files())
 
     def close(self, *, sync: bool = True) -> None:
-        """Finishes the indexes, trims, syncs and closes everything. Closing again is harmless.
+        """Finish the indexes, trim, sync and close everything. Closing again is harmless.
 
-        A segment that was only read is not written to, and one that was not used is not touched at all. With `sync`
-        False the caller syncs the file system before anybody relies on the files.
+        A segment that was only read is not written to, and one that was not used is not touched at all. Without `sync`
+        the caller must sync the file system.
         """
         if self.records.is_closed:
             return
@@ -499,5 +449,8 @@ class LogSegment:
         self.records.close()
 
     def close_handles(self) -> None:
-        """Lets go of files and maps without changing a file: for a disk that has failed."""
-        self.files.close_handles()
+        for _, file in self._files():
+            file.close_handles()
+
+    def _files(self) -> Iterable[tuple[str, SegmentFile]]:
+        return zip(KINDS, (self.records, self.indexes.offset, self.indexes.time, self.transactions), strict=True)

@@ -1,17 +1,19 @@
-"""The two indexes of one segment, and how far they may be believed.
+"""The offset index and the time index of one segment: verified when first used, and rebuilt if wrong.
 
-A new segment has no index files: they are created with the first entry, or when the segment becomes inactive. Those
-of a segment that was found on disk are opened when first used, and verified then, for they may be missing, empty, of
-another age than the log, or damaged. The check costs one scan from the last entry to the end of the log, mostly a few
-headers. What does not pass is rebuilt from the log's headers, with a warning. An entry that turns out to be wrong
-later, because another batch lies at its position, makes the segment call `rebuild` too.
+A new segment has no index files: they are created with the first entry, or when the segment becomes inactive. Those of
+a segment that was found on disk are opened and verified when first used, because they may be missing, empty, older or
+newer than the log, or damaged. The check costs one scan from the last entry to the end of the log, mostly a few
+headers. A wrong index is rebuilt from the log's headers, with a warning; so is one of which a lookup later finds an
+entry that does not match its batch.
 """
 
 import logging
 import os
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET, CorruptIndex
 from warmlog_broker.storage.index.lazy_index import LazyIndex
@@ -25,16 +27,18 @@ from warmlog_protocol.errors import StorageError
 
 logger = logging.getLogger(__name__)
 
+Index = TypeVar("Index", OffsetIndex, TimeIndex)
+
 REBUILT_SUFFIX = ".rebuilt"
-"""Of an index that is being rebuilt beside the one that is there; what a crash leaves is removed at the next start."""
+"""Suffix of an index that is being rebuilt beside the old one; the next start removes one that a crash leaves."""
 REBUILT_AT_ONCE_BYTES = 1024 * 1024
-"""The indexes of a larger log are rebuilt by another thread, where the caller can wait: 1 MiB takes 2 to 50 ms."""
+"""The indexes of a larger log are rebuilt in another thread, if the caller can wait: 1 MiB takes 2 to 50 ms."""
 LEAST_STALE_BYTES = 1024 * 1024
-"""A log that goes on for longer than this behind the last entry has lost entries. (Intervals of some KiB are usual.)"""
+"""If the log continues for longer than this after the last entry, entries are missing: intervals are some KiB."""
 
 
 class LostIndex(StorageError):
-    """An index has to be rebuilt before the segment can be read, which takes long. `rebuild` is what does it."""
+    """An index must be rebuilt before the segment can be read, which takes long. `rebuild` does it."""
 
     def __init__(self, rebuild: "IndexRebuild", message: str) -> None:
         super().__init__(message)
@@ -43,23 +47,20 @@ class LostIndex(StorageError):
 
 @dataclass(frozen=True, slots=True)
 class SegmentConfig:
-    """What a segment needs of the topic's settings."""
+    """The topic settings that a segment needs."""
 
     index_interval_bytes: int = 4096
-    """After how many bytes of log an index entry is made: index.interval.bytes."""
+    """Bytes of log between two index entries: index.interval.bytes."""
     max_index_bytes: int = 10_485_760
-    """Room of each index while the segment is active: segment.index.bytes."""
+    """Size of each index file while the segment is active: segment.index.bytes."""
     preallocate_bytes: int = 0
-    """Size that a new .log file gets at once; 0 for no preallocation."""
+    """Initial size of a new .log file; 0 for no preallocation."""
 
 
 class SegmentIndexes:
-    """Offset index and time index of one segment: opened late, verified, rebuilt when they are wrong."""
-
     __slots__ = (
         "_config",
         "_entries_left",
-        "_has_room",
         "_is_new",
         "_max_offset_entries",
         "_max_time_entries",
@@ -67,6 +68,7 @@ class SegmentIndexes:
         "_records",
         "_time_index",
         "base_offset",
+        "has_room",
         "offset",
         "rebuilding",
         "time",
@@ -83,7 +85,7 @@ class SegmentIndexes:
         config: SegmentConfig,
         open_files: OpenFiles,
     ) -> None:
-        """No file is opened, or looked for. Where the log has no data there can be no entries, whatever lies there."""
+        """Opens no file. If the log has no data there can be no entries, whatever the files hold."""
         max_bytes = config.max_index_bytes
         self.offset: LazyIndex[OffsetIndex] = LazyIndex(
             offset_path,
@@ -103,35 +105,37 @@ class SegmentIndexes:
         self._max_offset_entries = max_bytes // OffsetIndex.entry_bytes
         self._max_time_entries = max_bytes // TimeIndex.entry_bytes - 1
         self._is_new = records.size_bytes == 0
-        self._offset_index: OffsetIndex | None = None  # once they are verified
+        self._offset_index: OffsetIndex | None = None  # set once verified
         self._time_index: TimeIndex | None = None
-        self._has_room = False
+        self.has_room = False
+        """Whether the files have room for more entries, as while the segment is active: then they need no sync."""
         self._entries_left = 0
-        """Each index has room for as many entries, or more; 0 when that is not known."""
+        """A number of entries for which each index has room; 0 if that is not known."""
         self.rebuilding: IndexRebuild | None = None
-        """The rebuild that is under way in another thread."""
-
-    @property
-    def has_room(self) -> bool:
-        """Whether the files have room for entries to come, as while the segment is active: then they need no sync."""
-        return self._has_room
+        """A rebuild in another thread."""
 
     def for_offsets(self, *, defers_rebuild: bool = False) -> OffsetIndex | None:
-        """The offset index, verified; None while no entry has been made in a new segment.
+        """The offset index, verified; None in a new segment without an entry.
 
-        It is rebuilt if its file is missing, cut or wrong. With `defers_rebuild` that is LostIndex if it takes long.
+        It is rebuilt if its file is missing, cut or wrong; with `defers_rebuild`, LostIndex if that takes long.
         """
         index = self._offset_index
         if index is None or index.is_lost:
-            self._settle(self._why_not_offsets(), defers_rebuild)
+            try:
+                self._offset_index = self._verified(self.offset, index, self._check_last_entry)
+            except CorruptIndex as error:
+                self._rebuild_or_defer(str(error), defers_rebuild)
         return self._offset_index
 
     def for_times(self) -> TimeIndex | None:
-        """The time index, verified; None while no entry has been made in a new segment."""
+        """The time index, verified; None in a new segment without an entry."""
         index = self._time_index
         if index is None or index.is_lost:
             self.for_offsets()
-            self._settle(self._why_not_times())
+            try:
+                self._time_index = self._verified(self.time, self._time_index, self._check_last_timestamps)
+            except CorruptIndex as error:
+                self.rebuild(str(error))
         return self._time_index
 
     def are_full(self) -> bool:
@@ -148,25 +152,25 @@ class SegmentIndexes:
         return self._entries_left <= 0
 
     def make_room(self) -> None:
-        """Opens, verifies and extends both indexes of a segment that is going to be appended to."""
-        if self._has_room or self._is_new:
+        """Open, verify and extend both indexes for appends."""
+        if self.has_room or self._is_new:
             return
         for index in (self.for_offsets(), self.for_times()):
             assert index is not None
             if index.file_bytes < self._config.max_index_bytes:
                 index.resize(self._config.max_index_bytes)
-        self._has_room = True
+        self.has_room = True
 
     def add(self, last_offset: int, position: int, largest: TimestampOffset) -> None:
-        """One entry in each index: the batch at `position` ends with `last_offset`, `largest` is the segment's so far.
+        """Add an entry to each index, for the batch at `position`. `largest` is the segment's largest timestamp so far.
 
-        OSError from the disk; then the entry may be missing, which costs later lookups a longer scan and nothing else.
+        OSError from the disk; the entry may then be missing, which only makes later lookups scan more.
         """
         if self._is_new:
             self._create()
         offset_index, time_index = self._offset_index, self._time_index
         if offset_index is None or time_index is None:
-            return  # the files are gone: whoever looks something up rebuilds them
+            return  # the files are gone: the next lookup rebuilds them
         if self._entries_left <= 0 and (offset_index.is_full or time_index.is_full):
             _extend(offset_index)
             _extend(time_index)
@@ -179,17 +183,16 @@ class SegmentIndexes:
             raise
 
     def finish(self, largest: TimestampOffset) -> None:
-        """The last entry of the time index, and both files trimmed. They are to be synced now."""
         if self._is_new:
             if not self._records.size_bytes:
                 return
             self._create()
-        if not self._has_room:
+        if not self.has_room:
             return
-        self._has_room = False
+        self.has_room = False
         offset_index, time_index = self._offset_index, self._time_index
         if offset_index is None or time_index is None or offset_index.is_lost or time_index.is_lost:
-            logger.warning("%s: an index is gone or was cut, and is rebuilt when it is used", self._records.path)
+            logger.warning("%s: an index is gone or was cut, the next lookup rebuilds it", self._records.path)
             self._drop()
             return
         try:
@@ -199,54 +202,53 @@ class SegmentIndexes:
             offset_index.trim()
             time_index.trim()
         except FileNotFoundError:
-            logger.warning("%s: an index is gone, and is rebuilt when it is used", self._records.path)
+            logger.warning("%s: an index is gone, the next lookup rebuilds it", self._records.path)
             self._drop()
         except OSError:
-            self._has_room = True
+            self.has_room = True
             raise
 
     def reset(self) -> None:
-        """Both indexes without an entry and with room for new ones, whatever the files held before."""
+        """Empty both indexes and make room for new entries, whatever the files held before."""
         self._drop()
         self._is_new = True
         self._create()
 
     def truncate_to(self, offset: int) -> None:
-        """Drops all entries at `offset` and after it; both indexes have room again."""
+        """Drop all entries at `offset` and after it; both indexes have room again."""
         for index in (self.for_offsets(), self.for_times()):
             if index is not None:
                 index.truncate_to(offset)
         self.make_room()
 
     def rebuild(self, reason: str) -> None:
-        """Makes both indexes anew from the headers in the log, syncs them, and warns.
+        """Rebuild both indexes from the headers in the log, sync them, and warn.
 
-        Damage in the middle of the log is left out; the first batch behind it gets an entry, so that it can be reached.
+        Damage in the log is skipped; the first batch after it gets an entry, so that lookups reach it.
         """
         logger.warning("%s: rebuilding the indexes from the log: %s", self._records.path, reason)
-        had_room = self._has_room
+        had_room = self.has_room
         self.was_rebuilt = True
         self.reset()
         builder = IndexBuilder(self, self._config.index_interval_bytes)
-        for step in walk_around_damage(self._records, 0, self.base_offset, self.base_offset + MAX_RELATIVE_OFFSET):
-            if step.damage is not None:
-                logger.error("no index entries for damage: %s", step.damage)
+        max_offset = self.base_offset + MAX_RELATIVE_OFFSET
+        for header, position, damage in walk_around_damage(self._records, 0, self.base_offset, max_offset):
+            if damage is not None:
+                logger.error("no index entries for damage: %s", damage)
                 builder.must_index_next_batch()
-            header = step.header
-            builder.add(header.last_offset, header.max_timestamp_ms, step.position, header.size_bytes)
+            builder.add(header.last_offset, header.max_timestamp_ms, position, header.size_bytes)
         builder.finish()
         for index in (self.offset.get(), self.time.get()):
-            os.fdatasync(index.open_file().fd)
+            os.fdatasync(index.open_file())
             index.mark_synced(index.writes)
         if had_room:
             self.make_room()
 
     def loaded(self) -> list[OffsetIndex | TimeIndex]:
-        """The indexes that have been opened."""
         return [index for index in (self.offset.loaded, self.time.loaded) if index is not None]
 
     def beside(self, records: FileRecords) -> "SegmentIndexes":
-        """The indexes of `records`, which is this segment's log, in files with a suffix beside the segment's own."""
+        """New indexes of `records`, which is this segment's log, in files beside the segment's own."""
         return SegmentIndexes(
             f"{self.offset.path}{REBUILT_SUFFIX}",
             f"{self.time.path}{REBUILT_SUFFIX}",
@@ -256,22 +258,22 @@ class SegmentIndexes:
             open_files=OpenFiles(),
         )
 
-    def take(self, made: "SegmentIndexes", end_position: int) -> None:
-        """Puts the files of `made`, the indexes of the log up to `end_position`, in the place of its own.
+    def take(self, rebuilt: "SegmentIndexes", end_position: int) -> None:
+        """Replace the files by those of `rebuilt`, the indexes of the log up to `end_position`.
 
-        Removes them where the log has been closed or cut since. OSError when the disk refuses: then the indexes are
-        rebuilt when they are used next.
+        If the log has been closed or cut since, `rebuilt` is removed. OSError if the disk refuses: the next lookup then
+        rebuilds the indexes.
         """
         if self.offset.is_closed or self._records.size_bytes < end_position:
-            made.remove()
+            rebuilt.remove()
             return
         self._drop()
-        made.offset.path.replace(self.offset.path)
-        made.time.path.replace(self.time.path)
+        rebuilt.offset.path.replace(self.offset.path)
+        rebuilt.time.path.replace(self.time.path)
         self._offset_index, self._time_index = self.offset.get(), self.time.get()
         self.was_rebuilt = True
-        if self._has_room:
-            self._has_room = False
+        if self.has_room:
+            self.has_room = False
             self.make_room()
             builder = IndexBuilder(self, self._config.index_interval_bytes)
             builder.largest = self._time_index.last_entry
@@ -279,73 +281,49 @@ class SegmentIndexes:
                 builder.add(header.last_offset, header.max_timestamp_ms, position, header.size_bytes)
 
     def remove(self) -> None:
-        """Unlinks both files, where they are there. OSError when the disk refuses."""
+        """Unlink both files, if they exist. OSError if the disk refuses."""
         self.offset.delete()
         self.time.delete()
 
     def _create(self) -> None:
-        """New, empty files with room; what lay there belongs to no batch."""
+        """Create empty files with room; existing ones belong to no batch."""
         self._offset_index, self._time_index = self.offset.get(), self.time.get()
         self._offset_index.reset()
         self._time_index.reset()
         self._is_new = False
         self._entries_left = 0
-        self._has_room = True
+        self.has_room = True
 
     def _drop(self) -> None:
-        """Both files are gone, or are others now: what is known of them is forgotten."""
         self.offset.forget()
         self.time.forget()
         self._offset_index = self._time_index = None
         self._entries_left = 0
 
-    def _settle(self, reason: str, defers_rebuild: bool = False) -> None:
-        """Rebuilds both indexes if there is a `reason` to."""
-        if not reason:
-            return
+    def _rebuild_or_defer(self, reason: str, defers_rebuild: bool) -> None:
         if defers_rebuild and self._records.size_bytes > REBUILT_AT_ONCE_BYTES:
             if self.rebuilding is None:
                 self.rebuilding = IndexRebuild(self, self._records, reason)
             raise LostIndex(self.rebuilding, f"{self._records.path}: its indexes are being rebuilt: {reason}")
         self.rebuild(reason)
 
-    def _why_not_offsets(self) -> str:
-        """Why the offset index must be rebuilt; empty when it is verified, or there is none yet."""
-        if self._offset_index is not None:
-            return f"{self.offset.path} is gone, or was cut"
+    def _verified(self, lazy: LazyIndex[Index], verified: Index | None, check: Callable[[Index], None]) -> Index | None:
+        """Open and verify the index of `lazy` unless it is `verified` already; CorruptIndex if it must be rebuilt."""
+        if verified is not None:
+            if verified.is_lost:
+                raise CorruptIndex(f"{lazy.path} is gone, or was cut")
+            return verified
         if self._is_new:
-            return ""
-        try:
-            if not self.offset.file_exists():
-                raise CorruptIndex(f"{self.offset.path} is missing")
-            index = self.offset.get()
-            index.sanity_check()
-            self._look_behind_last_entry(index)
-        except CorruptIndex as error:
-            return str(error)
-        self._offset_index = index
-        return ""
+            return None
+        if not lazy.file_exists():
+            raise CorruptIndex(f"{lazy.path} is missing")
+        index = lazy.get()
+        index.sanity_check()
+        check(index)
+        return index
 
-    def _why_not_times(self) -> str:
-        """As `_why_not_offsets`, once the offset index is verified."""
-        if self._time_index is not None:
-            return f"{self.time.path} is gone, or was cut" if self._time_index.is_lost else ""
-        if self._is_new:
-            return ""
-        try:
-            if not self.time.file_exists():
-                raise CorruptIndex(f"{self.time.path} is missing")
-            index = self.time.get()
-            index.sanity_check()
-            assert self._offset_index is not None
-            self._compare_with_last_batches(index, self._offset_index)
-        except CorruptIndex as error:
-            return str(error)
-        self._time_index = index
-        return ""
-
-    def _look_behind_last_entry(self, index: OffsetIndex) -> None:
-        """CorruptIndex when the last entry does not point at its batch, or much of the log lies behind it."""
+    def _check_last_entry(self, index: OffsetIndex) -> None:
+        """CorruptIndex if the last entry does not match its batch, or much of the log is after it."""
         last = index.lookup(index.last_offset)
         if last.position >= self._records.size_bytes:
             raise CorruptIndex(f"{index.path}: last entry {last} in a log of {self._records.size_bytes} bytes")
@@ -353,14 +331,16 @@ class SegmentIndexes:
         try:
             for header, position in self._records.batches(last.position):
                 if position == last.position and index.entries and header.last_offset > last.offset:
-                    raise CorruptIndex(f"{index.path}: last entry {last}, and offset {header.last_offset} lies there")
+                    raise CorruptIndex(f"{index.path}: last entry {last}, but offset {header.last_offset} is there")
                 if position > stale_from:
-                    raise CorruptIndex(f"{index.path}: no entries for what lies behind position {last.position}")
+                    raise CorruptIndex(f"{index.path}: no entries after position {last.position}")
         except DamagedLog:
-            return  # either of them may be damaged: the segment finds out when an offset there is asked for
+            return  # log or index may be damaged: a lookup of an offset there finds out
 
-    def _compare_with_last_batches(self, index: TimeIndex, offset_index: OffsetIndex) -> None:
-        """CorruptIndex when the last batches are later than the last entry says, or end before its offset."""
+    def _check_last_timestamps(self, index: TimeIndex) -> None:
+        """CorruptIndex if the last batches are later than the last entry says, or end before its offset."""
+        offset_index = self._offset_index
+        assert offset_index is not None
         last = index.last_entry
         last_offset = self.base_offset
         try:
@@ -368,37 +348,37 @@ class SegmentIndexes:
                 last_offset = header.last_offset
                 if header.max_timestamp_ms > last.timestamp_ms:
                     raise CorruptIndex(
-                        f"{index.path}: last entry {last}, and offset {last_offset} has {header.max_timestamp_ms}"
+                        f"{index.path}: last entry {last}, but offset {last_offset} has {header.max_timestamp_ms}"
                     )
         except DamagedLog:
             return
         if last.offset > last_offset:
-            raise CorruptIndex(f"{index.path}: last entry {last}, and the log ends with offset {last_offset}")
+            raise CorruptIndex(f"{index.path}: last entry {last}, but the log ends with offset {last_offset}")
 
 
 class IndexRebuild:
-    """The rebuild of a segment's indexes by another thread, while the log is in use.
+    """A rebuild of a segment's indexes in another thread, while the log is in use.
 
-    The owner of the log calls `begin`, and `finish` once what that returned is done. All who wait share one rebuild.
+    The owner of the log calls `begin`, and `finish` once the future is done. All waiters share one rebuild.
     """
 
     def __init__(self, indexes: SegmentIndexes, records: FileRecords, reason: str) -> None:
         self._indexes = indexes
         self._reason = reason
         self._end_position = records.size_bytes
-        self._records = FileRecords(records.path, OpenFiles(), self._end_position, is_writable=False, is_new=False)
-        self._records.open_file()  # by its name now: it may be renamed meanwhile
+        self._records = FileRecords(records.path, OpenFiles(), self._end_position, is_writable=False)
+        self._records.open_file()  # now, because the segment may be renamed later
         self._made = indexes.beside(self._records)
         self._done: Future[None] | None = None
 
     def begin(self, threads: Executor) -> "Future[None]":
-        """Has the files made by one of `threads`, unless that has begun. OSError from the disk comes as the result."""
+        """Start the rebuild in one of `threads`, unless it has begun. The future holds an OSError from the disk."""
         if self._done is None:
             self._done = threads.submit(self._made.rebuild, self._reason)
         return self._done
 
     def finish(self) -> None:
-        """Put the files in place if they were made and still fit; again, do nothing. OSError from the disk."""
+        """Move the files into place if they were made and still fit. Idempotent. OSError from the disk."""
         done = self._done
         if self._indexes.rebuilding is not self or done is None or not done.done():
             return
@@ -413,7 +393,7 @@ class IndexRebuild:
 
 
 class IndexBuilder:
-    """Makes the entries of a segment that is walked through from its start."""
+    """Adds the index entries of a segment that is scanned from its start."""
 
     def __init__(self, indexes: SegmentIndexes, index_interval_bytes: int) -> None:
         self.largest = TimestampOffset(NO_TIMESTAMP, indexes.base_offset)
@@ -425,7 +405,7 @@ class IndexBuilder:
         self._has_failed = False
 
     def add(self, last_offset: int, max_timestamp_ms: int, position: int, size_bytes: int) -> None:
-        """The next batch: an entry if enough bytes lie between it and the last one that has an entry."""
+        """Add the next batch: it gets an entry if enough bytes are between it and the last one that has an entry."""
         if max_timestamp_ms > self.largest.timestamp_ms:
             self.largest = TimestampOffset(max_timestamp_ms, last_offset)
         self.next_offset = last_offset + 1
@@ -438,22 +418,21 @@ class IndexBuilder:
         self.bytes_since_last_entry += size_bytes
 
     def must_index_next_batch(self) -> None:
-        """The next batch cannot be reached from the one before it."""
+        """Give the next batch an entry, because it cannot be reached from the batch before it."""
         self.bytes_since_last_entry = self._interval_bytes + 1
 
     def finish(self) -> None:
-        """The last entry of the time index; both files trimmed."""
         try:
             self._indexes.finish(self.largest)
         except OSError as error:
             self._fail(error)
 
     def _fail(self, error: OSError) -> None:
-        """A full disk must not keep a log from being read: without entries, lookups scan it."""
+        """A full disk must not prevent reads: without entries, lookups scan the log."""
         logger.warning("%s: index entries are missing: %s", self._indexes.offset.path, error)
         self._has_failed = True
 
 
 def _extend(index: OffsetIndex | TimeIndex) -> None:
-    """Room for more than `segment.index.bytes`, which a rebuild may need when that setting was greater before."""
+    """Make room for more than `segment.index.bytes`, which a rebuild may need if that setting was greater before."""
     index.resize(2 * index.file_bytes + 2 * index.entry_bytes)

@@ -1,12 +1,11 @@
-"""Finding a batch, or a record, in one segment: by offset, and by time.
+"""Find a batch by offset, or a record by time, in one segment.
 
-An index leads close to it, and a scan of headers does the rest. Index entries are not believed blindly: at the
-position that an entry of the offset index gives there must be a batch that ends with the entry's offset, or a damaged
-one; and an entry of the time index must give the largest timestamp of the batch that it names. An entry that fails
-has the indexes rebuilt from the log.
+An index gives a position before the target, and a scan of headers does the rest. Index entries are verified: at the
+position of an offset index entry there must be a batch that ends with the entry's offset, or a damaged one; a time
+index entry must have the largest timestamp of its batch. A wrong entry makes the segment rebuild its indexes.
 
-A lookup by time ends within a batch, which has to be opened for it. The indexes belong to the thread that owns the log;
-what they lead to is looked through by a `TimeSearch`, in another one.
+A lookup by time must open a batch. The thread that owns the log looks into the indexes; a `TimeSearch` reads the
+batches in another thread.
 """
 
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from warmlog_protocol.batch import BatchHeader, NeedsMemory, RecordBatch, read_b
 
 
 class TimestampAndOffset(NamedTuple):
-    """A record that was found by time."""
+    """The result of a lookup by time."""
 
     timestamp_ms: int
     offset: int
@@ -31,9 +30,9 @@ class TimestampAndOffset(NamedTuple):
 
 
 class TimeSearch(NamedTuple):
-    """What is left of a lookup by time once the indexes have said where to begin: the batches have to be opened.
+    """The part of a lookup by time after the indexes: open the batches, in any thread.
 
-    That takes time and memory, and any thread may do it: the slice holds the file open.
+    The slice holds the file open.
     """
 
     slice: FileSlice
@@ -44,11 +43,11 @@ class TimeSearch(NamedTuple):
     def run(
         self, max_decompressed_bytes: int, rest: Callable[[], None], memory_bytes: int
     ) -> TimestampAndOffset | None:
-        """The first record from `starting_offset` on with `timestamp_ms` or a later one; None when there is none.
+        """Find the first record from `starting_offset` on with `timestamp_ms` or a later one; None if there is none.
 
-        NeedsMemory, and the search can be run again, when a batch and its decompressed body take more than
-        `memory_bytes`. CorruptBatch for a batch that is damaged or grows beyond `max_decompressed_bytes`, also where
-        the log was cut meanwhile (`slice.is_cut`). `rest` is called after some thousand records, and each batch.
+        NeedsMemory, after which the search can be run again, if a batch and its decompressed body take more than
+        `memory_bytes`. CorruptBatch for a batch that is damaged, exceeds `max_decompressed_bytes`, or was cut meanwhile
+        (`slice.is_cut`). `rest` is called after some thousand records, and after each batch.
         """
         file, start = self.slice.file, self.slice.position
         for header, position in scan_headers(file, file.path, start, start + self.slice.size_bytes):
@@ -74,8 +73,6 @@ class TimeSearch(NamedTuple):
 
 
 class SegmentLookup:
-    """The answers that one segment's log and indexes give together."""
-
     __slots__ = ("_base_offset", "_indexes", "_records")
 
     def __init__(self, base_offset: int, records: FileRecords, indexes: SegmentIndexes) -> None:
@@ -84,27 +81,25 @@ class SegmentLookup:
         self._indexes = indexes
 
     def find_batch(self, offset: int, *, defers_rebuild: bool = False) -> BatchPosition | None:
-        """The first batch whose last offset is `offset` or greater; None when all lie below.
+        """The first batch whose last offset is `offset` or greater; None if there is none.
 
-        Damage on the way is gone around; DamagedLog when `offset` lies in it. `defers_rebuild`: see `for_offsets`.
+        Damage on the way is skipped; DamagedLog if `offset` is in it. `defers_rebuild`: see `for_offsets`.
         """
         index = self._indexes.for_offsets(defers_rebuild=defers_rebuild)
         entry = OffsetPosition(self._base_offset, 0) if index is None else index.lookup(offset)
-        position = entry.position
         try:
-            found = self._records.search_for_offset(offset, position)
+            found = self._records.search_for_offset(offset, entry.position)
         except DamagedLog:
             return self._find_around(entry, index, offset)
-        if found is None:
-            is_wrong = index is not None and offset <= index.last_offset and index.entries > 0
+        if found is None:  # right, unless the index has an entry for `offset` or a later one
+            is_plausible = index is None or offset > index.last_offset or not index.entries
+        elif found.position == entry.position > 0 and found.last_offset > entry.offset:
+            is_plausible = False  # the entry's batch ends with another offset than the entry says
         else:
-            is_wrong = found.position == position > 0 and found.last_offset > entry.offset
-        if is_wrong or (found is not None and not self._is_borne_out(found, offset)):
-            return self._find_around(entry, index, offset)
-        return found
+            is_plausible = self._is_confirmed(found, offset)
+        return found if is_plausible else self._find_around(entry, index, offset)
 
     def next_offset(self) -> int:
-        """The last offset + 1; the base offset of an empty segment."""
         index = self._indexes.for_offsets()
         next_offset = self._base_offset
         for header, _ in self._records.batches(0 if index is None else index.lookup(index.last_offset).position):
@@ -112,9 +107,9 @@ class SegmentLookup:
         return next_offset
 
     def end_before(self, offset: int) -> int:
-        """Where the last batch that ends at `offset` or before it ends (exclusive); the base offset when none does.
+        """The end (exclusive) of the last batch that ends at `offset` or before; the base offset if there is none.
 
-        DamagedLog when that cannot be told.
+        DamagedLog if damage hides it.
         """
         found = self.find_batch(offset)
         position = self._records.size_bytes if found is None else found.position
@@ -127,7 +122,7 @@ class SegmentLookup:
         return end_offset
 
     def last_header_before(self, offset: int) -> BatchHeader | None:
-        """The last batch that begins before `offset`; None when there is none. DamagedLog when that cannot be told."""
+        """The last batch that begins before `offset`; None if there is none. DamagedLog if damage hides it."""
         index = self._indexes.for_offsets()
         last: BatchHeader | None = None
         for header, _ in self._records.batches(0 if index is None else index.lookup(offset - 1).position):
@@ -136,21 +131,16 @@ class SegmentLookup:
             last = header
         return last
 
-    def search_time(self, timestamp_ms: int, starting_offset: int) -> "TimeSearch":
-        """For the first record from `starting_offset` on with `timestamp_ms` or a later one."""
+    def search_time(self, timestamp_ms: int, starting_offset: int) -> TimeSearch:
+        """A search for the first record, by offset, from `starting_offset` on with `timestamp_ms` or a later one."""
         entry = self._time_entry(timestamp_ms)
-        start = self._position_before(max(entry.offset, starting_offset))
-        return TimeSearch(self._from(start), timestamp_ms, starting_offset)
+        return TimeSearch(self._from_batch_of(max(entry.offset, starting_offset)), timestamp_ms, starting_offset)
 
-    def search_largest(self, largest: TimestampOffset) -> "TimeSearch":
-        """For the first record with the segment's largest timestamp, given that and the last offset of its batch."""
-        return TimeSearch(self._from(self._position_before(largest.offset)), largest.timestamp_ms, self._base_offset)
-
-    def _from(self, start: int) -> FileSlice:
-        return self._records.slice(start, self._records.size_bytes - start)
+    def search_largest(self, largest: TimestampOffset) -> TimeSearch:
+        return TimeSearch(self._from_batch_of(largest.offset), largest.timestamp_ms, self._base_offset)
 
     def largest_timestamp(self) -> TimestampOffset:
-        """The largest timestamp: the last entry of the time index, or a later one in the log behind that entry."""
+        """The largest timestamp: the last entry of the time index, or a later one in the batches after it."""
         time_index, offset_index = self._indexes.for_times(), self._indexes.for_offsets()
         if time_index is None or offset_index is None:
             largest, start = TimestampOffset(NO_TIMESTAMP, self._base_offset), 0
@@ -162,14 +152,14 @@ class SegmentLookup:
                 if header.max_timestamp_ms > largest.timestamp_ms:
                     largest = TimestampOffset(header.max_timestamp_ms, header.last_offset)
         except DamagedLog:
-            return largest  # what lies behind damage keeps its time for itself
+            return largest  # timestamps after the damage are unknown
         return largest
 
-    def _is_borne_out(self, found: BatchPosition, offset: int) -> bool:
-        """Whether a batch has the offsets that it claims: the next one begins behind them.
+    def _is_confirmed(self, found: BatchPosition, offset: int) -> bool:
+        """Whether a batch has the offsets that it claims, by the base offset of the next one.
 
-        Where none follows, its CRC has to be right, unless it begins with the `offset` that is looked for. No CRC
-        covers base offsets, and readers get batches unverified, so this is asked at each lookup.
+        If there is no next one, its CRC must be right, unless it begins with `offset`. No CRC covers base offsets, and
+        readers get batches unverified, so each lookup checks this.
         """
         records = self._records
         next_base_offset = records.base_offset_at(found.position + found.size_bytes)
@@ -184,53 +174,52 @@ class SegmentLookup:
         return is_intact(records, header, found.position)
 
     def _find_around(self, entry: OffsetPosition, index: OffsetIndex | None, offset: int) -> BatchPosition | None:
-        """Finds `offset` where log or `entry` cannot be believed; DamagedLog when it lies in what is damaged.
+        """Find `offset` although log or `entry` are wrong; DamagedLog if it is in a damaged range.
 
-        Walks from the entry before it, or from the beginning, and has an index made anew that was wrong or does not
-        lead behind the damage.
+        Walks from the previous entry or from the start. An index that was wrong, or does not lead past the damage, is
+        rebuilt.
         """
         previous = OffsetPosition(self._base_offset, 0) if index is None else index.lookup(entry.offset - 1)
         starts = [previous.position, 0] if 0 < previous.position < entry.position else [0]
         for start in starts:
             damage, found = self._walk_to(offset, start)
-            if found is not None or start == 0:
-                break
-        if index is not None and (damage is None or (found is not None and found.base_offset <= offset)):
-            self._indexes.rebuild(f"{index.path} has {entry}, from which offset {offset} cannot be reached")
-        if damage is not None and (found is None or found.base_offset > offset):
             if found is not None:
-                damage.next_offset = found.base_offset
-            raise damage
-        return found
+                break
+        if damage is None or (found is not None and found.base_offset <= offset):
+            if index is not None:
+                self._indexes.rebuild(f"{index.path} has {entry}, from which offset {offset} cannot be reached")
+            return found
+        if found is not None:
+            damage.next_offset = found.base_offset
+        raise damage
 
     def _walk_to(self, offset: int, start: int) -> tuple[DamagedLog | None, BatchPosition | None]:
-        """The batch that holds `offset`, or the first after it, and the damage directly before that batch."""
-        max_offset = self._base_offset + MAX_RELATIVE_OFFSET
-        damage: DamagedLog | None = None
+        """The batch that holds `offset`, or the first one after it, and the damage directly before that batch."""
         position = start
-        for step in walk_around_damage(self._records, start, self._base_offset, max_offset):
-            header, position = step.header, step.position + step.header.size_bytes
+        max_offset = self._base_offset + MAX_RELATIVE_OFFSET
+        for header, at, damage in walk_around_damage(self._records, start, self._base_offset, max_offset):
             if header.last_offset >= offset:
-                found = BatchPosition(header.base_offset, header.last_offset, step.position, header.size_bytes)
-                return step.damage, found
+                return damage, BatchPosition(header.base_offset, header.last_offset, at, header.size_bytes)
+            position = at + header.size_bytes
         if position < self._records.size_bytes:
-            damage = DamagedLog(self._records.path, position, "nothing intact follows")
-        return damage, None
+            return DamagedLog(self._records.path, position, "no intact batch follows"), None
+        return None, None
 
-    def _position_before(self, offset: int) -> int:
-        """A batch boundary at or before the batch that holds `offset`, and not far from it."""
+    def _from_batch_of(self, offset: int) -> FileSlice:
+        """From the batch that holds `offset`, or the next one, to the end of the segment."""
         found = self.find_batch(offset)
-        return self._records.size_bytes if found is None else found.position
+        start = self._records.size_bytes if found is None else found.position
+        return self._records.slice(start, self._records.size_bytes - start)
 
     def _time_entry(self, timestamp_ms: int) -> TimestampOffset:
-        """The time index's entry at or before `timestamp_ms`. One that its batch gives the lie is not believed."""
+        """The time index's entry at or before `timestamp_ms`. If it does not match its batch, the index is rebuilt."""
         index = self._indexes.for_times()
         if index is None:
             return TimestampOffset(NO_TIMESTAMP, self._base_offset)
         entry = index.lookup(timestamp_ms)
         if entry.timestamp_ms == NO_TIMESTAMP or self._max_timestamp_at(entry.offset) == entry.timestamp_ms:
             return entry
-        self._indexes.rebuild(f"{index.path} has {entry}, and that batch has another max timestamp")
+        self._indexes.rebuild(f"{index.path} has {entry}, but that batch has another max timestamp")
         return self._indexes.time.get().lookup(timestamp_ms)
 
     def _max_timestamp_at(self, offset: int) -> int | None:

@@ -1,9 +1,9 @@
-"""Checking a segment after a crash: which bytes are valid batches, and what becomes of the others.
+"""Check a segment after a crash: find the valid batches, and cut what follows them.
 
-What lies above the recovery point was perhaps never synced, and the disk may have got its blocks in any order: some
-may be old, torn or zeros. So the log ends where the first batch is that is not valid: its size, its CRC or its offset
-is wrong, or whoever follows along (producer state, leader epochs) refuses it. The bytes from there on can be kept
-aside before they are cut, for somebody to look at; zeros at their end, from a preallocation or a hole, are not kept.
+Bytes above the recovery point may never have been synced, and the disk may have written blocks in any order: some may
+be old, torn or zeros. So the log ends at the first batch that is not valid: its size, CRC or offset is wrong, or the
+caller's `on_batch` (producer state, leader epochs) refuses it. The bytes that are cut can be kept in a file for
+inspection, without zeros at their end from a preallocation or a hole.
 """
 
 import os
@@ -20,25 +20,23 @@ from warmlog_protocol.batch.header import CONTROL_BIT, BatchHeader
 from warmlog_protocol.errors import CorruptBatch, InvalidRecord
 
 OnBatch = Callable[[BatchHeader, int, ReadBatch], None]
-"""Called with a valid batch, its position, and a function that reads it. Refuses by CorruptBatch or InvalidRecord."""
+"""Called with a valid batch, its position, and a function that reads it. Refuses with CorruptBatch or InvalidRecord."""
 
 StepOver = Callable[[DamagedLog], int | None]
-"""Called with what is not valid; says at which position to go on behind it, or None: then the log is cut there."""
+"""Called with what is not valid. Returns the position after it to continue at, or None to cut the log there."""
 
 _COPY_BYTES = 1024 * 1024
 
 
 class SegmentRecovery(NamedTuple):
-    """What `LogSegment.recover` found and did."""
-
     valid_bytes: int
     cut_bytes: int
     reason: str
-    """Why the log was cut at `valid_bytes`; empty when nothing was cut."""
+    """Why the log was cut at `valid_bytes`; empty if it was not."""
     kept_in: Path | None
-    """Where the cut bytes are; None when they were not to be kept, or were all zeros."""
+    """Where the cut bytes are; None if they were not to be kept, or were all zeros."""
     has_control_batches: bool = False
-    """So that the transaction index may need entries."""
+    """If so, the transaction index may need entries."""
 
 
 def check_and_index(
@@ -50,7 +48,7 @@ def check_and_index(
     step_over: StepOver | None,
     keep_cut_bytes_in: Path | None,
 ) -> tuple[SegmentRecovery, IndexBuilder]:
-    """Does what `LogSegment.recover` says: the result, and the builder of the indexes with what it has seen last."""
+    """Implements `LogSegment.recover`; also returns the index builder, which has the state after the last batch."""
     indexes.reset()
     builder = IndexBuilder(indexes, index_interval_bytes)
     found_bytes = records.size_bytes
@@ -60,7 +58,7 @@ def check_and_index(
         indexes.base_offset + MAX_RELATIVE_OFFSET + 1,
         on_batch,
         lambda header, position: builder.add(header.last_offset, header.max_timestamp_ms, position, header.size_bytes),
-        None if step_over is None else lambda error: _indexed_behind(builder, step_over(error)),
+        None if step_over is None else lambda error: _step_over_indexed(builder, step_over(error)),
     )
     kept_in = None
     if valid_bytes < found_bytes and keep_cut_bytes_in is not None:
@@ -70,8 +68,8 @@ def check_and_index(
     return SegmentRecovery(valid_bytes, cut_bytes, reason, kept_in, attributes & CONTROL_BIT != 0), builder
 
 
-def _indexed_behind(builder: IndexBuilder, position: int | None) -> int | None:
-    """`position`, where a walk goes on behind damage, with an index entry to come: no batch before leads there."""
+def _step_over_indexed(builder: IndexBuilder, position: int | None) -> int | None:
+    """Give the batch at `position`, after damage, an index entry: the batches before do not lead there."""
     builder.must_index_next_batch()
     return position
 
@@ -84,18 +82,17 @@ def walk_valid_batches(
     index_batch: Callable[[BatchHeader, int], None],
     step_over: StepOver | None = None,
 ) -> tuple[int, str, int]:
-    """Calls both for each batch until the first that is not valid.
+    """Call both functions for each batch until the first that is not valid.
 
-    Returns how many bytes are valid, why the next ones are not, and all attributes that any batch had.
-
-    Offsets must lie in `[first_offset, end_offset)`. With `step_over` the walk may go on behind what is not valid.
+    Returns how many bytes are valid, why the next ones are not, and the union of all attributes. Offsets must be in
+    `[first_offset, end_offset)`. With `step_over` the walk may continue after what is not valid.
     """
     valid_bytes = attributes = 0
     while True:
         try:
             for header, position, read_batch in records.checked_batches(valid_bytes):
                 if header.base_offset < first_offset or header.last_offset >= end_offset:
-                    reason = f"offsets {header.base_offset} to {header.last_offset} do not belong into this segment"
+                    reason = f"offsets {header.base_offset} to {header.last_offset} are outside of this segment"
                     raise DamagedLog(records.path, position, reason)
                 on_batch(header, position, read_batch)
                 index_batch(header, position)
@@ -111,9 +108,9 @@ def walk_valid_batches(
 
 
 def keep_bytes(file: OpenFile, start: int, end: int, copy: Path) -> Path | None:
-    """Copies `[start, end)` of `file`, without zeros at its end, to the new file `copy` and syncs that.
+    """Copy `[start, end)` of `file`, without zeros at its end, to the new file `copy`, and sync that.
 
-    None, and no file, when there are only zeros. FileExistsError when `copy` is there already.
+    None, and no file, if there are only zeros. FileExistsError if `copy` exists.
     """
     end = _without_zeros(file, start, end)
     if end == start:
@@ -131,7 +128,7 @@ def keep_bytes(file: OpenFile, start: int, end: int, copy: Path) -> Path | None:
 
 
 def _without_zeros(file: OpenFile, start: int, end: int) -> int:
-    """Where the last byte in `[start, end)` that is not zero ends."""
+    """The end of the last byte in `[start, end)` that is not zero."""
     while end > start:
         piece_start = max(start, end - _COPY_BYTES)
         piece = os.pread(file.fd, end - piece_start, piece_start)

@@ -1,19 +1,18 @@
-"""Taking new segments in old ones' place, so that a crash at any moment leaves either the old ones or the new ones.
+"""Replace segments by new ones, so that after a crash the log has either all old ones or all new ones.
 
 The new segments' files end in `.cleaned` and are on disk. Then, each step made durable before the next::
 
-    announce   .cleaned becomes .swap, the greatest base offset first: as long as any .cleaned is left, the set is not
-               complete and means nothing
+    announce   .cleaned becomes .swap, the greatest base offset first: the set is complete once no .cleaned is left
     exchange   the log reads from the new segments; the old ones' files end in .deleted, to be unlinked later
-    finish     .swap becomes nothing: the names are the final ones
+    finish     the suffix .swap is removed
 
 Kafka syncs the directory once, at the end. With a sync after each step only the renames within one step rely on a file
-system that keeps their order (as ext4, xfs and btrfs do). The owner's thread takes the steps; `sync` may run in any
-other, so that nobody waits for the disk.
+system that keeps their order (as ext4, xfs and btrfs do). The owner's thread takes the steps; `sync` may run in another
+thread.
 
-At a start (`finish_swaps`): if there is a `.cleaned`, every `.swap` from its base offset on belongs to an unfinished
-set and goes, then the `.cleaned` themselves. For each `.log.swap` that is left, the old files within its offsets go;
-then every `.swap` gets its final name. Last, what ends in `.deleted` goes.
+At a start (`finish_swaps`): if there is a `.cleaned`, every `.swap` from its base offset on is of an unfinished set and
+is removed, then the `.cleaned` themselves. For each `.log.swap` that is left, the old files within its offsets are
+removed; then every `.swap` gets its final name. Last, files that end in `.deleted` are removed.
 """
 
 import logging
@@ -35,11 +34,11 @@ SWAP_SUFFIX = ".swap"
 DELETED_SUFFIX = ".deleted"
 
 Retire = Callable[[LogSegment, bool], None]
-"""Takes an old segment's files away; the bool says whether its producer snapshot stays, for a new one's sake."""
+"""Removes an old segment's files; the bool tells whether to keep its producer snapshot for a new segment."""
 
 
 class Replacement:
-    """One set of new segments that is on its way into a log. Made by the owner's thread, which takes the steps."""
+    """One set of new segments that replaces old ones. Created by the owner's thread, which takes the steps."""
 
     def __init__(
         self,
@@ -50,10 +49,10 @@ class Replacement:
         directory: Path,
         retire: Retire,
     ) -> None:
-        """Announces the set; `sync`, then `advance`, and so on until that returns True.
+        """Announce the set. Then call `sync` and `advance` until that returns True.
 
-        ValueError when the old segments are not, or not any more, what the log has. OSError when the disk refuses: the
-        new segments are gone then, and the old ones as they were. After a failure of `advance` only a restart can tell.
+        ValueError if the old segments are not segments of the log (any more). OSError if the disk refuses: the new
+        segments are then removed and the old ones unchanged. After a failure of `advance` the log must be reopened.
         """
         if not new or any(segments.get(segment.base_offset) is not segment for segment in old):
             raise ValueError(f"{directory}: {list(old)} are not segments of this log")
@@ -74,24 +73,22 @@ class Replacement:
         return [segment.base_offset for segment in self._old]
 
     def sync(self) -> None:
-        """Makes the last step durable. In any thread; OSError when the disk refuses."""
+        """Make the last step durable. In any thread; OSError if the disk refuses."""
         sync_directory(self.directory)
 
     def advance(self) -> bool:
-        """Takes the next step, the last one having been synced; True when it was the last. OSError from the disk."""
+        """Take the next step, after the last one was synced; True if it was the last. OSError from the disk."""
         if self._steps:
             self._steps.pop(0)()
         return self.is_done
 
     def complete(self) -> None:
-        """Takes all steps that are left, here and now; on return everything is durable."""
         while not self.is_done:
             self.sync()
             self.advance()
         self.sync()
 
     def close_handles(self) -> None:
-        """Lets go of the new segments' files; they stay as they are."""
         for segment in self._new:
             segment.close_handles()
 
@@ -122,9 +119,9 @@ class Replacement:
 
 
 def finish_swaps(directory: Path, names: Sequence[str], open_files: OpenFiles) -> bool:
-    """Does at a start what a crash has left undone; `names` are the directory's files. False when there was nothing.
+    """Complete or undo, after a crash, what it interrupted; `names` are the directory's files. False if nothing.
 
-    On return it is durable. Whatever ended in one of the three suffixes is gone or has its final name.
+    Durable on return. Every file that ended in one of the three suffixes is gone or has its final name.
     """
     deleted = [name for name in names if name.endswith(DELETED_SUFFIX)]
     cleaned = sorted(name for name in names if name.endswith(CLEANED_SUFFIX) and name[:20].isdecimal())
@@ -140,9 +137,9 @@ def finish_swaps(directory: Path, names: Sequence[str], open_files: OpenFiles) -
             if name.endswith(LOG_KIND + SWAP_SUFFIX):
                 _remove_replaced(directory, name, names, open_files)
         sync_directory(directory)
-        # The .log first: as long as that ends in .swap, whatever has its final name is taken for an old file's.
+        # The .log first: as long as it ends in .swap, any file with a final name counts as an old one.
         for name in sorted(swaps, key=lambda name: (not name.endswith(LOG_KIND + SWAP_SUFFIX), name)):
-            logger.warning("%s gets its final name: a crash came before", directory / name)
+            logger.warning("%s gets its final name after a crash", directory / name)
             (directory / name).replace(directory / name.removesuffix(SWAP_SUFFIX))
         sync_directory(directory)
     for name in deleted:
@@ -152,19 +149,19 @@ def finish_swaps(directory: Path, names: Sequence[str], open_files: OpenFiles) -
 
 
 def _remove_unfinished(directory: Path, swaps: Sequence[str], cleaned: Sequence[str]) -> None:
-    """The `.swap` files go before the `.cleaned` that say that they mean nothing."""
+    """Remove the `.swap` files before the `.cleaned`, which mark them as unfinished."""
     for names in (swaps, cleaned):
         for name in names:
-            logger.warning("%s belongs to a compaction that was not finished and is removed", directory / name)
+            logger.warning("%s belongs to an unfinished compaction and is removed", directory / name)
             (directory / name).unlink()
         sync_directory(directory)
 
 
 def _remove_replaced(directory: Path, swap_name: str, names: Sequence[str], open_files: OpenFiles) -> None:
-    """Unlinks the old files whose base offset lies within what the new segment holds."""
+    """Unlink the old files whose base offset is in the range of the new segment."""
     path = directory / swap_name
     first_offset = _base_offset(swap_name)
-    next_offset = first_offset + 1  # an emptied segment still stands for its own base offset
+    next_offset = first_offset + 1  # an empty segment still covers its own base offset
     records = FileRecords.open_read_only(path, open_files)
     try:
         for header, _ in records.batches():
@@ -176,7 +173,7 @@ def _remove_replaced(directory: Path, swap_name: str, names: Sequence[str], open
     for name in names:
         is_of_segment = len(name) > 20 and name[:20].isdecimal() and name[20:] in KINDS
         if is_of_segment and first_offset <= _base_offset(name) < next_offset:
-            logger.warning("%s is removed: %s stands in its place", directory / name, swap_name)
+            logger.warning("%s is removed: %s replaces it", directory / name, swap_name)
             (directory / name).unlink(missing_ok=True)
 
 

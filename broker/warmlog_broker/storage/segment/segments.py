@@ -14,14 +14,14 @@ from warmlog_broker.storage.segment.segment import LogSegment
 
 
 class LogSegments:
-    """An ordered map from base offset to segment. Not for concurrent use; lists that it returns are the caller's."""
+    """An ordered map from base offset to segment. Not thread-safe; returned lists belong to the caller."""
 
     def __init__(self, segments: Iterable[LogSegment] = ()) -> None:
         self._by_base_offset = {segment.base_offset: segment for segment in segments}
         self._base_offsets = sorted(self._by_base_offset)
 
     def add(self, segment: LogSegment) -> LogSegment | None:
-        """Adds `segment` and returns the one that it replaces, if any."""
+        """Add `segment` and return the one that it replaces, if any."""
         replaced = self._by_base_offset.get(segment.base_offset)
         self._by_base_offset[segment.base_offset] = segment
         if replaced is None:
@@ -29,14 +29,13 @@ class LogSegments:
         return replaced
 
     def remove(self, base_offset: int) -> LogSegment | None:
-        """Takes out the segment with that base offset and returns it, if there is one. Its files are not touched."""
+        """Remove and return the segment with that base offset, if there is one. Its files are not touched."""
         segment = self._by_base_offset.pop(base_offset, None)
         if segment is not None:
             del self._base_offsets[bisect_left(self._base_offsets, base_offset)]
         return segment
 
     def clear(self) -> None:
-        """Takes out all segments."""
         self._by_base_offset.clear()
         self._base_offsets.clear()
 
@@ -47,21 +46,18 @@ class LogSegments:
         return base_offset in self._by_base_offset
 
     def __iter__(self) -> Iterator[LogSegment]:
-        """From the oldest to the active one, as they are now: the map may change meanwhile."""
+        """From the oldest to the active one, as a snapshot: the map may change meanwhile."""
         return iter(self._at(0, len(self._base_offsets)))
 
     def get(self, base_offset: int) -> LogSegment | None:
-        """The segment with exactly that base offset."""
         return self._by_base_offset.get(base_offset)
 
     @property
     def base_offsets(self) -> list[int]:
-        """In ascending order."""
         return self._base_offsets.copy()
 
     @property
     def size_bytes(self) -> int:
-        """Of all .log files together."""
         return sum(segment.size_bytes for segment in self._by_base_offset.values())
 
     @property
@@ -74,7 +70,7 @@ class LogSegments:
 
     @property
     def active(self) -> LogSegment:
-        """The last segment, the one that is appended to; IndexError when there is none."""
+        """The last segment, which is appended to; IndexError if there is none."""
         return self._by_base_offset[self._base_offsets[-1]]
 
     def floor(self, offset: int) -> LogSegment | None:
@@ -90,33 +86,24 @@ class LogSegments:
         return self._one(bisect_right(self._base_offsets, offset))
 
     def higher_segments(self, offset: int) -> list[LogSegment]:
-        """All segments whose base offset is above `offset`."""
         return self._at(bisect_right(self._base_offsets, offset), len(self._base_offsets))
 
     def values(self, from_offset: int, to_offset: int) -> list[LogSegment]:
         """The segments that may hold offsets in `[from_offset, to_offset)`: from the floor of the first on.
 
-        ValueError when the range is upside down; empty for an empty range.
+        ValueError if `to_offset` is below `from_offset`; empty for an empty range.
         """
         if to_offset < from_offset:
-            raise ValueError(f"no range of offsets: from {from_offset} to {to_offset}")
+            raise ValueError(f"invalid range of offsets: from {from_offset} to {to_offset}")
         if to_offset == from_offset:
             return []
         start = bisect_right(self._base_offsets, from_offset) - 1
         return self._at(max(start, 0), bisect_left(self._base_offsets, to_offset))
 
-    def non_active_from(self, from_offset: int) -> list[LogSegment]:
-        """The segments from the floor of `from_offset` on, without the active one."""
-        if not self._base_offsets:
-            return []
-        active_base_offset = self._base_offsets[-1]
-        return [] if from_offset > active_base_offset else self.values(from_offset, active_base_offset)
-
     def locate(self, offset: int) -> LogOffsetMetadata:
-        """`offset` with the position of the batch that holds it, or of the first batch after it, or of the log's end.
+        """`offset` with the position of the batch that holds it, or of the first one after it, or of the log's end.
 
-        If that is damaged, it is the position of the damage: all batches before that have lower offsets. Message-only
-        when there is no segment.
+        If that batch is damaged, it is the position of the damage. Message-only if there is no segment.
         """
         segment = self.floor(offset) or self.first
         while segment is not None:
@@ -132,22 +119,19 @@ class LogSegments:
         return LogOffsetMetadata(offset)
 
     def update_directory(self, directory: Path) -> None:
-        """Notes that the partition's directory has been renamed to `directory`."""
         for segment in self._by_base_offset.values():
             segment.update_directory(directory)
 
     def close(self, *, sync: bool = True) -> None:
-        """Closes each segment (see LogSegment.close)."""
         for segment in self:
             segment.close(sync=sync)
 
     def close_handles(self) -> None:
-        """Lets go of all files and maps without changing a file."""
         for segment in self:
             segment.close_handles()
 
-    def _one(self, place: int) -> LogSegment | None:
-        return self._by_base_offset[self._base_offsets[place]] if 0 <= place < len(self._base_offsets) else None
+    def _one(self, i: int) -> LogSegment | None:
+        return self._by_base_offset[self._base_offsets[i]] if 0 <= i < len(self._base_offsets) else None
 
     def _at(self, start: int, end: int) -> list[LogSegment]:
         return [self._by_base_offset[base_offset] for base_offset in self._base_offsets[start:end]]

@@ -1,1 +1,1 @@
-"""Checks each batch and side file of a partition directory, and rebuilds side files."""
+"""Check each batch and side file of a partition directory, and rebuild side files."""

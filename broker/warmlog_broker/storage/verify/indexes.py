@@ -1,12 +1,12 @@
-"""Holding index entries against the batches of a log, while somebody walks through it from its start.
+"""Compare index entries with the batches of a log, during one scan from its start.
 
-Each check is given the entries as they were before the walk began, and then every batch. An entry must name a batch
-that exists; what lies within damage of the log cannot be judged, and is left out.
+Each check gets the entries as they were before the scan began, and then every batch. An entry must match an existing
+batch. Entries within a damaged range cannot be checked and are skipped.
 """
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from warmlog_broker.storage.index.offset_index import OffsetPosition
 from warmlog_broker.storage.index.time_index import NO_TIMESTAMP, TimestampOffset
@@ -17,16 +17,23 @@ from warmlog_protocol.batch.header import BatchHeader
 Entry = TypeVar("Entry", OffsetPosition, TimestampOffset)
 
 
-class OffsetIndexCheck:
-    """Every entry leads to the batch that ends with its offset; offsets and positions rise."""
-
-    def __init__(self, path: Path, entries: Iterable[OffsetPosition], report: Report) -> None:
-        self.last: OffsetPosition | None = None
-        """The last entry that was compared: behind it the log is scanned."""
+class _IndexCheck(Generic[Entry]):
+    def __init__(self, path: Path, entries: Iterable[Entry], report: Report) -> None:
+        self.last: Entry | None = None
+        """The last entry that was compared: the log after it is scanned by lookups."""
         self._path = path
-        self._entries = _rising(path, entries, report)
+        self._entries: Iterator[Entry] = _rising(path, entries, report)
         self._report = report
+        self._next: Entry | None = next(self._entries, None)
+
+    def _take(self) -> None:
+        self.last = self._next
+        self._report.counts.index_entries += 1
         self._next = next(self._entries, None)
+
+
+class OffsetIndexCheck(_IndexCheck[OffsetPosition]):
+    """Every entry leads to the batch that ends with its offset; offsets and positions rise."""
 
     def on_batch(self, header: BatchHeader, position: int) -> None:
         while self._next is not None and self._next.position < position:
@@ -52,65 +59,52 @@ class OffsetIndexCheck:
         self._report.find(self._path, offset=entry.offset, expected=expected, found=found)
         self._take()
 
-    def _take(self) -> None:
-        self.last = self._next
-        self._report.counts.index_entries += 1
-        self._next = next(self._entries, None)
 
+class TimeIndexCheck(_IndexCheck[TimestampOffset]):
+    """Every entry has the batch that raised the largest timestamp to the entry's; both values rise."""
 
-class TimeIndexCheck:
-    """Every entry names the batch that raised the largest timestamp so far to its own; both values rise."""
-
-    def __init__(self, path: Path, entries: Iterable[TimestampOffset], report: Report) -> None:
-        self._path = path
-        self._entries = _rising(path, entries, report)
-        self._report = report
-        self._largest_ms = NO_TIMESTAMP
-        self._last_ms = NO_TIMESTAMP
-        self._next = next(self._entries, None)
+    _largest_ms = NO_TIMESTAMP
 
     def on_batch(self, header: BatchHeader) -> None:
         self._largest_ms = max(self._largest_ms, header.max_timestamp_ms)
         while self._next is not None and self._next.offset < header.base_offset:
-            self._find(self._next, "no batch has that offset")
+            self._miss(self._next, "no batch has that offset")
         if self._next is None or self._next.offset > header.last_offset:
             return
         if self._next.offset != header.last_offset:
-            self._find(self._next, f"a batch that ends with offset {header.last_offset}")
+            self._miss(self._next, f"a batch that ends with offset {header.last_offset}")
         elif not self._next.timestamp_ms == header.max_timestamp_ms == self._largest_ms:
-            self._find(self._next, f"{header.max_timestamp_ms} there, {self._largest_ms} up to there")
+            self._miss(self._next, f"{header.max_timestamp_ms} there, {self._largest_ms} up to there")
         else:
             self._take()
 
     def skip_to(self, offset: int) -> None:
-        """The log is damaged up to `offset`: what is the largest timestamp from here on cannot be known."""
+        """The log is damaged up to `offset`, so the largest timestamp of that range is known only from entries."""
         while self._next is not None and self._next.offset < offset:
             self._take()
         self._largest_ms = max(self._largest_ms, self._last_ms)
 
     def finish(self, *, must_end_with_largest: bool) -> None:
-        """The log has ended. Once a segment is inactive, its last entry is the largest timestamp of all."""
+        """The log has ended. The last entry of an inactive segment is its largest timestamp."""
         while self._next is not None:
-            self._find(self._next, "the log ends before it")
+            self._miss(self._next, "the log ends before it")
         if must_end_with_largest and self._last_ms < self._largest_ms:
             self._report.find(
                 self._path, expected=f"a last entry with timestamp {self._largest_ms}", found=str(self._last_ms)
             )
 
-    def _find(self, entry: TimestampOffset, found: str) -> None:
+    @property
+    def _last_ms(self) -> int:
+        return NO_TIMESTAMP if self.last is None else self.last.timestamp_ms
+
+    def _miss(self, entry: TimestampOffset, found: str) -> None:
         expected = f"timestamp {entry.timestamp_ms} in the batch that ends with offset {entry.offset}"
         self._report.find(self._path, offset=entry.offset, expected=expected, found=found)
         self._take()
 
-    def _take(self) -> None:
-        assert self._next is not None
-        self._last_ms = self._next.timestamp_ms
-        self._report.counts.index_entries += 1
-        self._next = next(self._entries, None)
-
 
 class TransactionIndexCheck:
-    """Each aborted transaction of the segment has its entry, and each entry an aborted transaction."""
+    """Each aborted transaction of the segment has an entry, and each entry an aborted transaction."""
 
     def __init__(self, path: Path, entries: Iterable[AbortedTxn], report: Report) -> None:
         self._path = path
@@ -118,13 +112,11 @@ class TransactionIndexCheck:
         self._report = report
         report.counts.index_entries += len(self._entries)
 
-    def on_abort(
-        self, producer_id: int, last_offset: int, derived: AbortedTxn | None, *, is_thinned: bool = False
-    ) -> None:
-        """The log has an ABORT marker at `last_offset`; `derived` is the entry that it should have, if that is known.
+    def on_abort(self, producer_id: int, last_offset: int, derived: AbortedTxn | None, *, is_thinned: bool) -> None:
+        """The log has an ABORT marker at `last_offset`; `derived` is the entry that the log implies.
 
-        None when the transaction held no data, or compaction has removed all of it; then an entry may be there or not.
-        `is_thinned`: batches are missing, so transactions may have begun earlier than the log tells.
+        None if the transaction had no data, or compaction has removed all of it; an entry is then optional. With
+        `is_thinned` batches are missing, so transactions may have begun earlier than the log tells.
         """
         entry = self._entries.pop(last_offset, None)
         if entry is None:
@@ -149,14 +141,14 @@ class TransactionIndexCheck:
 
 
 def _agree(entry: AbortedTxn, derived: AbortedTxn, *, is_thinned: bool) -> bool:
-    """Compaction may have removed the first records of transactions: entries keep the offsets that they had."""
+    """Entries keep their offsets even if compaction has removed the first records of transactions."""
     if not is_thinned:
         return entry == derived
     return entry.first_offset <= derived.first_offset and entry.last_stable_offset <= derived.last_stable_offset
 
 
 def _rising(path: Path, entries: Iterable[Entry], report: Report) -> Iterator[Entry]:
-    """The entries without those that do not follow on the one before: both values rise, a time's offset may stay."""
+    """Yield the entries whose key is above the previous one's and whose value is not below; report the others."""
     previous: Entry | None = None
     for entry in entries:
         if previous is not None and (entry[0] <= previous[0] or entry[1] < previous[1]):

@@ -1,11 +1,10 @@
-"""Following producers and transactions through a log that is walked from its start, as a follower would.
+"""Follow producers and transactions through a log that is scanned from its start, as a follower does.
 
-The walk begins with what the snapshot at the first segment says, or with nothing at offset 0. Where neither is there,
-or damage has torn a hole, it is not known what producers have done: nothing is compared then, until a snapshot at a
-later segment says it.
+The state begins with the snapshot at the first segment, or empty at offset 0. If neither exists, or after damage, the
+producers are unknown, and nothing is compared until a snapshot at a later segment.
 
-Compaction removes batches, of each producer all but the last one. Where some are missing, the log is behind what
-snapshots and transaction indexes say: then these are found wrong only if they are behind the log.
+Compaction removes batches, of each producer all but the last one. If some are missing, snapshots and transaction
+indexes may be ahead of the log, and are wrong only if they are behind it.
 """
 
 from pathlib import Path
@@ -23,19 +22,19 @@ _NO_CLOCK_MS = 0
 
 
 class ProducerReplay:
-    """The producers as the log says, up to where the walk is."""
+    """The producers by the log, up to the current batch."""
 
     def __init__(self) -> None:
         self.states = ProducerStates()
         self.is_exact = True
-        """Whether `states` is all there is to know."""
+        """Whether `states` is complete."""
         self.is_thinned = False
-        """Whether compaction has removed batches that `states` should have seen."""
+        """Whether compaction has removed batches that are missing in `states`."""
         self.max_producer_id = -1
 
     @property
     def open_transactions(self) -> dict[int, int]:
-        """First offset of each transaction that is open, by producer id."""
+        """The first offset of each open transaction, by producer id."""
         return {
             entry.producer_id: entry.transaction_first_offset
             for entry in self.states.entries
@@ -43,12 +42,12 @@ class ProducerReplay:
         }
 
     def lose_track(self) -> None:
-        """Batches are missing: what follows cannot be judged."""
+        """Batches are missing: the producers are unknown from here on."""
         self.states.clear(0)
         self.is_exact = False
 
     def begin_with(self, entries: list[ProducerEntry] | None) -> None:
-        """Goes on from a snapshot; None when there is none that could be read."""
+        """Continue from a snapshot; None if there is none that can be read."""
         self.states.clear(0)
         self.is_exact = entries is not None
         for entry in entries or ():
@@ -56,9 +55,9 @@ class ProducerReplay:
             self.max_producer_id = max(self.max_producer_id, entry.producer_id)
 
     def on_batch(self, batch: RecordBatch) -> tuple[ControlType | None, AbortedTxn | None]:
-        """Takes over a batch; its control type and, for an ABORT with data, the entry that the index must have.
+        """Record a batch; returns its control type and, for an ABORT with data, the entry that the index must have.
 
-        CorruptBatch for a control batch that says nothing.
+        CorruptBatch for a malformed control batch.
         """
         header = batch.header
         self.max_producer_id = max(self.max_producer_id, header.producer_id)
@@ -74,7 +73,7 @@ class ProducerReplay:
         return control_type, aborted if self.is_exact else None
 
     def compare(self, path: Path, entries: list[ProducerEntry], log_start_offset: int, report: Report) -> None:
-        """Finds where a snapshot, taken at this point of the log, says something else than the log does.
+        """Report where a snapshot, taken at this point of the log, contradicts the log.
 
         A snapshot may lack producers, which expire, and may have some whose records are gone from the log.
         """
@@ -96,12 +95,11 @@ class ProducerReplay:
 
 
 def read_snapshot(path: Path) -> list[ProducerEntry]:
-    """The entries of a snapshot file. FileNotFoundError, or StorageError when it is damaged."""
+    """The entries of a snapshot file. FileNotFoundError, or StorageError if it is damaged."""
     return unpack_snapshot(path.read_bytes(), _NO_CLOCK_MS)
 
 
 def marker_error(header: BatchHeader, error: CorruptBatch) -> str:
-    """In words: a control batch cannot be understood."""
     return f"{error} (a control batch of producer {header.producer_id})"
 
 
@@ -125,7 +123,7 @@ def _is_same(found: ProducerEntry, in_log: ProducerEntry) -> bool:
 
 
 def _is_ahead(found: ProducerEntry, in_log: ProducerEntry) -> bool:
-    """Whether a snapshot knows at least what a log tells from which batches were removed."""
+    """Whether a snapshot has at least the state of a log from which batches were removed."""
     if found.epoch != in_log.epoch:
         return found.epoch > in_log.epoch
     in_log_first, found_first = in_log.transaction_first_offset, found.transaction_first_offset

@@ -1,11 +1,11 @@
-"""Making the files beside a log anew: indexes, and producer snapshots if asked for, from the batches alone.
+"""Rebuild the side files of a log from its batches: indexes, and producer snapshots if requested.
 
-The entries are those that a recovery makes, by the same code. Each file is written under a temporary name
-(`.index.rebuilt`), synced and renamed: after a crash there is the old file or the new one. The `.log` files are only
-read. Damage is stepped over, as recovery does below its recovery point: what lies within it gets no entries.
+The entries are the same as after a recovery. Each file is written under a temporary name (`.index.rebuilt`), synced and
+renamed: a crash leaves the old file or the new one. The `.log` files are only read. Damaged ranges get no entries, as
+in a recovery below the recovery point.
 
-What depends on producers (`.txnindex`, snapshots) needs all of the log before it. Where the log begins above offset 0
-without a snapshot there, or behind damage, it is not known, and such files stay what they were.
+Transaction indexes and snapshots depend on the whole log before them. If the log begins above offset 0 without a
+snapshot there, or after damage, that is unknown, and such files are left unchanged.
 """
 
 import os
@@ -21,7 +21,7 @@ from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.producer.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from warmlog_broker.storage.producer.snapshots import pack_snapshot
 from warmlog_broker.storage.record.batch_scan import DamagedLog
-from warmlog_broker.storage.record.damage import find_after_damage
+from warmlog_broker.storage.record.damage import resume_after_damage
 from warmlog_broker.storage.record.file_records import FileRecords
 from warmlog_broker.storage.segment.segment_files import (
     LOG_KIND,
@@ -31,9 +31,10 @@ from warmlog_broker.storage.segment.segment_files import (
     segment_file_name,
 )
 from warmlog_broker.storage.segment.segment_indexes import REBUILT_SUFFIX, IndexBuilder, SegmentConfig, SegmentIndexes
+from warmlog_broker.storage.segment.segment_recovery import walk_valid_batches
 from warmlog_broker.storage.verify.producers import ProducerReplay, read_snapshot
 from warmlog_broker.storage.verify.segment import is_zero_from
-from warmlog_protocol.batch import read_batch
+from warmlog_protocol.batch import BatchHeader, read_batch
 from warmlog_protocol.errors import CorruptBatch, StorageError
 
 
@@ -45,9 +46,9 @@ class RebuildResult:
     batches: int = 0
     written: list[Path] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
-    """What could not be made anew, and why."""
+    """What could not be rebuilt, and why."""
     damaged: list[Path] = field(default_factory=list)
-    """Log files that hold something which is no batch, or a control batch that says nothing."""
+    """Log files with bytes that are no batch, or with a malformed control batch."""
 
 
 def rebuild_partition(
@@ -57,9 +58,9 @@ def rebuild_partition(
     with_snapshots: bool = False,
     on_segment: Callable[[Path], None] = lambda _path: None,
 ) -> RebuildResult:
-    """Rebuilds the files of all segments in `directory`, which nobody else may use. Durable on return.
+    """Rebuild the side files of all segments in `directory`, which must not be in use. Durable on return.
 
-    OSError when the disk refuses; the files that were done by then are new, the others as they were.
+    OSError if the disk refuses; some files are then rebuilt and the others unchanged.
     """
     result = RebuildResult()
     for left in directory.glob(f"*{REBUILT_SUFFIX}"):
@@ -70,7 +71,7 @@ def rebuild_partition(
         if with_snapshots and base_offset != base_offsets[0]:
             _write_snapshot(directory, base_offset, producers, result)
         is_newest = base_offset == base_offsets[-1]
-        segment = _SegmentRebuild(directory, base_offset, config, producers, result, is_newest=is_newest)
+        segment = _SegmentRebuild(directory, base_offset, base_offset, config, producers, result, is_newest)
         segment.run()
         producers.states.end_offset = max(producers.states.end_offset, segment.next_offset)
         on_segment(segment.path(LOG_KIND))
@@ -96,119 +97,112 @@ def _producers_at_start(directory: Path, base_offset: int) -> ProducerReplay:
 def _write_snapshot(directory: Path, offset: int, producers: ProducerReplay, result: RebuildResult) -> None:
     path = directory / segment_file_name(offset, SNAPSHOT_SUFFIX)
     if not producers.is_exact:
-        result.remarks.append(f"{path}: not made, the log does not tell all that its producers have done")
+        result.remarks.append(f"{path}: not written, the log does not have the whole state of its producers")
         return
     producers.states.end_offset = offset
     replace_file(path, pack_snapshot(producers.states))
     result.written.append(path)
 
 
+@dataclass(slots=True)
 class _SegmentRebuild:
     """The index files of one segment."""
 
-    def __init__(
-        self,
-        directory: Path,
-        base_offset: int,
-        config: SegmentConfig,
-        producers: ProducerReplay,
-        result: RebuildResult,
-        *,
-        is_newest: bool,
-    ) -> None:
-        self.directory = directory
-        self.base_offset = base_offset
-        self.next_offset = base_offset
-        self._config = config
-        self._producers = producers
-        self._result = result
-        self._is_newest = is_newest
-        self._aborted: list[AbortedTxn] = []
-        self._open_files = OpenFiles()
+    directory: Path
+    base_offset: int
+    next_offset: int
+    config: SegmentConfig
+    producers: ProducerReplay
+    result: RebuildResult
+    is_newest: bool
+    aborted: list[AbortedTxn] = field(default_factory=list)
+    open_files: OpenFiles = field(default_factory=OpenFiles)
 
     def path(self, kind: str, suffix: str = "") -> Path:
         return self.directory / segment_file_name(self.base_offset, kind, suffix)
 
     def run(self) -> None:
-        """Makes all three. The index files of a segment without a batch stay: they are reset when they are used."""
-        with closing(FileRecords.open_read_only(self.path(LOG_KIND), self._open_files)) as records:
+        """Rebuild all three. The indexes of a segment without a batch are kept: they are reset on first use."""
+        with closing(FileRecords.open_read_only(self.path(LOG_KIND), self.open_files)) as records:
             if records.size_bytes:
                 self._rebuild_indexes(records)
         self._rebuild_transaction_index()
 
     def _rebuild_indexes(self, records: FileRecords) -> None:
-        kinds = (OFFSET_INDEX_KIND, TIME_INDEX_KIND)
         indexes = SegmentIndexes(
             self.path(OFFSET_INDEX_KIND, REBUILT_SUFFIX),
             self.path(TIME_INDEX_KIND, REBUILT_SUFFIX),
             self.base_offset,
             records=records,
-            config=self._config,
-            open_files=self._open_files,
+            config=self.config,
+            open_files=self.open_files,
         )
         indexes.reset()
-        builder = IndexBuilder(indexes, self._config.index_interval_bytes)
-        position: int | None = 0
-        while position is not None:
-            position = self._walk(records, position, builder)
+        builder = IndexBuilder(indexes, self.config.index_interval_bytes)
+        self._index_batches(records, builder)
         indexes.finish(builder.largest)
         for index in indexes.loaded():
-            os.fsync(index.open_file().fd)
+            os.fsync(index.open_file())
             index.close()
-        for kind in kinds:
+        for kind in (OFFSET_INDEX_KIND, TIME_INDEX_KIND):
             self._put_in_place(kind)
 
-    def _walk(self, records: FileRecords, start: int, builder: IndexBuilder) -> int | None:
-        """Indexes the batches from `start` on; the position where the log goes on behind damage, if it does."""
-        end_offset = self.base_offset + MAX_RELATIVE_OFFSET
-        try:
-            for header, position, read in records.checked_batches(start):
-                if header.base_offset < self.next_offset or header.last_offset > end_offset:
-                    raise DamagedLog(records.path, position, f"base offset {header.base_offset} cannot be there")
-                builder.add(header.last_offset, header.max_timestamp_ms, position, header.size_bytes)
-                self._follow_producers(read())
-                self.next_offset = header.next_offset
-                self._result.batches += 1
-        except DamagedLog as error:
-            if self._is_newest and is_zero_from(records, error.position):
-                return None  # room that a broker had made for what comes
+    def _index_batches(self, records: FileRecords, builder: IndexBuilder) -> None:
+        max_offset = self.base_offset + MAX_RELATIVE_OFFSET
+
+        def index_batch(header: BatchHeader, position: int) -> None:
+            builder.add(header.last_offset, header.max_timestamp_ms, position, header.size_bytes)
+            self.next_offset = header.next_offset
+            self.result.batches += 1
+
+        def step_over(error: DamagedLog) -> int | None:
+            if self.is_newest and is_zero_from(records, error.position):
+                return None  # preallocated by a broker
             self._find_damage(str(error))
-            self._producers.lose_track()
+            self.producers.lose_track()
             builder.must_index_next_batch()
-            behind = find_after_damage(records, error.position, self.next_offset, end_offset)
-            return None if behind is None or behind[0] >= records.size_bytes else behind[0]
-        return None
+            following = resume_after_damage(records, error.position, self.next_offset, max_offset)
+            return None if following is None else following[0]
+
+        walk_valid_batches(
+            records,
+            self.base_offset,
+            max_offset + 1,
+            lambda _header, _position, read: self._follow_producers(read()),
+            index_batch,
+            step_over,
+        )
 
     def _follow_producers(self, data: bytes) -> None:
         batch = read_batch(data, verify_crc=False)
         try:
-            _, aborted = self._producers.on_batch(batch)
+            _, aborted = self.producers.on_batch(batch)
         except CorruptBatch as error:
             self._find_damage(f"{self.path(LOG_KIND)}: {error}")
             return
         if aborted is not None:
-            self._aborted.append(aborted)
+            self.aborted.append(aborted)
 
     def _find_damage(self, text: str) -> None:
-        self._result.remarks.append(text)
-        if self.path(LOG_KIND) not in self._result.damaged:
-            self._result.damaged.append(self.path(LOG_KIND))
+        self.result.remarks.append(text)
+        if self.path(LOG_KIND) not in self.result.damaged:
+            self.result.damaged.append(self.path(LOG_KIND))
 
     def _rebuild_transaction_index(self) -> None:
         path = self.path(TRANSACTION_INDEX_KIND)
-        if not self._producers.is_exact:
+        if not self.producers.is_exact:
             if path.exists():
-                self._result.remarks.append(f"{path}: left as it is, the log does not tell all of its transactions")
+                self.result.remarks.append(f"{path}: left unchanged, the log does not have all of its transactions")
             return
-        if not self._aborted:
+        if not self.aborted:
             path.unlink(missing_ok=True)
             return
-        index = TransactionIndex(self.path(TRANSACTION_INDEX_KIND, REBUILT_SUFFIX), self.base_offset, self._open_files)
-        index.replace(self._aborted)
+        index = TransactionIndex(self.path(TRANSACTION_INDEX_KIND, REBUILT_SUFFIX), self.base_offset, self.open_files)
+        index.replace(self.aborted)
         index.flush()
         index.close()
         self._put_in_place(TRANSACTION_INDEX_KIND)
 
     def _put_in_place(self, kind: str) -> None:
         self.path(kind, REBUILT_SUFFIX).replace(self.path(kind))
-        self._result.written.append(self.path(kind))
+        self.result.written.append(self.path(kind))

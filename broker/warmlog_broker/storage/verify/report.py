@@ -1,19 +1,19 @@
-"""What a verification finds, counts and tells while it goes on."""
+"""Findings, counts and progress of a verification."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from warmlog_protocol.errors import WarmlogError
+
 MAX_FINDINGS_A_FILE = 100
-"""A file that is damaged from end to end is described by its first findings; the others are counted."""
-
-
+"""Further findings in a file are only counted."""
 MAX_NAMES = 3
 
 
-def in_short(names: list[str]) -> str:
-    """A few names as they are, more of them as their number and an example."""
+def summarize(names: list[str]) -> str:
     if len(names) <= MAX_NAMES:
         return ", ".join(names)
     return f"{len(names):,} such as {names[0]}"
@@ -21,7 +21,7 @@ def in_short(names: list[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it must be. `position` is in bytes of the file, `offset` one of the log."""
+    """A deviation from what is expected. `position` is in bytes of the file, `offset` one of the log."""
 
     path: str
     expected: str
@@ -40,8 +40,6 @@ class Finding:
 
 @dataclass(slots=True)
 class Counts:
-    """How much was looked at."""
-
     partitions: int = 0
     segments: int = 0
     batches: int = 0
@@ -50,21 +48,21 @@ class Counts:
     index_entries: int = 0
     snapshots: int = 0
     offset_gaps: int = 0
-    """Places where offsets are missing between two batches: compaction leaves them."""
+    """Gaps between the offsets of two batches: compaction leaves them."""
 
 
 @dataclass(slots=True)
 class Report:
-    """The result of a verification, growing."""
+    """The growing result of a verification."""
 
     findings: list[Finding] = field(default_factory=list)
     suppressed: Counter[str] = field(default_factory=Counter)
-    """By file: findings beyond MAX_FINDINGS_A_FILE."""
+    """Number of findings beyond MAX_FINDINGS_A_FILE, by file."""
     notes: list[str] = field(default_factory=list)
-    """What is worth saying and no finding, such as files that went away meanwhile."""
+    """Remarks that are no findings, such as files that were removed meanwhile."""
     counts: Counts = field(default_factory=Counts)
     on_progress: Callable[["Report"], None] = lambda _report: None
-    """Called now and then, after some MiB or files."""
+    """Called after some MiB or files."""
     _by_file: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -78,7 +76,6 @@ class Report:
     def find(
         self, path: Path, *, expected: str, found: str, position: int | None = None, offset: int | None = None
     ) -> None:
-        """Adds a finding."""
         name = str(path)
         self._by_file[name] += 1
         if self._by_file[name] > MAX_FINDINGS_A_FILE:
@@ -87,15 +84,28 @@ class Report:
             self.findings.append(Finding(name, expected, found, position, offset))
 
     def find_unreadable(self, path: Path, error: Exception, *, expected: str) -> None:
-        """Adds that a file cannot be read, or cannot be what it should be."""
         reason = error.strerror if isinstance(error, OSError) else None
         self.find(path, expected=expected, found=str(error) if reason is None else f"that it cannot be read: {reason}")
+
+    @contextmanager
+    def reading(self, path: Path, *, expected: str) -> Iterator[None]:
+        """Add an error of the context as a finding of `path`; FileNotFoundError is raised."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except (WarmlogError, ValueError, OSError) as error:
+            self.find_unreadable(path, error, expected=expected)
 
     def note(self, text: str) -> None:
         self.notes.append(text)
 
-    def without_files(self, paths: list[Path]) -> None:
-        """Takes back what was found in these files: they have changed meanwhile, and are looked at again."""
+    def has_findings_in(self, paths: list[Path]) -> bool:
+        names = {str(path) for path in paths}
+        return any(finding.path in names for finding in self.findings)
+
+    def discard_findings_in(self, paths: list[Path]) -> None:
+        """Remove the findings in these files, which have changed meanwhile and are checked again."""
         names = {str(path) for path in paths}
         self.findings = [finding for finding in self.findings if finding.path not in names]
         for name in names:

@@ -1,33 +1,33 @@
-"""Checking one segment: every batch of its log, and its indexes against them, in one walk.
+"""Check one segment: every batch of its log, and its indexes against them, in one scan.
 
-**Beside a running broker** files grow, are cut to size, renamed and removed. So that none of this is taken for damage:
+**Beside a running broker** files grow, are trimmed, renamed and removed. That must not be taken for damage:
 
-* Indexes are read into memory before the size of the log is taken: an entry is written after its batch, so that is
-  there.
-* The newest segment may end with a batch that is being written, and with the zeros of a preallocation. Where its log
-  goes on with something that is no batch, it is looked at again, a few times with a pause: it is a finding only if it
-  stays the same. A batch that was torn by a crash stays the same.
+* Indexes are read into memory before the size of the log is taken, so the batch of each entry is there.
+* The newest segment may end with a batch that is being written, and with preallocated zeros. If its log continues with
+  something that is no batch, it is read again a few times, with a pause. Only what stays the same is a finding: a batch
+  that a crash has torn does.
 * A segment whose files were replaced or removed while it was read (compaction, retention, a rebuilt index) is read
-  again, and what was found in it before does not count.
+  again, and its earlier findings are discarded.
 """
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from warmlog_broker.storage.directory.leader_epochs import NO_EPOCH, LeaderEpochs
-from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET, CorruptIndex
+from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
 from warmlog_broker.storage.index.offset_index import OffsetIndex
 from warmlog_broker.storage.index.time_index import TimeIndex
 from warmlog_broker.storage.index.transaction_index import TransactionIndex
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.record.batch_scan import DamagedLog, ReadBatch
-from warmlog_broker.storage.record.damage import find_after_damage
+from warmlog_broker.storage.record.damage import resume_after_damage
 from warmlog_broker.storage.record.file_records import FileRecords
 from warmlog_broker.storage.segment.segment_files import (
+    KINDS,
     LOG_KIND,
     OFFSET_INDEX_KIND,
     TIME_INDEX_KIND,
@@ -42,8 +42,8 @@ from warmlog_protocol.batch import MAGIC_COLUMNS, BatchHeader, RecordBatch, read
 from warmlog_protocol.batch.control import ControlType
 from warmlog_protocol.errors import CorruptBatch
 
-LOOKS_AT_THE_END = 5
-"""How often the end of the newest segment is looked at again before it counts as torn."""
+TAIL_ATTEMPTS = 5
+"""How often the end of the newest segment is read again before it counts as torn."""
 PAUSE_S = 0.1
 PROGRESS_BYTES = 4 * 1024 * 1024
 
@@ -51,37 +51,37 @@ Index = TypeVar("Index", OffsetIndex, TimeIndex)
 
 
 def pause() -> None:
-    """Gives a broker the time to finish what it is writing."""
+    """Give a broker the time to finish what it is writing."""
     time.sleep(PAUSE_S)
 
 
 @dataclass(slots=True)
 class LogWalk:
-    """What a walk through all segments of a log carries from one to the next."""
+    """State that a walk through all segments of a log carries from one to the next."""
 
     report: Report
     epochs: LeaderEpochs | None
-    """What leader-epoch-checkpoint says; None when there is no such file that can be read."""
-    settled_offset: int | None
-    """Up to here side files cover the log: its recovery point, if that is known."""
+    """The content of leader-epoch-checkpoint; None if it cannot be read."""
+    recovery_point: int | None
+    """If known: side files cover the log up to here."""
     index_interval_bytes: int | None = None
-    """How dense the index entries are, if that is known."""
+    """How dense the index entries are, if known."""
     wants_dense_offsets: bool = False
-    """Whether offsets between two columnar batches can only be missing by damage: not so once a log is compacted."""
+    """Whether a gap between two columnar batches is damage: not so once a log is compacted."""
     producers: ProducerReplay = field(default_factory=ProducerReplay)
     next_offset: int = 0
     last_epoch: int = NO_EPOCH
     last_magic: int = MAGIC_COLUMNS
     is_after_damage: bool = False
-    """Whether it is not known which offset comes next."""
+    """Whether the next offset is unknown."""
     is_end_known: bool = True
-    """Not when the newest log file cannot be read."""
+    """False if the newest log file cannot be read."""
     pause: Callable[[], None] = pause
     before_batch: Callable[[int], None] = lambda _base_offset: None
-    """Called with the base offset of each batch before it is taken over."""
+    """Called with the base offset of each batch before its checks."""
 
     def lose_segment(self, path: Path, error: OSError, *, is_newest: bool) -> None:
-        """Finds that a log file cannot be read: what follows is judged without it."""
+        """Report a log file that cannot be read; the walk continues without it."""
         self.report.find_unreadable(path, error, expected="a log file that can be read")
         self.producers.lose_track()
         self.is_after_damage = True
@@ -89,12 +89,12 @@ class LogWalk:
 
 
 class SegmentVerification:
-    """The check of the segment of `directory` that begins with `base_offset`. `run` does it."""
+    """The check of the segment of `directory` with `base_offset`."""
 
     def __init__(
         self, directory: Path, base_offset: int, end_offset: int | None, walk: LogWalk, *, is_newest: bool
     ) -> None:
-        """`end_offset` is where the next segment begins, None for the newest one."""
+        """`end_offset` is the next segment's base offset, None for the newest segment."""
         self.directory = directory
         self.base_offset = base_offset
         self.walk = walk
@@ -113,13 +113,13 @@ class SegmentVerification:
 
     @property
     def paths(self) -> list[Path]:
-        """All files that are looked at."""
-        return [self.path(kind) for kind in (LOG_KIND, OFFSET_INDEX_KIND, TIME_INDEX_KIND, TRANSACTION_INDEX_KIND)]
+        return [self.path(kind) for kind in KINDS]
 
     def run(self) -> None:
-        """Checks everything. FileNotFoundError when there is no log file (any more)."""
+        """Check everything. FileNotFoundError if there is no log file (any more)."""
         with ExitStack() as stack:
-            offset_index, time_index = self._open_indexes(stack)
+            offset_index = self._open_index(OffsetIndex, OFFSET_INDEX_KIND, stack)
+            time_index = self._open_index(TimeIndex, TIME_INDEX_KIND, stack)
             aborted = self._read_transaction_index()
             records = stack.enter_context(closing(self._open_log()))
             self._begin_checks(records, offset_index, time_index)
@@ -133,37 +133,23 @@ class SegmentVerification:
     def _open_log(self) -> FileRecords:
         return FileRecords.open_read_only(self.path(LOG_KIND), OpenFiles())
 
-    def _open_indexes(self, stack: ExitStack) -> tuple[OffsetIndex | None, TimeIndex | None]:
-        """Both, as they are now; None for one that is missing or cannot be an index."""
-        return (
-            self._open_index(OffsetIndex, self.path(OFFSET_INDEX_KIND), stack),
-            self._open_index(TimeIndex, self.path(TIME_INDEX_KIND), stack),
-        )
-
-    def _open_index(self, index_class: type[Index], path: Path, stack: ExitStack) -> Index | None:
-        try:
+    def _open_index(self, index_class: type[Index], kind: str, stack: ExitStack) -> Index | None:
+        path = self.path(kind)
+        with suppress(FileNotFoundError), self.report.reading(path, expected="an index"):
             index = index_class(path, self.base_offset, open_files=OpenFiles(), is_writable=False)
             stack.enter_context(index)
             if not (self.is_newest and index.is_padded):
                 index.sanity_check()
-        except FileNotFoundError:
-            return None
-        except (CorruptIndex, ValueError, OSError) as error:
-            self.report.find_unreadable(path, error, expected="an index")
-            return None
-        return index
+            return index
+        return None
 
     def _read_transaction_index(self) -> TransactionIndex | tuple[()]:
         path = self.path(TRANSACTION_INDEX_KIND)
-        try:
+        with suppress(FileNotFoundError), self.report.reading(path, expected="aborted transactions"):
             index = TransactionIndex.open_read_only(path, self.base_offset, OpenFiles())
             index.sanity_check()
-        except FileNotFoundError:
-            return ()
-        except (CorruptIndex, OSError) as error:
-            self.report.find_unreadable(path, error, expected="aborted transactions")
-            return ()
-        return index
+            return index
+        return ()
 
     def _begin_checks(
         self, records: FileRecords, offset_index: OffsetIndex | None, time_index: TimeIndex | None
@@ -180,7 +166,6 @@ class SegmentVerification:
     # Walking
 
     def _walk_log(self, records: FileRecords) -> int:
-        """Checks every batch; returns where the last one ends."""
         position = 0
         while True:
             try:
@@ -191,18 +176,18 @@ class SegmentVerification:
             except DamagedLog as error:
                 if self.is_newest and self._is_being_written(error.position):
                     return error.position
-                behind = self._step_over(records, error)
-                if behind is None:
+                following = self._step_over(records, error)
+                if following is None:
                     return error.position
-                position = behind
+                position = following
 
     def _is_being_written(self, position: int) -> bool:
-        """Whether the newest log may end at `position`: by now there is a batch, or nothing, or room for what comes.
+        """Whether the newest log may end at `position`: by now a batch, nothing or preallocated zeros are there.
 
-        What was appended since the walk began is left to the next verification.
+        Batches appended since the scan began are left to the next verification.
         """
-        for look in range(LOOKS_AT_THE_END):
-            if look:
+        for attempt in range(TAIL_ATTEMPTS):
+            if attempt:
                 self.walk.pause()
             with closing(self._open_log()) as records:
                 if is_zero_from(records, position):
@@ -215,11 +200,11 @@ class SegmentVerification:
         return False
 
     def _step_over(self, records: FileRecords, error: DamagedLog) -> int | None:
-        """Finds damage; the position at which the log goes on behind it, None when it does not."""
+        """Report damage; returns the position after it at which the log continues, if it does."""
         walk = self.walk
         offset = max(walk.next_offset, self.base_offset)
-        behind = find_after_damage(records, error.position, offset, self._end_offset)
-        end = records.size_bytes if behind is None else behind[0]
+        following = resume_after_damage(records, error.position, offset, self._end_offset)
+        end = records.size_bytes if following is None else following[0]
         self.report.find(
             records.path,
             position=error.position,
@@ -229,10 +214,10 @@ class SegmentVerification:
         )
         walk.producers.lose_track()
         walk.is_after_damage = True
-        if behind is None or behind[0] >= records.size_bytes:
+        if following is None:
             return None
-        self._skip_indexes(*behind)
-        return behind[0]
+        self._skip_indexes(*following)
+        return following[0]
 
     def _skip_indexes(self, position: int, offset: int) -> None:
         if self._offsets is not None:
@@ -269,7 +254,7 @@ class SegmentVerification:
             self._told_bytes = position
             self.report.on_progress(self.report)
 
-    # What is checked of a batch
+    # Checks of a batch
 
     def _find(self, header: BatchHeader, position: int, expected: str, found: str) -> None:
         self.report.find(
@@ -305,8 +290,8 @@ class SegmentVerification:
             self._find(header, position, f"leader epoch {known}, as leader-epoch-checkpoint says", str(epoch))
 
     def _is_covered(self, header: BatchHeader) -> bool:
-        settled_offset = self.walk.settled_offset
-        return not self.is_newest if settled_offset is None else header.next_offset <= settled_offset
+        recovery_point = self.walk.recovery_point
+        return not self.is_newest if recovery_point is None else header.next_offset <= recovery_point
 
     def _check_body(self, batch: RecordBatch, position: int) -> None:
         header = batch.header
@@ -353,7 +338,7 @@ class SegmentVerification:
             self._transactions.finish()
 
     def _find_stale_index(self, offsets: OffsetIndexCheck, log_bytes: int) -> None:
-        """An index that ends long before its log has lost entries. Lookups behind it are slow, and right."""
+        """Report an index that ends long before its log: it has lost entries, so lookups there are slow."""
         interval_bytes = self.walk.index_interval_bytes
         if interval_bytes is None:
             return
@@ -362,13 +347,12 @@ class SegmentVerification:
         if log_bytes - position > may_be_left_out:
             self.report.find(
                 self.path(OFFSET_INDEX_KIND),
-                expected=f"entries for what lies behind position {position}",
+                expected=f"entries after position {position}",
                 found=f"none up to the end of the log at {log_bytes}",
             )
 
 
 def is_zero_from(records: FileRecords, position: int) -> bool:
-    """Whether there are only zeros from `position` to the end of the file."""
     end = records.size_bytes
     while position < end:
         piece = records.read(position, min(PROGRESS_BYTES, end - position))

@@ -63,7 +63,7 @@ def open_segment(
     roll_jitter_ms: int = 0,
 ) -> LogSegment:
     """A segment with a small index interval and small indexes."""
-    return LogSegment.open(
+    return LogSegment(
         directory,
         base_offset,
         config=SegmentConfig(index_interval_bytes, max_index_bytes, preallocate_bytes),

@@ -25,7 +25,7 @@ def latest_record(log: Log) -> TimestampAndOffset | None:
 
 def record_in(segment: LogSegment, timestamp_ms: int, starting_offset: int) -> TimestampAndOffset | None:
     """The first record from `starting_offset` on with this timestamp or a later one."""
-    return _run(segment.search_time(timestamp_ms, starting_offset))
+    return _run(segment.lookup.search_time(timestamp_ms, starting_offset))
 
 
 def latest_record_in(segment: LogSegment) -> TimestampAndOffset | None:

@@ -130,7 +130,7 @@ class TestOffsetsAreDense:
         room.append(b"v")
         room.flush()
         os.truncate(room.segment_path(15), 0)
-        room.log.local.segments.get(15).records._size_bytes = 0  # type: ignore[union-attr]
+        room.log.local.segments.get(15).records.size_bytes = 0  # type: ignore[union-attr]
         assert room.log.bounds.end_of("committed") == (15, 16, 0)
         assert passed(room, bound="committed") == [("read", 0, 15)]
         assert passed(room) == [("read", 0, 15), ("lost", 15, 16), ("read", 16, 17)]

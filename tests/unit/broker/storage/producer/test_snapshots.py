@@ -25,13 +25,13 @@ def states_of(*entries: ProducerEntry, end_offset: int = 0) -> ProducerStates:
 
 
 def entry_of(producer_id: int, last_sequence: int, last_offset: int) -> ProducerEntry:
-    entry = ProducerEntry(producer_id, 0, now_ms=0)
+    entry = ProducerEntry(producer_id, 0, last_seen_ms=0)
     entry.remember(RememberedBatch(last_sequence, last_offset, 0, 1000))
     return entry
 
 
 def test_one_producer_has_kafkas_bytes() -> None:
-    entry = ProducerEntry(7, 1, now_ms=0)
+    entry = ProducerEntry(7, 1, last_seen_ms=0)
     entry.remember(RememberedBatch(12, 107, 2, 1005))
     entry.coordinator_epoch = 9
     assert pack_snapshot(states_of(entry)) == ONE_PRODUCER
@@ -60,7 +60,7 @@ def test_kafkas_own_snapshots_come_back_byte_for_byte(path: Path) -> None:
 
 
 def test_a_producer_known_by_markers_alone_and_an_open_transaction_come_back() -> None:
-    marker_only = ProducerEntry(1, 3, now_ms=0)
+    marker_only = ProducerEntry(1, 3, last_seen_ms=0)
     marker_only.coordinator_epoch, marker_only.last_timestamp_ms = 4, 77
     in_transaction = entry_of(2, 0, 99)
     in_transaction.transaction_first_offset = 99

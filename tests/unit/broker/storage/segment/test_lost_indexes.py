@@ -215,7 +215,7 @@ class TestInAThread:
         self, room: LogRoom, threads: ThreadPoolExecutor
     ) -> None:
         def cuts() -> list[int]:
-            return [len(stretches) for stretches, _ in room.log.reader.find_stretches(0, 55, 2 * BATCH)]
+            return [len(extents) for extents, _ in room.log.reader.find_extents(0, 55, 2 * BATCH)]
 
         before = cuts()
         assert min(before) > 5

@@ -175,7 +175,7 @@ def test_replacing_by_hand_is_durable_and_leaves_readers_their_files(room: Compa
     segment = room.log.local.segments.get(0)
     assert segment is not None
     config = SegmentConfig(room.config.index_interval_bytes, room.config.segment_index_bytes)
-    new = LogSegment.open(
+    new = LogSegment(
         room.directory, 0, config=config, open_files=room.open_files, now_ms=room.now_ms, suffix=".cleaned"
     )
     for header, position in segment.records.batches():
@@ -257,7 +257,7 @@ def test_a_segment_that_does_not_overflow_is_not_split(tmp_path: Path) -> None:
     append(segment, 0, 1)
 
     def open_cleaned(base_offset: int) -> LogSegment:
-        return LogSegment.open(
+        return LogSegment(
             tmp_path, base_offset, config=segment.config, open_files=OpenFiles(), now_ms=0, suffix=".cleaned"
         )
 

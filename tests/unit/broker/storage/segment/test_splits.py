@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unit.broker.storage.log_room import QUICK, TINY, LogRoom
-from warmlog_broker.storage.segment.splits import Split, TimesFound, measure
+from warmlog_broker.storage.segment.splits import Split, TimestampCache, measure
 from warmlog_protocol.batch import BatchHeader, encode_batch, read_batch, to_rows
 
 CONFIG = replace(TINY, segment_bytes=3_000, segment_index_bytes=2_400)
@@ -32,10 +32,12 @@ def fill(room: LogRoom, wanted: list[tuple[int, int, list[int], bool]]) -> None:
     room.flush()
 
 
-def splits_of(room: LogRoom, start: int, end: int, target_bytes: int, times: TimesFound | None = None) -> list[Split]:
+def splits_of(
+    room: LogRoom, start: int, end: int, target_bytes: int, times: TimestampCache | None = None
+) -> list[Split]:
     found: list[Split] = []
-    for stretches, end_offset in room.log.reader.find_stretches(start, end, target_bytes):
-        found += measure(stretches, end_offset, times, math.inf)
+    for extents, end_offset in room.log.reader.find_extents(start, end, target_bytes):
+        found += measure(extents, end_offset, times, math.inf)
     return found
 
 
@@ -79,7 +81,7 @@ def test_the_times_of_a_split_bound_every_record_in_it(
     with TemporaryDirectory(prefix="warmlog-", dir=QUICK) as name:
         room = LogRoom(Path(name), CONFIG)
         fill(room, wanted)
-        found = TimesFound()
+        found = TimestampCache()
         splits = splits_of(room, 0, room.log.log_end_offset, target_bytes, found)
         start = 0
         for split in splits:
@@ -127,12 +129,12 @@ def test_a_cut_that_an_index_entry_puts_in_the_wrong_place_is_left_out(quick_pat
 def test_segments_that_are_gone_meanwhile_have_their_size_and_no_cuts(quick_path: Path) -> None:
     room = LogRoom(quick_path, CONFIG)
     fill(room, [(5, 100, [1] * 5, False)] * 30)
-    walk = room.log.reader.find_stretches(0, room.log.log_end_offset, 500)
+    walk = room.log.reader.find_extents(0, room.log.log_end_offset, 500)
     found = [next(walk)]
     for segment in list(room.log.local.segments)[1:]:
         segment.close_handles()
     found += list(walk)
-    splits = [measure(stretches, end, TimesFound(), math.inf) for stretches, end in found]
+    splits = [measure(extents, end, TimestampCache(), math.inf) for extents, end in found]
     assert len(splits[0]) > 1
     assert [len(each) for each in splits[1:]] == [1] * (len(splits) - 1)
     assert all(each[0].max_timestamp_ms is None for each in splits[1:])

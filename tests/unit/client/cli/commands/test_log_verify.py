@@ -193,9 +193,9 @@ def test_what_waits_to_be_removed_is_counted_in_one_line(kafka: Path) -> None:
     done = verify(kafka)
     assert done.exit_code == 0
     assert done.stderr.splitlines() == [
-        f"warmlog: {kafka / 'flights-0'}: not looked at: 300 such as 00000000000000000000.log.deleted",
-        f"warmlog: {kafka / 'transfers-0'}: not looked at: 00000000000000000000.index.deleted",
-        f"warmlog: {kafka}: not looked at, as no partitions in use: 1,000 such as {names[0]}",
+        f"warmlog: {kafka / 'flights-0'}: not checked: 300 such as 00000000000000000000.log.deleted",
+        f"warmlog: {kafka / 'transfers-0'}: not checked: 00000000000000000000.index.deleted",
+        f"warmlog: {kafka}: not checked, as no partitions in use: 1,000 such as {names[0]}",
     ]
 
 
