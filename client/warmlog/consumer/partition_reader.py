@@ -35,30 +35,6 @@ class Chunk:
 class PartitionReader:
     """The state of one partition and what it delivers next. Does no I/O and never waits."""
 
-    __slots__ = (
-        "_chunks",
-        "_max_decompressed_bytes",
-        "_taken",
-        "_verify_crc",
-        "buffered_bytes",
-        "epoch",
-        "error",
-        "failing_since",
-        "fetch_epoch",
-        "fetch_offset",
-        "generation",
-        "high_watermark",
-        "is_fetching",
-        "log_start_offset",
-        "new_topic_id",
-        "partition",
-        "paused_until",
-        "position",
-        "topic",
-        "topic_id",
-        "until",
-    )
-
     def __init__(
         self, topic: str, partition: int, topic_id: bytes, *, verify_crc: bool, max_decompressed_bytes: int
     ) -> None:

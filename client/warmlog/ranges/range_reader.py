@@ -76,9 +76,18 @@ def read_ranges(
     `settings` allow to skip them. After an error or an interruption at any point, the next call continues with the next
     record, over a new connection.
     """
-    settings = settings or ReadSettings()
-    read = partial(_read, ranges, projection, settings, is_over or Event(), on_loss)
-    return _RangeBatches(read, _Position(0, None, settings.limit))
+    task = _Task(ranges, projection, settings or ReadSettings(), is_over or Event(), on_loss)
+    return _RangeBatches(partial(_read, task), _Position(0, None, task.settings.limit))
+
+
+class _Task(NamedTuple):
+    """The arguments of `read_ranges`."""
+
+    ranges: Sequence[OffsetRange]
+    projection: Projection
+    settings: ReadSettings
+    is_over: Event
+    on_loss: Callable[[Loss], None]
 
 
 class _Position(NamedTuple):
@@ -128,22 +137,14 @@ class _RangeBatches(Iterator[Any]):
         self._is_cut_short = False
 
 
-def _read(
-    ranges: Sequence[OffsetRange],
-    projection: Projection,
-    settings: ReadSettings,
-    is_over: Event,
-    on_loss: Callable[[Loss], None],
-    position: _Position,
-) -> Generator[_ReadBatch, None, None]:
-    """The records of `ranges` from `position` on, over a new connection."""
+def _read(task: _Task, position: _Position) -> Generator[_ReadBatch, None, None]:
+    """The records from `position` on, over a new connection."""
     rows = position.rows
     if rows == 0:
         return
-    with LeaderConnection(settings.connection, settings.bootstrap) as leader:
-        for number, planned in enumerate(ranges[position.number :], position.number):
-            start = position.offset if number == position.number else None
-            reader = _RangeReader(planned, projection, settings, leader, start=start, is_over=is_over, on_loss=on_loss)
+    with LeaderConnection(task.settings.connection, task.settings.bootstrap) as leader:
+        for number, planned in enumerate(task.ranges[position.number :], position.number):
+            reader = _RangeReader(task, planned, leader, position.offset if number == position.number else None)
             for batch in reader.read():
                 wanted = batch if rows is None else batch.slice(0, rows)
                 rows = None if rows is None else rows - wanted.num_rows
@@ -153,20 +154,11 @@ def _read(
 
 
 class _RangeReader:
-    def __init__(
-        self,
-        planned: OffsetRange,
-        projection: Projection,
-        settings: ReadSettings,
-        leader: LeaderConnection,
-        *,
-        start: int | None,
-        is_over: Event,
-        on_loss: Callable[[Loss], None],
-    ) -> None:
+    def __init__(self, task: _Task, planned: OffsetRange, leader: LeaderConnection, start: int | None) -> None:
         """`start` is where to begin within `planned`; None: at its own start."""
-        self._is_over = is_over
-        self._on_loss = on_loss
+        settings, projection = task.settings, task.projection
+        self._is_over = task.is_over
+        self._on_loss = task.on_loss
         self._range = planned
         self._epoch = planned.start_epoch  # of the batch before the position
         self._log_start_offset = -1  # when the position was last out of range
