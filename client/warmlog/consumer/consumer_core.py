@@ -288,13 +288,8 @@ class ConsumerCore:
             return first.next_offset > offset
 
         end = max(reader.high_watermark, part.high_watermark, damaged + 1)
-        return UnreadableBatch(
-            str(error),
-            topic=reader.topic,
-            partition=reader.partition,
-            base_offset=damaged,
-            next_offset=await next_readable(is_readable, damaged, end),
-        )
+        next_offset = await next_readable(is_readable, damaged, end)
+        return UnreadableBatch(str(error), reader.topic, reader.partition, damaged, next_offset)
 
     async def _fetch_one(self, reader: PartitionReader, offset: int) -> tuple[FetchedPartition, memoryview]:
         """What the broker has at `offset`: one batch, or an error."""

@@ -151,7 +151,7 @@ class PartitionReader:
         Moves `position` after it. Raises UnreadableBatch for a batch that cannot be read, and moves after it as well;
         if its end is unknown it becomes the `error` instead, and `fetch_offset` is where it begins.
         """
-        while self._chunks and not self.is_at_end:
+        while self._chunks and self.position < self.until:
             chunk = self._chunks[0]
             start = chunk.cursor
             header = read_header(chunk.view, start)

@@ -326,13 +326,7 @@ class _RangeReader:
         first = first_header(fetched, response.payload, position)
         if first is None or not first.base_offset <= position < first.next_offset or is_intact(first, response.payload):
             return error
-        return UnreadableBatch(
-            str(error),
-            topic=self._range.topic,
-            partition=self._range.partition,
-            base_offset=position,
-            next_offset=first.next_offset,
-        )
+        return UnreadableBatch(str(error), *self._range.place, position, first.next_offset)
 
     def _is_retried(self, error: BrokerUnavailable | ApiError) -> bool:
         """Carry out the verdict on `error`: raise it, skip what is lost, or return true to fetch again."""

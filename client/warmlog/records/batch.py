@@ -165,7 +165,4 @@ class Batch:
 
 def unreadable(topic: str, partition: int, batch: RecordBatch, error: CorruptBatch) -> UnreadableBatch:
     """Return `error` with the offsets of the batch."""
-    base_offset, next_offset = batch.base_offset, batch.next_offset
-    return UnreadableBatch(
-        str(error), topic=topic, partition=partition, base_offset=base_offset, next_offset=next_offset
-    )
+    return UnreadableBatch(str(error), topic, partition, batch.base_offset, batch.next_offset)

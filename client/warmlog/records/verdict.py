@@ -1,7 +1,6 @@
-"""What a reader does when a partition cannot be read at its position: one table for the consumer and for ranges.
+"""What to do when a partition cannot be read at its position: one table for the consumer and for ranges.
 
-Pure: what the broker said, the position and the policy in, a `Verdict` out. `ConsumerCore`, its fetcher and the range
-reader carry it out.
+Pure: error, position and policy in, a `Verdict` out. `ConsumerCore`, its fetcher and the range reader carry it out.
 """
 
 from enum import Enum, auto
@@ -81,10 +80,7 @@ class Action(Enum):
 _RETRY, _RAISE, _SKIP, _RESET = Action.RETRY, Action.RAISE, Action.SKIP, Action.RESET
 _LOCATE, _ONCE = Action.LOCATE, Action.RAISE_ONCE
 
-# One column for each Policy, in its order.
-_ACTIONS: dict[Finding, tuple[Action, ...]] = {
-    #                           raises   resets   within   range:   range:
-    #                                             topic    raises   skips
+_ACTIONS: dict[Finding, tuple[Action, ...]] = {  # for each Policy, in its order
     Finding.UNAVAILABLE: (_RETRY, _RETRY, _RETRY, _RETRY, _RETRY),
     Finding.UNKNOWN_PARTITION: (_RETRY, _RETRY, _RETRY, _RAISE, _SKIP),
     Finding.TOPIC_DELETED: (_RAISE, _RETRY, _RAISE, _RAISE, _SKIP),

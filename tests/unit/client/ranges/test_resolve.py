@@ -59,9 +59,7 @@ def test_times_bound_the_records_and_only_the_start_bounds_the_offsets() -> None
 
 
 def test_a_time_after_the_last_record_is_an_error_or_an_empty_range() -> None:
-    with pytest.raises(
-        InvalidConfig, match=r"orders-3: no record at or after the start, 5 ms .*start earlier"
-    ):
+    with pytest.raises(InvalidConfig, match=r"orders-3: no record at or after the start, 5 ms .*start earlier"):
         resolve_one(time_at(5), LATEST)
     planned = resolve_one(time_at(5), LATEST, fails_on_missing_time=False)
     assert (planned.start, planned.end, planned.from_ms) == (200, 200, 5)
