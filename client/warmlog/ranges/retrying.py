@@ -36,7 +36,7 @@ def retrying(
             if is_over or not may_pass(error):
                 raise
             if not retried:
-                _log.warning("asked again, first in %d ms: %s", pause_ms, error)
+                _log.warning("%s; retrying, first in %d ms", error, pause_ms)
         time.sleep(pause_ms / 1000)
         pause_ms = min(2 * pause_ms, interval_ms)
         retried += 1
