@@ -106,7 +106,7 @@ class Fetcher:
             return None
         error = error or self._cluster.no_leader(reader.topic, reader.partition)
         self._cluster.refresh_soon([reader.topic])
-        is_unknown = isinstance(error, UnknownTopicOrPartition)  # the metadata say it, so it is final
+        is_unknown = isinstance(error, UnknownTopicOrPartition)  # by the metadata: it was deleted
         if not self._is_retried(reader, UnknownTopicId(str(error)) if is_unknown else error):
             self._give_up(reader, error)
         elif is_unknown:
@@ -181,7 +181,6 @@ class Fetcher:
             position += part.size_bytes
             if reader.generation != generation:
                 continue
-            reader.log_start_offset = part.log_start_offset
             if part.error_code:
                 self._failed(reader, error_in(part, reader.fetch_offset))
                 continue

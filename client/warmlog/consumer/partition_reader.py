@@ -49,7 +49,6 @@ class PartitionReader:
         self.fetch_epoch = NO_LEADER_EPOCH
         self.until = NO_LIMIT
         self.high_watermark = -1
-        self.log_start_offset = -1
         self.buffered_bytes = 0
         self.error: WarmlogError | None = None
         self.generation = 0

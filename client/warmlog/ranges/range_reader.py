@@ -322,7 +322,7 @@ class _RangeReader:
         assert isinstance(response.result, FetchResponse)
         fetched = response.result.partitions[0]
         if fetched.error_code:
-            return error_in(fetched, position)
+            return self._fetch_error(connection, fetched)
         first = first_header(fetched, response.payload, position)
         if first is None or not first.base_offset <= position < first.next_offset or is_intact(first, response.payload):
             return error
