@@ -227,8 +227,7 @@ class PartitionReader:
             from_offset=position,
             until_offset=self.until,
         )
-        is_trimmed = batch.base_offset != record_batch.base_offset or batch.next_offset != record_batch.next_offset
-        return None if is_trimmed and not len(batch) else batch
+        return batch if batch.is_whole or len(batch) else None
 
 
 def _is_followed(view: memoryview, cursor: int, header: BatchHeader) -> bool:

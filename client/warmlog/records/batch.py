@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 Header = tuple[str, bytes | None]
 T = TypeVar("T")
 _NO_HEADERS: Sequence[Header] = ()
-_MAX_OFFSET = (1 << 63) - 1
 
 
 class Record(Struct, frozen=True, gc=False):
@@ -45,11 +44,11 @@ class Batch:
 
     __slots__ = (
         "_columns",
-        "_is_whole",
         "_record_batch",
         "_rows",
         "base_offset",
         "high_watermark",
+        "is_whole",
         "leader_epoch",
         "next_offset",
         "partition",
@@ -72,15 +71,17 @@ class Batch:
         self.partition = partition
         self.high_watermark = high_watermark
         self.leader_epoch = header.partition_leader_epoch
-        self.base_offset = max(header.base_offset, from_offset)
-        self.next_offset = min(header.next_offset, _MAX_OFFSET if until_offset is None else until_offset)
-        self._is_whole = self.base_offset == header.base_offset and self.next_offset == header.next_offset
+        base_offset, next_offset = header.base_offset, header.next_offset
+        self.base_offset = max(base_offset, from_offset)
+        self.next_offset = next_offset if until_offset is None else min(next_offset, until_offset)
+        self.is_whole = self.base_offset == base_offset and self.next_offset == next_offset
+        """Whether these are all records of the stored batch."""
         self._record_batch = record_batch
         self._columns: dict[str, list[Any]] = {}
         self._rows: slice | None = None
 
     def __len__(self) -> int:
-        if self._is_whole:
+        if self.is_whole:
             return self._record_batch.record_count
         rows = self._rows_within()
         return int(rows.stop - rows.start)
@@ -146,7 +147,7 @@ class Batch:
         column = self._columns.get(name)
         if column is None:
             column = self._decoded(decode)
-            self._columns[name] = column = column if self._is_whole else column[self._rows_within()]
+            self._columns[name] = column = column if self.is_whole else column[self._rows_within()]
         return column
 
     def _rows_within(self) -> slice:
