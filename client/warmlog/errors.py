@@ -116,7 +116,7 @@ class UnreadableBatch(_ErrorWithFields, CorruptBatch):
     They begin at `base_offset`; reading continues at `next_offset`.
     """
 
-    def __init__(self, message: str, *, topic: str, partition: int, base_offset: int, next_offset: int) -> None:
+    def __init__(self, message: str, topic: str, partition: int, base_offset: int, next_offset: int) -> None:
         super().__init__(f"{topic}-{partition}, offsets {base_offset} to {next_offset - 1}: {message}")
         self.reason = message
         self.topic = topic

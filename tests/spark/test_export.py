@@ -296,7 +296,7 @@ def test_an_export_without_a_broker_is_an_error_after_some_tries(
     nobody = ExportOptions((f"127.0.0.1:{port_to_keep()}",), "t", tmp_path)
     with pytest.raises(BrokerUnavailable, match="is the broker running at"):
         export(spark, nobody)
-    assert "asked again" in caplog.text
+    assert "retrying, first in" in caplog.text
 
 
 def test_following_goes_on_when_a_broker_that_was_away_is_back_and_says_so_once(

@@ -350,7 +350,7 @@ def test_take_stops_early_and_leaves_the_broker_and_the_session_whole(
             None,
             "option failOnDataLoss is empty: whether offsets that are gone or unreadable are an error",
         ),
-        ({"startingTimestamp": "2099-01-01"}, None, "no record at or after 4070908800000 ms, where it is to start"),
+        ({"startingTimestamp": "2099-01-01"}, None, "no record at or after the start, 4070908800000 ms"),
         ({}, "value bigint", "column value is binary or string, the schema says bigint"),
         ({}, "valeu binary", "format warmlog has no column valeu: did you mean value?"),
         ({}, "value binary not null", "column value may be null as Spark sees it: leave out NOT NULL"),

@@ -13,7 +13,7 @@ from warmlog.ranges.offset_range import OffsetRange, PartitionState
 from warmlog.ranges.points import EARLIEST, LATEST, Point, PointKind
 from warmlog.ranges.range_reader import read_ranges
 from warmlog.ranges.read_settings import Projection, ReadSettings
-from warmlog.ranges.resolve import Bounds, resolve_ranges
+from warmlog.ranges.resolve import ReadBounds, resolve_ranges
 
 SEGMENT_BYTES = 1024 * 1024
 
@@ -33,7 +33,7 @@ def discover_one(broker: BrokerProcess) -> PartitionState:
 
 
 def whole_of(state: PartitionState) -> OffsetRange:
-    ((planned,), _) = resolve_ranges([state], Bounds(EARLIEST, LATEST))
+    ((planned,), _) = resolve_ranges([state], ReadBounds(EARLIEST, LATEST))
     return planned
 
 
@@ -79,6 +79,6 @@ def test_what_retention_removed_is_an_error_that_names_the_range(tmp_path: Path)
         with pytest.raises(OffsetOutOfRange) as caught:
             list(read_ranges([planned._replace(start=0)], Projection(("value",))))
         with pytest.raises(OffsetOutOfRange, match=f"long-0 offsets 0 to 40000: gone before {state.earliest}"):
-            resolve_ranges([state], Bounds({("long", 0): Point(PointKind.OFFSET, 0)}, LATEST))
+            resolve_ranges([state], ReadBounds({("long", 0): Point(PointKind.OFFSET, 0)}, LATEST))
     assert f"long-0 offsets 0 to 40000, stopped at 0, broker {broker.address}: " in str(caught.value)
     assert f"offsets 0 to {state.earliest - 1} are gone, the log starts at {state.earliest} now" in str(caught.value)

@@ -1,13 +1,10 @@
-"""One Arrow array for each column, out of the columns of several stored batches.
+"""Columns of several stored batches as one Arrow array each.
 
-Arrow trusts the buffers that it is given: a wrong one would read beyond its memory. Four things make that impossible.
-numpy refuses to see more integers in a column than its bytes hold. A data buffer must be below 2 GiB. No length may be
-negative or larger than its data buffer, so that adding them up in 64 bits cannot overflow, and their sum must be that
-buffer's size: each int32 offset made of them lies within it. The protocol's decoder has checked all but the 2 GiB
-before; these checks fail only where it has a bug. Record headers, which it does not look into, have their own checks
-(see `arrow_headers`).
-
-What many batches have in common is made once: the offsets of items that are all equally long.
+Arrow trusts the buffers that it is given; a wrong one would read beyond its memory. Four checks prevent that: numpy
+refuses to view more integers than a column has bytes; a data buffer must be below 2 GiB; no length may be negative or
+larger than its data buffer, so their sum in 64 bits cannot overflow; and the sum must be the size of that buffer. The
+protocol's decoder checks all but the 2 GiB before, so these fail only if it has a bug. Record headers have their own
+checks (see `headers`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,8 +27,8 @@ _MAX_TIMESTAMP_MS = ((1 << 63) - 1) // 1000
 _MAX_REGULAR_ROWS = 256 * 1024
 
 
-class Stretch:
-    """Records `start` to `stop` of one stored batch, and where their bytes lie in its columns of data."""
+class BatchPart:
+    """Records `start` to `stop` of one stored batch, with their keys, values and headers."""
 
     __slots__ = ("base_offset", "columns", "count", "headers", "keys", "start", "stop", "timestamp_type", "values")
 
@@ -50,17 +47,17 @@ class Stretch:
 
     @property
     def next_offset(self) -> int:
-        """One above the last record's."""
+        """One above the last record's offset."""
         deltas = self.columns.offset_deltas
         return self.base_offset + (self.stop if deltas is None else int(integers_of(deltas)[self.stop - 1]) + 1)
 
-    def part(self, start: int, stop: int) -> "Stretch":
+    def narrowed(self, start: int, stop: int) -> "BatchPart":
         """Other records of the same batch."""
-        return Stretch(self.columns, self.base_offset, self.timestamp_type, start, stop)
+        return BatchPart(self.columns, self.base_offset, self.timestamp_type, start, stop)
 
 
-def stretch_of(batch: RecordBatch, from_offset: int, until_offset: int) -> Stretch | None:
-    """The records of `batch` with offsets in the range; None when there are none, or it is a control batch."""
+def part_of(batch: RecordBatch, from_offset: int, until_offset: int) -> BatchPart | None:
+    """Return the records of `batch` with offsets in the range; None if there are none or it is a control batch."""
     header = batch.header
     if header.is_control or header.record_count == 0:
         return None
@@ -75,22 +72,22 @@ def stretch_of(batch: RecordBatch, from_offset: int, until_offset: int) -> Stret
         start, stop = (int(row) for row in np.searchsorted(deltas, (first, end)))
     if start >= stop:
         return None
-    return Stretch(columns, header.base_offset, int(header.is_log_append_time), start, stop)
+    return BatchPart(columns, header.base_offset, int(header.is_log_append_time), start, stop)
 
 
 def binary_array(
-    stretches: Sequence[Stretch], columns: Sequence[IntColumn | None], data: Sequence[memoryview]
+    parts: Sequence[BatchPart], columns: Sequence[IntColumn | None], data: Sequence[memoryview]
 ) -> pa.Array:
-    """Keys or values. `columns` are lengths + 1, and 0 for null; a stretch without has only nulls."""
+    """Keys or values. `columns` are lengths + 1, and 0 for null; a part without a column has only nulls."""
     if all(column is None for column in columns):
-        return pa.nulls(_count(stretches), pa.binary())
-    count, data_bytes = _count(stretches), sum(map(len, data))
+        return pa.nulls(_count(parts), pa.binary())
+    count, data_bytes = _count(parts), sum(map(len, data))
     _check_data_bytes(data_bytes)
     common = _common_length(columns)
     if common is not None:
         buffers = [None, _regular_offsets(common, count, data_bytes), _joined_data(data)]
         return pa.Array.from_buffers(pa.binary(), count, buffers, null_count=0)
-    lengths = joined_integers(stretches, columns)
+    lengths = joined_integers(parts, columns)
     null_count = count - int(np.count_nonzero(lengths))
     bitmap = bitmap_of(lengths) if null_count else None
     lengths -= 1
@@ -101,7 +98,7 @@ def binary_array(
 
 
 def _common_length(columns: Sequence[IntColumn | None]) -> int | None:
-    """The length that all items have; None where they differ or some are null."""
+    """The length of all items; None if they differ or some are null."""
     first = columns[0]
     if first is None or first.width != 0 or first.constant == 0:
         return None
@@ -127,9 +124,9 @@ def _cached_offsets(length: int, rows: int) -> pa.Buffer:
 
 
 def text_array(array: pa.Array) -> pa.Array:
-    """Keys or values as strings, of the same buffers where all of them are UTF-8, which is checked.
+    """Keys or values as strings, in the same buffers if they are valid UTF-8.
 
-    Elsewhere each wrong sequence of bytes becomes U+FFFD, as Spark shows it; that makes a Python object of each record.
+    Otherwise each invalid sequence becomes U+FFFD, as in Spark; that makes a Python object of each record.
     """
     try:
         return array.cast(pa.string())
@@ -138,86 +135,76 @@ def text_array(array: pa.Array) -> pa.Array:
         return pa.array(texts, pa.string())
 
 
-def offsets_array(stretches: Sequence[Stretch]) -> pa.Array:
-    """Offsets in the log."""
-    count = _count(stretches)
-    if stretches and all(stretch.columns.offset_deltas is None for stretch in stretches):
-        first, last = stretches[0], stretches[-1]
+def offsets_array(parts: Sequence[BatchPart]) -> pa.Array:
+    count = _count(parts)
+    if parts and all(part.columns.offset_deltas is None for part in parts):
+        first, last = parts[0], parts[-1]
         start, stop = first.base_offset + first.start, last.base_offset + last.stop
-        if stop - start == count and _are_in_order(stretches):
+        if stop - start == count and _are_in_order(parts):
             return pa.array(np.arange(start, stop, dtype=np.int64))
     offsets = np.empty(count, np.int64)
-    for start, end, stretch in _rows(stretches):
-        deltas = stretch.columns.offset_deltas
+    for start, end, part in _rows(parts):
+        deltas = part.columns.offset_deltas
         if deltas is None:
-            offsets[start:end] = np.arange(stretch.base_offset + stretch.start, stretch.base_offset + stretch.stop)
+            offsets[start:end] = np.arange(part.base_offset + part.start, part.base_offset + part.stop)
         else:
-            offsets[start:end] = integers_of(deltas, stretch.start, stretch.stop)
-            offsets[start:end] += stretch.base_offset
+            offsets[start:end] = integers_of(deltas, part.start, part.stop)
+            offsets[start:end] += part.base_offset
     return pa.array(offsets)
 
 
-def _are_in_order(stretches: Sequence[Stretch]) -> bool:
-    """Whether each begins at or after the end of the one before."""
-    ends = [stretch.base_offset + stretch.stop for stretch in stretches]
-    return all(
-        stretch.base_offset + stretch.start >= end for stretch, end in zip(stretches[1:], ends[:-1], strict=True)
-    )
+def _are_in_order(parts: Sequence[BatchPart]) -> bool:
+    ends = [part.base_offset + part.stop for part in parts]
+    return all(part.base_offset + part.start >= end for part, end in zip(parts[1:], ends[:-1], strict=True))
 
 
-def timestamps_array(stretches: Sequence[Stretch]) -> pa.Array:
-    """Microseconds. A delta may have 64 bits, but the decoder has checked that base and delta together have 63."""
-    times = times_ms(stretches)
-    for start, end, stretch in _rows(stretches):
-        base_ms = stretch.columns.base_timestamp_ms
-        if base_ms < -_MAX_TIMESTAMP_MS or base_ms + _bound(stretch.columns.timestamp_deltas_ms) > _MAX_TIMESTAMP_MS:
-            _check_timestamps(stretch, times[start:end])
+def timestamps_array(parts: Sequence[BatchPart]) -> pa.Array:
+    """Microseconds. The decoder has checked that base and delta together fit 63 bits."""
+    times = times_ms(parts)
+    for start, end, part in _rows(parts):
+        base_ms = part.columns.base_timestamp_ms
+        if base_ms < -_MAX_TIMESTAMP_MS or base_ms + _bound(part.columns.timestamp_deltas_ms) > _MAX_TIMESTAMP_MS:
+            _check_timestamps(part, times[start:end])
     times *= 1000
     return pa.Array.from_buffers(TIMESTAMP_TYPE, len(times), [None, pa.py_buffer(times)], null_count=0)
 
 
-def times_ms(stretches: Sequence[Stretch]) -> Any:
+def times_ms(parts: Sequence[BatchPart]) -> Any:
     """Timestamps as an int64 array of milliseconds."""
-    times = np.empty(_count(stretches), np.int64)
-    for start, end, stretch in _rows(stretches):
-        part = times[start:end]
-        deltas = stretch.columns.timestamp_deltas_ms
+    times = np.empty(_count(parts), np.int64)
+    for start, end, part in _rows(parts):
+        filled = times[start:end]
+        deltas = part.columns.timestamp_deltas_ms
         if deltas.is_constant:
-            part[:] = stretch.columns.base_timestamp_ms + deltas.constant
+            filled[:] = part.columns.base_timestamp_ms + deltas.constant
             continue
-        part[:] = integers_of(deltas, stretch.start, stretch.stop)
-        part += stretch.columns.base_timestamp_ms
+        filled[:] = integers_of(deltas, part.start, part.stop)
+        filled += part.columns.base_timestamp_ms
     return times
 
 
-def _check_timestamps(stretch: Stretch, times_ms: Any) -> None:
+def _check_timestamps(part: BatchPart, times_ms: Any) -> None:
     is_beyond = (times_ms > _MAX_TIMESTAMP_MS) | (times_ms < -_MAX_TIMESTAMP_MS)
     if is_beyond.any():
         row = int(np.argmax(is_beyond))
         raise InvalidTimestamp(
-            f"offset {offsets_array([stretch])[row]}: its timestamp, {times_ms[row]} ms, does not fit 64 bits of "
+            f"offset {offsets_array([part])[row]}: its timestamp, {times_ms[row]} ms, does not fit 64 bits of "
             "microseconds; leave out the column timestamp"
         )
 
 
 def _bound(column: IntColumn) -> int:
-    """What no integer in `column` is above, as its width alone says."""
+    """The upper bound of the integers in `column` by its width."""
     return column.constant if column.width == 0 else (1 << 8 * column.width) - 1
 
 
-def timestamp_types_array(stretches: Sequence[Stretch]) -> pa.Array:
+def timestamp_types_array(parts: Sequence[BatchPart]) -> pa.Array:
     """0 for the producer's time, 1 for the time of appending."""
-    types = np.array([stretch.timestamp_type for stretch in stretches], np.int32)
-    return pa.array(np.repeat(types, [stretch.count for stretch in stretches]))
-
-
-def repeated_int32(number: int, count: int) -> pa.Array:
-    """`number`, `count` times."""
-    return pa.array(np.full(count, number, np.int32))
+    types = np.array([part.timestamp_type for part in parts], np.int32)
+    return pa.array(np.repeat(types, [part.count for part in parts]))
 
 
 def repeated_string(text: bytes, count: int) -> pa.Array:
-    """`text`, which is UTF-8, `count` times."""
     _check_data_bytes(len(text) * count)
     offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(text))
     return pa.Array.from_buffers(
@@ -225,45 +212,45 @@ def repeated_string(text: bytes, count: int) -> pa.Array:
     )
 
 
-def _count(stretches: Sequence[Stretch]) -> int:
-    return sum(stretch.count for stretch in stretches)
+def _count(parts: Sequence[BatchPart]) -> int:
+    return sum(part.count for part in parts)
 
 
-def _rows(stretches: Sequence[Stretch]) -> Iterator[tuple[int, int, Stretch]]:
-    """Each stretch and which rows of the array it fills: the first, and the one after the last."""
+def _rows(parts: Sequence[BatchPart]) -> Iterator[tuple[int, int, BatchPart]]:
+    """Each part with its first row in the array and the one after its last."""
     start = 0
-    for stretch in stretches:
-        end = start + stretch.count
-        yield start, end, stretch
+    for part in parts:
+        end = start + part.count
+        yield start, end, part
         start = end
 
 
-def joined_integers(stretches: Sequence[Stretch], columns: Sequence[IntColumn | None]) -> Any:
-    """An int64 array of the integers of all stretches, one after another; 0 where a batch has no such column."""
-    joined = np.empty(_count(stretches), np.int64)
-    for (start, end, stretch), column in zip(_rows(stretches), columns, strict=True):
-        joined[start:end] = 0 if column is None else integers_of(column, stretch.start, stretch.stop)
+def joined_integers(parts: Sequence[BatchPart], columns: Sequence[IntColumn | None]) -> Any:
+    """An int64 array of the integers of all parts, one after another; 0 if a batch has no such column."""
+    joined = np.empty(_count(parts), np.int64)
+    for (start, end, part), column in zip(_rows(parts), columns, strict=True):
+        joined[start:end] = 0 if column is None else integers_of(column, part.start, part.stop)
     return joined
 
 
 def arrow_memory(size_bytes: int) -> memoryview:
-    """Memory of Arrow's pool, whose pages are used again and are not cleared first."""
+    """Memory from Arrow's pool, which reuses pages and does not clear them."""
     return memoryview(pa.allocate_buffer(size_bytes)).cast("B")
 
 
 def _joined_data(data: Sequence[memoryview]) -> pa.Buffer:
-    """The bytes of all, one after another: not copied when it is one alone.
+    """The bytes of all, one after another; a single one is not copied.
 
-    A copy goes into memory of Arrow's pool, whose pages are used again; those of a large `bytes` are faulted in anew.
+    Arrow's pool reuses pages, while each large `bytes` would fault in new ones.
     """
     if len(data) == 1:
         return pa.py_buffer(data[0])
     joined = pa.allocate_buffer(sum(map(len, data)))
     view = memoryview(joined).cast("B")
     end = 0
-    for part in data:
-        start, end = end, end + len(part)
-        view[start:end] = part
+    for piece in data:
+        start, end = end, end + len(piece)
+        view[start:end] = piece
     return joined
 
 
@@ -273,7 +260,7 @@ def bitmap_of(lengths: Any) -> pa.Buffer:
 
 
 def _data_slice(lengths: IntColumn | None, start: int, stop: int, *, overhead: int) -> slice:
-    """Where the data of records `start` to `stop` lies. `overhead` is what a length has too much, nulls excepted."""
+    """Where the data of records `start` to `stop` is. `overhead` is included in each length that is not null."""
     if lengths is None:
         return slice(0, 0)
     before = _data_bytes(lengths, 0, start, overhead)
@@ -288,7 +275,7 @@ def _data_bytes(lengths: IntColumn, start: int, stop: int, overhead: int) -> int
 
 
 def arrow_offsets(lengths: Any, data_bytes: int) -> Any:
-    """The int32 offsets of items of these lengths in `data_bytes`, after the checks that Arrow itself does not make."""
+    """The int32 offsets of items of these lengths in `data_bytes`, after the checks that Arrow does not make."""
     _check_data_bytes(data_bytes)
     if (longest := int(lengths.view(np.uint64).max(initial=0))) > data_bytes:  # seen unsigned, a negative one is huge
         raise CorruptBatch(f"a length of {longest}, but {data_bytes} bytes of data")

@@ -1,10 +1,9 @@
 """Record headers as Arrow lists of names and values, many records at a time.
 
-A record's headers are a msgpack array of pairs (see `warmlog_protocol.batch.record_headers`). Where each array, name
-and value begins depends on those before it in the same record, but not on other records: so the first pair of all
-records is read at once, then the second, in as many steps as the record with the most headers has. What is rare, a
-record with more than 15 headers, a name of 256 bytes or a value of 64 KiB, and what is damaged is left to the decoder
-that goes record by record, which also has the words for what is wrong.
+A record's headers are a msgpack array of pairs (see `warmlog_protocol.batch.record_headers`). Where a pair begins
+depends on those before it in the same record, but not on other records: so the first pair of all records is read at
+once, then the second, and so on. Rare forms (more than 15 headers, a name of 256 bytes, a value of 64 KiB) and damage
+are left to the decoder that goes record by record and reports errors.
 """
 
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from warmlog.arrow.columns import Stretch, arrow_offsets, bitmap_of, joined_integers
+from warmlog.arrow.columns import BatchPart, arrow_offsets, bitmap_of, joined_integers
 from warmlog_protocol.batch.record_headers import decode_headers
 from warmlog_protocol.errors import CorruptBatch
 
@@ -24,11 +23,11 @@ _PAIR = _FIXARRAY | 2
 _FIXSTR, _LONGEST_FIXSTR, _STR8 = 0xA0, 31, 0xD9
 _NIL, _BIN8, _BIN16 = 0xC0, 0xC4, 0xC5
 _MARKER_BYTES = 3
-"""The longest marker that is read here, that of a bin16: so far beyond a record's end its next pair may be sought."""
+"""The longest marker read here, of a bin16: reading may look so far beyond a record's end."""
 
 
 class _Items(NamedTuple):
-    """Where names or values lie: their first byte and their length, which is 0 for null."""
+    """The first byte and the length of names or values; 0 for null."""
 
     starts: Any
     lengths: Any
@@ -36,37 +35,37 @@ class _Items(NamedTuple):
 
 
 class _Headers(NamedTuple):
-    """How many headers each record has, and what they are, one record after another."""
+    """How many headers each record has, and the names and values of all records."""
 
     counts: Any
     names: pa.Array
     values: pa.Array
 
 
-def headers_array(stretches: Sequence[Stretch]) -> pa.Array:
-    """Lists of names and values, null for a record without headers. CorruptBatch where they are malformed."""
-    if not stretches:
+def headers_array(parts: Sequence[BatchPart]) -> pa.Array:
+    """Lists of names and values, null for a record without headers. Raises CorruptBatch if they are malformed."""
+    if not parts:
         return pa.array([], HEADERS_TYPE)
-    parts = [_headers_of(stretch) for stretch in stretches]
-    counts = np.concatenate([part.counts for part in parts])
-    names = pa.concat_arrays([part.names for part in parts])
-    values = pa.concat_arrays([part.values for part in parts])
+    found = [_headers_of(part) for part in parts]
+    counts = np.concatenate([headers.counts for headers in found])
+    names = pa.concat_arrays([headers.names for headers in found])
+    values = pa.concat_arrays([headers.values for headers in found])
     pairs = pa.StructArray.from_arrays([names, values], fields=list(HEADERS_TYPE.value_type))
     bitmap = None if counts.all() else bitmap_of(counts)
     buffers = [bitmap, pa.py_buffer(arrow_offsets(counts, len(pairs)))]
     return pa.Array.from_buffers(HEADERS_TYPE, len(counts), buffers, children=[pairs])
 
 
-def _headers_of(stretch: Stretch) -> _Headers:
-    column = stretch.columns.header_lengths
+def _headers_of(part: BatchPart) -> _Headers:
+    column = part.columns.header_lengths
     if column is None:
-        return _Headers(np.zeros(stretch.count, np.int64), pa.array([], pa.string()), pa.array([], pa.binary()))
-    lengths = joined_integers([stretch], [column])
-    return _side_by_side(stretch.headers, lengths) or _one_by_one(stretch, lengths)
+        return _Headers(np.zeros(part.count, np.int64), pa.array([], pa.string()), pa.array([], pa.binary()))
+    lengths = joined_integers([part], [column])
+    return _side_by_side(part.headers, lengths) or _one_by_one(part, lengths)
 
 
 def _side_by_side(data: memoryview, lengths: Any) -> _Headers | None:
-    """The headers of records of these `lengths` in `data`; None where they are rare or damaged."""
+    """The headers of records of these `lengths` in `data`; None if some have a rare form or are damaged."""
     ends = np.cumsum(lengths)
     view = np.zeros(len(data) + _MARKER_BYTES, np.uint8)
     view[: len(data)] = np.frombuffer(data, np.uint8)
@@ -76,7 +75,7 @@ def _side_by_side(data: memoryview, lengths: Any) -> _Headers | None:
     if counts.min(initial=0) < 0 or counts.max(initial=0) > _MOST_PAIRS:
         return None
     positions[has_any] += 1
-    first = np.cumsum(counts) - counts  # the place of each record's first header among all
+    first = np.cumsum(counts) - counts  # the index of each record's first header among all
     total = int(counts.sum())
     names = _Items(np.zeros(total, np.int64), np.zeros(total, np.int64))
     values = _Items(np.zeros(total, np.int64), np.zeros(total, np.int64), np.zeros(total, np.bool_))
@@ -95,34 +94,33 @@ def _side_by_side(data: memoryview, lengths: Any) -> _Headers | None:
     return _Headers(counts, texts, _binary_array(view, values))
 
 
-def _read_pairs(view: Any, positions: Any, ends: Any, places: Any, names: _Items, values: _Items) -> Any:
-    """Take in the pairs at `positions`, none of which may go beyond `ends`, at `places`; the positions after them.
+def _read_pairs(view: Any, positions: Any, ends: Any, rows: Any, names: _Items, values: _Items) -> Any:
+    """Read the pairs at `positions` into `rows` of `names` and `values`; return the positions after them.
 
-    None where one is not what is read here.
+    None if one goes beyond its end or has a rare form.
     """
     markers = view[positions + 1]
     is_short = (markers & ~np.uint8(_LONGEST_FIXSTR)) == _FIXSTR
     if not ((view[positions] == _PAIR) & (is_short | (markers == _STR8))).all():
         return None
-    names.starts[places] = positions + np.where(is_short, 2, 3)
-    names.lengths[places] = np.where(is_short, markers & _LONGEST_FIXSTR, view[positions + 2])
-    positions = names.starts[places] + names.lengths[places]
+    names.starts[rows] = positions + np.where(is_short, 2, 3)
+    names.lengths[rows] = np.where(is_short, markers & _LONGEST_FIXSTR, view[positions + 2])
+    positions = names.starts[rows] + names.lengths[rows]
     if (positions >= ends).any():
         return None
     markers, low, high = view[positions], view[positions + 1], view[positions + 2]
     is_nil, is_long = markers == _NIL, markers == _BIN16
     if not (is_nil | is_long | (markers == _BIN8)).all():
         return None
-    values.is_null[places] = is_nil
-    values.starts[places] = positions + np.where(is_nil, 1, np.where(is_long, 3, 2))
+    values.is_null[rows] = is_nil
+    values.starts[rows] = positions + np.where(is_nil, 1, np.where(is_long, 3, 2))
     wide = low.astype(np.int64) << 8 | high
-    values.lengths[places] = np.where(is_nil, 0, np.where(is_long, wide, low))
-    positions = values.starts[places] + values.lengths[places]
+    values.lengths[rows] = np.where(is_nil, 0, np.where(is_long, wide, low))
+    positions = values.starts[rows] + values.lengths[rows]
     return None if (positions > ends).any() else positions
 
 
 def _binary_array(view: Any, items: _Items) -> pa.Array:
-    """The bytes of all items, one after another."""
     total = int(items.lengths.sum())
     offsets = arrow_offsets(items.lengths, total)
     moves = np.repeat(items.starts - offsets[:-1], items.lengths)
@@ -132,15 +130,15 @@ def _binary_array(view: Any, items: _Items) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(items.lengths), [bitmap, pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
-def _one_by_one(stretch: Stretch, lengths: Any) -> _Headers:
-    """The headers of any record, as Python objects first. CorruptBatch, in words, where they are malformed."""
+def _one_by_one(part: BatchPart, lengths: Any) -> _Headers:
+    """The headers of any records, by way of Python objects. Raises CorruptBatch with what is malformed."""
     lists = []
     position = 0
     for length in lengths.tolist():
         try:
-            lists.append(decode_headers(bytes(stretch.headers[position : position + length])))
+            lists.append(decode_headers(bytes(part.headers[position : position + length])))
         except CorruptBatch as error:
-            raise CorruptBatch(f"batch at offset {stretch.base_offset}: {error}") from error
+            raise CorruptBatch(f"batch at offset {part.base_offset}: {error}") from error
         position += length
     names = pa.array([name for headers in lists for name, _ in headers], pa.string())
     values = pa.array([value for headers in lists for _, value in headers], pa.binary())

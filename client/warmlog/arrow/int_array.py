@@ -1,7 +1,7 @@
-"""Integer columns of a batch as numpy arrays, read in place: nothing is done record by record in Python.
+"""Integer columns of a batch as numpy arrays, read in place.
 
-`ArrayColumn` answers the decoder's questions, on which every check of a batch rests, in numpy's time. Batches that are
-decoded otherwise, as rows are, have plain columns: `integers_of` takes both.
+With `ArrayColumn` the decoder's checks of a batch run in numpy. `integers_of` also takes the plain columns of batches
+that are decoded otherwise, such as rows.
 """
 
 from typing import Any
@@ -16,12 +16,12 @@ _WIDEST_SUMMABLE = 4
 
 
 class ArrayColumn(IntColumn):
-    """A column that is summed and compared as an array."""
+    """A column that is summed and compared by numpy."""
 
     __slots__ = ()
 
     def total(self) -> int:
-        """The sum of the values, exact whatever their width."""
+        """The exact sum of the values."""
         if self.width == 0:
             return self.constant * self.count
         if self.width <= _WIDEST_SUMMABLE:
@@ -29,7 +29,7 @@ class ArrayColumn(IntColumn):
         return self.largest() and sum(integers_of(self).tolist())
 
     def largest(self) -> int:
-        """The largest value; 0 when there is none."""
+        """The largest value; 0 if there is none."""
         return super().largest() if self.width == 0 else int(integers_of(self).max(initial=0))
 
     def zeros(self) -> int:
@@ -45,7 +45,7 @@ class ArrayColumn(IntColumn):
 
 
 def integers_of(column: IntColumn, start: int = 0, stop: int | None = None) -> Any:
-    """Records `start` to `stop` of `column`, unsigned and in its own width; one number where all are the same."""
+    """Records `start` to `stop` of `column`, unsigned and in its own width; one number if all are equal."""
     width = column.width
     if width == 0:
         return np.frombuffer(column.data, _DTYPES[8], count=1)

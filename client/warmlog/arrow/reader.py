@@ -1,30 +1,29 @@
-"""Record batches as Arrow: columns wrapped or filled by numpy, with no Python object for each record.
+"""Record batches as Arrow: columns wrapped or filled by numpy, without a Python object for each record.
 
-What comes out are the columns of Spark's Kafka connector, whichever are asked for, in the order asked for:
+The columns are those of Spark's Kafka connector, in the order asked for:
 
 =============  ===============================  ========================================================================
-key, value     binary (int32 offsets)           nulls kept; the data buffer is the batch's own where one batch alone
-                                                makes the Arrow batch and is not compressed, else it is copied once;
-                                                string, of the same buffers, when asked for: what is no UTF-8 is
-                                                replaced by U+FFFD
+key, value     binary (int32 offsets)           nulls kept; the data buffer is the batch's own if a single uncompressed
+                                                batch makes the Arrow batch, else it is copied once; string on request,
+                                                with U+FFFD for invalid UTF-8
 topic          string                           the same for all records: built once, then sliced
 partition      int32                            the same
 offset         int64
 timestamp      timestamp[us, tz=UTC]            with LogAppendTime the time of appending for all
 timestampType  int32                            0 the producer's time, 1 the time of appending
-headers        list<struct<key: string, value:  null where a record has none; copied
+headers        list<struct<key: string, value:  null if a record has none; copied
                binary>>
 =============  ===============================  ========================================================================
 
-Types and layout are those that Spark takes without conversion: nothing is dictionary-encoded, every field is nullable.
+Spark takes these types and this layout without conversion: nothing is dictionary-encoded, every field is nullable.
 
-This module needs numpy and pyarrow (`pip install 'warmlog[arrow]'`); nothing that `import warmlog` loads imports it.
+This module needs numpy and pyarrow (`pip install 'warmlog[arrow]'`); `import warmlog` does not load it.
 """
 
 from collections.abc import Collection, Iterator, Sequence
 
 try:
-    import numpy  # noqa: F401 - of the modules below
+    import numpy as np
     import pyarrow as pa
 except ImportError as error:  # pragma: no cover - the test environment has both
     raise ImportError(f"{error}; Arrow needs numpy and pyarrow: pip install 'warmlog[arrow]'") from error
@@ -32,12 +31,11 @@ except ImportError as error:  # pragma: no cover - the test environment has both
 from warmlog.arrow.columns import (
     MAX_OFFSET,
     TIMESTAMP_TYPE,
-    Stretch,
+    BatchPart,
     binary_array,
     offsets_array,
-    repeated_int32,
+    part_of,
     repeated_string,
-    stretch_of,
     text_array,
     times_ms,
     timestamp_types_array,
@@ -62,20 +60,17 @@ COLUMN_TYPES = {
 KAFKA_COLUMNS = tuple(name for name in COLUMN_TYPES if name != "headers")
 
 MERGE_BYTES = 1024 * 1024
-"""An Arrow batch is done when it has so many bytes: Spark is equally fast from some 2,000 records a batch on."""
+"""An Arrow batch of this size is complete: Spark is equally fast from about 2,000 records a batch."""
 MAX_BYTES = 4 * 1024 * 1024
-"""A stored batch that is larger is cut."""
+"""A larger stored batch is split."""
 MAX_ROWS = 128 * 1024
-"""So is one with more records: they may take no bytes at all."""
+"""So is one with more records, which may have no bytes."""
 
 _ROW_BYTES = 16  # what a record weighs beside its key and value: an offset and a timestamp
 
 
 def arrow_schema(columns: Sequence[str] = KAFKA_COLUMNS, as_text: Collection[str] = ()) -> pa.Schema:
-    """The schema of Arrow batches with these columns; those in `as_text`, key or value, are strings.
-
-    InvalidConfig for a column that does not exist.
-    """
+    """Return the schema of these columns; those in `as_text`, key or value, are strings. Raises InvalidConfig."""
     if unknown := [name for name in columns if name not in COLUMN_TYPES]:
         raise InvalidConfig(f"there is no column {unknown[0]}: choose among {', '.join(COLUMN_TYPES)}")
     return pa.schema([(name, pa.string() if name in as_text else COLUMN_TYPES[name]) for name in columns])
@@ -90,19 +85,19 @@ def columns_to_arrow(
     from_offset: int = 0,
     until_offset: int = MAX_OFFSET,
 ) -> pa.RecordBatch:
-    """The records of `batch` with offsets in `[from_offset, until_offset)`; none of a control batch.
+    """Return the records of `batch` with offsets in `[from_offset, until_offset)`; none of a control batch.
 
-    Raises CorruptBatch for a damaged body, InvalidTimestamp for a time that microseconds in 64 bits cannot say and
+    Raises CorruptBatch for a damaged body, InvalidTimestamp for a time beyond 64 bits of microseconds, and
     MessageTooLarge for 2 GiB or more in one column.
     """
-    stretch = stretch_of(batch, from_offset, until_offset)
-    return _Builder(topic, partition, columns).build([] if stretch is None else [stretch])
+    part = part_of(batch, from_offset, until_offset)
+    return _Builder(topic, partition, columns).build([] if part is None else [part])
 
 
 class ArrowMerger:
-    """Stored batches of one partition in, Arrow batches of 1 to 4 MiB out, in the same order.
+    """Merges the stored batches of one partition into Arrow batches of 1 to 4 MiB, in the same order.
 
-    Records whose timestamp is not within `times` are left out.
+    Leaves out records whose timestamp is not within `times`.
     """
 
     def __init__(
@@ -115,25 +110,25 @@ class ArrowMerger:
         times: TimeBounds = ALL_TIMES,
     ) -> None:
         self._builder = _Builder(topic, partition, columns, as_text)
-        self._times = None if times.are_open else times
+        self._times = None if times == ALL_TIMES else times
         self.next_offset = -1
-        """One above the last offset that what was yielded goes up to; -1 before."""
-        self._pending: list[Stretch] = []
+        """One above the last offset of what was yielded; -1 before."""
+        self._pending: list[BatchPart] = []
         self._rows = 0
         self._bytes = 0
-        self._is_on_border = False  # of the times: pending records may have to be left out
+        self._is_on_border = False  # of the times: some pending records may be outside
 
     def add(self, batch: RecordBatch, from_offset: int = 0, until_offset: int = MAX_OFFSET) -> Iterator[pa.RecordBatch]:
-        """Take in the records of `batch` in `[from_offset, until_offset)`; yields what is complete. Raises as above."""
+        """Add the records of `batch` in `[from_offset, until_offset)` and yield what is complete. Raises as above."""
         if self._times is not None and self._times.exclude(batch.header):
             return
-        whole = stretch_of(batch, from_offset, until_offset)
-        for stretch in _cut(whole) if whole is not None else ():
-            size_bytes = self._builder.weigh(stretch)
-            if self._bytes + size_bytes > MAX_BYTES or self._rows + stretch.count > MAX_ROWS:
+        whole = part_of(batch, from_offset, until_offset)
+        for part in _cut(whole) if whole is not None else ():
+            size_bytes = self._builder.weigh(part)
+            if self._bytes + size_bytes > MAX_BYTES or self._rows + part.count > MAX_ROWS:
                 yield from self.flush()
-            self._pending.append(stretch)
-            self._rows += stretch.count
+            self._pending.append(part)
+            self._rows += part.count
             self._bytes += size_bytes
             if self._times is not None and not self._times.include(batch.header):
                 self._is_on_border = True
@@ -141,7 +136,7 @@ class ArrowMerger:
                 yield from self.flush()
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Yields the rest, if there is any."""
+        """Yield the rest, if there is any."""
         if not self._pending:
             return
         pending, self._pending, self._rows, self._bytes = self._pending, [], 0, 0
@@ -155,19 +150,19 @@ class ArrowMerger:
             yield built
 
 
-def _cut(stretch: Stretch) -> Iterator[Stretch]:
-    """`stretch` in pieces of about MAX_BYTES, by the average size of its records, and of at most MAX_ROWS."""
-    size_bytes = len(stretch.keys) + len(stretch.values) + len(stretch.headers) + stretch.count * _ROW_BYTES
-    rows = min(MAX_ROWS, max(1, stretch.count * MAX_BYTES // size_bytes))
-    if rows >= stretch.count:
-        yield stretch
+def _cut(part: BatchPart) -> Iterator[BatchPart]:
+    """Split `part` into about MAX_BYTES each, by the average size of its records, and at most MAX_ROWS."""
+    size_bytes = len(part.keys) + len(part.values) + len(part.headers) + part.count * _ROW_BYTES
+    rows = min(MAX_ROWS, max(1, part.count * MAX_BYTES // size_bytes))
+    if rows >= part.count:
+        yield part
         return
-    for start in range(stretch.start, stretch.stop, rows):
-        yield stretch.part(start, min(start + rows, stretch.stop))
+    for start in range(part.start, part.stop, rows):
+        yield part.narrowed(start, min(start + rows, part.stop))
 
 
 class _Builder:
-    """Makes Arrow batches of one partition with the columns that were asked for."""
+    """Makes Arrow batches of one partition with the columns asked for."""
 
     def __init__(self, topic: str, partition: int, columns: Sequence[str], as_text: Collection[str] = ()) -> None:
         self._topic = topic.encode()
@@ -177,48 +172,49 @@ class _Builder:
         self._names = tuple(columns)
         self._constants: dict[bytes | int, pa.Array] = {}
 
-    def weigh(self, stretch: Stretch) -> int:
-        """About how many bytes `stretch` adds to an Arrow batch."""
-        size_bytes = stretch.count * _ROW_BYTES
-        size_bytes += len(stretch.keys) if "key" in self._names else 0
-        size_bytes += len(stretch.values) if "value" in self._names else 0
-        return size_bytes + (len(stretch.headers) if "headers" in self._names else 0)
+    def weigh(self, part: BatchPart) -> int:
+        """Estimate how many bytes `part` adds to an Arrow batch."""
+        size_bytes = part.count * _ROW_BYTES
+        size_bytes += len(part.keys) if "key" in self._names else 0
+        size_bytes += len(part.values) if "value" in self._names else 0
+        return size_bytes + (len(part.headers) if "headers" in self._names else 0)
 
-    def build(self, stretches: Sequence[Stretch]) -> pa.RecordBatch:
-        """One Arrow batch of all `stretches`."""
-        count = sum(stretch.count for stretch in stretches)
-        arrays = [self._column(name, stretches, count) for name in self._names]
+    def build(self, parts: Sequence[BatchPart]) -> pa.RecordBatch:
+        count = sum(part.count for part in parts)
+        arrays = [self._column(name, parts, count) for name in self._names]
         arrays = [
             text_array(array) if name in self._as_text else array
             for name, array in zip(self._names, arrays, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _column(self, name: str, stretches: Sequence[Stretch], count: int) -> pa.Array:
+    def _column(self, name: str, parts: Sequence[BatchPart], count: int) -> pa.Array:
         match name:
             case "key":
-                lengths = [stretch.columns.key_lengths for stretch in stretches]
-                return binary_array(stretches, lengths, [stretch.keys for stretch in stretches])
+                lengths = [part.columns.key_lengths for part in parts]
+                return binary_array(parts, lengths, [part.keys for part in parts])
             case "value":
-                lengths = [stretch.columns.value_lengths for stretch in stretches]
-                return binary_array(stretches, lengths, [stretch.values for stretch in stretches])
+                lengths = [part.columns.value_lengths for part in parts]
+                return binary_array(parts, lengths, [part.values for part in parts])
             case "offset":
-                return offsets_array(stretches)
+                return offsets_array(parts)
             case "timestamp":
-                return timestamps_array(stretches)
+                return timestamps_array(parts)
             case "timestampType":
-                types = {stretch.timestamp_type for stretch in stretches}
-                return self._constant(types.pop(), count) if len(types) == 1 else timestamp_types_array(stretches)
+                types = {part.timestamp_type for part in parts}
+                return self._constant(types.pop(), count) if len(types) == 1 else timestamp_types_array(parts)
             case "headers":
-                return headers_array(stretches)
+                return headers_array(parts)
             case "partition":
                 return self._constant(self._partition, count)
         return self._constant(self._topic, count)
 
     def _constant(self, item: bytes | int, count: int) -> pa.Array:
-        """A text or an integer `count` times: a slice of the longest array of it that was needed so far."""
+        """A text or an integer `count` times: a slice of the longest such array so far."""
         longest = self._constants.get(item)
         if longest is None or len(longest) < count:
-            longest = repeated_string(item, count) if isinstance(item, bytes) else repeated_int32(item, count)
+            longest = (
+                repeated_string(item, count) if isinstance(item, bytes) else pa.array(np.full(count, item, np.int32))
+            )
             self._constants[item] = longest
         return longest[:count]

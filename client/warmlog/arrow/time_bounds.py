@@ -1,8 +1,8 @@
-"""Which records lie between two times: batches are left out, or taken whole, where their header tells enough.
+"""Which records are within a time range; whole batches are left out or taken by their header if it tells enough.
 
-The largest timestamp of a batch is in its header. The smallest is the base timestamp of a batch in columns; with the
-time of appending all records have the largest. A batch in rows, which Kafka wrote, does not say its smallest: it is
-left out only for being too old, and looked at record by record otherwise.
+The largest timestamp of a batch is in its header. The smallest is the base timestamp of a batch in columns; with
+LogAppendTime all records have the largest. The header of a batch in rows, which Kafka wrote, does not have the
+smallest: it can be left out only for being too old.
 """
 
 from typing import Any, NamedTuple
@@ -15,11 +15,6 @@ class TimeBounds(NamedTuple):
 
     from_ms: int | None = None
     until_ms: int | None = None
-
-    @property
-    def are_open(self) -> bool:
-        """Whether every record is within."""
-        return self.from_ms is None and self.until_ms is None
 
     def exclude(self, header: BatchHeader) -> bool:
         """Whether no record of the batch can be within."""

@@ -5,7 +5,6 @@ It starts where `start` says and commits no offsets.
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from warmlog.cluster.list_offsets import TopicPartition
@@ -112,9 +111,7 @@ class Consumer:
     async def __aenter__(self) -> Self:
         return await self.start()
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     # --- reading ----------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from warmlog.errors import (
 )
 from warmlog.records.batch import Batch, Record
 from warmlog.records.fetched import error_in, first_header, is_intact, next_readable
-from warmlog.records.verdict import Action, Finding, decide
+from warmlog.records.verdict import Action, decide
 from warmlog.times import asked_timestamp
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
@@ -218,7 +218,8 @@ class ConsumerCore:
             assert isinstance(error, CorruptBatch)
             error = await self._locate(reader, error)
             verdict = decide(error, policy)
-        if verdict.finding is Finding.TOPIC_RECREATED:
+        is_recreated = isinstance(error, InconsistentTopicId)
+        if is_recreated:
             try:
                 error = await self._recreated(reader)
             except UnknownTopicOrPartition:
@@ -227,7 +228,7 @@ class ConsumerCore:
                 raise
         partition = (reader.topic, reader.partition)
         if verdict.action in (Action.RAISE, Action.RETRY):  # the fetcher has retried for as long as it may
-            reader.error = await self._with_remedy(reader, error, verdict.finding)
+            reader.error = await self._with_remedy(reader, error)
             raise reader.error or error
         if verdict.action is Action.RESET:
             await self.seek(self._options.on_out_of_range, [partition])
@@ -235,14 +236,18 @@ class ConsumerCore:
             self.seek_now(partition, verdict.next_offset)
         if verdict.action is Action.RAISE_ONCE:
             raise error
-        if verdict.finding is not Finding.OUT_OF_RANGE:
-            is_recreated = verdict.finding is Finding.TOPIC_RECREATED
+        if is_recreated or isinstance(error, LogTruncated):
             policy_offset = f"its {self._options.on_out_of_range} offset, " if is_recreated else ""
             _log.warning("%s; going on at %s%d", error, policy_offset, reader.position)
 
-    async def _with_remedy(self, reader: PartitionReader, error: WarmlogError, finding: Finding) -> WarmlogError | None:
+    async def _with_remedy(self, reader: PartitionReader, error: WarmlogError) -> WarmlogError | None:
         """`error` with what to do, to be raised until a seek; None if a later read may succeed."""
-        if finding is Finding.OUT_OF_RANGE:
+        if isinstance(error, LogTruncated):
+            seek = "Seek" if error.diverging_offset is None else f"Seek to {error.diverging_offset}"
+            return error.reworded(f"{error}. {seek}, or set on_out_of_range")
+        if isinstance(error, InconsistentTopicId):
+            return InconsistentTopicId(f"{error}. Seek to read the new one, or set on_out_of_range")
+        if isinstance(error, OffsetOutOfRange):
             partition = (reader.topic, reader.partition)
             (first,) = (await list_offsets(self.cluster, {partition: EARLIEST_TIMESTAMP})).values()
             (end,) = (await list_offsets(self.cluster, {partition: LATEST_TIMESTAMP})).values()
@@ -250,11 +255,6 @@ class ConsumerCore:
                 f"{reader.topic}-{reader.partition}: offset {reader.position} is not in the log, which goes from "
                 f"{first.offset} to {end.offset} (the next to be written). Seek to one of these, or set on_out_of_range"
             )
-        if isinstance(error, LogTruncated):
-            seek = "Seek" if error.diverging_offset is None else f"Seek to {error.diverging_offset}"
-            return error.reworded(f"{error}. {seek}, or set on_out_of_range")
-        if finding is Finding.TOPIC_RECREATED:
-            return InconsistentTopicId(f"{error}. Seek to read the new one, or set on_out_of_range")
         return None
 
     async def _recreated(self, reader: PartitionReader) -> InconsistentTopicId:
@@ -288,13 +288,8 @@ class ConsumerCore:
             return first.next_offset > offset
 
         end = max(reader.high_watermark, part.high_watermark, damaged + 1)
-        return UnreadableBatch(
-            str(error),
-            topic=reader.topic,
-            partition=reader.partition,
-            base_offset=damaged,
-            next_offset=await next_readable(is_readable, damaged, end),
-        )
+        next_offset = await next_readable(is_readable, damaged, end)
+        return UnreadableBatch(str(error), reader.topic, reader.partition, damaged, next_offset)
 
     async def _fetch_one(self, reader: PartitionReader, offset: int) -> tuple[FetchedPartition, memoryview]:
         """What the broker has at `offset`: one batch, or an error."""

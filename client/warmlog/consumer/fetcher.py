@@ -22,11 +22,12 @@ from warmlog.errors import (
     BrokerUnavailable,
     ClientError,
     RemoteProtocolError,
+    UnknownTopicId,
     UnknownTopicOrPartition,
     WarmlogError,
 )
 from warmlog.records.fetched import error_in
-from warmlog.records.verdict import Action, Finding, decide
+from warmlog.records.verdict import Action, decide
 from warmlog_protocol.messages import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
 from warmlog_protocol.wire.connection import Answer
 
@@ -105,8 +106,8 @@ class Fetcher:
             return None
         error = error or self._cluster.no_leader(reader.topic, reader.partition)
         self._cluster.refresh_soon([reader.topic])
-        is_unknown = isinstance(error, UnknownTopicOrPartition)  # the metadata say it, so it is final
-        if not self._is_retried(reader, error, Finding.TOPIC_DELETED if is_unknown else None):
+        is_unknown = isinstance(error, UnknownTopicOrPartition)  # by the metadata: it was deleted
+        if not self._is_retried(reader, UnknownTopicId(str(error)) if is_unknown else error):
             self._give_up(reader, error)
         elif is_unknown:
             self._retry(reader, error)
@@ -180,7 +181,6 @@ class Fetcher:
             position += part.size_bytes
             if reader.generation != generation:
                 continue
-            reader.log_start_offset = part.log_start_offset
             if part.error_code:
                 self._failed(reader, error_in(part, reader.fetch_offset))
                 continue
@@ -207,9 +207,8 @@ class Fetcher:
         else:
             self._give_up(reader, error)
 
-    def _is_retried(self, reader: PartitionReader, error: WarmlogError, finding: Finding | None = None) -> bool:
-        policy = self._options.loss_policy(is_endless=reader.until == NO_LIMIT)
-        return decide(error, policy, finding=finding).action is Action.RETRY
+    def _is_retried(self, reader: PartitionReader, error: WarmlogError) -> bool:
+        return decide(error, self._options.loss_policy(is_endless=reader.until == NO_LIMIT)).action is Action.RETRY
 
     def _retry(self, reader: PartitionReader, error: WarmlogError) -> None:
         now = self._loop.time()

@@ -82,16 +82,16 @@ class ArrowIterator(AsyncIterator["pa.RecordBatch"]):
         self._columns = KAFKA_COLUMNS if columns is None else tuple(columns)
         self._core = core
         self._batches = BatchIterator(core, until)
-        self._made: deque[pa.RecordBatch] = deque()
+        self._ready: deque[pa.RecordBatch] = deque()
         self._error: WarmlogError | None = None
 
     async def __anext__(self) -> "pa.RecordBatch":
-        while not self._made:
+        while not self._ready:
             error, self._error = self._error, None
             if error is not None:
                 raise error
             self._merge(await anext(self._batches))
-        return self._made.popleft()
+        return self._ready.popleft()
 
     def _merge(self, first: Batch) -> None:
         """Convert `first` and what the same partition has here, until one Arrow batch is full."""
@@ -100,11 +100,11 @@ class ArrowIterator(AsyncIterator["pa.RecordBatch"]):
         batch: Batch | None = first
         try:
             while batch is not None:
-                self._made += batch.merge_into(merger)
-                batch = None if self._made else self._core.take(reader)
+                self._ready += batch.merge_into(merger)
+                batch = None if self._ready else self._core.take(reader)
         except WarmlogError as error:
             self._error = error
-        self._made += merger.flush()
+        self._ready += merger.flush()
 
 
 async def read_table(

@@ -35,30 +35,6 @@ class Chunk:
 class PartitionReader:
     """The state of one partition and what it delivers next. Does no I/O and never waits."""
 
-    __slots__ = (
-        "_chunks",
-        "_max_decompressed_bytes",
-        "_taken",
-        "_verify_crc",
-        "buffered_bytes",
-        "epoch",
-        "error",
-        "failing_since",
-        "fetch_epoch",
-        "fetch_offset",
-        "generation",
-        "high_watermark",
-        "is_fetching",
-        "log_start_offset",
-        "new_topic_id",
-        "partition",
-        "paused_until",
-        "position",
-        "topic",
-        "topic_id",
-        "until",
-    )
-
     def __init__(
         self, topic: str, partition: int, topic_id: bytes, *, verify_crc: bool, max_decompressed_bytes: int
     ) -> None:
@@ -73,7 +49,6 @@ class PartitionReader:
         self.fetch_epoch = NO_LEADER_EPOCH
         self.until = NO_LIMIT
         self.high_watermark = -1
-        self.log_start_offset = -1
         self.buffered_bytes = 0
         self.error: WarmlogError | None = None
         self.generation = 0
@@ -175,7 +150,7 @@ class PartitionReader:
         Moves `position` after it. Raises UnreadableBatch for a batch that cannot be read, and moves after it as well;
         if its end is unknown it becomes the `error` instead, and `fetch_offset` is where it begins.
         """
-        while self._chunks and not self.is_at_end:
+        while self._chunks and self.position < self.until:
             chunk = self._chunks[0]
             start = chunk.cursor
             header = read_header(chunk.view, start)
@@ -252,8 +227,7 @@ class PartitionReader:
             from_offset=position,
             until_offset=self.until,
         )
-        is_trimmed = batch.base_offset != record_batch.base_offset or batch.next_offset != record_batch.next_offset
-        return None if is_trimmed and not len(batch) else batch
+        return batch if batch.is_whole or len(batch) else None
 
 
 def _is_followed(view: memoryview, cursor: int, header: BatchHeader) -> bool:

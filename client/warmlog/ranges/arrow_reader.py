@@ -1,4 +1,4 @@
-"""Ranges as Arrow without Spark and without an event loop: a `pyarrow.RecordBatchReader` over topics.
+"""Topics as a `pyarrow.RecordBatchReader`, without Spark and without an event loop.
 
 ::
 
@@ -7,7 +7,7 @@
     with arrow_reader("127.0.0.1:7400", ["flights"], start="-1000", columns=["value", "offset"]) as reader:
         table = reader.read_all()
 
-DuckDB, Polars, DataFusion and whatever else takes Arrow's stream interface can read from it too, batch by batch.
+DuckDB, Polars, DataFusion and others read it batch by batch through Arrow's stream interface.
 """
 
 import logging
@@ -20,16 +20,15 @@ import pyarrow as pa
 from warmlog.arrow.reader import arrow_schema
 from warmlog.cluster.address import parse_addresses
 from warmlog.ranges.discover import Discovery
-from warmlog.ranges.offset_range import OffsetRange, TopicPartition
+from warmlog.ranges.offset_range import OffsetRange, TopicPartition, sized_ranges
 from warmlog.ranges.points import Point, PointKind, Points, parse_offset
 from warmlog.ranges.range_reader import read_ranges, warn_of_loss
 from warmlog.ranges.read_settings import KAFKA_COLUMNS, Projection, ReadSettings
-from warmlog.ranges.resolve import Bounds, resolve_ranges, starting_times
-from warmlog.ranges.splits import sized_ranges
+from warmlog.ranges.resolve import ReadBounds, resolve_ranges, starting_times
 from warmlog.times import milliseconds_of
 
 Where = str | int | datetime | Mapping[TopicPartition, int]
-"""earliest, latest or a tail like "-100"; an offset; a time, exact for each record; or an offset for each partition."""
+"""earliest, latest or a tail like "-100"; an offset; a time, applied to each record; or an offset per partition."""
 
 _SPLIT_BYTES = 16 * 1024 * 1024
 _MAX_SCAN_MS = 10_000
@@ -47,17 +46,17 @@ def arrow_reader(
     as_text: Collection[str] = (),
     settings: ReadSettings | None = None,
 ) -> pa.RecordBatchReader:
-    """The records of `topics` in `[start, end)`, partition after partition, in Arrow batches of some MiB.
+    """Read the records of `topics` in `[start, end)`, partition after partition, in Arrow batches of 1 to 4 MiB.
 
-    What there is to read is asked and pinned now; it is read as the reader is. Columns in `as_text`, key or value, are
-    strings. Raises UnknownTopicOrPartition, OffsetOutOfRange, BrokerUnavailable, here and while it is read. After an
-    interruption, by Ctrl-C say, the reader goes on after the last batch that it handed out, and warns: what an
-    interrupted `read_all` had got by then is gone with it.
+    The offsets are looked up and fixed now; records are fetched while the reader is read. Columns in `as_text`, key or
+    value, are strings. Raises UnknownTopicOrPartition, OffsetOutOfRange and BrokerUnavailable, now and while reading.
+    After an interruption (Ctrl-C) the reader continues after the last batch that it returned, with a warning: what an
+    interrupted `read_all` had read is lost.
     """
     settings = settings or ReadSettings(connection=replace(ReadSettings().connection, client_name="warmlog-arrow"))
     settings = replace(settings, bootstrap=tuple(str(address) for address in parse_addresses(bootstrap)))
     schema = arrow_schema(columns, as_text)
-    bounds = Bounds(
+    bounds = ReadBounds(
         _points(start),
         _points(end),
         "start",
@@ -71,7 +70,7 @@ def arrow_reader(
 
 
 class _Failing(Iterator[pa.RecordBatch]):
-    """Batches; after an error that error again, so that a `read_all` that is tried again is not taken for the whole."""
+    """Repeats an error, so that a second `read_all` does not return the rest as if it were everything."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
@@ -84,8 +83,8 @@ class _Failing(Iterator[pa.RecordBatch]):
         if self._is_interrupted:
             self._is_interrupted = False
             _log.warning(
-                "reading was interrupted and goes on after the last batch that was handed out: make a new reader for "
-                "what an interrupted read_all() had got"
+                "reading was interrupted and continues after the last batch that was returned: make a new reader to "
+                "read again what an interrupted read_all() had read"
             )
         try:
             return next(self._batches)
@@ -100,7 +99,7 @@ class _Failing(Iterator[pa.RecordBatch]):
 
 
 def _plan(
-    bootstrap: str | Sequence[str], topics: Sequence[str], bounds: Bounds, settings: ReadSettings
+    bootstrap: str | Sequence[str], topics: Sequence[str], bounds: ReadBounds, settings: ReadSettings
 ) -> list[OffsetRange]:
     addresses = [str(address) for address in parse_addresses(bootstrap)]
     with Discovery(addresses, settings.connection, isolation=settings.isolation) as discovery:
@@ -119,7 +118,7 @@ def _plan(
 
 def _points(where: Where) -> Points:
     if isinstance(where, Mapping):
-        return {place: Point(PointKind.OFFSET, offset) for place, offset in where.items()}
+        return {partition: Point(PointKind.OFFSET, offset) for partition, offset in where.items()}
     if isinstance(where, datetime):
         return Point(PointKind.TIME, milliseconds_of(where))
     return Point(PointKind.OFFSET, where) if isinstance(where, int) else parse_offset(where)

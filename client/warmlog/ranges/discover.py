@@ -1,4 +1,4 @@
-"""What the broker has of the topics that are to be read: asked once, when a plan is made."""
+"""Looks up what the broker has of the topics to read, when a plan is made."""
 
 import difflib
 import re
@@ -34,15 +34,15 @@ from warmlog_protocol.messages import (
 T = TypeVar("T")
 
 SPLITS_TIMEOUT_MS = 60_000
-"""A range of many segments has as many indexes to look into."""
+"""The broker looks into an index for each segment of a range."""
 LARGEST_TARGET_BYTES = 2**62
-"""What the field of the request has room for, and more than there ever is."""
+"""What the request's field can hold."""
 
 
 class Discovery:
-    """Questions to a cluster over connections that it shares; a context manager. Nothing is asked before the first.
+    """Requests to a cluster over shared connections, opened at first use. A context manager.
 
-    Raises UnknownTopicOrPartition with the nearest name of a topic, BrokerUnavailable when no broker answers.
+    Raises UnknownTopicOrPartition with the nearest name of a topic, BrokerUnavailable if no broker can be reached.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Discovery:
         *,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> None:
-        """`isolation` says what the latest offset is."""
+        """`isolation` determines the latest offset."""
         self._bootstrap = bootstrap
         self._isolation = isolation
         self._cluster = BlockingCluster(bootstrap, options or ConnectionOptions(client_name="warmlog-spark"))
@@ -64,7 +64,7 @@ class Discovery:
         self._cluster.close()
 
     def topics(self, names: Sequence[str], optional: Collection[str] = ()) -> dict[str, TopicMetadata]:
-        """Metadata of the topics with these names, in their order; those in `optional` need not exist."""
+        """Return the metadata of these topics, in their order; those in `optional` need not exist."""
         try:
             found = self._ask(lambda: self._cluster.topics(names))
         except UnknownTopicOrPartition:
@@ -74,25 +74,26 @@ class Discovery:
         return {name: found[name] for name in names if name in found}
 
     def topics_like(self, pattern: str, *, may_be_none: bool = False) -> dict[str, TopicMetadata]:
-        """Metadata of the topics whose whole name fits the regular expression, by name."""
+        """Return the metadata of the topics whose whole name matches the regular expression, by name."""
         found = self._ask(self._cluster.topics)
         fitting = {name: found[name] for name in sorted(found) if re.fullmatch(pattern, name)}
         if not fitting and not may_be_none:
-            raise UnknownTopicOrPartition(f"no topic fits the pattern {pattern!r}; there are {_listed(sorted(found))}")
+            listed = ", ".join(sorted(found)) or "none"
+            raise UnknownTopicOrPartition(f"no topic matches the pattern {pattern!r}; there are {listed}")
         return fitting
 
     def states(
         self, topics: Mapping[str, TopicMetadata], includes: Callable[[TopicPartition], bool] = lambda _: True
     ) -> list[PartitionState]:
-        """Every partition of `topics` that `includes` says yes to, by topic as given and then by number."""
-        places = [
+        """Return the state of every partition of `topics` that `includes` accepts, by topic as given and by number."""
+        partitions = [
             (name, each.partition)
             for name, topic in topics.items()
             for each in topic.partitions
             if includes((name, each.partition))
         ]
-        earliest = self.offsets(dict.fromkeys(places, EARLIEST_TIMESTAMP))
-        ends = dict.fromkeys(places, LATEST_TIMESTAMP)
+        earliest = self.offsets(dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
+        ends = dict.fromkeys(partitions, LATEST_TIMESTAMP)
         latest = self._list(ends, self._isolation)
         is_committed_only = self._isolation is IsolationLevel.READ_COMMITTED
         high_watermarks = self._list(ends, IsolationLevel.READ_UNCOMMITTED) if is_committed_only else {}
@@ -107,15 +108,15 @@ class Discovery:
                 high_watermark=high_watermarks[topic, partition].offset if is_committed_only else None,
                 leader_epoch=latest[topic, partition].leader_epoch,
             )
-            for topic, partition in places
+            for topic, partition in partitions
         ]
 
     def offsets(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The first offset at or after a time in milliseconds, for each partition; -1 where no record is so young."""
-        return {place: listed.offset for place, listed in self._list(times, self._isolation).items()}
+        """Return the first offset at or after a time in milliseconds, for each partition; -1 if there is none."""
+        return {partition: listed.offset for partition, listed in self._list(times, self._isolation).items()}
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """For each partition where a leader epoch, or the newest known one below it, ends; -1 if it is unknown."""
+        """Return where a leader epoch, or the newest known one below it, ends; -1 if it is unknown."""
         return self._ask(lambda: self._cluster.epoch_ends(epochs))
 
     def _list(
@@ -126,10 +127,10 @@ class Discovery:
     def splits(
         self, ranges: Sequence[OffsetRange], target_bytes: int, *, max_scan_ms: int = 0
     ) -> list[list[FoundSplit]]:
-        """For each range where it can be cut between batches, about every `target_bytes`; see FindSplits.
+        """Return where each range can be split between batches, about every `target_bytes`; see FindSplits.
 
-        Cuts are further apart where one answer cannot hold them all. `max_scan_ms` is for each request. Raises
-        the error of the first range that has one. A broker that is too old to know says nothing of any.
+        Splits are further apart if one response cannot hold them all. `max_scan_ms` is for each request. Raises the
+        error of the first range that has one. Brokers that do not know the request return no splits.
         """
         found: dict[OffsetRange, list[FoundSplit]] = {planned: [] for planned in ranges}
         by_leader: dict[str, list[OffsetRange]] = {}
@@ -147,31 +148,32 @@ class Discovery:
     def _splits(
         self, ranges: list[OffsetRange], target_bytes: int, max_scan_ms: int
     ) -> dict[OffsetRange, list[FoundSplit]]:
-        """Of ranges with the same leader. What is too much for one answer is asked in halves, and half as finely."""
-        request = FindSplitsRequest([_to_split(planned) for planned in ranges], target_bytes, max_scan_ms)
+        """The splits of ranges with one leader. If they exceed a response: each half of the ranges, half as finely."""
+        wanted = [FindSplitsPartition(*each.place, each.start, each.end, each.topic_id or None) for each in ranges]
+        request = FindSplitsRequest(wanted, target_bytes, max_scan_ms)
         try:
-            answers = self._call_leader(ranges[0], request)
+            found = self._call_leader(ranges[0], request)
         except InvalidRequest:
             middle = len(ranges) // 2
-            if middle == 0:  # of one range the broker never tells more than fits
+            if middle == 0:  # the splits of one range always fit
                 raise
             coarser_bytes = min(2 * target_bytes, LARGEST_TARGET_BYTES)
             halves = (self._splits(half, coarser_bytes, max_scan_ms) for half in (ranges[:middle], ranges[middle:]))
             return {planned: splits for half in halves for planned, splits in half.items()}
-        for planned, answer in zip(ranges, answers, strict=True):
-            if answer.error_code:
-                raise error_from_code(answer.error_code, f"{planned}: {answer.error_message}")
-        return {planned: answer.splits for planned, answer in zip(ranges, answers, strict=True)}
+        for planned, each in zip(ranges, found, strict=True):
+            if each.error_code:
+                raise error_from_code(each.error_code, f"{planned}: {each.error_message}")
+        return {planned: each.splits for planned, each in zip(ranges, found, strict=True)}
 
     def _call_leader(self, planned: OffsetRange, request: FindSplitsRequest) -> list[FoundSplits]:
         leader = self._cluster.leader(planned.topic, planned.partition)
         timeout_ms = request.max_scan_ms + SPLITS_TIMEOUT_MS
         return leader.call(request, FindSplitsResponse, timeout_ms=timeout_ms).partitions
 
-    def _ask(self, question: Callable[[], T]) -> T:
-        """What `question` returns. Where a leader may have moved, the next question looks for it anew."""
+    def _ask(self, request: Callable[[], T]) -> T:
+        """What `request` returns. If a leader may have moved, the next request looks it up again."""
         try:
-            return question()
+            return request()
         except NotLeaderOrFollower:
             self._cluster.forget_leaders()
             raise
@@ -186,26 +188,18 @@ def find_cuts(
     read_to: Mapping[TopicPartition, int],
     epochs: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """Where logs were cut below `read_to`, which they reached when `epochs` were in force; -1 if the broker cannot say.
+    """Return where logs were truncated below `read_to`, read under `epochs`; -1 if the broker cannot say.
 
-    It is asked about partitions that have another leader epoch now.
+    Asks about partitions that have another leader epoch now.
     """
     known = {state.place: epochs.get(state.place, NO_LEADER_EPOCH) for state in states if state.place in read_to}
     now = {state.place: state.leader_epoch for state in states}
-    changed = {place: epoch for place, epoch in known.items() if epoch not in (NO_LEADER_EPOCH, now[place])}
+    changed = {key: epoch for key, epoch in known.items() if epoch not in (NO_LEADER_EPOCH, now[key])}
     ends = discovery.epoch_ends(changed) if changed else {}
-    return {place: end for place, end in ends.items() if end < read_to[place]}
-
-
-def _to_split(planned: OffsetRange) -> FindSplitsPartition:
-    return FindSplitsPartition(planned.topic, planned.partition, planned.start, planned.end, planned.topic_id or None)
+    return {key: end for key, end in ends.items() if end < read_to[key]}
 
 
 def _unknown_topic(missing: Sequence[str], existing: Sequence[str]) -> UnknownTopicOrPartition:
     nearest = difflib.get_close_matches(missing[0], existing, n=1)
     hint = f"did you mean {nearest[0]}?" if nearest else "create it, or name another topic"
     return UnknownTopicOrPartition(f"topic {', '.join(missing)} does not exist; {hint}")
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names) or "none"

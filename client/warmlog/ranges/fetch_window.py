@@ -1,19 +1,19 @@
 """Which fetches to send ahead while one range is read: decisions only, no I/O.
 
-A fetch names the offset where it starts, but how far it gets is known only when its answer has come. To keep several in
-flight, the next starts are guessed from the batches seen so far. Where batches are alike but for a short one now and
-then, as bulk producers write them, guesses lie on the borders of batches: a short one moves those that were sent
-already into the middle of a batch, whose answer begins with that batch, and later ones are put right. Where batches are
-not alike, guesses err on the near side: answers overlap by a batch or so, which the reader skips. A guess too far costs
-one more fetch for the gap. No guess can lose or repeat a record: the reader takes what lies at `position` or after it,
-and nothing else moves `position`.
+A fetch names the offset where it starts, but how far it gets is known only from its response. To keep several in
+flight, the next starts are guessed from the batches seen so far. If batches are alike except for a few short ones, as
+bulk producers write them, guesses are at batch boundaries: a short batch moves those already sent into the middle of a
+batch, whose response begins with that batch, and later guesses are corrected. If batches are not alike, guesses are too
+low rather than too high: responses overlap by about a batch, which the reader skips. A guess too high costs one more
+fetch for the gap. No guess can lose or repeat a record: the reader takes what is at `position` or after it, and only
+that moves `position`.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 FETCH_BYTES = 4 * 1024 * 1024
-"""Each fetch costs reader and broker some 0.3 ms whatever it brings; what is beyond 4 MiB gains nothing measurable."""
+"""Each fetch costs reader and broker about 0.3 ms; more than 4 MiB gains nothing measurable."""
 IN_FLIGHT = 4
 ALIKE_SHARE = 4
 """Batches count as alike when at most a quarter of them are shorter than the others."""
@@ -27,7 +27,7 @@ class Fetch(NamedTuple):
 
 
 class StoredBatch(Protocol):
-    """What a fetch brought, one batch of it."""
+    """A batch that a fetch brought."""
 
     @property
     def base_offset(self) -> int: ...
@@ -41,16 +41,15 @@ class FetchWindow:
     """The state of one range `[start, end)`: what has been read, what has been asked for."""
 
     def __init__(self, start: int, end: int, *, in_flight: int = IN_FLIGHT, fetch_bytes: int = FETCH_BYTES) -> None:
-        self.position = start
-        """The first offset that has not been read."""
+        self.position = start  # the first offset that has not been read
         self.end = end
         self._in_flight = in_flight
         self._fetch_bytes = fetch_bytes
-        self._sent: list[Fetch] = []  # unanswered, in the order of their offsets
+        self._sent: list[Fetch] = []  # in flight, in the order of their offsets
         self._frontier = start  # where the next guess starts
         self._stride: Fetch | None = None  # how far one fetch gets, and with how many bytes; None while unknown
         self._largest_bytes = 0
-        self._span = 0  # of batches that are alike; 0 where they are not
+        self._span = 0  # of batches that are alike; 0 if they are not
         self._trusts_guesses = True
 
     @property
@@ -58,7 +57,7 @@ class FetchWindow:
         return self.position >= self.end
 
     def to_send(self) -> list[Fetch]:
-        """The fetches to send now. The first after a start or a gap begins at `position`; the others are guesses."""
+        """Return the fetches to send now. The first after a start or a gap is at `position`; the others are guesses."""
         new: list[Fetch] = []
         if not self.is_done and (not self._sent or self._has_gap(self._sent[0])):
             until = self._sent[0].start if self._sent else self.end
@@ -72,30 +71,29 @@ class FetchWindow:
         return new
 
     def _has_gap(self, fetch: Fetch) -> bool:
-        """Whether records before `fetch` will be missing: a start within a batch's span of `position` is in the batch
-        that begins there."""
+        """Whether records before `fetch` will be missing: a start within a span of `position` is in the same batch."""
         return fetch.start > self.position and not (self._trusts_guesses and fetch.start < self.position + self._span)
 
     def accepts(self, fetch: Fetch, base_offset: int | None) -> bool:
-        """Whether the answer to `fetch`, whose first batch begins at `base_offset`, has what lies at `position`.
+        """Whether the response to `fetch`, whose first batch begins at `base_offset`, has what is at `position`.
 
-        If it has not, or brought none, it is of no use, and `to_send` asks for what lies at `position`.
+        Otherwise it is of no use, and `to_send` fetches from `position`.
         """
         is_of_use = fetch.start <= self.position or (base_offset is not None and base_offset <= self.position)
         self._trusts_guesses = self._trusts_guesses and is_of_use
         return is_of_use
 
     def next_due(self) -> Fetch:
-        """The fetch whose answer is read next; it is no longer in flight."""
+        """Return the fetch whose response is read next; it is no longer in flight."""
         return self._sent.pop(0)
 
     def advance(self, next_offset: int) -> None:
-        """Everything before `next_offset` has been read."""
+        """Note that everything before `next_offset` has been read."""
         self.position = max(self.position, next_offset)
         self._frontier = max(self._frontier, self.position)
 
     def learn(self, batches: Sequence[StoredBatch]) -> None:
-        """Take the whole batches of one answer as a sample of those to come."""
+        """Take the complete batches of one response as a sample of those to come."""
         if not batches:
             return
         self._largest_bytes = max(batch.size_bytes for batch in batches)
@@ -111,15 +109,12 @@ class FetchWindow:
         if not self._sent:
             self._frontier = self.position
         elif self._span:
-            self._put_right(self._sent[-1])
-
-    def _put_right(self, last: Fetch) -> None:
-        """Have the next guess lie on a border, as seen from `position`, which is one."""
-        inside = (last.start - self.position) % self._span
-        self._frontier = max(self.position, self._guess_end(last) - inside)
+            last = self._sent[-1]  # the next guess is at a batch boundary, as `position` is one
+            inside = (last.start - self.position) % self._span
+            self._frontier = max(self.position, self._guess_end(last) - inside)
 
     def restart(self) -> None:
-        """The connection was lost, and with it all answers that were under way."""
+        """Forget the fetches in flight: the connection was lost."""
         self._sent.clear()
         self._frontier = self.position
 
@@ -127,7 +122,7 @@ class FetchWindow:
         return fetch.start + (self._stride.start if self._stride else 0)
 
     def _fetch(self, start: int, until: int) -> Fetch:
-        """A fetch at `start` of no more bytes than it takes, as far as known, to get to `until`."""
+        """A fetch at `start` of no more bytes than it takes, as far as is known, to reach `until`."""
         if self._stride is None:
             return Fetch(start, self._fetch_bytes)
         stride, stride_bytes = self._stride
@@ -136,7 +131,7 @@ class FetchWindow:
 
 
 def _common_span(batches: Sequence[StoredBatch]) -> int:
-    """The span of batches that are alike; 0 where they are not. Some may be shorter, none may be longer or larger."""
+    """The span of batches that are alike; 0 if they are not. Some may be shorter, none longer or larger."""
     spans = [batch.next_offset - batch.base_offset for batch in batches]
     span = max(spans)
     largest_bytes = max(batch.size_bytes for batch in batches)

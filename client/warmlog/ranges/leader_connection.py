@@ -6,7 +6,6 @@ named and the last known leader.
 
 import logging
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 from warmlog.arrow.columns import arrow_memory
@@ -34,9 +33,7 @@ class LeaderConnection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.drop()
 
     def address(self, planned: OffsetRange) -> str:

@@ -1,14 +1,14 @@
-"""Where reading starts and ends, in the words of users: an end of the log, an offset, a tail, or a time.
+"""Where reading starts and ends, as users write it: an end of the log, an offset, a tail, or a time.
 
 ==============================  ====================================================================================
-`earliest`, `latest`            the first record there is, the end of what may be read
+`earliest`, `latest`            the first record, the end of what may be read
 `-100`                          a tail: 100 offsets before the end
 `1700000000000`                 a time: milliseconds since 1970
 `2026-11-20T08:00:00Z`          a time in ISO 8601; without a zone it is UTC
 `-10m`                          a time: 10 minutes before now; units are ms, s, m, h and d
 ==============================  ====================================================================================
 
-Words of offsets and of times are parsed by different functions, as one number can be either.
+Offsets and times are parsed by different functions, as a number can be either.
 """
 
 import re
@@ -27,7 +27,7 @@ _MOST_MS_FROM_1970 = 2**63 - 1
 
 
 class PointKind(Enum):
-    """What the number of a Point counts; it means nothing for the two ends."""
+    """What the number of a Point counts."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -37,7 +37,7 @@ class PointKind(Enum):
 
 
 class Point(NamedTuple):
-    """One place in a log: an offset, so many offsets before the end, or milliseconds since 1970."""
+    """A point in a log: an end, an offset, so many offsets before the end, or milliseconds since 1970."""
 
     kind: PointKind
     number: int = 0
@@ -51,7 +51,7 @@ Points = Point | Mapping[TopicPartition, Point]
 
 
 def parse_offset(text: str) -> Point:
-    """`earliest`, `latest` or a tail. ValueError says what is expected."""
+    """Parse `earliest`, `latest` or a tail. ValueError says what is expected."""
     word = text.strip().lower()
     if word in ("earliest", "latest"):
         return EARLIEST if word == "earliest" else LATEST
@@ -63,7 +63,7 @@ def parse_offset(text: str) -> Point:
 
 
 def offset_point(offset: int) -> Point:
-    """An offset as Kafka writes it, where -2 is the earliest and -1 the latest. ValueError says what is expected."""
+    """Return an offset as Kafka writes it: -2 is the earliest, -1 the latest. ValueError says what is expected."""
     if isinstance(offset, bool) or not isinstance(offset, int) or offset < -2:
         raise ValueError("an offset, -2 or -1 is expected")
     if offset > LARGEST_OFFSET:
@@ -72,7 +72,7 @@ def offset_point(offset: int) -> Point:
 
 
 def parse_time_ms(text: str, now_ms: int) -> int:
-    """Milliseconds since 1970, negative before, of any word for a time. ValueError says what is expected."""
+    """Parse a time as milliseconds since 1970, negative before. ValueError says what is expected."""
     time_ms = _time_ms(text.strip(), now_ms)
     if abs(time_ms) > _MOST_MS_FROM_1970:
         raise ValueError(f"a time at most {_MOST_MS_FROM_1970} ms from 1970 is expected")
@@ -91,7 +91,7 @@ def _time_ms(word: str, now_ms: int) -> int:
 
 
 def parse_duration_ms(text: str) -> int:
-    """Milliseconds of `15m` or `200ms`; a number alone is milliseconds. ValueError says what is expected."""
+    """Parse `15m`, `200ms` or a number of milliseconds. ValueError says what is expected."""
     word = text.strip().lower()
     found = _DURATION.fullmatch(word if not word.isdecimal() else f"{word}ms")
     if found is None or found[2] not in _UNITS_MS:

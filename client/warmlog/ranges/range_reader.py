@@ -19,6 +19,7 @@ from warmlog.arrow.reader import ArrowMerger
 from warmlog.arrow.time_bounds import TimeBounds
 from warmlog.blocking.connection import BlockingConnection
 from warmlog.errors import (
+    TOPIC_IS_GONE,
     ApiError,
     BrokerUnavailable,
     ClientClosed,
@@ -35,7 +36,7 @@ from warmlog.ranges.offset_range import OffsetRange
 from warmlog.ranges.read_settings import Projection, ReadSettings
 from warmlog.ranges.resolve import REMOVED, Loss
 from warmlog.records.fetched import AbortedRanges, error_in, first_header, is_intact, whole_headers
-from warmlog.records.verdict import Action, Finding, Policy, decide, finding_of
+from warmlog.records.verdict import Action, Policy, decide
 from warmlog_protocol.batch import HEADER_BYTES, RecordBatch, check_crc, read_header
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
@@ -52,7 +53,6 @@ from warmlog_protocol.messages import (
 from warmlog_protocol.wire.connection import Answer
 
 _RECREATED = "the topic was deleted or recreated after these ranges were planned"
-_TOPIC_GONE = (Finding.UNKNOWN_PARTITION, Finding.TOPIC_DELETED, Finding.TOPIC_RECREATED)
 
 _log = logging.getLogger("warmlog.ranges")
 
@@ -76,9 +76,18 @@ def read_ranges(
     `settings` allow to skip them. After an error or an interruption at any point, the next call continues with the next
     record, over a new connection.
     """
-    settings = settings or ReadSettings()
-    read = partial(_read, ranges, projection, settings, is_over or Event(), on_loss)
-    return _RangeBatches(read, _Position(0, None, settings.limit))
+    task = _Task(ranges, projection, settings or ReadSettings(), is_over or Event(), on_loss)
+    return _RangeBatches(partial(_read, task), _Position(0, None, task.settings.limit))
+
+
+class _Task(NamedTuple):
+    """The arguments of `read_ranges`."""
+
+    ranges: Sequence[OffsetRange]
+    projection: Projection
+    settings: ReadSettings
+    is_over: Event
+    on_loss: Callable[[Loss], None]
 
 
 class _Position(NamedTuple):
@@ -128,22 +137,14 @@ class _RangeBatches(Iterator[Any]):
         self._is_cut_short = False
 
 
-def _read(
-    ranges: Sequence[OffsetRange],
-    projection: Projection,
-    settings: ReadSettings,
-    is_over: Event,
-    on_loss: Callable[[Loss], None],
-    position: _Position,
-) -> Generator[_ReadBatch, None, None]:
-    """The records of `ranges` from `position` on, over a new connection."""
+def _read(task: _Task, position: _Position) -> Generator[_ReadBatch, None, None]:
+    """The records from `position` on, over a new connection."""
     rows = position.rows
     if rows == 0:
         return
-    with LeaderConnection(settings.connection, settings.bootstrap) as leader:
-        for number, planned in enumerate(ranges[position.number :], position.number):
-            start = position.offset if number == position.number else None
-            reader = _RangeReader(planned, projection, settings, leader, start=start, is_over=is_over, on_loss=on_loss)
+    with LeaderConnection(task.settings.connection, task.settings.bootstrap) as leader:
+        for number, planned in enumerate(task.ranges[position.number :], position.number):
+            reader = _RangeReader(task, planned, leader, position.offset if number == position.number else None)
             for batch in reader.read():
                 wanted = batch if rows is None else batch.slice(0, rows)
                 rows = None if rows is None else rows - wanted.num_rows
@@ -153,20 +154,11 @@ def _read(
 
 
 class _RangeReader:
-    def __init__(
-        self,
-        planned: OffsetRange,
-        projection: Projection,
-        settings: ReadSettings,
-        leader: LeaderConnection,
-        *,
-        start: int | None,
-        is_over: Event,
-        on_loss: Callable[[Loss], None],
-    ) -> None:
+    def __init__(self, task: _Task, planned: OffsetRange, leader: LeaderConnection, start: int | None) -> None:
         """`start` is where to begin within `planned`; None: at its own start."""
-        self._is_over = is_over
-        self._on_loss = on_loss
+        settings, projection = task.settings, task.projection
+        self._is_over = task.is_over
+        self._on_loss = task.on_loss
         self._range = planned
         self._epoch = planned.start_epoch  # of the batch before the position
         self._log_start_offset = -1  # when the position was last out of range
@@ -330,29 +322,23 @@ class _RangeReader:
         assert isinstance(response.result, FetchResponse)
         fetched = response.result.partitions[0]
         if fetched.error_code:
-            return error_in(fetched, position)
+            return self._fetch_error(connection, fetched)
         first = first_header(fetched, response.payload, position)
         if first is None or not first.base_offset <= position < first.next_offset or is_intact(first, response.payload):
             return error
-        return UnreadableBatch(
-            str(error),
-            topic=self._range.topic,
-            partition=self._range.partition,
-            base_offset=position,
-            next_offset=first.next_offset,
-        )
+        return UnreadableBatch(str(error), *self._range.place, position, first.next_offset)
 
     def _is_retried(self, error: BrokerUnavailable | ApiError) -> bool:
         """Carry out the verdict on `error`: raise it, skip what is lost, or return true to fetch again."""
         window = self._window
-        finding, action, next_offset = decide(
+        action, next_offset = decide(
             error, self._policy, position=window.position, end=window.end, log_start_offset=self._log_start_offset
         )
         if action is Action.RETRY:
             return True
-        lost = Loss(*self._range.place, window.position, next_offset, self._reason(error, finding))
+        lost = Loss(*self._range.place, window.position, next_offset, self._reason(error))
         if action is Action.RAISE:
-            if finding is Finding.OUT_OF_RANGE:
+            if isinstance(error, OffsetOutOfRange) and not isinstance(error, LogTruncated):
                 reason = OffsetOutOfRange(f"offsets {lost.start} to {lost.end - 1} are {lost.reason}")
                 raise self._in_words(reason) from error
             raise self._in_words(error) from error
@@ -361,18 +347,18 @@ class _RangeReader:
         self._epoch = NO_LEADER_EPOCH
         return False
 
-    def _reason(self, error: WarmlogError, finding: Finding) -> str:
+    def _reason(self, error: WarmlogError) -> str:
         """Why offsets are lost."""
         start = self._log_start_offset
         if isinstance(error, UnreadableBatch):
             return f"unreadable: {error.reason}"
-        if finding is Finding.TRUNCATED:
+        if isinstance(error, LogTruncated):
             return f"gone: {error}"
-        if finding is Finding.OUT_OF_RANGE:
-            if start > self._window.position:
-                return f"gone, the log starts at {start} now: {REMOVED} after these ranges were planned"
-            return f"not there any more: {error}"
-        return f"{_RECREATED} ({error})"
+        if isinstance(error, TOPIC_IS_GONE):
+            return f"{_RECREATED} ({error})"
+        if start > self._window.position:
+            return f"gone, the log starts at {start} now: {REMOVED} after these ranges were planned"
+        return f"not there any more: {error}"
 
     # --- retries ---------------------------------------------------------------------------------------------------
 
@@ -387,7 +373,7 @@ class _RangeReader:
 
     def _in_words(self, error: WarmlogError, remedy: str = "") -> WarmlogError:
         """`error` with the range, the position, the broker and what to do."""
-        remedy = remedy or self._remedy(finding_of(error))
+        remedy = remedy or self._remedy(error)
         broker = self._leader.address(self._range)
         line = f"{self._range}, stopped at {self._window.position}, broker {broker}: {error}"
         line = f"{line}; {remedy}" if remedy else line
@@ -395,16 +381,15 @@ class _RangeReader:
             return error.reworded(line)
         return type(error)(line)
 
-    def _remedy(self, finding: Finding) -> str:
+    def _remedy(self, error: WarmlogError) -> str:
         remedies = self._settings.remedies
-        if finding in _TOPIC_GONE:
+        if isinstance(error, TOPIC_IS_GONE):
             return f"{_RECREATED}: {remedies.when_made_anew}"
-        return {
-            Finding.OUT_OF_RANGE: remedies.when_lost,
-            Finding.TRUNCATED: remedies.when_cut,
-            Finding.DAMAGED: remedies.when_damaged,
-            Finding.UNREADABLE: remedies.when_damaged,
-        }.get(finding, "")
+        if isinstance(error, LogTruncated):
+            return remedies.when_cut
+        if isinstance(error, OffsetOutOfRange):
+            return remedies.when_lost
+        return remedies.when_damaged if isinstance(error, CorruptBatch) else ""
 
 
 def _whole_batches(payload: memoryview, start: int, fetched: FetchedPartition) -> Iterator[RecordBatch]:

@@ -1,7 +1,7 @@
-"""Points become ranges: plain functions of what the user asks for and what the broker has.
+"""Points become ranges: pure functions of what the user asks for and what the broker has.
 
-Ranges are pinned here: nobody asks the broker again where they start and end. What a user names by offset and the log
-does not have is data loss: an error, or, where the user allows it, a `Loss` to warn of.
+Ranges are final: later steps do not ask the broker again where they start and end. Offsets that the user names and the
+log does not have are data loss: an error or, if the user allows it, a `Loss` to warn of.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,8 +16,8 @@ REMOVED = "retention or DeleteRecords removed them"
 
 
 @dataclass(frozen=True)
-class Bounds:
-    """What is asked for, and what to do where it is not there."""
+class ReadBounds:
+    """What is asked for, and what to do if it does not exist."""
 
     starting: Points
     ending: Points
@@ -25,14 +25,14 @@ class Bounds:
     ending_name: str = "option endingOffsets"
     fails_on_data_loss: bool = True
     fails_on_missing_time: bool = True
-    """Whether a starting time after the last record is an error; else nothing is read there."""
+    """Whether a starting time after the last record is an error; else nothing is read."""
     loss_remedy: str = ""
-    """How the user allows data loss, for the error: `set … to false`."""
+    """How the user allows data loss, for the error message."""
     missing_time_remedy: str = ""
 
 
 class Loss(NamedTuple):
-    """Offsets `[start, end)` that were asked for and are not there, and why."""
+    """Offsets `[start, end)` that were asked for and cannot be read, and why."""
 
     topic: str
     partition: int
@@ -45,30 +45,33 @@ class Loss(NamedTuple):
 
 
 class Resolved(NamedTuple):
-    """A range for each partition, empty ones included, and what is missing of them."""
+    """A range for each partition, empty ones included, and what is missing."""
 
     ranges: list[OffsetRange]
     losses: list[Loss]
 
 
 def starting_times(starting: Points, states: Sequence[PartitionState]) -> dict[TopicPartition, int]:
-    """The times, by partition, that the broker must be asked for before ranges can be resolved.
+    """Return the times to look up at the broker, by partition, before ranges can be resolved.
 
-    None before 1970: to the broker a negative number is the name of a place, -1 the latest, or an error.
+    Without times before 1970: to the broker a negative number is a special offset such as -1, the latest.
     """
-    found = {state.place: _point(starting, state) for state in states}
-    times = {place: point for place, point in found.items() if point is not None and point.kind is PointKind.TIME}
-    return {place: point.number for place, point in times.items() if point.number >= 0}
+    found = ((state.place, _point(starting, state)) for state in states)
+    return {
+        key: point.number
+        for key, point in found
+        if point is not None and point.kind is PointKind.TIME and point.number >= 0
+    }
 
 
 def resolve_ranges(
-    states: Sequence[PartitionState], bounds: Bounds, offset_of_time: Mapping[TopicPartition, int] | None = None
+    states: Sequence[PartitionState], bounds: ReadBounds, offset_of_time: Mapping[TopicPartition, int] | None = None
 ) -> Resolved:
-    """The ranges of all partitions.
+    """Return the ranges of all partitions.
 
-    `offset_of_time` is the broker's answer for `starting_times`, -1 where no record is so young. Raises InvalidConfig
-    when points are given for other partitions than there are, a start lies after its end or no record is at or after a
-    starting time; OffsetOutOfRange for data loss, unless that is allowed.
+    `offset_of_time` is the broker's response for `starting_times`, -1 if there is no such record. Raises InvalidConfig
+    if the points do not fit the partitions, a start is after its end, or no record is at or after a starting time;
+    OffsetOutOfRange for data loss unless that is allowed.
     """
     lost: list[Loss] = []
     for name, points in ((bounds.starting_name, bounds.starting), (bounds.ending_name, bounds.ending)):
@@ -85,15 +88,15 @@ def resolve_ranges(
 
 
 def _came_later(planned: OffsetRange, state: PartitionState) -> bool:
-    """Whether the first record of the starting time was appended after the end of the log was asked for.
+    """Whether the first record of the starting time was appended after the end of the log was looked up.
 
-    Then the range is empty, and nothing is lost: it stands at that record, where a stream starts.
+    Then nothing is lost: the range is empty, at that record, where a stream starts.
     """
     return planned.from_ms is not None and state.latest < planned.start == planned.end
 
 
 def keep_available(planned: OffsetRange, state: PartitionState) -> tuple[OffsetRange, list[Loss]]:
-    """What the log has of `planned`, and what it lacks."""
+    """Return what the log has of `planned`, and what is missing."""
     lost: list[Loss] = []
     start, end = planned.start, planned.end
     if start < state.earliest:
@@ -122,7 +125,7 @@ def _point(points: Points, state: PartitionState) -> Point | None:
 
 
 def _missing_partitions(name: str, points: Points, states: Sequence[PartitionState], *, fails: bool) -> list[Loss]:
-    """Partitions that `points` name and that are not there. InvalidConfig where it does not name one that is."""
+    """The partitions in `points` that do not exist. Raises InvalidConfig if it leaves out one that does."""
     if isinstance(points, Point):
         return []
     existing = {state.place for state in states}
@@ -134,7 +137,7 @@ def _missing_partitions(name: str, points: Points, states: Sequence[PartitionSta
     return [Loss(topic, partition, 0, 0, "there is no such partition") for topic, partition in gone]
 
 
-def _range_of(state: PartitionState, bounds: Bounds, offset_of_time: Mapping[TopicPartition, int]) -> OffsetRange:
+def _range_of(state: PartitionState, bounds: ReadBounds, offset_of_time: Mapping[TopicPartition, int]) -> OffsetRange:
     starting, ending = _point(bounds.starting, state), _point(bounds.ending, state)
     assert starting is not None
     assert ending is not None
@@ -148,10 +151,10 @@ def _range_of(state: PartitionState, bounds: Bounds, offset_of_time: Mapping[Top
     is_time_upside_down = from_ms is not None and until_ms is not None and from_ms > until_ms
     if is_time_upside_down or (start > end and starting.kind is ending.kind is PointKind.OFFSET):
         times = f" (times {from_ms} to {until_ms} ms)" if is_time_upside_down else ""
-        raise InvalidConfig(f"{planned}{times}: the start lies after the end ({state})")
+        raise InvalidConfig(f"{planned}{times}: the start is after the end ({state})")
     if bounds.fails_on_missing_time and from_ms is not None and _is_missing(from_ms, state, offset_of_time):
         raise InvalidConfig(
-            f"{state.topic}-{state.partition}: no record at or after {from_ms} ms, where it is to start ({state}); "
+            f"{state.topic}-{state.partition}: no record at or after the start, {from_ms} ms ({state}); "
             f"start earlier{f', or {bounds.missing_time_remedy}' if bounds.missing_time_remedy else ''}"
         )
     is_out_of_log = starting.kind is PointKind.OFFSET and start > state.latest
@@ -159,12 +162,11 @@ def _range_of(state: PartitionState, bounds: Bounds, offset_of_time: Mapping[Top
 
 
 def _is_missing(from_ms: int, state: PartitionState, offset_of_time: Mapping[TopicPartition, int]) -> bool:
-    """Whether no record is at or after that time."""
     return state.earliest >= state.latest if from_ms < 0 else offset_of_time[state.place] < 0
 
 
 def _offset(point: Point, state: PartitionState, offset_of_time: Mapping[TopicPartition, int]) -> int:
-    """Where `point` lies. A time before 1970 is the start of the log, one without an answer its end."""
+    """The offset of `point`. A time before 1970 is the start of the log; a time after the last record its end."""
     match point.kind:
         case PointKind.EARLIEST:
             return state.earliest

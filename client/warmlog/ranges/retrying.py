@@ -1,4 +1,4 @@
-"""Questions that are asked again when they fail, and how often."""
+"""Requests that are retried if they fail, and how often."""
 
 import logging
 import time
@@ -13,30 +13,30 @@ _log = logging.getLogger("warmlog.ranges")
 
 
 def retrying(
-    question: Callable[[], T],
+    request: Callable[[], T],
     *,
     retries: int,
     interval_ms: int,
     patience_s: float = 0.0,
     first_interval_ms: int | None = None,
 ) -> T:
-    """What `question` returns; asked again after each failure that may pass (see `may_pass`), `interval_ms` later.
+    """Return what `request` returns; retry `interval_ms` after each failure that may pass (see `may_pass`).
 
-    The error is raised after so many retries, but not before `patience_s`. The pauses double from `first_interval_ms`
-    up to `interval_ms`, where the former is given.
+    Raises the error after so many `retries`, but not before `patience_s`. With `first_interval_ms` the pauses double
+    from there up to `interval_ms`.
     """
     ends_at = time.monotonic() + patience_s
     pause_ms = interval_ms if first_interval_ms is None else min(first_interval_ms, interval_ms)
     retried = 0
     while True:
         try:
-            return question()
+            return request()
         except (BrokerUnavailable, ApiError) as error:
             is_over = retried >= retries and time.monotonic() + pause_ms / 1000 > ends_at
             if is_over or not may_pass(error):
                 raise
             if not retried:
-                _log.warning("asked again, first in %d ms: %s", pause_ms, error)
+                _log.warning("%s; retrying, first in %d ms", error, pause_ms)
         time.sleep(pause_ms / 1000)
         pause_ms = min(2 * pause_ms, interval_ms)
         retried += 1

@@ -1,4 +1,4 @@
-"""What a consumer hands out: batches, and the records in them."""
+"""What a consumer delivers: batches and the records in them."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
@@ -18,13 +18,12 @@ if TYPE_CHECKING:
 Header = tuple[str, bytes | None]
 T = TypeVar("T")
 _NO_HEADERS: Sequence[Header] = ()
-_MAX_OFFSET = (1 << 63) - 1
 
 
 class Record(Struct, frozen=True, gc=False):
     """One record. `value` None is a tombstone; `timestamp_ms` counts from 1970 (UTC).
 
-    A msgspec Struct: making one takes a third of the time of a NamedTuple, which was most of the time of a record.
+    A msgspec Struct because it is made in a third of the time of a NamedTuple.
     """
 
     topic: str
@@ -37,18 +36,19 @@ class Record(Struct, frozen=True, gc=False):
 
 
 class Batch:
-    """Records of one partition that lie one after another, none below `base_offset`, none from `next_offset` on.
+    """Consecutive records of one partition with offsets in `[base_offset, next_offset)`. Iterating gives Records.
 
-    The columns `offsets`, `timestamps_ms`, `keys`, `values` and `headers` are lists of the same length, made when
-    first asked for; they raise UnreadableBatch when the batch's body is malformed. Iterating gives Records.
+    The columns `offsets`, `timestamps_ms`, `keys`, `values` and `headers` are lists of the same length, decoded on
+    first use; they raise UnreadableBatch if the body of the batch is malformed.
     """
 
     __slots__ = (
         "_columns",
         "_record_batch",
-        "_stretch",
+        "_rows",
         "base_offset",
         "high_watermark",
+        "is_whole",
         "leader_epoch",
         "next_offset",
         "partition",
@@ -71,29 +71,32 @@ class Batch:
         self.partition = partition
         self.high_watermark = high_watermark
         self.leader_epoch = header.partition_leader_epoch
-        self.base_offset = max(header.base_offset, from_offset)
-        self.next_offset = min(header.next_offset, _MAX_OFFSET if until_offset is None else until_offset)
+        base_offset, next_offset = header.base_offset, header.next_offset
+        self.base_offset = max(base_offset, from_offset)
+        self.next_offset = next_offset if until_offset is None else min(next_offset, until_offset)
+        self.is_whole = self.base_offset == base_offset and self.next_offset == next_offset
+        """Whether these are all records of the stored batch."""
         self._record_batch = record_batch
         self._columns: dict[str, list[Any]] = {}
-        self._stretch: slice | None = None
+        self._rows: slice | None = None
 
     def __len__(self) -> int:
-        if self._is_whole:
+        if self.is_whole:
             return self._record_batch.record_count
-        stretch = self._within()
-        return int(stretch.stop - stretch.start)
+        rows = self._rows_within()
+        return int(rows.stop - rows.start)
 
     def __iter__(self) -> Iterator[Record]:
-        has_headers = self._decoded(self._has_headers)
+        offsets = self.offsets  # decodes the batch, or raises
         return map(
             Record,
             repeat(self.topic),
             repeat(self.partition),
-            self.offsets,
+            offsets,
             self.timestamps_ms,
             self.keys,
             self.values,
-            self.headers if has_headers else repeat(_NO_HEADERS),
+            repeat(_NO_HEADERS) if self._record_batch.columns.header_lengths is None else self.headers,
         )
 
     def __repr__(self) -> str:
@@ -120,7 +123,7 @@ class Batch:
         return self._column("headers", self._record_batch.headers)
 
     def to_arrow(self, columns: Sequence[str] | None = None) -> "pa.RecordBatch":
-        """The records as an Arrow record batch (see warmlog.arrow). ImportError, naming the extra, without pyarrow."""
+        """Return the records as Arrow (see warmlog.arrow.reader). Raises ImportError, with the extra to install."""
         from warmlog.arrow.reader import KAFKA_COLUMNS, columns_to_arrow
 
         return self._decoded(
@@ -135,32 +138,24 @@ class Batch:
         )
 
     def merge_into(self, merger: "ArrowMerger") -> "list[pa.RecordBatch]":
-        """The Arrow batches that these records complete."""
+        """Add the records to `merger` and return the Arrow batches that they complete."""
         return self._decoded(lambda: list(merger.add(self._record_batch, self.base_offset, self.next_offset)))
 
     # --- within -----------------------------------------------------------------------------------------------------
-
-    @property
-    def _is_whole(self) -> bool:
-        header = self._record_batch.header
-        return self.base_offset == header.base_offset and self.next_offset == header.next_offset
 
     def _column(self, name: str, decode: Callable[[], list[Any]]) -> list[Any]:
         column = self._columns.get(name)
         if column is None:
             column = self._decoded(decode)
-            self._columns[name] = column = column if self._is_whole else column[self._within()]
+            self._columns[name] = column = column if self.is_whole else column[self._rows_within()]
         return column
 
-    def _within(self) -> slice:
-        """Where the records in `[base_offset, next_offset)` lie among those of the stored batch."""
-        if self._stretch is None:
+    def _rows_within(self) -> slice:
+        """Which rows of the stored batch are in `[base_offset, next_offset)`."""
+        if self._rows is None:
             offsets = self._decoded(self._record_batch.offsets)
-            self._stretch = slice(bisect_left(offsets, self.base_offset), bisect_left(offsets, self.next_offset))
-        return self._stretch
-
-    def _has_headers(self) -> bool:
-        return self._record_batch.columns.header_lengths is not None
+            self._rows = slice(bisect_left(offsets, self.base_offset), bisect_left(offsets, self.next_offset))
+        return self._rows
 
     def _decoded(self, decode: Callable[[], T]) -> T:
         try:
@@ -170,11 +165,5 @@ class Batch:
 
 
 def unreadable(topic: str, partition: int, batch: RecordBatch, error: CorruptBatch) -> UnreadableBatch:
-    """`error` with the place of the batch."""
-    return UnreadableBatch(
-        str(error),
-        topic=topic,
-        partition=partition,
-        base_offset=batch.base_offset,
-        next_offset=batch.next_offset,
-    )
+    """Return `error` with the offsets of the batch."""
+    return UnreadableBatch(str(error), topic, partition, batch.base_offset, batch.next_offset)

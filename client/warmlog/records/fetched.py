@@ -86,13 +86,7 @@ def error_in(fetched: FetchedPartition, fetch_offset: int) -> ApiError:
     """
     if fetched.error_code != ErrorCode.CORRUPT_MESSAGE or fetched.next_offset <= fetch_offset:
         return error_from_code(fetched.error_code, fetched.error_message)
-    return UnreadableBatch(
-        fetched.error_message,
-        topic=fetched.topic,
-        partition=fetched.partition,
-        base_offset=fetch_offset,
-        next_offset=fetched.next_offset,
-    )
+    return UnreadableBatch(fetched.error_message, fetched.topic, fetched.partition, fetch_offset, fetched.next_offset)
 
 
 def first_header(fetched: FetchedPartition, payload: memoryview, fetch_offset: int) -> BatchHeader | None:

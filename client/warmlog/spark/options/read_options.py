@@ -12,7 +12,7 @@ from functools import partial
 from warmlog.ranges.offset_range import LARGEST_PARTITION, TopicPartition
 from warmlog.ranges.points import EARLIEST, LATEST, Point, PointKind, Points, offset_point, parse_offset, parse_time_ms
 from warmlog.ranges.read_settings import Projection, ReadSettings, Remedies
-from warmlog.ranges.resolve import Bounds
+from warmlog.ranges.resolve import ReadBounds
 from warmlog.spark.options.offsets_json import parse_assignment, parse_by_partition, parse_offsets
 from warmlog.spark.options.option_table import Use
 from warmlog.spark.options.options import Given, missing, take_options
@@ -43,7 +43,7 @@ TASK_RECORDS = 2_000_000
 
 @dataclass(frozen=True)
 class PlanLimits:
-    """Bounds of a plan; those that the user did not set are None.
+    """ReadBounds of a plan; those that the user did not set are None.
 
     `max_bytes` is a target, which a large stored batch exceeds. `max_records`, in offsets, is kept to the letter.
     """
@@ -94,7 +94,7 @@ class ReadOptions:
 
     bootstrap: tuple[str, ...]
     topics: TopicChoice
-    bounds: Bounds
+    bounds: ReadBounds
     limits: PlanLimits = PlanLimits()
     reading: ReadSettings = ReadSettings()  # noqa: RUF009 - frozen
     retries: Retries = Retries()
@@ -109,7 +109,7 @@ def parse_read_options(given: Mapping[str, str], now_ms: int) -> ReadOptions:
     return ReadOptions(
         bootstrap=options.addresses("bootstrap.servers"),
         topics=topic_choice(options),
-        bounds=Bounds(
+        bounds=ReadBounds(
             starting=_checked("start", options, starting_points(options, now_ms), refused=LATEST),
             ending=_checked("end", options, _ending_points(options, now_ms), refused=EARLIEST),
             starting_name=points_name(options, "starting"),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from warmlog.ranges.points import LATEST, Point, PointKind
 from warmlog.ranges.read_settings import ReadSettings, Remedies
-from warmlog.ranges.resolve import Bounds
+from warmlog.ranges.resolve import ReadBounds
 from warmlog.spark.options.option_table import Use
 from warmlog.spark.options.options import parse_size_bytes, take_options
 from warmlog.spark.options.read_options import (
@@ -33,7 +33,7 @@ _REMEDIES = Remedies(
 
 @dataclass(frozen=True)
 class Admission:
-    """Bounds of a micro-batch; None where there is none."""
+    """ReadBounds of a micro-batch; None where there is none."""
 
     max_offsets: int | None = None
     min_offsets: int | None = None
@@ -48,7 +48,7 @@ class StreamOptions:
 
     bootstrap: tuple[str, ...]
     topics: TopicChoice
-    bounds: Bounds
+    bounds: ReadBounds
     is_start_counted: bool = False
     """Whether it starts so far before the end or before now, which is another place each time that it is asked for."""
     admission: Admission = Admission()
@@ -68,7 +68,7 @@ def parse_stream_options(given: Mapping[str, str], now_ms: int) -> StreamOptions
     return StreamOptions(
         bootstrap=options.addresses("bootstrap.servers"),
         topics=topic_choice(options),
-        bounds=Bounds(
+        bounds=ReadBounds(
             starting=starting,
             ending=LATEST,
             starting_name=points_name(options, "starting"),

@@ -16,8 +16,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from warmlog.ranges.offset_range import OffsetRange
-from warmlog.ranges.splits import Piece, SizedRange
+from warmlog.ranges.offset_range import OffsetRange, Piece, SizedRange
 from warmlog.spark.options.read_options import TASK_RECORDS, PlanLimits
 
 MERGED_SHARE = 4

@@ -5,11 +5,10 @@ from collections.abc import Collection, Sequence
 
 from warmlog.errors import UnknownTopicOrPartition
 from warmlog.ranges.discover import Discovery
-from warmlog.ranges.offset_range import OffsetRange, PartitionState, TopicPartition
+from warmlog.ranges.offset_range import OffsetRange, PartitionState, SizedRange, TopicPartition, sized_ranges
 from warmlog.ranges.points import Point
 from warmlog.ranges.resolve import Resolved, resolve_ranges, starting_times
 from warmlog.ranges.retrying import retrying
-from warmlog.ranges.splits import SizedRange, sized_ranges
 from warmlog.spark.options.read_options import PlanLimits, ReadOptions, TopicChoice
 from warmlog.spark.read.plan import Task, plan_tasks
 

@@ -6,8 +6,7 @@ small partition does not wait behind a large one until that is empty, as in Spar
 
 from collections.abc import Mapping, Sequence
 
-from warmlog.ranges.offset_range import TopicPartition
-from warmlog.ranges.splits import Piece
+from warmlog.ranges.offset_range import Piece, TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
 

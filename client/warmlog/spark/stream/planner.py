@@ -12,10 +12,9 @@ from typing import TypeVar
 
 from warmlog.errors import TOPIC_IS_GONE, LogTruncated, OffsetOutOfRange
 from warmlog.ranges.discover import Discovery, find_cuts
-from warmlog.ranges.offset_range import PartitionState, TopicPartition
+from warmlog.ranges.offset_range import PartitionState, Piece, TopicPartition, sized_ranges
 from warmlog.ranges.resolve import Loss, resolve_ranges, starting_times
 from warmlog.ranges.retrying import retrying
-from warmlog.ranges.splits import Piece, sized_ranges
 from warmlog.spark.options.stream_options import Admission, StreamOptions
 from warmlog.spark.read.plan import Task, plan_tasks
 from warmlog.spark.read.planning import chosen_states, size_ranges

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warmlog.arrow import headers as arrow_headers
-from warmlog.arrow.columns import Stretch, stretch_of
+from warmlog.arrow.columns import BatchPart, part_of
 from warmlog.arrow.headers import headers_array
 from warmlog_protocol.batch import Header, IntColumn, encode_batch, read_batch
 from warmlog_protocol.errors import CorruptBatch
@@ -24,17 +24,17 @@ values = st.none() | st.binary(max_size=6) | lengths.map(bytes)
 records = st.lists(st.lists(st.tuples(names, values), max_size=4), min_size=1, max_size=20)
 
 
-def stretch(headers: list[list[Header]], start: int = 0, stop: int | None = None) -> Stretch:
+def part(headers: list[list[Header]], start: int = 0, stop: int | None = None) -> BatchPart:
     """The records `start` to `stop` of one batch with these headers."""
     sealed = encode_batch([None] * len(headers), timestamps_ms=0, headers=headers, base_offset=77)
-    found = stretch_of(read_batch(sealed), 77 + start, 77 + (len(headers) if stop is None else stop))
+    found = part_of(read_batch(sealed), 77 + start, 77 + (len(headers) if stop is None else stop))
     assert found is not None
     return found
 
 
-def encoded(*records: bytes) -> Stretch:
+def encoded(*records: bytes) -> BatchPart:
     """Records whose headers are these bytes."""
-    whole = stretch([[("name", b"value")]] * len(records))
+    whole = part([[("name", b"value")]] * len(records))
     whole.columns.header_lengths = IntColumn(4, np.array([*map(len, records)], "<u4").tobytes(), len(records))
     whole.headers = memoryview(b"".join(records))
     return whole
@@ -47,7 +47,7 @@ def lists(array: pa.Array) -> list[list[Header]]:
 
 @given(records)
 def test_headers_are_what_was_written(headers: list[list[Header]]) -> None:
-    array = headers_array([stretch(headers)])
+    array = headers_array([part(headers)])
     assert lists(array) == headers
     assert array.null_count == sum(not each for each in headers)
 
@@ -58,25 +58,25 @@ def test_parts_of_several_batches_follow_one_another(
 ) -> None:
     start = data.draw(st.integers(0, len(first) - 1))
     stop = data.draw(st.integers(start + 1, len(first)))
-    assert lists(headers_array([stretch(first, start, stop), stretch(second)])) == first[start:stop] + second
+    assert lists(headers_array([part(first, start, stop), part(second)])) == first[start:stop] + second
 
 
 def test_a_batch_without_headers_beside_one_with_them() -> None:
-    assert lists(headers_array([stretch([[], []]), stretch([[("a", None)]])])) == [[], [], [("a", None)]]
+    assert lists(headers_array([part([[], []]), part([[("a", None)]])])) == [[], [], [("a", None)]]
 
 
 @pytest.mark.parametrize("length", AT_BORDERS)
 @pytest.mark.parametrize("count", [1, 15, 16, 100])
 def test_every_length_and_number_of_headers(length: int, count: int) -> None:
     headers: list[list[Header]] = [[("a", b"1")], [("n" * length, bytes(length))] * count, [], [("z", None)]]
-    assert lists(headers_array([stretch(headers)])) == headers
+    assert lists(headers_array([part(headers)])) == headers
 
 
 def test_usual_headers_are_not_read_record_by_record() -> None:
     headers: list[list[Header]] = [[("trace", b"%d" % number), ("ü" * 100, None)] for number in range(1000)]
     headers += [[], [("n" * 255, bytes(65_535))], [("k", b"")] * 15]
     with patch.object(arrow_headers, "decode_headers", side_effect=AssertionError):
-        assert lists(headers_array([stretch(headers)])) == headers
+        assert lists(headers_array([part(headers)])) == headers
 
 
 def test_longer_forms_of_the_same_headers_are_read_too() -> None:

@@ -251,15 +251,15 @@ def column(numbers: list[int]) -> IntColumn:
 def test_lengths_that_do_not_match_their_data_never_reach_arrow(lengths: list[int]) -> None:
     """Even if the decoder let them pass: Arrow would read beyond the buffer."""
     data = memoryview(b"abcd")[: 0 if len(lengths) == 4 else 4]
-    stretch = cast("arrow_columns.Stretch", SimpleNamespace(start=0, stop=len(lengths), count=len(lengths)))
+    part = cast("arrow_columns.BatchPart", SimpleNamespace(start=0, stop=len(lengths), count=len(lengths)))
     with pytest.raises(CorruptBatch):
-        arrow_columns.binary_array([stretch], [column(lengths)], [data])
+        arrow_columns.binary_array([part], [column(lengths)], [data])
 
 
 def test_a_column_with_fewer_integers_than_it_says_never_reaches_arrow() -> None:
-    stretch = cast("arrow_columns.Stretch", SimpleNamespace(start=0, stop=3, count=3))
+    part = cast("arrow_columns.BatchPart", SimpleNamespace(start=0, stop=3, count=3))
     with pytest.raises(ValueError, match="buffer"):
-        arrow_columns.binary_array([stretch], [IntColumn(2, b"\x01\x00" * 2, 3)], [memoryview(b"")])
+        arrow_columns.binary_array([part], [IntColumn(2, b"\x01\x00" * 2, 3)], [memoryview(b"")])
 
 
 def test_two_gibibytes_in_one_column_are_refused() -> None:
@@ -267,9 +267,9 @@ def test_two_gibibytes_in_one_column_are_refused() -> None:
         def __len__(self) -> int:
             return 2**31
 
-    stretch = cast("arrow_columns.Stretch", SimpleNamespace(start=0, stop=1, count=1))
+    part = cast("arrow_columns.BatchPart", SimpleNamespace(start=0, stop=1, count=1))
     with pytest.raises(MessageTooLarge, match="2147483648 bytes"):
-        arrow_columns.binary_array([stretch], [column([2**31 + 1])], [cast("memoryview", Huge())])
+        arrow_columns.binary_array([part], [column([2**31 + 1])], [cast("memoryview", Huge())])
 
 
 def test_a_column_that_does_not_exist_is_named() -> None:

@@ -182,6 +182,6 @@ def test_a_reader_that_goes_on_after_an_interruption_warns_of_what_a_read_all_ha
     assert not caplog.messages
     rest = reader.read_all().num_rows
     (warning,) = caplog.messages
-    assert warning.startswith("reading was interrupted and goes on after the last batch that was handed out")
+    assert warning.startswith("reading was interrupted and continues after the last batch that was returned")
     assert first + rest < 400
     assert rest > 0

@@ -230,6 +230,14 @@ def test_what_is_gone_is_told_whoever_wants_to_know_instead_of_the_warning(caplo
     assert not caplog.messages
 
 
+def test_a_damaged_batch_that_retention_removes_before_its_end_is_found_is_skipped_with_all_that_is_gone() -> None:
+    batches = log_of(1_000)
+    batches[0] = batches[0][:-1] + bytes([batches[0][-1] ^ 1])
+    with FakeBroker(batches, [honest, *[trimmed_to_700] * 1_000]) as broker:
+        broker.log_start_offset = 700
+        assert read_offsets(broker, (0, 995), settings=LENIENT) == list(range(700, 995))
+
+
 def test_nothing_is_skipped_before_the_broker_has_said_where_the_log_starts() -> None:
     with FakeBroker(log_of(1_000), [honest, *[trimmed_to_700] * 1_000]) as broker:
         broker.log_start_offset = 700

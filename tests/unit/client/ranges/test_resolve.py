@@ -5,7 +5,7 @@ import pytest
 from warmlog.errors import InvalidConfig, OffsetOutOfRange
 from warmlog.ranges.offset_range import OffsetRange, PartitionState
 from warmlog.ranges.points import EARLIEST, LATEST, Point, PointKind, Points
-from warmlog.ranges.resolve import Bounds, Loss, resolve_ranges, starting_times
+from warmlog.ranges.resolve import Loss, ReadBounds, resolve_ranges, starting_times
 
 STATE = PartitionState("orders", 3, b"id", "b:1", earliest=100, latest=200)
 PLACE = ("orders", 3)
@@ -24,7 +24,7 @@ def time_at(timestamp_ms: int) -> Point:
 
 
 def resolve_one(starting: Points, ending: Points, found: int = -1, **bounds: bool) -> OffsetRange:
-    ((planned,), losses) = resolve_ranges([STATE], Bounds(starting, ending, **bounds), {PLACE: found})
+    ((planned,), losses) = resolve_ranges([STATE], ReadBounds(starting, ending, **bounds), {PLACE: found})
     assert not losses
     return planned
 
@@ -59,9 +59,7 @@ def test_times_bound_the_records_and_only_the_start_bounds_the_offsets() -> None
 
 
 def test_a_time_after_the_last_record_is_an_error_or_an_empty_range() -> None:
-    with pytest.raises(
-        InvalidConfig, match=r"orders-3: no record at or after 5 ms, where it is to start .*start earlier"
-    ):
+    with pytest.raises(InvalidConfig, match=r"orders-3: no record at or after the start, 5 ms .*start earlier"):
         resolve_one(time_at(5), LATEST)
     planned = resolve_one(time_at(5), LATEST, fails_on_missing_time=False)
     assert (planned.start, planned.end, planned.from_ms) == (200, 200, 5)
@@ -72,16 +70,16 @@ def test_a_start_before_1970_is_the_earliest_and_is_not_asked_of_the_broker(from
     """There -1 would be the latest offset, and -25000 an error."""
     assert starting_times(time_at(from_ms), [STATE]) == {}
     assert starting_times({PLACE: time_at(from_ms), ("orders", 4): time_at(0)}, [STATE]) == {}
-    ((planned,), losses) = resolve_ranges([STATE], Bounds(time_at(from_ms), LATEST), {})
+    ((planned,), losses) = resolve_ranges([STATE], ReadBounds(time_at(from_ms), LATEST), {})
     assert planned == OffsetRange("orders", 3, 100, 200, "b:1", b"id", from_ms)
     assert not losses
 
 
 def test_an_empty_partition_has_no_record_after_a_time_before_1970_either() -> None:
     state = STATE._replace(earliest=200)
-    with pytest.raises(InvalidConfig, match="orders-3: no record at or after -5 ms, where it is to start"):
-        resolve_ranges([state], Bounds(time_at(-5), LATEST), {})
-    ((planned,), _) = resolve_ranges([state], Bounds(time_at(-5), LATEST, fails_on_missing_time=False), {})
+    with pytest.raises(InvalidConfig, match="orders-3: no record at or after the start, -5 ms"):
+        resolve_ranges([state], ReadBounds(time_at(-5), LATEST), {})
+    ((planned,), _) = resolve_ranges([state], ReadBounds(time_at(-5), LATEST, fails_on_missing_time=False), {})
     assert (planned.start, planned.end) == (200, 200)
 
 
@@ -89,7 +87,7 @@ def test_an_end_before_1970_keeps_only_records_before_it() -> None:
     """Those without a timestamp, which have -1, among them: the readers look at each record."""
     planned = resolve_one(EARLIEST, time_at(-1))
     assert (planned.start, planned.end, planned.from_ms, planned.until_ms) == (100, 200, None, -1)
-    with pytest.raises(InvalidConfig, match=r"\(times 5 to -1 ms\): the start lies after the end"):
+    with pytest.raises(InvalidConfig, match=r"\(times 5 to -1 ms\): the start is after the end"):
         resolve_one(time_at(5), time_at(-1), found=150)
 
 
@@ -106,7 +104,7 @@ def test_an_end_that_is_not_there_is_a_loss_also_when_the_start_is_a_time() -> N
 
 
 def test_an_empty_partition_gives_an_empty_range() -> None:
-    ((planned,), _) = resolve_ranges([STATE._replace(earliest=7, latest=7)], Bounds(EARLIEST, LATEST))
+    ((planned,), _) = resolve_ranges([STATE._replace(earliest=7, latest=7)], ReadBounds(EARLIEST, LATEST))
     assert planned.span == 0
 
 
@@ -150,32 +148,32 @@ def test_what_the_log_does_not_have_is_an_error_or_a_loss(
 ) -> None:
     points = [{PLACE: point} for point in (starting, ending)]
     with pytest.raises(OffsetOutOfRange, match=message):
-        resolve_ranges([STATE], Bounds(*points))
-    ((planned,), losses) = resolve_ranges([STATE], Bounds(*points, fails_on_data_loss=False))
+        resolve_ranges([STATE], ReadBounds(*points))
+    ((planned,), losses) = resolve_ranges([STATE], ReadBounds(*points, fails_on_data_loss=False))
     assert (planned.start, planned.end) == kept
     assert [(loss.start, loss.end) for loss in losses] == lost
     assert all("broker b:1 has 100 to 200" in str(loss) for loss in losses)
 
 
 def test_the_error_says_how_to_allow_the_loss() -> None:
-    bounds = Bounds({PLACE: offset(99)}, LATEST, loss_remedy="set it to false", missing_time_remedy="set that")
+    bounds = ReadBounds({PLACE: offset(99)}, LATEST, loss_remedy="set it to false", missing_time_remedy="set that")
     with pytest.raises(OffsetOutOfRange, match="start at earliest or at 100, or set it to false"):
         resolve_ranges([STATE], bounds)
 
 
 def test_a_start_after_its_end_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match="orders-3 offsets 150 to 140: the start lies after the end"):
+    with pytest.raises(InvalidConfig, match="orders-3 offsets 150 to 140: the start is after the end"):
         resolve_one({PLACE: offset(150)}, {PLACE: offset(140)})
-    with pytest.raises(InvalidConfig, match=r"\(times 9 to 5 ms\): the start lies after the end"):
+    with pytest.raises(InvalidConfig, match=r"\(times 9 to 5 ms\): the start is after the end"):
         resolve_one(time_at(9), time_at(5), found=150)
 
 
 def test_points_must_be_given_for_every_partition_and_for_no_other() -> None:
     states = [STATE, STATE._replace(partition=4)]
     with pytest.raises(InvalidConfig, match="option startingOffsets leaves out orders-4: it must give every partition"):
-        resolve_ranges(states, Bounds({PLACE: offset(150)}, LATEST))
+        resolve_ranges(states, ReadBounds({PLACE: offset(150)}, LATEST))
     unknown = {("orders", n): offset(150) for n in (3, 4, 5, 6)}
     with pytest.raises(InvalidConfig, match="option endingOffsets names unknown orders-5, orders-6"):
-        resolve_ranges(states, Bounds(EARLIEST, unknown))
-    losses = resolve_ranges(states, Bounds(EARLIEST, unknown, fails_on_data_loss=False)).losses
+        resolve_ranges(states, ReadBounds(EARLIEST, unknown))
+    losses = resolve_ranges(states, ReadBounds(EARLIEST, unknown, fails_on_data_loss=False)).losses
     assert losses == [Loss("orders", n, 0, 0, "there is no such partition") for n in (5, 6)]

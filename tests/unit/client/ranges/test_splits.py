@@ -3,8 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warmlog.ranges.offset_range import OffsetRange
-from warmlog.ranges.splits import Piece, sized_ranges
+from warmlog.ranges.offset_range import OffsetRange, Piece, sized_ranges
 from warmlog_protocol.messages import FoundSplit
 
 times = st.none() | st.integers(0, 20)

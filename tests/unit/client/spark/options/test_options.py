@@ -7,7 +7,7 @@ import pytest
 from warmlog.errors import InvalidConfig
 from warmlog.ranges.points import EARLIEST, LATEST, Point, PointKind
 from warmlog.ranges.read_settings import Projection, ReadSettings, Remedies
-from warmlog.ranges.resolve import Bounds
+from warmlog.ranges.resolve import ReadBounds
 from warmlog.spark.options.option_table import OPTIONS, Use, describe_options
 from warmlog.spark.options.options import Given, take_options
 from warmlog.spark.options.read_options import (
@@ -88,7 +88,7 @@ def test_options_are_known_in_any_case() -> None:
     assert options == ReadOptions(
         ("b:1", "c:7400", "[::1]:9"),
         TopicChoice(("x", "y")),
-        Bounds(
+        ReadBounds(
             {("x", 0): Point(PointKind.OFFSET, 23), ("x", 1): EARLIEST, ("y", 0): Point(PointKind.OFFSET, 0)},
             {("x", 0): Point(PointKind.OFFSET, 30), ("x", 1): LATEST, ("y", 0): Point(PointKind.OFFSET, 5)},
             fails_on_data_loss=False,

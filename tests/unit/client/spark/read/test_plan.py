@@ -5,8 +5,7 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from warmlog.ranges.offset_range import OffsetRange
-from warmlog.ranges.splits import Piece, SizedRange
+from warmlog.ranges.offset_range import OffsetRange, Piece, SizedRange
 from warmlog.spark.options.read_options import TASK_RECORDS, PlanLimits
 from warmlog.spark.read.plan import MERGED_SHARE, Task, plan_tasks
 
