@@ -1,4 +1,4 @@
-"""The data directories of brokers: what lies where, and moving it."""
+"""The data directories of brokers: what they contain, and moving partitions between them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from warmlog_protocol.messages import (
 
 @dataclass(frozen=True, slots=True)
 class LogDirReplica:
-    """A partition in a data directory. `offset_lag` is how far a copy on its way (`is_future`) is behind the original;
+    """A partition in a data directory. `offset_lag` is how many offsets a copy in progress (`is_future`) lags behind;
     -1 while the partition is offline."""
 
     topic: str
@@ -29,7 +29,7 @@ class LogDirReplica:
 
 @dataclass(frozen=True, slots=True)
 class LogDirDescription:
-    """A data directory of a broker. `error` is None while it works. Sizes are its file system's, -1 when unknown."""
+    """A data directory of a broker. `error` is None while it works. Sizes are its file system's; -1 if unknown."""
 
     broker: int
     path: str
@@ -40,7 +40,7 @@ class LogDirDescription:
 
 
 async def move_partition(cluster: Cluster, topic: str, partition: int, directory: str) -> None:
-    """The partition is on its way into the broker's data directory of this path. Raises why it is not."""
+    """Begin to move the partition to this data directory of its broker. Raises the broker's error."""
     request = AlterReplicaLogDirsRequest([ReplicaLogDir(topic, partition, directory)])
     response = await cluster.call(request, AlterReplicaLogDirsResponse)
     (altered,) = response.partitions
@@ -49,7 +49,7 @@ async def move_partition(cluster: Cluster, topic: str, partition: int, directory
 
 
 async def describe_log_dirs(cluster: Cluster, topics: Sequence[str] | None) -> list[LogDirDescription]:
-    """The broker's data directories and what lies in them, of all topics or of these."""
+    """The broker's data directories with the partitions of all topics, or of these."""
     request = DescribeLogDirsRequest(None if topics is None else list(topics))
     response = await cluster.call(request, DescribeLogDirsResponse)
     return [_described(response.node_id, directory) for directory in response.directories]
