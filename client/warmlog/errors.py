@@ -3,20 +3,20 @@
 ::
 
     WarmlogError                        (warmlog_protocol.errors)
-    ├── ApiError                        the broker refused; one class for each error code, `retriable` on each
+    ├── ApiError                        refused by the broker; one class for each error code, with `retriable`
     │   ├── CorruptBatch
-    │   │   └── UnreadableBatch         damaged or lost offsets: which; the next call reads on after them
+    │   │   └── UnreadableBatch         a range of damaged or lost offsets; the next call reads on after it
     │   └── OffsetOutOfRange
-    │       └── LogTruncated            records that were read are not in the log any more: from where on
+    │       └── LogTruncated            records that were read are no longer in the log
     ├── ProtocolError                   LocalProtocolError, RemoteProtocolError
     └── ClientError
-        ├── BrokerUnavailable           no connection, or it was lost with the request unanswered
-        ├── DeliveryTimeout             `delivery_timeout_ms` went by without an acknowledgement
-        ├── BufferFull                  `send` without `drain`: `buffer_bytes` are waiting
+        ├── BrokerUnavailable           no connection, or it was lost before the response
+        ├── DeliveryTimeout             no acknowledgement within `delivery_timeout_ms`
+        ├── BufferFull                  `send` without `drain`: `buffer_bytes` are not acknowledged
         ├── ClientClosed                used before `start` or after `close`
         └── WrongEventLoop              used in another event loop than the one it was started in
 
-`may_pass` says which of them are worth asking again.
+`may_pass` tells which of them are worth a retry.
 """
 
 from warmlog_protocol.errors import (
@@ -65,23 +65,23 @@ from warmlog_protocol.errors import (
 
 
 class ClientError(WarmlogError):
-    """The client could not do what was asked, without the broker having refused it."""
+    """The client failed without a refusal by the broker."""
 
 
 class BrokerUnavailable(ClientError):
-    """No broker could be reached, or the connection was lost before the answer came."""
+    """No broker could be reached, or the connection was lost before the response."""
 
 
 class DeliveryTimeout(ClientError):
-    """Records were not acknowledged in time. They may or may not be in the log: the last attempt has no answer."""
+    """Records were not acknowledged in time. They may or may not be in the log: the last attempt had no response."""
 
 
 class BufferFull(ClientError):
-    """The producer holds as much as it may: await `drain()` between sends."""
+    """The producer's buffer is full: await `drain()` between sends."""
 
 
 class ClientClosed(ClientError):
-    """The client was not started yet, or is closed."""
+    """The client is not started, or closed."""
 
 
 class WrongEventLoop(ClientError):
@@ -89,9 +89,9 @@ class WrongEventLoop(ClientError):
 
 
 class UnreadableBatch(CorruptBatch):
-    """Offsets that cannot be read, since a batch is damaged or batches are lost.
+    """A range of offsets that cannot be read, because a batch is damaged or batches are lost.
 
-    They begin at `base_offset`, and reading goes on at `next_offset`.
+    It begins at `base_offset`; reading continues at `next_offset`.
     """
 
     def __init__(self, message: str, *, topic: str, partition: int, base_offset: int, next_offset: int) -> None:
@@ -103,23 +103,23 @@ class UnreadableBatch(CorruptBatch):
         self.next_offset = next_offset
 
     def reworded(self, message: str) -> "UnreadableBatch":
-        """The same with another message."""
-        told = UnreadableBatch(
+        """The same error with another message."""
+        copy = UnreadableBatch(
             self.reason,
             topic=self.topic,
             partition=self.partition,
             base_offset=self.base_offset,
             next_offset=self.next_offset,
         )
-        told.args = (message,)
-        return told
+        copy.args = (message,)
+        return copy
 
 
 class LogTruncated(OffsetOutOfRange):
-    """The log was cut at `diverging_offset` after it had been read up to `offset`: what it holds from there on is new.
+    """The log was truncated at `diverging_offset` after it had been read up to `offset`: later records are new.
 
-    For ranges that were planned and not read yet, `offset` is where they end. `diverging_offset` is None if the broker
-    cannot tell where. It is Kafka's LogTruncationException (KIP-320).
+    For ranges that were planned and not read yet, `offset` is their end. `diverging_offset` is None if the broker does
+    not know it. Kafka's LogTruncationException (KIP-320).
     """
 
     def __init__(
@@ -138,22 +138,22 @@ class LogTruncated(OffsetOutOfRange):
 
     @classmethod
     def told(cls, topic: str, partition: int, offset: int, end_offset: int) -> "LogTruncated":
-        """As brokers tell it: `end_offset` is -1 where they cannot say."""
+        """From the `end_offset` in a response, which is -1 if the broker does not know it."""
         return cls(topic, partition, offset, end_offset if end_offset >= 0 else None)
 
     def reworded(self, message: str) -> "LogTruncated":
-        """The same with another message."""
+        """The same error with another message."""
         return LogTruncated(self.topic, self.partition, self.offset, self.diverging_offset, message)
 
 
 TOPIC_IS_GONE = (UnknownTopicId, InconsistentTopicId, UnknownTopicOrPartition)
-"""The topic, or one of its partitions, is not there, or another one has its name."""
+"""The topic or the partition does not exist, or another topic has its name."""
 
 
 def may_pass(error: BrokerUnavailable | ApiError) -> bool:
-    """Whether asking again may help: no broker answered, or it says so.
+    """Whether a retry may help: no broker responded, or the error is retriable.
 
-    A broker that can be reached knows all its topics: one that it does not know is gone for good.
+    An unknown topic is not worth a retry: a broker that responds knows all its topics.
     """
     return isinstance(error, BrokerUnavailable) or (error.retriable and not isinstance(error, TOPIC_IS_GONE))
 

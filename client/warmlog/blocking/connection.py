@@ -190,7 +190,7 @@ class BlockingConnection:
             for response in self._core.received(count):
                 self._responses[response.correlation_id] = response.owned()
         except TimeoutError as error:
-            raise self._lost(TimeoutError("no answer in time")) from error
+            raise self._lost(TimeoutError("no response in time")) from error
         except (OSError, RemoteProtocolError) as error:
             raise self._lost(error) from error
 

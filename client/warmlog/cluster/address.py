@@ -27,7 +27,7 @@ def parse_address(text: str) -> Address:
     elif ":" in host:
         raise ValueError(f"address {text!r}: an IPv6 address needs brackets, as in [::1]:{DEFAULT_PORT}")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise ValueError(f"address {text!r}: HOST:PORT expected")
+        raise ValueError(f"address {text!r} is not HOST:PORT")
     return Address(host, int(port))
 
 

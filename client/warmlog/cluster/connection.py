@@ -186,7 +186,7 @@ class Connection(asyncio.BufferedProtocol):
         self._outgoing = []
 
     def _time_out(self, request: str, timeout_s: float) -> None:
-        error = BrokerUnavailable(f"broker {self.address} did not answer {request} within {timeout_s:g} s")
+        error = BrokerUnavailable(f"broker {self.address} did not respond to {request} within {timeout_s:g} s")
         _log.warning("%s: closing the connection", error)
         self._end(error)
         if self._transport is not None:

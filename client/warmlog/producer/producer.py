@@ -225,7 +225,7 @@ class Producer:
         return running
 
     def _started(self) -> ProducerCore:
-        """The running core, for `send`. Another loop in this thread goes unnoticed: to check costs a third of a send."""
+        """The running core, for `send`. Another loop in this thread goes unnoticed: a check costs a third of a send."""
         running = self._running
         if running is None:
             raise ClientClosed("the producer is closed" if self._is_started else "the producer is not started")
