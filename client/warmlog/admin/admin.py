@@ -8,21 +8,22 @@ from types import TracebackType
 from typing import Self
 from uuid import UUID
 
-from warmlog.admin import log_dirs
-from warmlog.admin.log_dirs import LogDirDescription
+from warmlog.admin.log_dirs import LogDirDescription, describe_log_dir
 from warmlog.admin.partition_description import PartitionDescription, describe_partitions
 from warmlog.cluster.broker_link import BrokerLink
 from warmlog.cluster.cluster import Cluster, Topic
 from warmlog.cluster.leader_requests import ask_leaders
 from warmlog.cluster.list_offsets import OffsetAt, located, look_up
 from warmlog.cluster.options import connection_options
-from warmlog.cluster.responses import TopicPartition
-from warmlog.errors import ApiError, ClientClosed, UnknownTopicOrPartition, error_from_code
+from warmlog.cluster.responses import TopicPartition, checked
+from warmlog.errors import ApiError, ClientClosed, UnknownTopicOrPartition
 from warmlog.times import asked_timestamp
 from warmlog_protocol.durability import Durability
 from warmlog_protocol.messages import (
     CONSUMER_REPLICA_ID,
     DEBUGGING_REPLICA_ID,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeletedRecords,
@@ -33,11 +34,14 @@ from warmlog_protocol.messages import (
     DeleteTopicsResponse,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
     EpochEndOffset,
     NewTopic,
     OffsetForLeaderEpochPartition,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
+    ReplicaLogDir,
 )
 
 BROKER_DEFAULT = -1
@@ -120,16 +124,12 @@ class Admin:
         request = CreateTopicsRequest([new])
         response = await self._open().call(request, CreateTopicsResponse, is_repeatable=False)
         (created,) = response.topics
-        if created.error_code:
-            raise error_from_code(created.error_code, created.error_message)
-        return UUID(bytes=created.topic_id)
+        return UUID(bytes=checked(created).topic_id)
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and its records. Durable on return. Raises UnknownTopicOrPartition if it does not exist."""
         response = await self._open().call(DeleteTopicsRequest([name]), DeleteTopicsResponse, is_repeatable=False)
-        (deleted,) = response.topics
-        if deleted.error_code:
-            raise error_from_code(deleted.error_code, deleted.error_message)
+        checked(*response.topics)
 
     async def list_topics(self) -> list[TopicDescription]:
         """All topics, sorted by name."""
@@ -148,7 +148,9 @@ class Admin:
 
     async def describe_log_dirs(self, topics: Sequence[str] | None = None) -> list[LogDirDescription]:
         """The broker's data directories with the partitions of all topics, or of these."""
-        return await log_dirs.describe_log_dirs(self._open(), topics)
+        request = DescribeLogDirsRequest(None if topics is None else list(topics))
+        response = await self._open().call(request, DescribeLogDirsResponse)
+        return [describe_log_dir(response.node_id, directory) for directory in response.directories]
 
     async def move_partition(self, topic: str, partition: int, directory: str | PathLike[str]) -> None:
         """Begin to move a partition to another data directory of its broker. It can be written and read meanwhile.
@@ -157,7 +159,9 @@ class Admin:
         partition's current directory cancels the one in progress. Raises LogDirNotFound, UnknownTopicOrPartition, or
         StorageError if a directory is offline or full.
         """
-        await log_dirs.move_partition(self._open(), topic, partition, fspath(directory))
+        request = AlterReplicaLogDirsRequest([ReplicaLogDir(topic, partition, fspath(directory))])
+        response = await self._open().call(request, AlterReplicaLogDirsResponse)
+        checked(*response.partitions)
 
     # --- offsets ----------------------------------------------------------------------------------------------------
 
@@ -248,9 +252,7 @@ class Admin:
         response = await self._open().call(DescribeConfigsRequest(topics), DescribeConfigsResponse)
         found: dict[str, dict[str, ConfigValue]] = {}
         for resource in response.resources:
-            if resource.error_code:
-                raise error_from_code(resource.error_code, resource.error_message)
-            found[resource.name] = {
+            found[checked(resource).name] = {
                 entry.name: ConfigValue(entry.value, entry.is_default, entry.description) for entry in resource.entries
             }
         return found

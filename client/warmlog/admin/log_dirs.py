@@ -1,18 +1,9 @@
-"""The data directories of brokers: what they contain, and moving partitions between them."""
+"""The data directories of brokers and what they contain."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from warmlog.cluster.cluster import Cluster
-from warmlog_protocol.errors import error_from_code
-from warmlog_protocol.messages import (
-    AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirsResponse,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-    LogDir,
-    ReplicaLogDir,
-)
+from warmlog.errors import error_from_code
+from warmlog_protocol.messages import LogDir
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +30,8 @@ class LogDirDescription:
     replicas: list[LogDirReplica]
 
 
-async def move_partition(cluster: Cluster, topic: str, partition: int, directory: str) -> None:
-    """Begin to move the partition to this data directory of its broker. Raises the broker's error."""
-    request = AlterReplicaLogDirsRequest([ReplicaLogDir(topic, partition, directory)])
-    response = await cluster.call(request, AlterReplicaLogDirsResponse)
-    (altered,) = response.partitions
-    if altered.error_code:
-        raise error_from_code(altered.error_code, altered.error_message)
-
-
-async def describe_log_dirs(cluster: Cluster, topics: Sequence[str] | None) -> list[LogDirDescription]:
-    """The broker's data directories with the partitions of all topics, or of these."""
-    request = DescribeLogDirsRequest(None if topics is None else list(topics))
-    response = await cluster.call(request, DescribeLogDirsResponse)
-    return [_described(response.node_id, directory) for directory in response.directories]
-
-
-def _described(broker: int, directory: LogDir) -> LogDirDescription:
+def describe_log_dir(broker: int, directory: LogDir) -> LogDirDescription:
+    """From the response of the broker with this node id."""
     replicas = [
         LogDirReplica(each.topic, each.partition, each.size_bytes, each.offset_lag, each.is_future)
         for each in directory.partitions

@@ -23,13 +23,12 @@ batches that are not acknowledged, their order and their bytes: all that may hav
 import random
 import time
 from collections.abc import Sequence
-from types import TracebackType
-from typing import NamedTuple, NoReturn, Self
+from typing import NamedTuple, NoReturn
 
 from warmlog.arrow_write.encoding import encode_arrow
 from warmlog.arrow_write.rows import RowSpan
 from warmlog.blocking.cluster import BlockingCluster
-from warmlog.blocking.connection import BlockingConnection, WholeCall
+from warmlog.blocking.connection import BlockingConnection, Closing, WholeCall
 from warmlog.cluster.broker_link import backoff_ms
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.errors import (
@@ -113,7 +112,7 @@ class Acknowledged(NamedTuple):
         return Acknowledged(self.records + batch.count, self.value_bytes + batch.size_bytes, batch)
 
 
-class BlockingProducer:
+class BlockingProducer(Closing):
     """Sends batches to any number of partitions, each through its leader. It is not thread-safe."""
 
     def __init__(
@@ -194,14 +193,6 @@ class BlockingProducer:
         self._busy = {queue: None for queue, batches in by_queue.items() if batches}
         self._waiting_bytes = sum(batch.size_bytes for batch in self._unacknowledged)
         self._failing_since, self._attempts = None, 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _refuse_after_end(self) -> None:
         if self._is_closed:

@@ -1,10 +1,9 @@
 """Finds leaders and requests offsets over blocking connections."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
-from warmlog.blocking.connection import BlockingConnection, R
+from warmlog.blocking.connection import BlockingConnection, Closing, R
 from warmlog.cluster.address import Address, parse_addresses
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.cluster.responses import TopicPartition, broker_addresses, max_message_bytes, topic_error
@@ -40,7 +39,7 @@ def in_requests(items: Sequence[T]) -> Iterator[list[T]]:
         yield list(items[first : first + PARTITIONS_A_REQUEST])
 
 
-class BlockingCluster:
+class BlockingCluster(Closing):
     """Metadata, offsets and connections to leaders, requested when they are needed: nothing runs in the background."""
 
     def __init__(self, bootstrap: str | Sequence[str], options: ConnectionOptions | None = None) -> None:
@@ -121,14 +120,6 @@ class BlockingCluster:
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _ask_leaders(
         self,

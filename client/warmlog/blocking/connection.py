@@ -69,7 +69,21 @@ class WholeCall:
             self._client.is_cut_short = False
 
 
-class BlockingConnection:
+class Closing:
+    """A context manager that closes itself."""
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class BlockingConnection(Closing):
     """One connection on a plain socket. Requests can be pipelined: `request` now, `wait` for the response later.
 
     It is not thread-safe. Every failure of the socket closes it and raises BrokerUnavailable. An interrupted call
@@ -137,14 +151,6 @@ class BlockingConnection:
 
     def recover(self) -> None:
         """Close: the stream of bytes may have stopped within a frame."""
-        self.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
         self.close()
 
     def _connect(self) -> socket.socket:

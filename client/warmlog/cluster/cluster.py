@@ -141,12 +141,10 @@ class Cluster:
         NotLeaderOrFollower.
         """
         known = self._topics.get(topic)
-        if known is not None and not 0 <= partition < len(known.partitions):
-            return UnknownTopicOrPartition(
-                f"topic {topic!r} has partitions 0 to {len(known.partitions) - 1}, not {partition}"
-            )
-        parts = () if known is None else known.partitions[partition : partition + 1]
-        if any(part.error_code == ErrorCode.KAFKA_STORAGE_ERROR for part in parts):
+        parts = () if known is None else known.partitions
+        if known is not None and not 0 <= partition < len(parts):
+            return UnknownTopicOrPartition(f"topic {topic!r} has partitions 0 to {len(parts) - 1}, not {partition}")
+        if parts and parts[partition].error_code == ErrorCode.KAFKA_STORAGE_ERROR:
             return StorageError(
                 f"{topic}-{partition} is offline: its data directory has failed or is not mounted; see "
                 "`warmlog log dirs` and the broker's log"

@@ -6,21 +6,17 @@ from typing import Protocol, TypeVar
 
 from warmlog.cluster.broker_link import BrokerLink
 from warmlog.cluster.cluster import Cluster
-from warmlog.cluster.responses import TopicPartition
+from warmlog.cluster.responses import HasError, TopicPartition
 from warmlog.errors import ApiError, StorageError, UnknownTopicOrPartition, error_from_code
 
 
-class PartitionResult(Protocol):
+class PartitionResult(HasError, Protocol):
     """A partition's part of a response."""
 
     @property
     def topic(self) -> str: ...
     @property
     def partition(self) -> int: ...
-    @property
-    def error_code(self) -> int: ...
-    @property
-    def error_message(self) -> str: ...
 
 
 Result = TypeVar("Result", bound=PartitionResult)

@@ -1,13 +1,34 @@
 """What the asyncio and the blocking cluster both read from responses."""
 
+from typing import Protocol, TypeVar
+
 from warmlog.cluster.address import Address
 from warmlog.errors import ApiError, ErrorCode, UnknownTopicOrPartition, error_from_code
 from warmlog_protocol.messages import DescribeConfigsResponse, MetadataResponse, TopicMetadata
 
 TopicPartition = tuple[str, int]
 
+
+class HasError(Protocol):
+    """A part of a response that may be an error."""
+
+    @property
+    def error_code(self) -> int: ...
+    @property
+    def error_message(self) -> str: ...
+
+
+Part = TypeVar("Part", bound=HasError)
+
 DEFAULT_MAX_MESSAGE_BYTES = 1024 * 1024
 """Assumed for a topic whose `max.message.bytes` the broker does not tell."""
+
+
+def checked(part: Part) -> Part:
+    """Return `part`, or raise its error."""
+    if part.error_code:
+        raise error_from_code(part.error_code, part.error_message)
+    return part
 
 
 def broker_addresses(metadata: MetadataResponse, dialled: Address) -> dict[int, Address]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import add
+from typing import Any
 
 from warmlog.errors import MessageTooLarge
 from warmlog.producer.partitioner import partition_of_key
@@ -60,20 +61,17 @@ class BulkRecords:
         )
 
     def slice(self, start: int, stop: int) -> "BulkRecords":
-        return BulkRecords(
-            self.values[start:stop],
-            None if self.keys is None else self.keys[start:stop],
-            None if self.headers is None else self.headers[start:stop],
-            self.timestamps_ms if isinstance(self.timestamps_ms, int) else self.timestamps_ms[start:stop],
-            self.is_without_null,
-        )
+        return self._pick(lambda column: column[start:stop])
 
     def take(self, indices: list[int]) -> "BulkRecords":
+        return self._pick(lambda column: [column[i] for i in indices])
+
+    def _pick(self, pick: Callable[[list[Any]], list[Any]]) -> "BulkRecords":
         return BulkRecords(
-            [self.values[i] for i in indices],
-            None if self.keys is None else [self.keys[i] for i in indices],
-            None if self.headers is None else [self.headers[i] for i in indices],
-            self.timestamps_ms if isinstance(self.timestamps_ms, int) else [self.timestamps_ms[i] for i in indices],
+            pick(self.values),
+            None if self.keys is None else pick(self.keys),
+            None if self.headers is None else pick(self.headers),
+            self.timestamps_ms if isinstance(self.timestamps_ms, int) else pick(self.timestamps_ms),
             self.is_without_null,
         )
 

@@ -73,30 +73,6 @@ class FailedRecord:
         raise self.error.with_traceback(None)
 
 
-class UnassignedRecord:
-    """Stand-in for the batch of a record while the topic's partitions are not known."""
-
-    __slots__ = ("_check_loop", "_waiters")
-
-    def __init__(self, check_loop: Callable[[], None]) -> None:
-        self._check_loop = check_loop
-        self._waiters: list[asyncio.Future[None]] = []
-
-    async def wait_for(self, index: int) -> RecordMetadata | None:  # noqa: ARG002 - as DeliverySource
-        """Return None when the record has its batch."""
-        self._check_loop()
-        waiter = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        await waiter
-        return None
-
-    def wake(self) -> None:
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self._waiters = []
-
-
 class DeliveryFuture(Struct, gc=False, eq=False):
     """What `send` returns. Await it for the record's metadata, or ignore it and `drain`, `flush` or `close` later.
 
@@ -117,9 +93,19 @@ class DeliveryFuture(Struct, gc=False, eq=False):
 
 
 class WaitingRecord:
-    """A record of a topic whose partitions are not known yet, and the delivery future that its caller has."""
+    """A record of a topic whose partitions are not known yet. Its delivery future waits for it until `resolve`."""
 
-    __slots__ = ("_source", "future", "headers", "key", "partition", "size_bytes", "timestamp_ms", "value")
+    __slots__ = (
+        "_check_loop",
+        "_waiters",
+        "future",
+        "headers",
+        "key",
+        "partition",
+        "size_bytes",
+        "timestamp_ms",
+        "value",
+    )
 
     def __init__(
         self,
@@ -137,13 +123,25 @@ class WaitingRecord:
         self.timestamp_ms = timestamp_ms
         self.partition = partition
         self.size_bytes = size_bytes
-        self._source = UnassignedRecord(check_loop)
-        self.future = DeliveryFuture(self._source, 0)
+        self.future = DeliveryFuture(self, 0)
+        self._check_loop = check_loop
+        self._waiters: list[asyncio.Future[None]] = []
+
+    async def wait_for(self, index: int) -> RecordMetadata | None:  # noqa: ARG002 - as DeliverySource
+        """Return None when the future has its batch."""
+        self._check_loop()
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
+        return None
 
     def resolve(self, future: DeliveryFuture) -> None:
-        """Let the caller's future wait for the same as `future`: the record's batch, or its failure."""
+        """Let the record's future wait for the same as `future`: the record's batch, or its failure."""
         self.future._batch, self.future._index = future._batch, future._index
-        self._source.wake()
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters = []
 
 
 Sent = DeliveryFuture
