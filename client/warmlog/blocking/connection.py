@@ -8,6 +8,7 @@ A call that is interrupted, for example by Ctrl-C, can be made again (see WholeC
 
 import socket
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
@@ -69,9 +70,10 @@ class WholeCall:
             self._client.is_cut_short = False
 
 
-class Closing:
-    """A context manager that closes itself."""
+class Closing(ABC):
+    """A context manager that calls `close` at its end."""
 
+    @abstractmethod
     def close(self) -> None: ...
 
     def __enter__(self) -> Self:

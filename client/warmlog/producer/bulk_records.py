@@ -104,26 +104,35 @@ class BulkRecords:
             yield self.slice(start, stop), size_bytes
 
     def _plan(self, room: int, max_record_bytes: int) -> Iterator[tuple[int, int, int]]:
-        """Start, stop and size of each part: guessed from the previous part, and corrected if it does not fit."""
-        start, guess = 0, 1
-        for first_bytes in self._content_bytes(0, 1):
-            guess = max(room // (first_bytes + RECORD_OVERHEAD_BYTES), 1)
+        """Start, stop and size of each part: as many records as fit if they are like the previous ones, else fewer."""
+        if not self.values:
+            return
+        start = 0
+        guess = room // self._size_bytes(0, 1)
         while start < len(self.values):
-            stop = min(start + guess, len(self.values))
-            size_bytes = sum(self._content_bytes(start, stop)) + (stop - start) * RECORD_OVERHEAD_BYTES
+            stop = min(start + max(guess, 1), len(self.values))
+            size_bytes = self._size_bytes(start, stop)
             if size_bytes > room and stop - start > 1:
-                some = self._content_bytes(start, min(stop, start + room // RECORD_OVERHEAD_BYTES + 1))
-                ends = list(accumulate(map(RECORD_OVERHEAD_BYTES.__add__, some)))
-                guess = max(bisect_right(ends, room), 1)
-                continue
+                stop = start + self._fitting(start, stop, room)
+                size_bytes = self._size_bytes(start, stop)
             if size_bytes > max_record_bytes:
                 raise MessageTooLarge(
                     f"a record of {size_bytes} bytes: with its batch it is larger than "
                     f"max.message.bytes={max_record_bytes + BATCH_OVERHEAD_BYTES}"
                 )
             yield start, stop, size_bytes
-            guess = max((stop - start) * room // size_bytes, 1)  # as many as fit if they are of the same size
+            guess = (stop - start) * room // size_bytes
             start = stop
+
+    def _size_bytes(self, start: int, stop: int) -> int:
+        return sum(self._content_bytes(start, stop)) + (stop - start) * RECORD_OVERHEAD_BYTES
+
+    def _fitting(self, start: int, stop: int, room: int) -> int:
+        """How many of these records fit into `room`, counted from the first one; at least one."""
+        stop = min(stop, start + room // RECORD_OVERHEAD_BYTES + 1)
+        ends = list(accumulate(self._content_bytes(start, stop)))
+        fitting = bisect_right(range(len(ends)), room, key=lambda i: ends[i] + (i + 1) * RECORD_OVERHEAD_BYTES)
+        return max(fitting, 1)
 
     def _content_bytes(self, start: int, stop: int) -> Iterable[int]:
         """The size of each of these records without RECORD_OVERHEAD_BYTES."""
