@@ -97,7 +97,8 @@ class Sender:
     def _send_ready(self) -> bool:
         """Send one request to each leader that can take one. Return whether there may be more to send."""
         now = self._loop.time()
-        self._expire(now)
+        for batch in self._accumulator.expired(now):
+            self._expire(batch)
         self._accumulator.mark_lingered(now)
         by_connection: dict[Connection, list[Sending]] = {}
         for queue in list(self._accumulator.ready):
@@ -203,21 +204,23 @@ class Sender:
             pause_ms = backoff_ms(batch.attempts, self._cluster.options, random.random())  # noqa: S311
             queue.paused_until = self._loop.time() + pause_ms / 1000
 
-    def _expire(self, now: float) -> None:
-        """Give up the batches whose delivery timeout is over."""
-        for batch in self._accumulator.expired(now):
-            queue = self._accumulator.incomplete[batch]
-            reason = f"; last error: {batch.last_error}" if batch.last_error is not None else ""
-            link = self._cluster.leader(queue.topic, queue.partition)
-            if not reason and link is None:
-                reason = f"; {self._cluster.no_leader(queue.topic, queue.partition)}"
-            elif not reason and link is not None and link.connection is None and link.last_error is not None:
-                reason = f"; {link.last_error}"
-            error = DeliveryTimeout(
-                f"{batch.count or len(batch.values)} records for {batch.topic}-{batch.partition} were not acknowledged "
-                f"within delivery_timeout_ms={self._options.delivery_timeout_ms}{reason}"
-            )
-            self._give_up(queue, batch, error)
+    def _expire(self, batch: ProducerBatch) -> None:
+        """Give up a batch whose delivery timeout is over, with the reason as far as it is known."""
+        queue = self._accumulator.incomplete[batch]
+        reason: WarmlogError | str | None = None
+        link = self._cluster.leader(queue.topic, queue.partition)
+        if batch.last_error is not None:
+            reason = f"last error: {batch.last_error}"
+        elif link is None:
+            reason = self._cluster.no_leader(queue.topic, queue.partition)
+        elif link.connection is None:
+            reason = link.last_error
+        error = DeliveryTimeout(
+            f"{batch.count or len(batch.values)} records for {batch.topic}-{batch.partition} were not acknowledged "
+            f"within delivery_timeout_ms={self._options.delivery_timeout_ms}"
+            + (f"; {reason}" if reason is not None else "")
+        )
+        self._give_up(queue, batch, error)
 
     def _give_up(self, queue: PartitionQueue, batch: ProducerBatch, error: WarmlogError) -> None:
         if batch is queue.open:
