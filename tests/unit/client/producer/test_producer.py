@@ -404,7 +404,8 @@ async def test_nothing_can_be_sent_once_close_has_begun() -> None:
         broker.faults.append(Fault.HOLD)
         last = client.send(TOPIC, b"last")
         closing = asyncio.create_task(client.close())
-        await asyncio.sleep(0.01)
+        while broker.faults:  # noqa: ASYNC110 - until the last record has come
+            await asyncio.sleep(0)
         with pytest.raises(warmlog.ClientClosed):
             client.send(TOPIC, b"too late")
         broker.release()
