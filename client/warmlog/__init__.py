@@ -3,7 +3,7 @@
 ::
 
     async with warmlog.Producer("127.0.0.1:7400") as producer:
-        placed = await producer.send("flights", b"EWR-IAH", key=b"UA")
+        metadata = await producer.send("flights", b"EWR-IAH", key=b"UA")
 
     async with warmlog.Consumer("127.0.0.1:7400", topics=["flights"]) as consumer:
         async for batch in consumer.batches(until="latest"):
@@ -11,7 +11,7 @@
                 ...
 
 `Producer`, `Consumer` and `Admin` are asyncio clients; `blocking` has one without an event loop. Every error derives
-from `WarmlogError`; the tree is drawn in `errors`.
+from `WarmlogError`; `errors` shows the tree.
 """
 
 from warmlog import errors as _errors

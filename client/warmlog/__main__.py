@@ -1,4 +1,4 @@
-"""`python -m warmlog`: the command line, for where its script is not on the path."""
+"""`python -m warmlog`: the command line, if its script is not on the path."""
 
 from warmlog.cli import main
 

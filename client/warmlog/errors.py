@@ -3,20 +3,20 @@
 ::
 
     WarmlogError                        (warmlog_protocol.errors)
-    ├── ApiError                        the broker refused; one class for each error code, `retriable` on each
+    ├── ApiError                        refused by the broker; one class for each error code, with `retriable`
     │   ├── CorruptBatch
-    │   │   └── UnreadableBatch         damaged or lost offsets: which; the next call reads on after them
+    │   │   └── UnreadableBatch         a range of damaged or lost offsets; the next call reads on after it
     │   └── OffsetOutOfRange
-    │       └── LogTruncated            records that were read are not in the log any more: from where on
+    │       └── LogTruncated            records that were read are no longer in the log
     ├── ProtocolError                   LocalProtocolError, RemoteProtocolError
     └── ClientError
-        ├── BrokerUnavailable           no connection, or it was lost with the request unanswered
-        ├── DeliveryTimeout             `delivery_timeout_ms` went by without an acknowledgement
-        ├── BufferFull                  `send` without `drain`: `buffer_bytes` are waiting
+        ├── BrokerUnavailable           no connection, or it was lost before the response
+        ├── DeliveryTimeout             no acknowledgement within `delivery_timeout_ms`
+        ├── BufferFull                  `send` without `drain`: `buffer_bytes` are not acknowledged
         ├── ClientClosed                used before `start` or after `close`
         └── WrongEventLoop              used in another event loop than the one it was started in
 
-`may_pass` says which of them are worth asking again.
+`may_pass` tells which of them are worth a retry.
 """
 
 from typing import Any, Self, TypeVar
@@ -69,23 +69,23 @@ E = TypeVar("E", bound=BaseException)
 
 
 class ClientError(WarmlogError):
-    """The client could not do what was asked, without the broker having refused it."""
+    """The client failed without a refusal by the broker."""
 
 
 class BrokerUnavailable(ClientError):
-    """No broker could be reached, or the connection was lost before the answer came."""
+    """No broker could be reached, or the connection was lost before the response."""
 
 
 class DeliveryTimeout(ClientError):
-    """Records were not acknowledged in time. They may or may not be in the log: the last attempt has no answer."""
+    """Records were not acknowledged in time. They may or may not be in the log: the last attempt had no response."""
 
 
 class BufferFull(ClientError):
-    """The producer holds as much as it may: await `drain()` between sends."""
+    """The producer's buffer is full: await `drain()` between sends."""
 
 
 class ClientClosed(ClientError):
-    """The client was not started yet, or is closed."""
+    """The client is not started, or closed."""
 
 
 class WrongEventLoop(ClientError):
@@ -111,9 +111,9 @@ def _restored(kind: type[E], args: tuple[Any, ...], fields: dict[str, Any]) -> E
 
 
 class UnreadableBatch(_ErrorWithFields, CorruptBatch):
-    """Offsets that cannot be read because a batch is damaged or batches are lost.
+    """A range of offsets that cannot be read, because a batch is damaged or batches are lost.
 
-    They begin at `base_offset`; reading continues at `next_offset`.
+    It begins at `base_offset`; reading continues at `next_offset`.
     """
 
     def __init__(self, message: str, topic: str, partition: int, base_offset: int, next_offset: int) -> None:
@@ -128,8 +128,8 @@ class UnreadableBatch(_ErrorWithFields, CorruptBatch):
 class LogTruncated(_ErrorWithFields, OffsetOutOfRange):
     """The log was truncated at `diverging_offset` after it had been read up to `offset`: later records are new.
 
-    For ranges that were planned but not read, `offset` is where they end. `diverging_offset` is None if the broker
-    cannot tell. Kafka's LogTruncationException (KIP-320).
+    For ranges that were planned and not read yet, `offset` is their end. `diverging_offset` is None if the broker does
+    not know it. Kafka's LogTruncationException (KIP-320).
     """
 
     def __init__(
@@ -150,13 +150,13 @@ class LogTruncated(_ErrorWithFields, OffsetOutOfRange):
 
 
 TOPIC_IS_GONE = (UnknownTopicId, InconsistentTopicId, UnknownTopicOrPartition)
-"""The topic, or one of its partitions, is not there, or another one has its name."""
+"""The topic or the partition does not exist, or another topic has its name."""
 
 
 def may_pass(error: BrokerUnavailable | ApiError) -> bool:
-    """Whether asking again may help: no broker answered, or it says so.
+    """Whether a retry may help: no broker responded, or the error is retriable.
 
-    A broker that can be reached knows all its topics: one that it does not know is gone for good.
+    An unknown topic is not worth a retry: a broker that responds knows all its topics.
     """
     return isinstance(error, BrokerUnavailable) or (error.retriable and not isinstance(error, TOPIC_IS_GONE))
 

@@ -1,4 +1,4 @@
-"""Points in a log as people name them, and as ListOffsets asks for them."""
+"""Points in a log as users write them, and as ListOffsets has them."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -9,7 +9,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def milliseconds_of(when: datetime) -> int:
-    """Whole milliseconds since 1970; a fraction rounds up, so that nothing before `when` is found by it.
+    """Whole milliseconds since 1970. A fraction is rounded up, so that a search finds nothing before `when`.
 
     A datetime without a time zone is taken as UTC.
     """
@@ -19,14 +19,14 @@ def milliseconds_of(when: datetime) -> int:
 
 
 def datetime_of(timestamp_ms: int) -> datetime:
-    """The time, in UTC, of so many milliseconds since 1970."""
+    """Convert milliseconds since 1970 to a datetime in UTC."""
     return _EPOCH + timedelta(milliseconds=timestamp_ms)
 
 
 def asked_timestamp(at: str | int | datetime) -> int:
-    """What ListOffsets is asked for: "earliest", "latest", "max_timestamp", a datetime or milliseconds since 1970.
+    """The timestamp in a ListOffsets request for "earliest", "latest", "max_timestamp", a datetime or milliseconds.
 
-    A datetime before 1970 is 1970: negative numbers are names there.
+    A datetime before 1970 becomes 1970, as negative timestamps have special meanings.
     """
     if isinstance(at, datetime):
         return max(0, milliseconds_of(at))

@@ -1,4 +1,4 @@
-"""Topics and their settings: create, delete, list, describe; and where offsets and times lie."""
+"""The admin client: topics and their settings, data directories, offsets."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,20 +8,22 @@ from types import TracebackType
 from typing import Self
 from uuid import UUID
 
-from warmlog.admin import log_dirs
-from warmlog.admin.log_dirs import LogDirDescription
+from warmlog.admin.log_dirs import LogDirDescription, describe_log_dir
 from warmlog.admin.partition_description import PartitionDescription, describe_partitions
 from warmlog.cluster.broker_link import BrokerLink
 from warmlog.cluster.cluster import Cluster, Topic
-from warmlog.cluster.leader_requests import TopicPartition, ask_leaders
+from warmlog.cluster.leader_requests import ask_leaders
 from warmlog.cluster.list_offsets import OffsetAt, located, look_up
 from warmlog.cluster.options import connection_options
-from warmlog.errors import ApiError, ClientClosed, UnknownTopicOrPartition, error_from_code
+from warmlog.cluster.responses import TopicPartition, checked
+from warmlog.errors import ApiError, ClientClosed, UnknownTopicOrPartition
 from warmlog.times import asked_timestamp
 from warmlog_protocol.durability import Durability
 from warmlog_protocol.messages import (
     CONSUMER_REPLICA_ID,
     DEBUGGING_REPLICA_ID,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeletedRecords,
@@ -32,11 +34,14 @@ from warmlog_protocol.messages import (
     DeleteTopicsResponse,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
     EpochEndOffset,
     NewTopic,
     OffsetForLeaderEpochPartition,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
+    ReplicaLogDir,
 )
 
 BROKER_DEFAULT = -1
@@ -45,7 +50,7 @@ _BROKER_ITSELF = ""
 
 @dataclass(frozen=True, slots=True)
 class ConfigValue:
-    """A setting as it is in force. `is_default` is false where somebody set it."""
+    """The effective value of a setting. `is_default` is false if it was set."""
 
     value: str
     is_default: bool
@@ -63,22 +68,22 @@ class TopicDescription:
 
     @property
     def durability(self) -> Durability:
-        """What an acknowledgement means on this topic; as text, in words."""
+        """What an acknowledgement means on this topic; `str` gives it in words."""
         return Durability.of({name: config.value for name, config in self.configs.items()})
 
 
 class Admin:
-    """Asks brokers to change or tell things. Every call is over within `request_timeout_ms`."""
+    """Manages topics and partitions. Every call ends within `request_timeout_ms`."""
 
     def __init__(self, bootstrap: str | Sequence[str], **connection: int | str) -> None:
-        """`bootstrap` is HOST:PORT or several of them; `connection` may set any of the fields of ConnectionOptions."""
+        """`bootstrap` is HOST:PORT, or several; `connection` may set any of the fields of ConnectionOptions."""
         self._bootstrap = bootstrap
         self._options = connection_options(connection)
         self._is_started = False
         self._cluster: Cluster | None = None
 
     async def start(self) -> Self:
-        """Connect. BrokerUnavailable when no bootstrap address answers."""
+        """Connect. Raises BrokerUnavailable if no bootstrap address responds."""
         if self._is_started:
             raise ClientClosed("an admin client can be started once")
         self._is_started = True
@@ -110,33 +115,29 @@ class Admin:
     async def create_topic(
         self, name: str, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
     ) -> UUID:
-        """Create a topic; its id. Durable on return. Without `partitions` the broker's default counts.
+        """Create a topic and return its id. Durable on return. The default of `partitions` is the broker's.
 
-        Raises TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidConfig. When the connection is lost before
-        the answer, BrokerUnavailable: the topic may or may not exist then.
+        Raises TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidConfig; BrokerUnavailable if the connection
+        is lost before the response: the topic may or may not exist then.
         """
         new = NewTopic(name, BROKER_DEFAULT if partitions is None else partitions, configs=dict(configs or {}))
         request = CreateTopicsRequest([new])
         response = await self._open().call(request, CreateTopicsResponse, is_repeatable=False)
         (created,) = response.topics
-        if created.error_code:
-            raise error_from_code(created.error_code, created.error_message)
-        return UUID(bytes=created.topic_id)
+        return UUID(bytes=checked(created).topic_id)
 
     async def delete_topic(self, name: str) -> None:
-        """Delete a topic and its records. Durable on return. Raises UnknownTopicOrPartition when there is none."""
+        """Delete a topic and its records. Durable on return. Raises UnknownTopicOrPartition if it does not exist."""
         response = await self._open().call(DeleteTopicsRequest([name]), DeleteTopicsResponse, is_repeatable=False)
-        (deleted,) = response.topics
-        if deleted.error_code:
-            raise error_from_code(deleted.error_code, deleted.error_message)
+        checked(*response.topics)
 
     async def list_topics(self, *, internal: bool = False) -> list[TopicDescription]:
-        """Return every topic, by name; with `internal` those in which the broker keeps its own state, too."""
+        """All topics, sorted by name; with `internal` those in which the broker keeps its own state, too."""
         topics = await self._open().topics(None, internal=internal)
         return sorted(await self._describe(topics), key=lambda topic: topic.name)
 
     async def describe_topic(self, name: str) -> TopicDescription:
-        """One topic. Raises UnknownTopicOrPartition when there is none."""
+        """One topic. Raises UnknownTopicOrPartition if it does not exist."""
         return (await self._describe(await self._open().topics([name])))[0]
 
     async def describe_broker(self) -> dict[str, ConfigValue]:
@@ -146,17 +147,21 @@ class Admin:
     # --- data directories -------------------------------------------------------------------------------------------
 
     async def describe_log_dirs(self, topics: Sequence[str] | None = None) -> list[LogDirDescription]:
-        """The broker's data directories and what lies in them, of all topics or of these."""
-        return await log_dirs.describe_log_dirs(self._open(), topics)
+        """The broker's data directories with the partitions of all topics, or of these."""
+        request = DescribeLogDirsRequest(None if topics is None else list(topics))
+        response = await self._open().call(request, DescribeLogDirsResponse)
+        return [describe_log_dir(response.node_id, directory) for directory in response.directories]
 
     async def move_partition(self, topic: str, partition: int, directory: str | PathLike[str]) -> None:
-        """Begin to move a partition to another data directory of its broker, while it is written and read.
+        """Begin to move a partition to another data directory of its broker. It can be written and read meanwhile.
 
-        `describe_log_dirs` shows how far it is; it goes on after a restart of the broker. The directory where the
-        partition lies calls a move off. Raises LogDirNotFound, UnknownTopicOrPartition, or StorageError when a
-        directory is offline or has no room.
+        `describe_log_dirs` shows the progress; the move continues after a restart of the broker. A move to the
+        partition's current directory cancels the one in progress. Raises LogDirNotFound, UnknownTopicOrPartition, or
+        StorageError if a directory is offline or full.
         """
-        await log_dirs.move_partition(self._open(), topic, partition, fspath(directory))
+        request = AlterReplicaLogDirsRequest([ReplicaLogDir(topic, partition, fspath(directory))])
+        response = await self._open().call(request, AlterReplicaLogDirsResponse)
+        checked(*response.partitions)
 
     # --- offsets ----------------------------------------------------------------------------------------------------
 
@@ -168,11 +173,11 @@ class Admin:
         *,
         log_end: bool = False,
     ) -> dict[int, OffsetAt]:
-        """For each partition the first record at or after a time, or "earliest", "latest" or "max_timestamp".
+        """Return for each partition the first record at or after a time, or "earliest", "latest" or "max_timestamp".
 
-        A time is a datetime (UTC when it has no zone) or milliseconds since 1970; past the end of the log it gives the
-        end, with timestamp -1. The end is the high watermark, or with `log_end` the log end offset. Raises the error of
-        the first partition that has one: StorageError at once when it is offline.
+        A time is a datetime (UTC if it has no zone) or milliseconds since 1970; for a time past the last record the
+        result is the end, with timestamp -1. The end is the high watermark, or with `log_end` the log end offset.
+        Raises the error of the first partition that has one; StorageError at once if it is offline.
         """
         found = await self.look_up_offsets(topic, at, partitions, log_end=log_end)
         return {partition: located(offset) for partition, offset in found.items()}
@@ -185,7 +190,7 @@ class Admin:
         *,
         log_end: bool = False,
     ) -> dict[int, OffsetAt | ApiError]:
-        """As `list_offsets`, with the error of each partition that has one in place of its offset."""
+        """As `list_offsets`, but an error is in place of the partition's offset and not raised."""
         known = (await self._open().topics([topic]))[0]
         every = [partition.partition for partition in known.partitions]
         for partition in partitions or ():
@@ -198,32 +203,30 @@ class Admin:
         return {partition: offset for (_, partition), offset in sorted(found.items())}
 
     async def delete_records(self, before: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int | ApiError]:
-        """Give up the records below an offset of each partition; -1 means all that may be read now.
+        """Delete the records below an offset of each partition; -1 means all below the high watermark.
 
-        For each partition its log start offset, durable on return, or why it was refused: OffsetOutOfRange,
-        PolicyViolation (the topic is compacted only), UnknownTopicOrPartition.
+        Returns for each partition its new log start offset, durable on return, or the error: OffsetOutOfRange,
+        PolicyViolation (the topic is only compacted), UnknownTopicOrPartition.
         """
         cluster = self._open()
 
-        def request(places: list[TopicPartition]) -> DeleteRecordsRequest:
-            return DeleteRecordsRequest([DeleteRecordsPartition(*place, before[place]) for place in places])
+        def request(partitions: list[TopicPartition]) -> DeleteRecordsRequest:
+            return DeleteRecordsRequest([DeleteRecordsPartition(*tp, before[tp]) for tp in partitions])
 
-        async def ask(places: list[TopicPartition], link: BrokerLink) -> list[DeletedRecords]:
-            return (await cluster.call(request(places), DeleteRecordsResponse, link=link)).partitions
+        async def ask(partitions: list[TopicPartition], link: BrokerLink) -> list[DeletedRecords]:
+            return (await cluster.call(request(partitions), DeleteRecordsResponse, link=link)).partitions
 
         found = await ask_leaders(cluster, before, ask)
-        return {
-            place: result if isinstance(result, ApiError) else result.low_watermark for place, result in found.items()
-        }
+        return {tp: result if isinstance(result, ApiError) else result.low_watermark for tp, result in found.items()}
 
     async def epoch_ends(
         self, asked: Mapping[tuple[str, int], int]
     ) -> dict[tuple[str, int], EpochEndOffset | ApiError]:
-        """For each partition where a leader epoch, or the newest known one below it, ends; or why that is not told."""
+        """For each partition the end offset of a leader epoch, or of the newest known one below it; or the error."""
         cluster = self._open()
 
-        async def ask(places: list[TopicPartition], link: BrokerLink) -> list[EpochEndOffset]:
-            wanted = [OffsetForLeaderEpochPartition(*place, asked[place]) for place in places]
+        async def ask(partitions: list[TopicPartition], link: BrokerLink) -> list[EpochEndOffset]:
+            wanted = [OffsetForLeaderEpochPartition(*tp, asked[tp]) for tp in partitions]
             request = OffsetForLeaderEpochRequest(wanted)
             return (await cluster.call(request, OffsetForLeaderEpochResponse, link=link)).partitions
 
@@ -245,13 +248,11 @@ class Admin:
         ]
 
     async def _configs(self, topics: list[str]) -> dict[str, dict[str, ConfigValue]]:
-        """The settings of the topics by name; of the broker, under the empty name, when there are none."""
+        """The settings of the topics by name; without topics the broker's, under the empty name."""
         response = await self._open().call(DescribeConfigsRequest(topics), DescribeConfigsResponse)
         found: dict[str, dict[str, ConfigValue]] = {}
         for resource in response.resources:
-            if resource.error_code:
-                raise error_from_code(resource.error_code, resource.error_message)
-            found[resource.name] = {
+            found[checked(resource).name] = {
                 entry.name: ConfigValue(entry.value, entry.is_default, entry.description) for entry in resource.entries
             }
         return found

@@ -1,23 +1,14 @@
-"""The data directories of brokers: what lies where, and moving it."""
+"""The data directories of brokers and what they contain."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from warmlog.cluster.cluster import Cluster
-from warmlog_protocol.errors import error_from_code
-from warmlog_protocol.messages import (
-    AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirsResponse,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-    LogDir,
-    ReplicaLogDir,
-)
+from warmlog.errors import error_from_code
+from warmlog_protocol.messages import LogDir
 
 
 @dataclass(frozen=True, slots=True)
 class LogDirReplica:
-    """A partition in a data directory. `offset_lag` is how far a copy on its way (`is_future`) is behind the original;
+    """A partition in a data directory. `offset_lag` is how many offsets a copy in progress (`is_future`) lags behind;
     -1 while the partition is offline."""
 
     topic: str
@@ -29,7 +20,7 @@ class LogDirReplica:
 
 @dataclass(frozen=True, slots=True)
 class LogDirDescription:
-    """A data directory of a broker. `error` is None while it works. Sizes are its file system's, -1 when unknown."""
+    """A data directory of a broker. `error` is None while it works. Sizes are its file system's; -1 if unknown."""
 
     broker: int
     path: str
@@ -39,23 +30,8 @@ class LogDirDescription:
     replicas: list[LogDirReplica]
 
 
-async def move_partition(cluster: Cluster, topic: str, partition: int, directory: str) -> None:
-    """The partition is on its way into the broker's data directory of this path. Raises why it is not."""
-    request = AlterReplicaLogDirsRequest([ReplicaLogDir(topic, partition, directory)])
-    response = await cluster.call(request, AlterReplicaLogDirsResponse)
-    (altered,) = response.partitions
-    if altered.error_code:
-        raise error_from_code(altered.error_code, altered.error_message)
-
-
-async def describe_log_dirs(cluster: Cluster, topics: Sequence[str] | None) -> list[LogDirDescription]:
-    """The broker's data directories and what lies in them, of all topics or of these."""
-    request = DescribeLogDirsRequest(None if topics is None else list(topics))
-    response = await cluster.call(request, DescribeLogDirsResponse)
-    return [_described(response.node_id, directory) for directory in response.directories]
-
-
-def _described(broker: int, directory: LogDir) -> LogDirDescription:
+def describe_log_dir(broker: int, directory: LogDir) -> LogDirDescription:
+    """From the response of the broker with this node id."""
     replicas = [
         LogDirReplica(each.topic, each.partition, each.size_bytes, each.offset_lag, each.is_future)
         for each in directory.partitions

@@ -1,11 +1,11 @@
-"""Where the partitions of topics begin and end, by every measure that a log has of its end."""
+"""The offsets of partitions: log start, last stable offset, high watermark and log end."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from warmlog.cluster.cluster import Cluster, Topic
-from warmlog.cluster.leader_requests import TopicPartition
 from warmlog.cluster.list_offsets import OffsetAt, look_up
+from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import ApiError
 from warmlog_protocol.messages import (
     CONSUMER_REPLICA_ID,
@@ -24,7 +24,7 @@ _MEASURES = (
     (LATEST_TIMESTAMP, _UNCOMMITTED, CONSUMER_REPLICA_ID),
     (LATEST_TIMESTAMP, _UNCOMMITTED, DEBUGGING_REPLICA_ID),
 )
-"""Time, isolation and asker of log start, last stable offset, high watermark and log end, in this order."""
+"""Time, isolation and replica id that ask for log start, last stable offset, high watermark and log end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,31 +36,31 @@ class PartitionDescription:
     leader_epoch: int
     log_start_offset: int
     last_stable_offset: int
-    """Below it, every transaction is over."""
+    """Below it, every transaction is committed or aborted."""
     high_watermark: int
     """Below it, every record is durable and may be read."""
     log_end_offset: int
     error: ApiError | None = None
-    """Why the offsets are not known, and -1."""
+    """Why the offsets are unknown; they are -1 then."""
 
     @property
     def uncommitted(self) -> int:
-        """How many records are written and not yet durable: those between high watermark and log end."""
+        """How many records are written and not yet durable: between high watermark and log end."""
         return self.log_end_offset - self.high_watermark
 
 
 async def describe_partitions(cluster: Cluster, topics: Sequence[Topic]) -> dict[str, list[PartitionDescription]]:
-    """The partitions of each topic by its name; one that is offline, or cannot be asked, with its error."""
+    """The partitions of each topic by its name; a partition that is offline or cannot be reached has an error."""
     asked = [(topic.name, part.partition) for topic in topics for part in topic.partitions]
-    offsets: dict[TopicPartition, list[int]] = {place: [] for place in asked}
+    offsets: dict[TopicPartition, list[int]] = {tp: [] for tp in asked}
     errors: dict[TopicPartition, ApiError] = {}
     for timestamp_ms, isolation, replica_id in _MEASURES:
-        times = {place: timestamp_ms for place in asked if place not in errors}
-        for place, at in (await look_up(cluster, times, isolation=isolation, replica_id=replica_id)).items():
+        times = {tp: timestamp_ms for tp in asked if tp not in errors}
+        for tp, at in (await look_up(cluster, times, isolation=isolation, replica_id=replica_id)).items():
             if isinstance(at, OffsetAt):
-                offsets[place].append(at.offset)
+                offsets[tp].append(at.offset)
             else:
-                errors[place] = at
+                errors[tp] = at
     return {
         topic.name: [
             _description(part, offsets[topic.name, part.partition], errors.get((topic.name, part.partition)))

@@ -1,1 +1,1 @@
-"""Arrow tables as batches, and the blocking producer that sends them."""
+"""Arrow columns as batches, and the blocking producer that sends them."""

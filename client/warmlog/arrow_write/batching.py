@@ -1,9 +1,9 @@
-"""Which partition each row of Arrow columns goes to, and where one batch ends and the next begins: no I/O.
+"""Distributes rows of Arrow columns over partitions and cuts them into batches, without I/O.
 
 A row goes to the partition that it names, or else to that of its key (see `partitioner`). Rows without a key, or with
-an empty one, stick to one partition until its batch is full, and then to the next. A partition's rows keep their order,
-whatever chose it: where some rows stick and others do not, those that stick are given their partitions first, by what
-there is room for in batches, and then all are sorted by partition.
+an empty one, are sticky: they go to one partition until its batch is full, and then to the next. The rows of a
+partition keep their order. If only some rows are sticky, those get their partitions first, by the space in the batches,
+and then all rows are sorted by partition.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,17 +12,17 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from warmlog.arrow_write.key_hash import crc32_of_keys
-from warmlog.arrow_write.rows import Array, ArrowRows, BytesColumn, PreparedRows, RowSpan
+from warmlog.arrow_write.key_hash import Array, crc32_of_keys
+from warmlog.arrow_write.rows import ArrowRows, BytesColumn, PreparedRows, RowSpan
 from warmlog.errors import MessageTooLarge, UnknownTopicOrPartition
 from warmlog.producer.record_input import BATCH_OVERHEAD_BYTES
 
 HOLD_BYTES = 64 * 1024 * 1024
-"""A row keeps the Arrow batch that it came with in memory: after so much, batches end that are not full."""
+"""A row keeps the whole Arrow batch that it belongs to in memory; beyond this size, batches are ended early."""
 
 
 class BatchOfRows(NamedTuple):
-    """The rows of one batch, and how many bytes they take at most."""
+    """The rows of one batch, and an upper bound of its size."""
 
     partition: int
     spans: Sequence[RowSpan]
@@ -30,7 +30,7 @@ class BatchOfRows(NamedTuple):
 
 
 class _Filling:
-    """A batch that takes rows."""
+    """A batch that is being filled."""
 
     __slots__ = ("size_bytes", "spans")
 
@@ -40,12 +40,12 @@ class _Filling:
 
 
 class TopicBatches:
-    """Rows of one topic in, batches of at most `limit_bytes` out, but for single records that are larger."""
+    """Cuts the rows of one topic into batches of at most `limit_bytes`; a larger record gets a batch of its own."""
 
     def __init__(
         self, topic: str, partitions: int, *, limit_bytes: int, max_message_bytes: int, first_sticky: int
     ) -> None:
-        """`first_sticky` is best chosen at random: otherwise all writers march in step."""
+        """`first_sticky` should be random, so that writers start at different partitions."""
         self._topic = topic
         self._partitions = partitions
         self._limit_bytes = min(limit_bytes, max_message_bytes)
@@ -55,15 +55,15 @@ class TopicBatches:
         self._held_bytes = 0
 
     def add(self, rows: ArrowRows, chosen: pa.Array | None = None) -> Iterator[BatchOfRows]:
-        """Take in `rows`; `chosen` has the partition of each, null where its key decides. Yields what is full.
+        """Add `rows` and yield full batches. `chosen` has the partition of each row, null if its key decides.
 
-        MessageTooLarge for a record that no batch can hold, UnknownTopicOrPartition for one with a partition that the
-        topic does not have: before any of `rows` is taken.
+        Raises MessageTooLarge for a record beyond `max_message_bytes` and UnknownTopicOrPartition for a partition that
+        does not exist, before any of `rows` is added.
         """
         numbers = self._partition_of_each(rows, chosen)
         counts = None
         if numbers is not None:
-            self._place_sticky(rows, numbers)
+            self._assign_sticky(rows, numbers)
             counts = np.bincount(numbers)
             rows = self._sorted(rows, numbers) if np.count_nonzero(counts) > 1 else rows
         prepared = PreparedRows(rows)
@@ -77,13 +77,13 @@ class TopicBatches:
             yield from self.flush()
 
     def flush(self) -> Iterator[BatchOfRows]:
-        """Yields all batches that have rows."""
+        """Yield all batches that have rows."""
         self._held_bytes = 0
         for partition in sorted(self._filling):
             yield self._seal(partition)
 
     def _sorted(self, rows: ArrowRows, numbers: Array) -> ArrowRows:
-        """Rows of one partition after another. 16 bits are sorted by radix, in a tenth of the time."""
+        """Sort rows by partition. numpy sorts 16-bit numbers by radix, in a tenth of the time."""
         narrow = numbers.astype(np.uint16) if self._partitions < 1 << 16 else numbers
         return rows.take(np.argsort(narrow, kind="stable"))
 
@@ -96,7 +96,7 @@ class TopicBatches:
             )
 
     def _partition_of_each(self, rows: ArrowRows, chosen: pa.Array | None) -> Array | None:
-        """The partition of each row, `partitions` for those that stick; None when all stick, or have no choice."""
+        """The partition of each row, `partitions` for sticky ones; None if all are sticky or there is one partition."""
         numbers = None
         if self._partitions > 1 and rows.keys is not None and rows.keys.null_count < len(rows):
             keys = BytesColumn.of(rows.keys)
@@ -114,8 +114,8 @@ class TopicBatches:
             numbers = np.where(is_chosen, wanted, stuck)
         return None if self._partitions == 1 or numbers is None or numbers.min() == self._partitions else numbers
 
-    def _place_sticky(self, rows: ArrowRows, numbers: Array) -> None:
-        """Gives the rows that stick, of those with these `numbers`, a partition: the next one after each full batch."""
+    def _assign_sticky(self, rows: ArrowRows, numbers: Array) -> None:
+        """Give the sticky rows a partition in `numbers`: the next one after each full batch."""
         stuck = np.flatnonzero(numbers == self._partitions)
         if not len(stuck):
             return
@@ -127,7 +127,7 @@ class TopicBatches:
         self._sticky = int(numbers[stuck[-1]])
 
     def _distribute(self, rows: PreparedRows, counts: Array) -> Iterator[BatchOfRows]:
-        """`rows` lie in the order of their partitions, of which each has so many."""
+        """Fill batches from `rows`, which are sorted by partition; `counts` has the number of rows of each."""
         start = 0
         for partition in np.flatnonzero(counts).tolist():
             span = rows.span(start, start + int(counts[partition]))
@@ -141,7 +141,7 @@ class TopicBatches:
             self._sticky = (self._sticky + 1) % self._partitions
 
     def _fill(self, partition: int, span: RowSpan) -> RowSpan:
-        """Put the first rows of `span` into the partition's batch, at least one into an empty one: those left over."""
+        """Add the first rows of `span` to the partition's batch, at least one if it is empty. Return the rest."""
         if not span.count:
             return span
         rows, start, stop = span.rows, span.start, span.stop

@@ -1,7 +1,7 @@
-"""Arrow columns as record batches: the reverse of `arrow`, with no Python object for each record but for headers.
+"""Encodes Arrow columns as record batches: the reverse of `arrow`, without a Python object per record except headers.
 
-A batch made here has the same bytes as one that `encode_batch` makes of the same records. Lengths come from Arrow's
-offsets by numpy; data stays where it lies in Arrow's buffers: a batch is made in pieces, to be sent one after another.
+A batch has the same bytes as `encode_batch` gives for the same records. Lengths are computed from Arrow's offsets by
+numpy; data stays in Arrow's buffers, so a batch consists of pieces that are sent one after another.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from warmlog.arrow_write.rows import Array, BytesColumn, RowSpan
+from warmlog.arrow_write.key_hash import Array
+from warmlog.arrow_write.rows import BytesColumn, RowSpan
 from warmlog.errors import InvalidRecord, InvalidTimestamp
 from warmlog_protocol.batch import (
     MAGIC_COLUMNS,
@@ -29,7 +30,7 @@ from warmlog_protocol.codec.compression import Codec
 
 US_PER_MS = 1000
 LEAST_PIECE_BYTES = 4 * 1024
-"""Smaller pieces cost more to send one by one than to copy."""
+"""Smaller pieces are cheaper to copy than to send one by one."""
 _NOTHING = memoryview(b"")
 _WIDTHS = (1, 2, 4, 8)
 
@@ -43,10 +44,10 @@ def encode_arrow(
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
 ) -> list[Piece]:
-    """One columnar batch of the records of all `spans`, at least one, in pieces.
+    """Encode the records of all `spans`, at least one, as one columnar batch in pieces.
 
-    Raises InvalidTimestamp for a time before 1970, InvalidRecord for a header without a name, and MessageTooLarge for
-    2 GiB.
+    Raises InvalidTimestamp for a time before 1970, InvalidRecord for a header without a name, and MessageTooLarge from
+    2 GiB on.
     """
     columns, data = _columns_and_data(spans, now_ms)
     header = BatchHeader(
@@ -70,7 +71,7 @@ def encode_arrow(
 def _columns_and_data(spans: Sequence[RowSpan], now_ms: int) -> tuple[Columns, list[Piece]]:
     """The integer columns of one batch, and its data: all keys, then all values, then all headers."""
     count = sum(span.count for span in spans)
-    assert count > 0, "a batch is made of at least one record"
+    assert count > 0, "a batch has at least one record"
     base_timestamp_ms, timestamp_deltas_ms = _timestamps(spans, count, now_ms)
     value_lengths, data = _lengths_and_data([(span, span.rows.values) for span in spans])
     columns = Columns(
@@ -94,7 +95,7 @@ def _columns_and_data(spans: Sequence[RowSpan], now_ms: int) -> tuple[Columns, l
 
 
 def pack_array(values: Array) -> IntColumn:
-    """`values`, none below 0, in the least width that holds them all: what `pack_ints` makes of a list."""
+    """Pack `values`, none below 0, in the smallest width that fits, as `pack_ints` does for a list."""
     smallest, largest = int(values.min()), int(values.max())
     if smallest == largest:
         return IntColumn.constant_of(smallest, len(values))
@@ -103,12 +104,12 @@ def pack_array(values: Array) -> IntColumn:
 
 
 def _largest(column: IntColumn) -> int:
-    """The largest value, without the list of them all that the column itself would make."""
+    """The largest value, without the list that the column itself would create."""
     return column.constant if column.is_constant else int(np.frombuffer(column.data, f"<u{column.width}").max())
 
 
 def _lengths_and_data(parts: Sequence[tuple[RowSpan, BytesColumn | None]]) -> tuple[Array, list[Piece]]:
-    """Lengths + 1, 0 for null, and the bytes of keys or values; a span without the column has nulls."""
+    """Lengths + 1, or 0 for null, and the bytes of keys or values. A span without the column has nulls."""
     lengths: list[Array] = []
     pieces: list[Piece] = []
     for span, column in parts:
@@ -129,7 +130,7 @@ def _timestamps(spans: Sequence[RowSpan], count: int, now_ms: int) -> tuple[int,
     times = np.concatenate([_milliseconds(span, now_ms) for span in spans])
     smallest = int(times.min())
     if smallest < 0:
-        raise InvalidTimestamp(f"a timestamp of {smallest} ms lies before 1970, where the timestamps of records begin")
+        raise InvalidTimestamp(f"a timestamp of {smallest} ms is before 1970: 0 or later expected")
     return smallest, pack_array(times - smallest)
 
 
@@ -152,6 +153,6 @@ def _pairs(headers: Sequence[dict[str, Any] | None]) -> list[tuple[str, bytes | 
     pairs = []
     for header in headers:
         if header is None or (name := next(iter(header.values()))) is None:
-            raise InvalidRecord("a header without a name: each is a struct of a key and a value, and the key not null")
+            raise InvalidRecord("a header without a name: a struct of a key that is not null and a value expected")
         pairs.append((name, list(header.values())[1]))
     return pairs

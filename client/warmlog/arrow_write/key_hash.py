@@ -1,10 +1,10 @@
-"""CRC-32 of many keys at once, by numpy: the same numbers as zlib's, without a Python object for each key.
+"""CRC-32 of many keys at once, by numpy: the same numbers as zlib's, without a Python object per key.
 
-CRC-32 is linear over GF(2), but for a constant that depends on the length alone: a key's CRC is that of as many zero
-bytes, XORed with what each byte contributes, which depends on its value and on how many bytes follow it. So the keys
-are laid side by side, aligned at their ends, and one table look-up and one XOR treat the same place in all of them.
+CRC-32 is linear over GF(2), except for a constant that depends only on the length: a key's CRC is that of as many zero
+bytes, XORed with the contribution of each byte, which depends on its value and on the number of bytes after it. So the
+keys are aligned at their ends, and one table look-up and one XOR handle the same position in all of them.
 
-Keys longer than LONGEST_BYTES go one by one through zlib, whose time no longer lies in the call.
+Keys longer than LONGEST_BYTES go through zlib one by one: for these the cost of a call does not matter.
 """
 
 from functools import cache
@@ -17,11 +17,11 @@ LONGEST_BYTES = 64
 _POLYNOMIAL = 0xEDB88320
 
 Array = Any
-"""A numpy array; numpy's own types say little more here."""
+"""A numpy array; numpy's own types would add little."""
 
 
 def crc32_of_keys(offsets: Array, content: Array) -> Array:
-    """The CRC-32, as uint32, of each key: key i is `content[offsets[i] : offsets[i + 1]]`, and content are bytes."""
+    """Return the CRC-32, as uint32, of each key: key i is `content[offsets[i] : offsets[i + 1]]`."""
     count = len(offsets) - 1
     if count < 1:
         return np.zeros(0, np.uint32)
@@ -40,16 +40,16 @@ def crc32_of_keys(offsets: Array, content: Array) -> Array:
 
 
 def _alike(content: Array, count: int, length: int) -> Array:
-    """CRCs of `count` keys of `length` bytes that lie one after another."""
+    """CRCs of `count` adjacent keys of `length` bytes each."""
     crcs = np.full(count, _of_zeros()[length], np.uint32)
-    places = content.reshape(count, length)
+    columns = content.reshape(count, length)
     for following in range(length):
-        crcs ^= _looked_up(following, places[:, length - 1 - following])
+        crcs ^= _looked_up(following, columns[:, length - 1 - following])
     return crcs
 
 
 def _short(content: Array, ends: Array, lengths: Array) -> Array:
-    """CRCs of keys that end at `ends`. In the order of their lengths, those that have one more byte are the last."""
+    """CRCs of keys that end at `ends`. They are sorted by length, so those with one more byte come last."""
     order = np.argsort(lengths.astype(np.uint8), kind="stable")
     ends, lengths = ends[order], lengths[order]
     crcs = _of_zeros()[lengths]
@@ -61,9 +61,9 @@ def _short(content: Array, ends: Array, lengths: Array) -> Array:
     return unsorted
 
 
-def _looked_up(following: int, places: Array) -> Array:
-    """What the bytes in `places` contribute. No byte is beyond the table: saying "clip" takes half the time."""
-    return _contribution(following).take(places, mode="clip")
+def _looked_up(following: int, column: Array) -> Array:
+    """The contribution of each byte of `column`. All are within the table; mode="clip" halves the time."""
+    return _contribution(following).take(column, mode="clip")
 
 
 @cache
@@ -74,7 +74,7 @@ def _of_zeros() -> Array:
 
 @cache
 def _contribution(following: int) -> Array:
-    """What a byte contributes, by its value, when so many bytes follow it."""
+    """The contribution of a byte, by its value, if `following` bytes come after it."""
     if following == 0:
         table = np.arange(256, dtype=np.uint32)
         for _ in range(8):

@@ -1,30 +1,28 @@
-"""Arrow columns, taken apart once, so that batches are cut out of them with no work for each record.
+"""Arrow columns, prepared once, so that batches can be cut out of them without work per record.
 
-`ArrowRows` are the columns as Arrow has them, `PreparedRows` the same with lengths, offsets and sizes as numpy arrays,
-and a `RowSpan` is some rows of these in a row: two numbers. Data stays in Arrow's buffers all the while.
+`ArrowRows` are the columns as Arrow has them. `PreparedRows` are the same with lengths, offsets and sizes as numpy
+arrays. A `RowSpan` is a range of these rows. Data stays in Arrow's buffers.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from warmlog.arrow_write.key_hash import Array
 from warmlog.errors import InvalidRecord
 from warmlog.producer.record_input import HEADER_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
-
-Array = Any
-"""A numpy array; numpy's own types say little more here."""
 
 _NOTHING = np.zeros(0, np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
 class ArrowRows:
-    """Records as Arrow columns of one length; `keys` and `headers` are None where no record has any.
+    """Records as Arrow columns of one length; `keys` and `headers` are None if no record has any.
 
     `values` and `keys` are binary or string, with small or large offsets; `headers` are lists of structs of a name and
-    a value; `timestamps` are microseconds, or None: then the time of encoding is taken, as for a null in them.
+    a value; `timestamps` are microseconds. Without them, and for a null, the time of encoding is used.
     """
 
     values: pa.Array
@@ -36,14 +34,14 @@ class ArrowRows:
         return len(self.values)
 
     def take(self, rows: Array) -> "ArrowRows":
-        """The records of these numbers, copied."""
+        """Copy the records of these row numbers."""
         indices = pa.array(rows)
         columns = (self.values, self.keys, self.headers, self.timestamps)
         return ArrowRows(*(None if column is None else column.take(indices) for column in columns))
 
 
 def with_offsets(column: pa.Array) -> pa.Array:
-    """`column`, copied if it is or holds views, which DataFusion and Polars make of strings: those have no offsets."""
+    """Convert views in `column`, which DataFusion and Polars use for strings, to arrays with offsets."""
     wanted = _type_with_offsets(column.type)
     return column if wanted == column.type else column.cast(wanted)
 
@@ -63,26 +61,26 @@ def _type_with_offsets(found: pa.DataType) -> pa.DataType:
 
 
 class BytesColumn(NamedTuple):
-    """A binary or string column: item i is `content[offsets[i] : offsets[i + 1]]`, and nothing lies between them."""
+    """A binary or string column: item i is `content[offsets[i] : offsets[i + 1]]`, with no gaps between items."""
 
     lengths: Array
-    """One more than each item's length, 0 for null: as a batch has them."""
+    """Each item's length + 1, or 0 for null, as in a batch."""
     offsets: Array
     content: Array
     """The bytes of Arrow's buffer."""
 
     @classmethod
     def of(cls, array: pa.Array) -> "BytesColumn":
-        """`array`, without a copy where it has no null. InvalidRecord where it is neither string nor binary."""
+        """From `array`, without a copy if it has no null. InvalidRecord unless it is string or binary."""
         if array.null_count == len(array):  # also an array of the type null, which has no offsets
             return cls(np.zeros(len(array), np.int32), np.zeros(len(array) + 1, np.int32), _NOTHING)
         is_null = None
         if array.null_count:
             is_null = array.is_null().to_numpy(zero_copy_only=False)
-            array = array.fill_null(b"")  # Arrow may have bytes behind its nulls
+            array = array.fill_null(b"")  # a null in Arrow may have bytes
         is_wide = pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type)
         if not (is_wide or pa.types.is_binary(array.type) or pa.types.is_string(array.type)):
-            raise InvalidRecord(f"keys, values and names are strings or binaries, not {array.type}")
+            raise InvalidRecord(f"keys, values and names must be string or binary, not {array.type}")
         _, offset_buffer, data = array.buffers()
         offsets: Array = np.frombuffer(offset_buffer, np.int64 if is_wide else np.int32)
         offsets = offsets[array.offset : array.offset + len(array) + 1]
@@ -94,7 +92,7 @@ class BytesColumn(NamedTuple):
 
     @property
     def is_empty_or_null(self) -> Array:
-        """Which items hold no byte: a boolean each."""
+        """A boolean for each item."""
         return self.lengths <= 1
 
     def data(self, start: int, stop: int) -> Array:
@@ -103,7 +101,7 @@ class BytesColumn(NamedTuple):
 
 
 class PreparedRows:
-    """`ArrowRows` ready to be cut into batches."""
+    """`ArrowRows` that are ready to be cut into batches."""
 
     __slots__ = ("count", "ends_bytes", "headers", "keys", "timestamps", "values")
 
@@ -115,16 +113,16 @@ class PreparedRows:
         self.headers = rows.headers
         self.timestamps = rows.timestamps
         self.ends_bytes = self._ends_bytes()
-        """The most that all rows before each one take in a batch, and at last all rows together; beside the batch's
-        own overhead. See `record_input.content_bytes`."""
+        """For each row an upper bound on the size of all rows before it in a batch, and last that of all rows; without
+        BATCH_OVERHEAD_BYTES. See `record_input.content_bytes`."""
 
     @property
     def largest_bytes(self) -> int:
-        """The most that any row takes."""
+        """Upper bound on the size of the largest row."""
         return int(np.diff(self.ends_bytes).max(initial=0))
 
     def span(self, start: int = 0, stop: int | None = None) -> "RowSpan":
-        """Rows `start` to `stop`; all of them unless told otherwise."""
+        """Rows `start` to `stop`, exclusive; by default all."""
         return RowSpan(self, start, self.count if stop is None else stop)
 
     def _ends_bytes(self) -> Array:
@@ -141,7 +139,7 @@ class PreparedRows:
 
 @dataclass(frozen=True, slots=True)
 class RowSpan:
-    """Some rows that follow each other, `stop` exclusive."""
+    """Adjacent rows; `stop` is exclusive."""
 
     rows: PreparedRows
     start: int
@@ -153,7 +151,7 @@ class RowSpan:
 
 
 def _header_ends(headers: pa.Array) -> Array:
-    """The most that the headers of all rows before each one take; nothing of them is known to be right yet."""
+    """Upper bounds on the size of the headers of all rows before each one. They are not validated yet."""
     names, values = headers.flatten().flatten()
     each = np.full(len(names), HEADER_OVERHEAD_BYTES, np.int64)
     for column in (names, values):

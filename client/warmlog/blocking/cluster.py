@@ -1,17 +1,13 @@
-"""Finds leaders and asks for offsets over blocking connections."""
+"""Finds leaders and requests offsets over blocking connections."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
-from warmlog.blocking.connection import BlockingConnection, Place, R, Result
+from warmlog.blocking.connection import BlockingConnection, Closing, R
 from warmlog.cluster.address import Address, parse_addresses
-from warmlog.cluster.options import DEFAULT_MAX_MESSAGE_BYTES, ConnectionOptions
-from warmlog.errors import (
-    BrokerUnavailable,
-    NotLeaderOrFollower,
-    error_from_code,
-)
+from warmlog.cluster.options import ConnectionOptions
+from warmlog.cluster.responses import TopicPartition, broker_addresses, max_message_bytes, topic_error
+from warmlog.errors import BrokerUnavailable, NotLeaderOrFollower, error_from_code
 from warmlog_protocol.messages import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
@@ -31,43 +27,42 @@ from warmlog_protocol.messages import (
 )
 
 T = TypeVar("T")
+Result = TypeVar("Result", ListedOffset, EpochEndOffset)
+
 PARTITIONS_A_REQUEST = 2000
-"""With the longest names these take half of a broker's `request.header.max.bytes`; it allows `request.max.items`."""
+"""With the longest names they take half of a broker's `request.header.max.bytes`; `request.max.items` allows more."""
 
 
 def in_requests(items: Sequence[T]) -> Iterator[list[T]]:
-    """`items`, which have a partition each, in lists of as many as one request is to name."""
+    """Split `items`, one for each partition, into lists for one request each."""
     for first in range(0, len(items), PARTITIONS_A_REQUEST):
         yield list(items[first : first + PARTITIONS_A_REQUEST])
 
 
-class BlockingCluster:
-    """Metadata, offsets and connections to leaders, each asked for anew: nothing here runs in the background."""
+class BlockingCluster(Closing):
+    """Metadata, offsets and connections to leaders, requested when they are needed: nothing runs in the background."""
 
     def __init__(self, bootstrap: str | Sequence[str], options: ConnectionOptions | None = None) -> None:
         self._bootstrap = parse_addresses(bootstrap)
         self._options = options or ConnectionOptions()
         self._connections: dict[Address, BlockingConnection] = {}
-        self._leaders: dict[Place, Address] = {}
+        self._leaders: dict[TopicPartition, Address] = {}
 
     def topics(self, names: Sequence[str] | None = None) -> dict[str, TopicMetadata]:
-        """Metadata of the named topics, or of all; raises the error of the first topic that has one."""
+        """Return metadata of the named topics, or of all; raises the error of the first topic that has one."""
         connection = self._any_connection()
         response = connection.call(MetadataRequest(None if names is None else list(names)), MetadataResponse)
-        addresses = {
-            broker.node_id: Address(broker.host, broker.port) if broker.host else connection.address
-            for broker in response.brokers
-        }
+        addresses = broker_addresses(response, connection.address)
         for topic in response.topics:
-            if topic.error_code:
-                raise error_from_code(topic.error_code, f"topic {topic.name!r}")
+            if (error := topic_error(topic)) is not None:
+                raise error
             for partition in topic.partitions:
                 if partition.leader_id in addresses:
                     self._leaders[topic.name, partition.partition] = addresses[partition.leader_id]
         return {topic.name: topic for topic in response.topics}
 
     def leader_address(self, topic: str, partition: int) -> Address:
-        """Where the partition's leader listens; asks for metadata the first time."""
+        """The address of the partition's leader; requests metadata the first time."""
         if (topic, partition) not in self._leaders:
             self.topics([topic])
         address = self._leaders.get((topic, partition))
@@ -76,54 +71,49 @@ class BlockingCluster:
         return address
 
     def leader(self, topic: str, partition: int) -> BlockingConnection:
-        """An open connection to the partition's leader, shared by all partitions that it leads."""
+        """An open connection to the partition's leader, shared by all partitions with this leader."""
         return self._connection(self.leader_address(topic, partition))
 
     def forget_leaders(self) -> None:
-        """Ask for metadata again before the next connection to a leader."""
+        """Have metadata requested again before the next connection to a leader."""
         self._leaders.clear()
 
     def call(self, message: Message, expected: type[R]) -> R:
-        """The response of any broker to a request that needs no leader."""
+        """Return the response of any broker."""
         return self._any_connection().call(message, expected)
 
     def max_message_bytes(self, topic: str) -> int:
-        """How large a batch of the topic may be; `DEFAULT_MAX_MESSAGE_BYTES` where the broker does not tell."""
-        for resource in self.call(DescribeConfigsRequest([topic]), DescribeConfigsResponse).resources:
-            for entry in resource.entries:
-                if entry.name == "max.message.bytes":
-                    return int(entry.value)
-        return DEFAULT_MAX_MESSAGE_BYTES
+        """The maximum size of a batch of the topic."""
+        return max_message_bytes(self.call(DescribeConfigsRequest([topic]), DescribeConfigsResponse))
 
     def list_offsets(
         self,
-        times: Mapping[Place, int],
+        times: Mapping[TopicPartition, int],
         *,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
-    ) -> dict[Place, ListedOffset]:
-        """For each (topic, partition) the first record at or after a time in milliseconds, or at LATEST_TIMESTAMP …
+    ) -> dict[TopicPartition, ListedOffset]:
+        """Return for each partition the first record at or after a time in milliseconds (or LATEST_TIMESTAMP etc.).
 
-        Asked in several requests where there are more than `PARTITIONS_A_REQUEST`.
-        `offset` is -1 where no record is that young. Raises the error of the first partition that has one.
+        `offset` is -1 if no record is that recent. Raises the error of the first partition that has one.
         """
 
-        def ask(places: list[Place], leader: BlockingConnection) -> list[ListedOffset]:
-            wanted = [ListOffsetsPartition(*place, times[place]) for place in places]
+        def ask(partitions: list[TopicPartition], leader: BlockingConnection) -> list[ListedOffset]:
+            wanted = [ListOffsetsPartition(*tp, times[tp]) for tp in partitions]
             return leader.call(ListOffsetsRequest(wanted, isolation), ListOffsetsResponse).partitions
 
         return self._ask_leaders(times, ask)
 
-    def epoch_ends(self, epochs: Mapping[Place, int]) -> dict[Place, int]:
-        """For each (topic, partition) where a leader epoch, or the newest known one below it, ends.
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return for each partition the end offset of a leader epoch, or of the newest known one below it.
 
-        -1 if it is newer than all. Raises the error of the first partition that has one.
+        It is -1 if the epoch is newer than all. Raises the error of the first partition that has one.
         """
 
-        def ask(places: list[Place], leader: BlockingConnection) -> list[EpochEndOffset]:
-            wanted = [OffsetForLeaderEpochPartition(*place, epochs[place]) for place in places]
+        def ask(partitions: list[TopicPartition], leader: BlockingConnection) -> list[EpochEndOffset]:
+            wanted = [OffsetForLeaderEpochPartition(*tp, epochs[tp]) for tp in partitions]
             return leader.call(OffsetForLeaderEpochRequest(wanted), OffsetForLeaderEpochResponse).partitions
 
-        return {place: end.end_offset for place, end in self._ask_leaders(epochs, ask).items()}
+        return {tp: end.end_offset for tp, end in self._ask_leaders(epochs, ask).items()}
 
     def close(self) -> None:
         """Close every connection; a later call opens new ones."""
@@ -131,22 +121,16 @@ class BlockingCluster:
             connection.close()
         self._connections.clear()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _ask_leaders(
-        self, places: Iterable[Place], ask: Callable[[list[Place], BlockingConnection], list[Result]]
-    ) -> dict[Place, Result]:
-        """What `ask` gives for each of `places`, a bounded number of one leader's at a time; raises the first error."""
-        by_leader: dict[Address, list[Place]] = {}
-        for place in places:
-            by_leader.setdefault(self.leader_address(*place), []).append(place)
-        found: dict[Place, Result] = {}
+        self,
+        partitions: Iterable[TopicPartition],
+        ask: Callable[[list[TopicPartition], BlockingConnection], list[Result]],
+    ) -> dict[TopicPartition, Result]:
+        """Return the result of `ask` for each partition; raises the first error."""
+        by_leader: dict[Address, list[TopicPartition]] = {}
+        for tp in partitions:
+            by_leader.setdefault(self.leader_address(*tp), []).append(tp)
+        found: dict[TopicPartition, Result] = {}
         for address, own in by_leader.items():
             for some in in_requests(own):
                 for result in ask(some, self._connection(address)):

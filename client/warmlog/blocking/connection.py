@@ -1,13 +1,14 @@
-"""The client without an event loop: for worker processes that read one range and do nothing else, as Spark's do.
+"""The client without an event loop: for worker processes that read or write one range, as Spark's do.
 
-A `BlockingConnection` is the same sans-I/O core as the asyncio client's, around a plain socket. It does not reconnect:
-its holder opens a new one. `BlockingCluster` finds leaders and asks for offsets over such connections.
+A `BlockingConnection` is the shell of the sans-I/O ClientConnection around a plain socket. It does not reconnect; the
+caller opens a new one. `BlockingCluster` finds leaders and requests offsets over such connections.
 
-A call that is interrupted, by Ctrl-C say, can be made again (see WholeCall).
+A call that is interrupted, for example by Ctrl-C, can be made again (see WholeCall).
 """
 
 import socket
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
@@ -23,40 +24,33 @@ from warmlog.errors import (
 )
 from warmlog_protocol.batch import Piece
 from warmlog_protocol.codec.memory import zeroed_memory
-from warmlog_protocol.messages import (
-    EpochEndOffset,
-    HandshakeResponse,
-    ListedOffset,
-    Message,
-)
+from warmlog_protocol.messages import HandshakeResponse, Message
 from warmlog_protocol.wire.connection import Answer, ClientConnection
 from warmlog_protocol.wire.frames import Allocate
 
 R = TypeVar("R", bound=Message)
-Result = TypeVar("Result", ListedOffset, EpochEndOffset)
-Place = tuple[str, int]
-"""Topic and partition."""
 
 MOST_PARTS = 1024
-"""Of one sendmsg: IOV_MAX, https://man7.org/linux/man-pages/man2/writev.2.html."""
-_SHORTEST_WAIT_S = 0.001  # a socket's timeout of 0 would mean not to wait at all
+"""The limit of one sendmsg, IOV_MAX: https://man7.org/linux/man-pages/man2/writev.2.html."""
+_SHORTEST_WAIT_S = 0.001
+"""A socket with a timeout of 0 would be non-blocking."""
 
 
 class Interruptible(Protocol):
-    """What WholeCall asks of a client."""
+    """What WholeCall needs of a client."""
 
     is_cut_short: bool
 
     def recover(self) -> None:
-        """Clear up, whatever the last call has left half done. May itself be cut short, and is called again then."""
+        """Clean up after the interrupted call. It is called again if it is interrupted itself."""
 
 
 class WholeCall:
-    """A context manager for one call of a client, which `recover`s before it if the last one was cut short.
+    """A context manager for one call of a client. It calls `recover` first if the last call was interrupted.
 
-    KeyboardInterrupt, or what else a signal handler raises, may come between any two steps of a call, and again while
-    the first one is handled. So nothing is done when it comes: `is_cut_short` is true from before the first step until
-    after the last one. Only a return, or an error of our own, ends a call.
+    KeyboardInterrupt, or another exception of a signal handler, may come between any two steps of a call, and again
+    while the first one is handled. So it is not handled at all: `is_cut_short` is true from before the first step until
+    after the last one. Only a return, or an error of this client, ends a call.
     """
 
     __slots__ = ("_client",)
@@ -76,17 +70,32 @@ class WholeCall:
             self._client.is_cut_short = False
 
 
-class BlockingConnection:
-    """One connection on a plain socket. Requests may be sent ahead: `request` now, `wait` for the answer later.
+class Closing(ABC):
+    """A context manager that calls `close` at its end."""
 
-    Not for several threads at once. Every failure of the socket closes it and raises BrokerUnavailable. A call that is
-    interrupted closes it, too: it may have sent or received half a frame.
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class BlockingConnection(Closing):
+    """One connection on a plain socket. Requests can be pipelined: `request` now, `wait` for the response later.
+
+    It is not thread-safe. Every failure of the socket closes it and raises BrokerUnavailable. An interrupted call
+    closes it, too: it may have sent or received half a frame.
     """
 
     def __init__(
         self, host: str, port: int, options: ConnectionOptions | None = None, *, allocate: Allocate = zeroed_memory
     ) -> None:
-        """Connect and shake hands; BrokerUnavailable when that fails. `allocate` makes the memory of large answers."""
+        """Connect and shake hands; BrokerUnavailable if that fails. `allocate` provides memory for large responses."""
         self.address = Address(host, port)
         self._options = options or ConnectionOptions()
         self._core = ClientConnection(
@@ -94,7 +103,7 @@ class BlockingConnection:
             buffer_bytes=self._options.receive_buffer_bytes,
             allocate=allocate,
         )
-        self._answers: dict[int, Answer] = {}
+        self._responses: dict[int, Answer] = {}
         self._socket: socket.socket | None = None
         self.is_cut_short = False
         try:
@@ -110,9 +119,9 @@ class BlockingConnection:
             return self._request(message, payload)
 
     def wait(self, correlation_id: int, timeout_ms: int | None = None) -> Answer:
-        """The answer to one request; its payload is never overwritten. An ApiError for the whole request is raised.
+        """Return the response to one request, or raise the ApiError for it. Its payload is never overwritten.
 
-        Answers to other requests that come in between are kept for their own `wait`.
+        Responses to other requests that arrive in between are kept for their own `wait`.
         """
         with WholeCall(self):
             return self._wait(correlation_id, timeout_ms)
@@ -125,11 +134,11 @@ class BlockingConnection:
         *,
         timeout_ms: int | None = None,
     ) -> R:
-        """Send a request and wait for its response, which has no payload."""
+        """Send a request and return its response, which has no payload."""
         with WholeCall(self):
-            answer = self._wait(self._request(message, payload), timeout_ms)
-        assert isinstance(answer.result, expected)
-        return answer.result
+            response = self._wait(self._request(message, payload), timeout_ms)
+        assert isinstance(response.result, expected)
+        return response.result
 
     @property
     def is_open(self) -> bool:
@@ -137,21 +146,13 @@ class BlockingConnection:
         return self._socket is not None and not self.is_cut_short
 
     def close(self) -> None:
-        """Close the socket; closing twice is allowed."""
+        """Close the socket; may be called twice."""
         sock, self._socket = self._socket, None
         if sock is not None:
             sock.close()
 
     def recover(self) -> None:
-        """As Interruptible: the stream of bytes may have been left within a frame."""
-        self.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+        """Close: the stream of bytes may have stopped within a frame."""
         self.close()
 
     def _connect(self) -> socket.socket:
@@ -173,11 +174,11 @@ class BlockingConnection:
 
     def _wait(self, correlation_id: int, timeout_ms: int | None) -> Answer:
         deadline = time.monotonic() + (self._options.request_timeout_ms if timeout_ms is None else timeout_ms) / 1000
-        while (answer := self._answers.pop(correlation_id, None)) is None:
+        while (response := self._responses.pop(correlation_id, None)) is None:
             self._receive(deadline)
-        if isinstance(answer.result, ApiError):
-            raise answer.result
-        return answer
+        if isinstance(response.result, ApiError):
+            raise response.result
+        return response
 
     def _open_socket(self) -> socket.socket:
         if self._socket is None:
@@ -186,7 +187,7 @@ class BlockingConnection:
         return self._socket
 
     def _receive(self, deadline: float) -> None:
-        """Wait for bytes once and keep the answers that they complete."""
+        """Wait for bytes once and keep the responses that they complete."""
         sock = self._open_socket()
         remaining = deadline - time.monotonic()
         try:
@@ -194,10 +195,10 @@ class BlockingConnection:
             count = sock.recv_into(self._core.get_buffer())
             if count == 0:
                 raise ConnectionResetError("the broker closed it")
-            for answer in self._core.received(count):
-                self._answers[answer.correlation_id] = answer.owned()
+            for response in self._core.received(count):
+                self._responses[response.correlation_id] = response.owned()
         except TimeoutError as error:
-            raise self._lost(TimeoutError("no answer in time")) from error
+            raise self._lost(TimeoutError("no response in time")) from error
         except (OSError, RemoteProtocolError) as error:
             raise self._lost(error) from error
 
@@ -207,7 +208,7 @@ class BlockingConnection:
 
 
 def _send_all(sock: socket.socket, parts: Sequence[Piece]) -> None:
-    """Send `parts` one after another, in as few calls as it takes."""
+    """Send `parts` one after another, in as few calls as possible."""
     pending = [memoryview(part) for part in parts if len(part)]
     first = 0
     while first < len(pending):

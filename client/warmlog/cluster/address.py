@@ -1,4 +1,4 @@
-"""Where a broker listens: `host:port`, and the lists of them that people type."""
+"""Addresses of brokers: `host:port`, and lists of them as users type them."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,7 +17,7 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str) -> Address:
-    """`host`, `host:port` or `[ipv6]:port`; without a port it is 7400. ValueError says what is wrong."""
+    """Parse `host`, `host:port` or `[ipv6]:port`; the default port is 7400. Raises ValueError."""
     text = text.strip()
     host, separator, port = text.rpartition(":")
     if not separator or text.endswith("]"):
@@ -25,14 +25,14 @@ def parse_address(text: str) -> Address:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ValueError(f"address {text!r}: write an IPv6 address in brackets, as [::1]:{DEFAULT_PORT}")
+        raise ValueError(f"address {text!r}: an IPv6 address needs brackets, as in [::1]:{DEFAULT_PORT}")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ValueError(f"address {text!r} is not HOST:PORT")
     return Address(host, int(port))
 
 
 def parse_addresses(bootstrap: str | Sequence[str]) -> list[Address]:
-    """The addresses of `bootstrap`: a list of them, or one text with commas between. At least one."""
+    """Parse a list of addresses, or one text with commas between them. Raises ValueError if there is none."""
     texts = bootstrap.split(",") if isinstance(bootstrap, str) else list(bootstrap)
     addresses = [parse_address(text) for text in texts if text.strip()]
     if not addresses:

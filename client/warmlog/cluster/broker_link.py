@@ -1,4 +1,4 @@
-"""The way to one broker: a connection that is made anew, with growing pauses, as long as somebody wants it."""
+"""The link to one broker: a connection that is recreated on request, with growing pauses between failed attempts."""
 
 import asyncio
 import logging
@@ -16,9 +16,9 @@ _MAX_DOUBLINGS = 20
 
 
 def backoff_ms(failures: int, options: ConnectionOptions, jitter: float) -> float:
-    """How long to pause after the `failures`-th failure in a row: doubling, bounded, 20 % up or down by `jitter`.
+    """The pause after the `failures`-th failure in a row: doubling, bounded, 20 % up or down by `jitter` in [0, 1).
 
-    `jitter` lies in [0, 1): with a random one, clients that lost a broker together do not come back together.
+    With a random `jitter`, clients that lost a broker at the same time do not all reconnect at the same time.
     """
     if failures <= 0:
         return 0.0
@@ -27,41 +27,35 @@ def backoff_ms(failures: int, options: ConnectionOptions, jitter: float) -> floa
 
 
 class BrokerLink:
-    """At most one connection to `address`; `on_change` is called when it comes, goes or becomes writable."""
+    """At most one connection to `address`; `on_change` is called when it opens, is lost or becomes writable."""
 
     def __init__(self, address: Address, options: ConnectionOptions, on_change: Callable[[], None]) -> None:
         self.address = address
         self.last_error: WarmlogError | None = None
         self._options = options
         self._on_change = on_change
-        self._connection: Connection | None = None
+        self.connection: Connection | None = None
+        """The open connection, if there is one now."""
         self._attempt: asyncio.Task[None] | None = None
         self._failures = 0
         self._is_closed = False
 
-    @property
-    def connection(self) -> Connection | None:
-        """The open connection, if there is one now."""
-        connection = self._connection
-        return connection if connection is not None and connection.is_open else None
-
     def want(self) -> None:
-        """Have a connection made in the background, after the pause that is due, unless there is one or one coming."""
+        """Connect in the background, after the pause that is due, unless it is connected or connecting."""
         if self.connection is None and self._attempt is None and not self._is_closed:
             self._attempt = asyncio.create_task(self._connect(), name=f"warmlog connect {self.address}")
 
     async def connected(self) -> Connection:
-        """An open connection. Waits for one attempt and raises its error when it fails."""
+        """Return an open connection. Waits for one attempt and raises its error if it fails."""
         if self._is_closed:
             raise ClientClosed(f"the connection to broker {self.address} is closed")
         if self.connection is None:
             self.want()
             assert self._attempt is not None
             await asyncio.wait([self._attempt])
-        connection = self.connection
-        if connection is None:
+        if self.connection is None:
             raise self.last_error or BrokerUnavailable(f"connection to broker {self.address} lost")
-        return connection
+        return self.connection
 
     async def close(self) -> None:
         """Close the connection and stop trying."""
@@ -69,20 +63,20 @@ class BrokerLink:
         if self._attempt is not None:
             self._attempt.cancel()
             await asyncio.wait([self._attempt])
-        if self._connection is not None:
-            await self._connection.close()
-            self._connection = None  # each refers to the other: neither is to wait for the garbage collector
+        if self.connection is not None:
+            await self.connection.close()
 
     async def _connect(self) -> None:
         try:
             await asyncio.sleep(backoff_ms(self._failures, self._options, random.random()) / 1000)  # noqa: S311
-            self._connection = await Connection.open(self.address, self._options, self._changed)
+            connection = await Connection.open(self.address, self._options, self._changed)
         except WarmlogError as error:
             self._failures += 1
-            if self._failures == 2:  # one failure may be all that was to be tried, and is the caller's to tell
+            if self._failures == 2:  # after a single attempt the caller reports the error
                 _log.warning("%s; trying again", error)
             self.last_error = error
         else:
+            self.connection = connection if connection.is_open else None
             if self._failures:
                 _log.info("connected to broker %s after %d failed attempts", self.address, self._failures)
             self._failures = 0
@@ -91,5 +85,8 @@ class BrokerLink:
             self._on_change()
 
     def _changed(self) -> None:
-        if self._connection is not None:
-            self._on_change()
+        if self.connection is None:
+            return
+        if not self.connection.is_open:
+            self.connection = None
+        self._on_change()

@@ -1,7 +1,6 @@
-"""The cluster as a client sees it: who leads which partition, and a link to each broker.
+"""The cluster as a client sees it: which broker leads which partition, and a link to each broker.
 
-Metadata is asked for when something is unknown or was answered with NOT_LEADER…, and kept. A topic's metadata are a
-`Topic`; a broker that names no host is the one at the address that was dialled.
+Metadata is requested when something is unknown or a broker responded with NOT_LEADER…, and kept.
 """
 
 import asyncio
@@ -18,6 +17,7 @@ from warmlog.cluster.broker_link import BrokerLink, backoff_ms
 from warmlog.cluster.connection import Connection
 from warmlog.cluster.failure_log import FailureLog
 from warmlog.cluster.options import ConnectionOptions
+from warmlog.cluster.responses import broker_addresses, topic_error
 from warmlog.errors import (
     ApiError,
     BrokerUnavailable,
@@ -28,7 +28,6 @@ from warmlog.errors import (
     UnknownTopicOrPartition,
     WarmlogError,
     WrongEventLoop,
-    error_from_code,
 )
 from warmlog_protocol.messages import (
     Message,
@@ -44,12 +43,12 @@ _log = logging.getLogger("warmlog")
 R = TypeVar("R", bound=Message)
 
 REFRESH_PAUSE_S = 0.1
-"""Between two refreshes in the background: what is unknown often takes a moment to become known."""
+"""The pause between two refreshes in the background: a new topic or leader takes a moment to become known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as last heard of; its partitions in ascending order."""
+    """A topic as of the last metadata; its partitions in ascending order."""
 
     name: str
     topic_id: UUID
@@ -61,14 +60,14 @@ class Topic:
 
 
 class HomeLoop:
-    """The event loop that a client was started in, and the only one that it works in."""
+    """The event loop that a client was started in. The client works in no other."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
         self.thread_id = threading.get_ident()
 
     def check(self) -> None:
-        """Raise WrongEventLoop unless it is called in that loop, or in its thread while no loop runs there."""
+        """Raise WrongEventLoop unless called in that loop, or in its thread while no loop runs there."""
         is_closed = self.loop.is_closed()
         try:
             is_here = asyncio.get_running_loop() is self.loop
@@ -86,14 +85,9 @@ class HomeLoop:
             "asyncio.run_coroutine_threadsafe(…, loop)"
         )
 
-    def new_waiter(self) -> asyncio.Future[None]:
-        """A future for the caller to await. WrongEventLoop where `check` raises it."""
-        self.check()
-        return self.loop.create_future()
-
 
 class Cluster:
-    """Metadata and links. `on_change` is called when either changes, so that who waits can look again."""
+    """Metadata, and links to the brokers. `on_change` is called when either changes."""
 
     def __init__(
         self,
@@ -106,20 +100,20 @@ class Cluster:
         self._bootstrap = parse_addresses(bootstrap)
         self._on_change = on_change
         self._links: dict[Address, BrokerLink] = {}
-        self._brokers: dict[int, Address] = {}
+        self._brokers: dict[int, BrokerLink] = {}
         self._topics: dict[str, Topic] = {}
         self._errors: dict[str, WarmlogError] = {}
         self._stale: set[str] = set()
-        self._troubles = FailureLog()
+        self._failures = FailureLog()
         self._refreshing: asyncio.Task[None] | None = None
         self._is_closed = False
 
     async def start(self) -> None:
-        """Connect to the first bootstrap address that answers; BrokerUnavailable, naming each failure, if none does."""
+        """Connect to the first bootstrap address that responds; BrokerUnavailable, with each failure, if none does."""
         await self._any_connection()
 
     async def close(self) -> None:
-        """Close every connection and end the background work."""
+        """Close every connection and end the background tasks."""
         self._is_closed = True
         if self._refreshing is not None:
             self._refreshing.cancel()
@@ -130,65 +124,62 @@ class Cluster:
     # --- what is known ----------------------------------------------------------------------------------------------
 
     def topic_error(self, name: str) -> WarmlogError | None:
-        """Why the last refresh brought no metadata of this topic, if it did not."""
+        """Why the last refresh brought no metadata of this topic, if so."""
         return self._errors.get(name)
 
     def leader(self, topic: str, partition: int) -> BrokerLink | None:
-        """The link to the partition's leader; None when it is not known or there is none now."""
+        """The link to the partition's leader; None if it is not known or there is none now."""
         known = self._topics.get(topic)
         if known is None or not 0 <= partition < len(known.partitions):
             return None
-        address = self._brokers.get(known.partitions[partition].leader_id)
-        return None if address is None else self._link(address)
+        return self._brokers.get(known.partitions[partition].leader_id)
 
     def no_leader(self, topic: str, partition: int) -> ApiError:
-        """Why `leader` gave none.
+        """Why `leader` returned None.
 
-        StorageError for a partition that is offline, UnknownTopicOrPartition for one that its topic does not have,
-        NotLeaderOrFollower for any other.
+        StorageError if the partition is offline, UnknownTopicOrPartition if the topic does not have it, else
+        NotLeaderOrFollower.
         """
         known = self._topics.get(topic)
-        if known is not None and not 0 <= partition < len(known.partitions):
-            return UnknownTopicOrPartition(
-                f"topic {topic!r} has partitions 0 to {len(known.partitions) - 1}, not {partition}"
-            )
-        parts = () if known is None else known.partitions[partition : partition + 1]
-        if any(part.error_code == ErrorCode.KAFKA_STORAGE_ERROR for part in parts):
+        parts = () if known is None else known.partitions
+        if known is not None and not 0 <= partition < len(parts):
+            return UnknownTopicOrPartition(f"topic {topic!r} has partitions 0 to {len(parts) - 1}, not {partition}")
+        if parts and parts[partition].error_code == ErrorCode.KAFKA_STORAGE_ERROR:
             return StorageError(
-                f"{topic}-{partition} is offline: its data directory has failed or is away; "
-                "`warmlog log dirs` and the broker's log say more"
+                f"{topic}-{partition} is offline: its data directory has failed or is not mounted; see "
+                "`warmlog log dirs` and the broker's log"
             )
         return NotLeaderOrFollower(f"{topic}-{partition} has no leader now")
 
     def replica(self, topic: str, partition: int) -> BrokerLink | None:
-        """The link to a broker that has the partition, if any is known: one that is offline it can say why."""
+        """The link to a broker that has the partition, if one is known. It can tell why the partition is offline."""
         known = self._topics.get(topic)
         if known is None or not 0 <= partition < len(known.partitions):
             return None
-        addresses = (self._brokers.get(node_id) for node_id in known.partitions[partition].replicas)
-        return next((self._link(address) for address in addresses if address is not None), None)
+        replicas = known.partitions[partition].replicas
+        return next((self._brokers[node_id] for node_id in replicas if node_id in self._brokers), None)
 
     def refresh_soon(self, topics: Iterable[str]) -> None:
-        """Ask for these topics' metadata in the background; `on_change` is called when the answer is here."""
+        """Request these topics' metadata in the background; `on_change` is called when the response has come."""
         self._stale.update(topics)
         if self._refreshing is None and self._stale and not self._is_closed:
             self._refreshing = asyncio.create_task(self._refresh(), name="warmlog metadata")
 
-    # --- what fails and is tried again ------------------------------------------------------------------------------
+    # --- failures that are retried ------------------------------------------------------------------------------
 
     def failed(self, topic: str, partition: int, error: WarmlogError) -> None:
-        """Warn of a failure of this partition that is tried again, unless it is known (see `troubles`)."""
-        if self._troubles.is_news((topic, partition), error, asyncio.get_running_loop().time()):
+        """Log a failure of this partition that is retried, unless it was logged before (see `failure_log`)."""
+        if self._failures.is_news((topic, partition), error, asyncio.get_running_loop().time()):
             _log.warning("%s; trying again", about(topic, partition, error))
 
     def worked(self, topic: str, partition: int) -> None:
-        """The partition's next failure is news again."""
-        self._troubles.worked((topic, partition))
+        """Count the partition's next failure as a new one."""
+        self._failures.worked((topic, partition))
 
-    # --- what is asked for ------------------------------------------------------------------------------------------
+    # --- requests ------------------------------------------------------------------------------------------
 
     async def topic(self, name: str, *, timeout_ms: int | None = None) -> Topic:
-        """The topic's metadata, asked for if need be. Raises UnknownTopicOrPartition and the like at once."""
+        """The topic's metadata, requested if not known. Raises UnknownTopicOrPartition and the like at once."""
         known = self._topics.get(name)
         return known or (await self.topics([name], timeout_ms=timeout_ms))[0]
 
@@ -214,26 +205,26 @@ class Cluster:
         link: BrokerLink | None = None,
         is_repeatable: bool = True,
     ) -> R:
-        """The response of `link`'s broker, or of any. Tries again on lost connections and retriable errors.
+        """Return the response of `link`'s broker, or of any. Retries after lost connections and retriable errors.
 
-        With `is_repeatable` false a request that may have arrived is not sent again. When `timeout_ms` (default: the
-        request timeout) is over, raises the last error.
+        Unless `is_repeatable`, a request that may have arrived is not sent again. Raises the last error when
+        `timeout_ms` (default: the request timeout) is over.
         """
-        answer, _ = await self._ask(message, timeout_ms, link, is_repeatable)
-        assert isinstance(answer.result, expected)
-        return answer.result
+        response, _ = await self._ask(message, timeout_ms, link, is_repeatable)
+        assert isinstance(response.result, expected)
+        return response.result
 
     async def ask(self, message: Message, link: BrokerLink) -> Answer:
-        """The answer of `link`'s broker with its payload; as `call`."""
-        answer, _ = await self._ask(message, None, link, True)
-        return answer
+        """Return the response of `link`'s broker with its payload; otherwise as `call`."""
+        response, _ = await self._ask(message, None, link, True)
+        return response
 
     # --- within -----------------------------------------------------------------------------------------------------
 
     async def _ask(
         self, message: Message, timeout_ms: int | None, link: BrokerLink | None, is_repeatable: bool
     ) -> tuple[Answer, Address]:
-        """The answer and who gave it; as `call`."""
+        """The response and the address of its broker; otherwise as `call`."""
         timeout_s = (self.options.request_timeout_ms if timeout_ms is None else timeout_ms) / 1000
         deadline = asyncio.get_running_loop().time() + timeout_s
         failures = 0
@@ -267,7 +258,7 @@ class Cluster:
             if link.connection is not None:
                 return link.connection
         failures: list[str] = []
-        for address in dict.fromkeys((*self._bootstrap, *self._brokers.values())):
+        for address in dict.fromkeys((*self._bootstrap, *(link.address for link in self._brokers.values()))):
             try:
                 return await self._link(address).connected()
             except BrokerUnavailable as error:
@@ -277,16 +268,15 @@ class Cluster:
     async def _ask_metadata(
         self, names: list[str] | None, timeout_ms: int | None = None, *, internal: bool = False
     ) -> MetadataResponse:
-        answer, dialled = await self._ask(MetadataRequest(names, internal), timeout_ms, None, True)
-        metadata = answer.result
+        response, dialled = await self._ask(MetadataRequest(names, internal), timeout_ms, None, True)
+        metadata = response.result
         assert isinstance(metadata, MetadataResponse)
-        self._brokers = {
-            broker.node_id: Address(broker.host, broker.port) if broker.host else dialled for broker in metadata.brokers
-        }
+        addresses = broker_addresses(metadata, dialled)
+        self._brokers = {node_id: self._link(address) for node_id, address in addresses.items()}
         for topic in metadata.topics:
-            if topic.error_code:
+            if (error := topic_error(topic)) is not None:
                 self._topics.pop(topic.name, None)
-                self._errors[topic.name] = _topic_error(topic)
+                self._errors[topic.name] = error
             else:
                 self._errors.pop(topic.name, None)
                 self._topics[topic.name] = Topic.of(topic)
@@ -308,11 +298,5 @@ class Cluster:
 
 def about(topic: str, partition: int, error: WarmlogError) -> str:
     """The error's message, which names the partition."""
-    place, message = f"{topic}-{partition}", str(error) or type(error).__name__
-    return message if place in message else f"{place}: {message}"
-
-
-def _topic_error(topic: TopicMetadata) -> ApiError:
-    if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        return UnknownTopicOrPartition(f"topic {topic.name!r} does not exist")
-    return error_from_code(topic.error_code, f"topic {topic.name!r}: the broker has no metadata of it")
+    name, message = f"{topic}-{partition}", str(error) or type(error).__name__
+    return message if name in message else f"{name}: {message}"

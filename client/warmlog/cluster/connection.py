@@ -1,8 +1,9 @@
 """One connection to a broker on asyncio: the shell around the sans-I/O ClientConnection.
 
-Requests are pipelined: each has a callback that is called once, with its answer or with the error that ended the
-connection. What is asked for within one turn of the event loop leaves in one write. A request that is not answered in
-time ends the connection: answers on it may be late or lost, and a new connection tells which."""
+Requests are pipelined: each has a callback that is called once, with its response or with the error that ended the
+connection. All requests of one turn of the event loop leave in one write. A request without a response in time ends the
+connection, as further responses may be late or lost; the client retries on a new one.
+"""
 
 import asyncio
 import contextlib
@@ -20,22 +21,20 @@ _log = logging.getLogger("warmlog")
 
 R = TypeVar("R", bound=Message)
 Buffer = bytes | bytearray | memoryview
-OnAnswer = Callable[[Answer | WarmlogError], None]
+OnResponse = Callable[[Answer | WarmlogError], None]
 
 WRITE_HIGH_WATER_BYTES = 1024 * 1024
-"""Bytes that wait for the socket before `is_writable` turns false: a few batches, so that the socket never runs dry."""
+"""Bytes that wait for the socket before `is_writable` turns false: a few batches, so that the socket stays busy."""
 CLOSE_TIMEOUT_S = 2.0
 """How long `close` waits for a broker that does not read what was sent to it."""
-
-
-def _nothing() -> None:
-    """Nobody to tell."""
 
 
 class Connection(asyncio.BufferedProtocol):
     """An open connection after its Handshake. `on_change` is called when it becomes writable again or is lost."""
 
-    def __init__(self, address: Address, options: ConnectionOptions, on_change: Callable[[], None] = _nothing) -> None:
+    def __init__(
+        self, address: Address, options: ConnectionOptions, on_change: Callable[[], None] = lambda: None
+    ) -> None:
         self.address = address
         self.broker: HandshakeResponse | None = None
         self._options = options
@@ -48,12 +47,14 @@ class Connection(asyncio.BufferedProtocol):
         self._is_paused = False
         self._lost: WarmlogError | None = None
         self._closed = self._loop.create_future()
-        self._waiting: dict[int, tuple[OnAnswer, asyncio.TimerHandle]] = {}
+        self._waiting: dict[int, tuple[OnResponse, asyncio.TimerHandle]] = {}
         self._outgoing: list[Buffer] = []
 
     @classmethod
-    async def open(cls, address: Address, options: ConnectionOptions, on_change: Callable[[], None] = _nothing) -> Self:
-        """Connect and shake hands. BrokerUnavailable when that takes longer than `connect_timeout_ms` or fails."""
+    async def open(
+        cls, address: Address, options: ConnectionOptions, on_change: Callable[[], None] = lambda: None
+    ) -> Self:
+        """Connect and shake hands. Raises BrokerUnavailable if that fails or takes longer than `connect_timeout_ms`."""
         loop = asyncio.get_running_loop()
         timeout_s = options.connect_timeout_ms / 1000
         connection: Self | None = None
@@ -73,55 +74,56 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_open(self) -> bool:
+        """False once the connection is closed or lost."""
         return self._lost is None
 
     @property
     def is_writable(self) -> bool:
-        """False while so much waits for the socket that more should not be sent."""
+        """False once closed or lost, and while WRITE_HIGH_WATER_BYTES wait for the socket."""
         return self._lost is None and not self._is_paused
 
     def request(
         self,
         message: Message,
         payload: Sequence[Buffer],
-        on_answer: OnAnswer | None,
+        on_response: OnResponse | None,
         *,
         timeout_ms: int | None = None,
     ) -> None:
-        """Send a request; `on_answer` is called later, once. None for requests that the broker never answers.
+        """Send a request; `on_response` is called later, once. It is None for requests without a response.
 
-        An answer's payload is never overwritten. An ApiError for the whole request is the answer's `result`. Raises
-        what ended the connection when that was before.
+        A response's payload is never overwritten. An ApiError for the whole request is the response's `result`. Raises
+        the error that ended the connection, if it has ended.
         """
         if self._lost is not None:
             raise self._lost
-        is_answered = on_answer is not None
-        correlation_id, frame = self._core.request(message, sum(map(len, payload)), is_answered=is_answered)
-        if on_answer is not None:
+        has_response = on_response is not None
+        correlation_id, frame = self._core.request(message, sum(map(len, payload)), is_answered=has_response)
+        if on_response is not None:
             timeout_s = (self._options.request_timeout_ms if timeout_ms is None else timeout_ms) / 1000
             timer = self._loop.call_later(timeout_s, self._time_out, type(message).__name__, timeout_s)
-            self._waiting[correlation_id] = (on_answer, timer)
+            self._waiting[correlation_id] = (on_response, timer)
         if not self._outgoing:
             self._loop.call_soon(self._write)
         self._outgoing.append(frame)
         self._outgoing.extend(payload)
 
     async def call(self, message: Message, expected: type[R], *, timeout_ms: int | None = None) -> R:
-        """Send a request and wait for its response, which has no payload. Raises the error that came instead."""
-        answer = await self.ask(message, timeout_ms=timeout_ms)
-        assert isinstance(answer.result, expected)
-        return answer.result
+        """Send a request and return its response, which has no payload. Raises the error that came instead."""
+        response = await self.ask(message, timeout_ms=timeout_ms)
+        assert isinstance(response.result, expected)
+        return response.result
 
     async def ask(self, message: Message, *, timeout_ms: int | None = None) -> Answer:
-        """Send a request and wait for its answer with its payload. Raises the error that came instead."""
-        answered: asyncio.Future[Answer | WarmlogError] = self._loop.create_future()
+        """Send a request and return its response with its payload. Raises the error that came instead."""
+        responded: asyncio.Future[Answer | WarmlogError] = self._loop.create_future()
 
         def deliver(result: Answer | WarmlogError) -> None:
-            if not answered.done():
-                answered.set_result(result)
+            if not responded.done():
+                responded.set_result(result)
 
         self.request(message, (), deliver, timeout_ms=timeout_ms)
-        result = await answered
+        result = await responded
         if isinstance(result, WarmlogError):
             raise result
         if isinstance(result.result, ApiError):
@@ -129,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
         return result
 
     async def close(self) -> None:
-        """Write what waits to be written, close, and fail what is unanswered; returns when the socket is closed."""
+        """Write what is pending, close, and fail requests without a response; returns when the socket is closed."""
         self._write()
         self._end(BrokerUnavailable(f"connection to broker {self.address} closed"))
         if self._transport is None:
@@ -149,15 +151,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         try:
-            answers = self._core.received(nbytes)
+            responses = self._core.received(nbytes)
         except ProtocolError as error:
             self._end(error)
             return
-        for answer in answers:
-            if (waiting := self._waiting.pop(answer.correlation_id, None)) is not None:
-                on_answer, timer = waiting
+        for response in responses:
+            if (waiting := self._waiting.pop(response.correlation_id, None)) is not None:
+                on_response, timer = waiting
                 timer.cancel()
-                on_answer(answer.owned())
+                on_response(response.owned())
 
     def pause_writing(self) -> None:
         self._is_paused = True
@@ -177,28 +179,28 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write(self) -> None:
         transport = self._transport
-        # Closing: asyncio since Python 3.12, until this was mended late in 2025, would go on watching the descriptor of
-        # a lost socket, which the next connection gets (https://github.com/python/cpython/issues/136234).
+        # Not while closing: asyncio from Python 3.12 to late 2025 would go on watching the descriptor of a lost socket,
+        # which the next connection gets (https://github.com/python/cpython/issues/136234).
         if transport is not None and self._outgoing and self._lost is None and not transport.is_closing():
             transport.writelines(self._outgoing)
         self._outgoing = []
 
     def _time_out(self, request: str, timeout_s: float) -> None:
-        error = BrokerUnavailable(f"broker {self.address} did not answer {request} within {timeout_s:g} s")
+        error = BrokerUnavailable(f"broker {self.address} did not respond to {request} within {timeout_s:g} s")
         _log.warning("%s: closing the connection", error)
         self._end(error)
         if self._transport is not None:
             self._transport.abort()
 
     def _end(self, error: WarmlogError) -> None:
-        """Take `error` for the end of the connection, unless it has ended already, and tell everybody who waits."""
+        """End the connection with `error`, unless it has ended, and pass it to all waiting requests."""
         if self._lost is not None:
             return
         self._lost = error
         waiting, self._waiting = self._waiting, {}
-        for on_answer, timer in waiting.values():
+        for on_response, timer in waiting.values():
             timer.cancel()
-            on_answer(error)
+            on_response(error)
         if self._transport is not None:
             self._transport.close()
         self._on_change()

@@ -1,53 +1,52 @@
-"""Which failure of a partition is news, when it is tried again and again.
+"""Decides which failure of a partition is logged, when it is retried again and again.
 
-A client tries again by itself, often and for long: who runs it should hear of it, but once. Something is told when it
-has lasted GRACE_S, as a new leader or a move to another directory takes a moment; and again when its cause is another
-one, or when it had worked in between, but never more often than every TELL_AGAIN_S for one partition.
+A client retries often and for long, and its user should hear of it once. A failure is logged when it has lasted
+GRACE_S, as a new leader or a move to another directory takes a moment. It is logged again if its cause has changed or
+the partition worked in between, but at most once in TELL_AGAIN_S for a partition.
 """
 
 from dataclasses import dataclass
 
+from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import BrokerUnavailable, WarmlogError
 
 GRACE_S = 1.0
 TELL_AGAIN_S = 30.0
 
-TopicPartition = tuple[str, int]
-
 
 @dataclass(slots=True)
-class _Trouble:
-    """A partition that has failed. The cause is the error's class, as messages hold numbers that change."""
+class _Failure:
+    """A partition that has failed. The cause is the error's class, as messages contain numbers that change."""
 
     since_s: float | None
-    told: type[WarmlogError] | None = None
-    told_at_s: float = float("-inf")
+    logged: type[WarmlogError] | None = None
+    logged_at_s: float = float("-inf")
 
 
 class FailureLog:
-    """What was told of each partition. `now_s` is any clock that does not go back."""
+    """What was logged about each partition. `now_s` is any monotonic clock."""
 
     def __init__(self) -> None:
-        self._by_place: dict[TopicPartition, _Trouble] = {}
+        self._failures: dict[TopicPartition, _Failure] = {}
 
-    def is_news(self, place: TopicPartition, error: WarmlogError, now_s: float) -> bool:
-        """Whether to tell that `place` has failed with `error`; if so, it counts as told.
+    def is_news(self, topic_partition: TopicPartition, error: WarmlogError, now_s: float) -> bool:
+        """Whether to log that the partition has failed with `error`; if so, it counts as logged.
 
-        A lost connection is not the partition's trouble: BrokerLink tells of it.
+        A lost connection is not the partition's failure: BrokerLink logs it.
         """
         if isinstance(error, BrokerUnavailable):
             return False
-        trouble = self._by_place.setdefault(place, _Trouble(now_s))
-        if trouble.since_s is None:
-            trouble.since_s = now_s
-        is_early = now_s - trouble.since_s < GRACE_S or now_s - trouble.told_at_s < TELL_AGAIN_S
-        if is_early or trouble.told is type(error):
+        failure = self._failures.setdefault(topic_partition, _Failure(now_s))
+        if failure.since_s is None:
+            failure.since_s = now_s
+        is_early = now_s - failure.since_s < GRACE_S or now_s - failure.logged_at_s < TELL_AGAIN_S
+        if is_early or failure.logged is type(error):
             return False
-        trouble.told, trouble.told_at_s = type(error), now_s
+        failure.logged, failure.logged_at_s = type(error), now_s
         return True
 
-    def worked(self, place: TopicPartition) -> None:
-        """The next failure of `place` begins anew."""
-        trouble = self._by_place.get(place)
-        if trouble is not None:
-            trouble.since_s = trouble.told = None
+    def worked(self, topic_partition: TopicPartition) -> None:
+        """Count the partition's next failure as a new one."""
+        failure = self._failures.get(topic_partition)
+        if failure is not None:
+            failure.since_s = failure.logged = None

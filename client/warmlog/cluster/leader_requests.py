@@ -1,4 +1,4 @@
-"""Requests about partitions, each asked of its leader, and asked again while there is none."""
+"""Requests about partitions: each is sent to the partition's leader, and again while there is none."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
@@ -6,22 +6,17 @@ from typing import Protocol, TypeVar
 
 from warmlog.cluster.broker_link import BrokerLink
 from warmlog.cluster.cluster import Cluster
+from warmlog.cluster.responses import HasError, TopicPartition
 from warmlog.errors import ApiError, StorageError, UnknownTopicOrPartition, error_from_code
 
-TopicPartition = tuple[str, int]
 
-
-class PartitionResult(Protocol):
-    """What a response says of one partition."""
+class PartitionResult(HasError, Protocol):
+    """A partition's part of a response."""
 
     @property
     def topic(self) -> str: ...
     @property
     def partition(self) -> int: ...
-    @property
-    def error_code(self) -> int: ...
-    @property
-    def error_message(self) -> str: ...
 
 
 Result = TypeVar("Result", bound=PartitionResult)
@@ -29,77 +24,74 @@ Result = TypeVar("Result", bound=PartitionResult)
 
 async def ask_leaders(
     cluster: Cluster,
-    places: Collection[TopicPartition],
+    partitions: Collection[TopicPartition],
     ask: Callable[[list[TopicPartition], BrokerLink], Awaitable[list[Result]]],
     *,
     waits_for_offline: bool = False,
 ) -> dict[TopicPartition, Result | ApiError]:
-    """For each of `places`, in their order, its result or why there is none. To ask twice must do no harm.
+    """Return for each of `partitions`, in their order, its result or why there is none. Requests must be repeatable.
 
-    `ask` sends one leader's partitions there and returns the results. Errors that may pass are asked about again until
-    the request timeout; that a partition is offline only with `waits_for_offline`, as that mostly takes somebody to
-    mend it. BrokerUnavailable when no broker answers.
+    `ask` sends a request about one leader's partitions and returns the results. Retriable errors are retried until the
+    request timeout; an offline partition only with `waits_for_offline`, as it mostly takes an operator to repair it.
+    Raises BrokerUnavailable if no broker responds.
     """
     deadline = asyncio.get_running_loop().time() + cluster.options.request_timeout_ms / 1000
     found: dict[TopicPartition, Result | ApiError] = {}
-    missing = list(places)
+    missing = list(partitions)
     while missing:
         found.update(await _ask_once(cluster, missing, ask))
-        missing = [place for place in missing if _may_pass(cluster, place, found[place], waits_for_offline)]
+        missing = [tp for tp in missing if _may_pass(cluster, tp, found[tp], waits_for_offline)]
         if not missing or asyncio.get_running_loop().time() >= deadline:
             break
         await asyncio.sleep(cluster.options.retry_backoff_ms / 1000)
         await cluster.topics(sorted({topic for topic, _ in missing}))
-    return {place: found[place] for place in places}
+    return {tp: found[tp] for tp in partitions}
 
 
 def _may_pass(
-    cluster: Cluster, place: TopicPartition, result: PartitionResult | ApiError, waits_for_offline: bool
+    cluster: Cluster, tp: TopicPartition, result: PartitionResult | ApiError, waits_for_offline: bool
 ) -> bool:
-    """Whether to ask again; whoever has to wait for that is told why, once."""
+    """Whether to retry. The reason is logged once."""
     if not isinstance(result, ApiError):
-        cluster.worked(*place)
+        cluster.worked(*tp)
         return False
     if not result.retriable or isinstance(result, UnknownTopicOrPartition):
         return False
-    if not waits_for_offline and _is_offline(cluster, place):
+    if not waits_for_offline and _is_offline(cluster, tp):
         return False
-    cluster.failed(*place, result)
+    cluster.failed(*tp, result)
     return True
 
 
-def _is_offline(cluster: Cluster, place: TopicPartition) -> bool:
-    """Whether the metadata say so. An error of its disk alone does not: it may just be moving, or full."""
-    return cluster.leader(*place) is None and isinstance(cluster.no_leader(*place), StorageError)
+def _is_offline(cluster: Cluster, tp: TopicPartition) -> bool:
+    """Whether the metadata say so. A storage error alone does not: the partition may be moving, or the disk full."""
+    return cluster.leader(*tp) is None and isinstance(cluster.no_leader(*tp), StorageError)
 
 
 async def _ask_once(
     cluster: Cluster,
-    places: list[TopicPartition],
+    partitions: list[TopicPartition],
     ask: Callable[[list[TopicPartition], BrokerLink], Awaitable[list[Result]]],
 ) -> dict[TopicPartition, Result | ApiError]:
     found: dict[TopicPartition, Result | ApiError] = {}
     by_leader: dict[BrokerLink, list[TopicPartition]] = {}
     refreshed: set[str] = set()
-    for topic, partition in places:
+    for topic, partition in partitions:
         try:
-            count = len((await cluster.topic(topic)).partitions)
-            if 0 <= partition < count and cluster.leader(topic, partition) is None and topic not in refreshed:
+            await cluster.topic(topic)
+            if cluster.leader(topic, partition) is None and topic not in refreshed:
                 refreshed.add(topic)
                 await cluster.topics([topic])  # it may have one by now
         except UnknownTopicOrPartition as error:
             found[topic, partition] = error
             continue
         link = cluster.leader(topic, partition) or cluster.replica(topic, partition)
-        if not 0 <= partition < count:
-            reason = f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}"
-            found[topic, partition] = UnknownTopicOrPartition(reason)
-        elif link is None:
+        if link is None:
             found[topic, partition] = cluster.no_leader(topic, partition)
         else:
             by_leader.setdefault(link, []).append((topic, partition))
     for link, theirs in by_leader.items():
         for result in await ask(theirs, link):
-            place = (result.topic, result.partition)
-            found[place] = error_from_code(result.error_code, result.error_message) if result.error_code else result
+            tp = (result.topic, result.partition)
+            found[tp] = error_from_code(result.error_code, result.error_message) if result.error_code else result
     return found

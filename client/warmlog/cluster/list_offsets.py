@@ -1,11 +1,12 @@
-"""ListOffsets for many partitions at once, each asked of its leader."""
+"""ListOffsets for many partitions at once."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from warmlog.cluster.broker_link import BrokerLink
 from warmlog.cluster.cluster import Cluster, about
-from warmlog.cluster.leader_requests import TopicPartition, ask_leaders
+from warmlog.cluster.leader_requests import ask_leaders
+from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import ApiError, error_from_code
 from warmlog_protocol.messages import (
     CONSUMER_REPLICA_ID,
@@ -36,16 +37,16 @@ async def list_offsets(
     isolation: int = IsolationLevel.READ_UNCOMMITTED,
     replica_id: int = CONSUMER_REPLICA_ID,
 ) -> dict[TopicPartition, OffsetAt]:
-    """For each partition its first record at or after a time in milliseconds (or at one of LATEST_TIMESTAMP …).
+    """Return for each partition its first record at or after a time in milliseconds (or LATEST_TIMESTAMP etc.).
 
-    Raises the error of the first partition that has one; retriable ones only after the request timeout.
+    Raises the error of the first partition that has one; retriable errors only after the request timeout.
     """
     found = await look_up(cluster, asked, isolation=isolation, replica_id=replica_id, waits_for_offline=True)
-    return {place: located(at) for place, at in found.items()}
+    return {tp: located(at) for tp, at in found.items()}
 
 
 def located(at: OffsetAt | ApiError) -> OffsetAt:
-    """The offset; raises what kept it from being looked up."""
+    """Return the offset, or raise the error in its tp."""
     if isinstance(at, ApiError):
         raise at
     return at
@@ -59,23 +60,23 @@ async def look_up(
     replica_id: int = CONSUMER_REPLICA_ID,
     waits_for_offline: bool = False,
 ) -> dict[TopicPartition, OffsetAt | ApiError]:
-    """As `list_offsets`, with the error of each partition that has one in place of its offset."""
+    """As `list_offsets`, but an error is in place of the partition's offset and not raised."""
 
     async def once(times: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAt | ApiError]:
-        async def ask(places: list[TopicPartition], link: BrokerLink) -> list[ListedOffset]:
-            wanted = [ListOffsetsPartition(*place, times[place]) for place in places]
+        async def ask(partitions: list[TopicPartition], link: BrokerLink) -> list[ListedOffset]:
+            wanted = [ListOffsetsPartition(*tp, times[tp]) for tp in partitions]
             request = ListOffsetsRequest(wanted, isolation, replica_id)
             return (await cluster.call(request, ListOffsetsResponse, link=link)).partitions
 
-        answers = await ask_leaders(cluster, times, ask, waits_for_offline=waits_for_offline)
-        return {place: _offset_or_error(place, answer) for place, answer in answers.items()}
+        results = await ask_leaders(cluster, times, ask, waits_for_offline=waits_for_offline)
+        return {tp: _offset_or_error(tp, result) for tp, result in results.items()}
 
     found = await once(asked)
-    past_end = [place for place, at in found.items() if isinstance(at, OffsetAt) and at.offset < 0]
+    past_end = [tp for tp, at in found.items() if isinstance(at, OffsetAt) and at.offset < 0]
     return found | (await once(dict.fromkeys(past_end, LATEST_TIMESTAMP)) if past_end else {})
 
 
-def _offset_or_error(place: TopicPartition, answer: ListedOffset | ApiError) -> OffsetAt | ApiError:
-    if isinstance(answer, ApiError):
-        return error_from_code(answer.code, about(*place, answer))
-    return OffsetAt(answer.partition, answer.offset, answer.timestamp_ms, answer.leader_epoch)
+def _offset_or_error(tp: TopicPartition, result: ListedOffset | ApiError) -> OffsetAt | ApiError:
+    if isinstance(result, ApiError):
+        return error_from_code(result.code, about(*tp, result))
+    return OffsetAt(result.partition, result.offset, result.timestamp_ms, result.leader_epoch)

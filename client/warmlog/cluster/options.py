@@ -1,4 +1,4 @@
-"""What every connection of a client has in common, and who it says it is."""
+"""Options of every connection of a client, and the version that it announces."""
 
 import os
 from collections.abc import Mapping
@@ -8,9 +8,6 @@ from functools import cache
 from warmlog.errors import InvalidConfig
 from warmlog_protocol.messages import HandshakeRequest
 from warmlog_protocol.wire.connection import CLIENT_BUFFER_BYTES, DEFAULT_MAX_FRAME_BYTES
-
-DEFAULT_MAX_MESSAGE_BYTES = 1024 * 1024
-"""Taken for a topic of which the broker does not tell `max.message.bytes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +31,10 @@ _TYPES = {field.name: type(field.default) for field in fields(ConnectionOptions)
 
 
 def connection_options(given: Mapping[str, object]) -> ConnectionOptions:
-    """The options of these names. TypeError for a name that is none, InvalidConfig for a value out of bounds."""
+    """The options of these names. TypeError for an unknown name, InvalidConfig for a wrong type or a value below 1."""
     for name, value in given.items():
         if name not in _TYPES:
-            raise TypeError(f"unknown option {name!r}; those of every connection are {', '.join(_TYPES)}")
+            raise TypeError(f"unknown option {name!r}; a connection has {', '.join(_TYPES)}")
         if type(value) is not _TYPES[name] or (isinstance(value, int) and value < 1):
             raise InvalidConfig(f"{name}={value!r}: a positive {_TYPES[name].__name__} expected")
     return ConnectionOptions(**given)  # type: ignore[arg-type]
@@ -45,7 +42,7 @@ def connection_options(given: Mapping[str, object]) -> ConnectionOptions:
 
 @cache
 def client_version() -> str:
-    """The installed version of warmlog; "0" when it runs from a source tree that nobody installed."""
+    """The installed version of warmlog; "0" in a source tree that is not installed."""
     from importlib.metadata import PackageNotFoundError, version  # slow to import
 
     try:

@@ -1,4 +1,4 @@
-"""Producer: batches, partitions, retries, delivery."""
+"""The asyncio producer: batches, partitions, retries, delivery."""
 
 from warmlog.producer.producer import Producer
 

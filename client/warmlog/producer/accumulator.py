@@ -1,53 +1,65 @@
-"""Records become batches here: which partition, which batch, when it is due, and how much may wait in all.
+"""Puts records into batches: chooses partition and batch, decides when a batch is due, and bounds the memory.
 
 A batch is closed when the next record would make it larger than `batch_bytes`, and sent as soon as fewer than
-`max_in_flight` of its partition are on their way. One that is not full becomes due `linger_ms` after its first record,
-or at once when somebody awaits one of its records or flushes; it goes on taking records until it is really sent.
+`max_in_flight` of its partition are in flight. One that is not full becomes due `linger_ms` after its first record, or
+at once when a caller awaits one of its records or flushes. It accepts records until it is really sent.
 
-Memory is granted in pieces of GRANT_BYTES, so that the bound on all holds although most records only look at their own
-batch. What a batch holds is given back when it is acknowledged or given up. Nothing here waits; `wake` tells the
-sender.
+Memory is granted in pieces of GRANT_BYTES, so that the total is bounded although most records are only checked against
+their own batch. A batch returns its memory when it is acknowledged or given up. Nothing here waits; `wake` makes the
+sender look.
 """
 
-import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from itertools import takewhile
 
 from warmlog.errors import BufferFull, MessageTooLarge, WarmlogError
-from warmlog.producer.delivery import DeliveryFuture, FailedRecord, UnassignedRecord
+from warmlog.producer.bulk_records import BulkRecords
+from warmlog.producer.delivery import DeliveryFuture, FailedRecord, WaitingRecord
 from warmlog.producer.options import ProducerOptions
-from warmlog.producer.partition_queue import PartitionQueue
+from warmlog.producer.partition_queue import PartitionQueue, TopicQueues
 from warmlog.producer.partitioner import partition_of_key
 from warmlog.producer.producer_batch import NS_PER_MS, ProducerBatch
 from warmlog.producer.record_input import (
     BATCH_OVERHEAD_BYTES,
     MAX_TIMESTAMP_MS,
     RECORD_OVERHEAD_BYTES,
-    Header,
+    Headers,
+    as_bytes,
+    as_headers,
+    as_timestamp,
     content_bytes,
 )
-from warmlog.producer.topic_queues import TopicQueues, WaitingRecord
 
 GRANT_BYTES = 16 * 1024
 GRANTS_BELOW_HIGH_WATER = 16
-"""What is granted and not used must not make `drain` wait: pieces are at most this part of the high-water mark."""
+"""Memory that is granted and not used must not make `drain` wait: a piece is at most this part of the high water."""
 
 
-class Attention:
-    """Whether the next `drain` must look closer: something is lined up, has failed, or nothing is running."""
+class DrainFlag:
+    """Whether the next `drain` must look closer: a batch was closed or has failed, or no producer is running."""
 
-    __slots__ = ("is_needed",)
+    __slots__ = ("is_set",)
 
-    def __init__(self, *, is_needed: bool = True) -> None:
-        self.is_needed = is_needed
+    def __init__(self, *, is_set: bool = True) -> None:
+        self.is_set = is_set
+
+
+class _Topics(dict[str, TopicQueues]):
+    """The queues of each topic, created when they are first asked for."""
+
+    def __missing__(self, name: str) -> TopicQueues:
+        queues = self[name] = TopicQueues(name)
+        return queues
 
 
 class Accumulator:
-    """Every batch of a producer that is not settled.
+    """Every batch of a producer that is not acknowledged.
 
-    `plain` has for each topic the open batch that the next record without key, headers, partition and timestamp goes
-    to. `failed` are those whose error some caller has still to receive, in the order of failing.
+    `plain` has for each topic the open batch for the next record that is only a value. `incomplete` are the batches
+    that are neither acknowledged nor given up, oldest first. `failed` are the batches and records whose error no caller
+    has received yet, in the order of failing.
     """
 
     def __init__(
@@ -55,59 +67,68 @@ class Accumulator:
         options: ProducerOptions,
         wake: Callable[[], None],
         now: Callable[[], float],
-        new_waiter: Callable[[], "asyncio.Future[None]"] = asyncio.Future,
+        *,
+        check_loop: Callable[[], None] = lambda: None,
+        on_unknown_topic: Callable[[TopicQueues], object] = lambda _: None,
+        on_release: Callable[[], None] = lambda: None,
     ) -> None:
-        """`new_waiter` makes what a caller awaits until its record is settled; WrongEventLoop where it cannot wait."""
+        """`check_loop` raises WrongEventLoop if a caller must not wait here; `on_release` is called for freed memory.
+
+        `on_unknown_topic` is called for each record of a topic that is not known yet.
+        """
         self.plain: dict[str, ProducerBatch] = {}
-        self.attention = Attention(is_needed=False)
-        self.topics: dict[str, TopicQueues] = {}
+        self.drain_flag = DrainFlag(is_set=False)
+        self.topics = _Topics()
         self.ready: dict[PartitionQueue, None] = {}
-        self.unsettled: dict[ProducerBatch, PartitionQueue] = {}
+        self.incomplete: dict[ProducerBatch, PartitionQueue] = {}
         self.failed: dict[ProducerBatch | FailedRecord, None] = {}
         self.buffered_bytes = 0
         self._options = options
         self._grant_bytes = min(GRANT_BYTES, max(1, options.high_water_bytes // GRANTS_BELOW_HIGH_WATER))
         self._wake = wake
         self._now = now
-        self._new_waiter = new_waiter
+        self._check_loop = check_loop
+        self._on_unknown_topic = on_unknown_topic
+        self._on_release = on_release
         self._is_replaying = False
         self._lingering: deque[tuple[float, ProducerBatch]] = deque()
 
-    def topic(self, name: str) -> TopicQueues:
-        """The queues of a topic, which may not be known yet."""
-        queues = self.topics.get(name)
-        if queues is None:
-            queues = self.topics[name] = TopicQueues(name)
-        return queues
-
-    # --- taking records in ------------------------------------------------------------------------------------------
+    # --- adding records ---------------------------------------------------------------------------------------------
 
     def add(
         self,
-        topic: TopicQueues,
-        value: bytes | None,
-        key: bytes | None,
-        headers: list[Header] | None,
+        name: str,
+        value: object,
+        key: object,
+        headers: Headers | None,
         timestamp_ms: int | None,
         partition: int | None,
     ) -> DeliveryFuture:
-        """Put one checked record into a batch. Raises BufferFull, MessageTooLarge, UnknownTopicOrPartition."""
-        size_bytes = content_bytes(value, key, headers) + RECORD_OVERHEAD_BYTES
-        now_ns = time.time_ns()
-        time_ms = now_ns // NS_PER_MS if timestamp_ms is None else timestamp_ms
-        if not topic.is_known:
-            undecided = UnassignedRecord(self._new_waiter)
-            return self._let_wait(topic, WaitingRecord(value, key, headers, time_ms, partition, size_bytes, undecided))
-        batch = self._batch_for(topic, key, partition, size_bytes)
-        sent = batch.append(value, key, headers, time_ms, size_bytes)
-        if timestamp_ms is None:
-            batch.let_plain_in(now_ns)
-        return sent
+        """Check one record and put it into a batch. Raises BufferFull, MessageTooLarge, UnknownTopicOrPartition."""
+        value, key = as_bytes("value", value), as_bytes("key", key)
+        pairs = as_headers(headers)
+        if timestamp_ms is not None:
+            as_timestamp(timestamp_ms)
+        size_bytes = content_bytes(value, key, pairs) + RECORD_OVERHEAD_BYTES
+        topic = self.topics[name]
+        if topic.is_known:
+            batch = self._batch_for(topic, key, partition, size_bytes)
+            return batch.append(value, key, pairs, timestamp_ms, size_bytes)
+        if size_bytes > self._options.buffer_bytes - self.buffered_bytes:
+            raise self._buffer_full()
+        self.buffered_bytes += size_bytes
+        self.drain_flag.is_set = True
+        time_ms = time.time_ns() // NS_PER_MS if timestamp_ms is None else timestamp_ms
+        record = WaitingRecord(value, key, pairs, time_ms, partition, size_bytes, self._check_loop)
+        topic.waiting.append(record)
+        self._on_unknown_topic(topic)
+        return record.future
 
     def add_keyed(self, name: str, value: bytes, key: bytes, timestamp_ms: int | None) -> DeliveryFuture | None:
-        """The short way for a value with a key, into a batch that has keys already; None when it is not open.
+        """The fast path for a value with a key, into an open batch that already has keys; None if it does not apply.
 
-        It ends with the millisecond, as that of values alone does.
+        It applies within the memory granted to the batch, and without `timestamp_ms` within the millisecond of the last
+        record (see ProducerBatch).
         """
         topic = self.topics.get(name)
         if topic is None or not topic.queues:
@@ -131,28 +152,27 @@ class Accumulator:
         batch.keys.append(key)
         return DeliveryFuture(batch, index)
 
-    def add_batch(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """Put a batch that was filled at once behind what its partition has. The caller looks after the memory."""
+    def add_batch(self, queue: PartitionQueue, records: BulkRecords, size_bytes: int) -> ProducerBatch:
+        """Queue a batch of these records after those that its partition has. The caller looks after the memory."""
         if queue.open is not None:
-            self._close(queue, queue.open)
+            self.close_batch(queue, queue.open)
+        batch = self._new_batch(queue)
+        batch.fill(records.values, records.keys, records.headers, records.timestamps_ms, size_bytes)
         batch.close()
         batch.granted_bytes = batch.size_bytes
         self.buffered_bytes += batch.size_bytes
-        self.unsettled[batch] = queue
+        self.incomplete[batch] = queue
         self._line_up(queue, batch)
-
-    def new_batch(self, queue: PartitionQueue) -> ProducerBatch:
-        """An empty batch for a partition, not yet in its queue."""
-        return ProducerBatch(queue.topic, queue.partition, self._now(), self._awaited, self._told)
+        return batch
 
     def batch_limit_bytes(self, topic: TopicQueues) -> int:
-        """How large a batch of several records may become."""
+        """The maximum size of a batch of several records."""
         return min(self._options.batch_bytes, topic.max_message_bytes)
 
     def _batch_for(
         self, topic: TopicQueues, key: bytes | None, partition: int | None, size_bytes: int
     ) -> ProducerBatch:
-        """The open batch that takes a record of this size, granted the memory for it."""
+        """The open batch for a record of this size, with the memory for it granted."""
         if size_bytes + BATCH_OVERHEAD_BYTES > topic.max_message_bytes:
             raise MessageTooLarge(
                 f"a record of {size_bytes} bytes for topic {topic.name!r}: with its batch it is larger than "
@@ -161,27 +181,30 @@ class Accumulator:
         queue = topic.choose(key, partition)
         batch = queue.open
         if batch is not None and batch.size_bytes + size_bytes > self.batch_limit_bytes(topic):
-            self._close(queue, batch)
+            self.close_batch(queue, batch)
             queue = topic.choose(key, partition)
             batch = queue.open
         if batch is None:
-            batch = self.new_batch(queue)
-            self._grant(batch, batch.size_bytes + size_bytes)
+            batch = self._new_batch(queue)
+            self._grant(topic, batch, batch.size_bytes + size_bytes)
             self._open(topic, queue, batch)
         elif batch.size_bytes + size_bytes > batch.granted_bytes:
-            self._grant(batch, batch.size_bytes + size_bytes)
+            self._grant(topic, batch, batch.size_bytes + size_bytes)
         return batch
+
+    def _new_batch(self, queue: PartitionQueue) -> ProducerBatch:
+        return ProducerBatch(queue.topic, queue.partition, self._now(), self._on_await, self._on_error_received)
 
     def _open(self, topic: TopicQueues, queue: PartitionQueue, batch: ProducerBatch) -> None:
         queue.open = batch
-        self.unsettled[batch] = queue
+        self.incomplete[batch] = queue
         if topic.sticky is queue:
             self.plain[topic.name] = batch
         self._lingering.append((batch.created_at + self._options.linger_ms / 1000, batch))
         self._wake()
 
-    def _close(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """Let no more records into the open batch and line it up."""
+    def close_batch(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+        """Accept no more records into the open batch of `queue` and line it up."""
         assert batch is queue.open
         queue.open = None
         topic = self.topics[queue.topic]
@@ -197,29 +220,21 @@ class Accumulator:
     def _line_up(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         queue.closed.append(batch)
         self.ready[queue] = None
-        self.attention.is_needed = True
+        self.drain_flag.is_set = True
         self._wake()
 
     # --- memory -----------------------------------------------------------------------------------------------------
 
-    def _grant(self, batch: ProducerBatch, size_bytes: int) -> None:
-        """Let `batch` grow to `size_bytes`, and to a whole piece where there is room; BufferFull otherwise."""
+    def _grant(self, topic: TopicQueues, batch: ProducerBatch, size_bytes: int) -> None:
+        """Let `batch` grow to `size_bytes`, and by a whole piece if there is memory for it; else raise BufferFull."""
         free = self._options.buffer_bytes - self.buffered_bytes
         needed = size_bytes - batch.granted_bytes
         if needed > free and not self._is_replaying:
             raise self._buffer_full()
-        limit = max(size_bytes, min(self._options.batch_bytes, self.topics[batch.topic].max_message_bytes))
+        limit = max(size_bytes, self.batch_limit_bytes(topic))
         granted = max(needed, min(self._grant_bytes, free, limit - batch.granted_bytes))
         batch.granted_bytes += granted
         self.buffered_bytes += granted
-
-    def _let_wait(self, topic: TopicQueues, record: WaitingRecord) -> DeliveryFuture:
-        if record.size_bytes > self._options.buffer_bytes - self.buffered_bytes:
-            raise self._buffer_full()
-        self.buffered_bytes += record.size_bytes
-        self.attention.is_needed = True
-        topic.waiting.append(record)
-        return record.sent
 
     def _buffer_full(self) -> BufferFull:
         return BufferFull(
@@ -227,118 +242,109 @@ class Accumulator:
             f"await drain() between sends"
         )
 
+    def release(self, batch: ProducerBatch) -> None:
+        """Return the memory of a batch that is acknowledged or has failed."""
+        del self.incomplete[batch]
+        self.buffered_bytes -= batch.granted_bytes
+        if batch.error is not None and batch.is_error_unseen:
+            self._note_failure(batch)
+        self._on_release()
+
     # --- when topics become known -----------------------------------------------------------------------------------
 
     def replay(self, topic: TopicQueues) -> None:
-        """Put the records that waited for the topic's partitions where they belong."""
+        """Put the records that waited for the topic's partitions into batches."""
         waiting, topic.waiting = topic.waiting, []
-        self._is_replaying = True  # they have been accepted: what their batches add must not be too much now
+        self._is_replaying = True  # accepted already: the overhead of their batches must not make it BufferFull
         for record in waiting:
             self.buffered_bytes -= record.size_bytes
             try:
-                placed = self.add(
-                    topic, record.value, record.key, record.headers, record.timestamp_ms, record.partition
+                future = self.add(
+                    topic.name, record.value, record.key, record.headers, record.timestamp_ms, record.partition
                 )
             except WarmlogError as error:
                 self._refuse(record, error)
             else:
-                record.decide(placed)
+                record.resolve(future)
         self._is_replaying = False
 
     def refuse_waiting(self, topic: TopicQueues, error: WarmlogError) -> None:
-        """The topic's partitions cannot be had: fail the records that waited for them."""
+        """Fail the records that wait for the topic's partitions."""
         waiting, topic.waiting = topic.waiting, []
         for record in waiting:
             self.buffered_bytes -= record.size_bytes
             self._refuse(record, error)
 
     def _refuse(self, record: WaitingRecord, error: WarmlogError) -> None:
-        refused = FailedRecord(error, self._told)
-        self._note_failure(refused)
-        record.decide(DeliveryFuture(refused, 0))
+        failed = FailedRecord(error, self._on_error_received)
+        self._note_failure(failed)
+        record.resolve(DeliveryFuture(failed, 0))
 
-    # --- what is due, and what is settled ---------------------------------------------------------------------------
+    # --- due and expired batches ------------------------------------------------------------------------------------
 
-    def _awaited(self, batch: ProducerBatch) -> "asyncio.Future[None]":
-        """What the caller waits for that wants to know the end of `batch`, which is due now."""
-        waiter = self._new_waiter()
-        self.hurry(batch)
-        return waiter
+    def _on_await(self, batch: ProducerBatch) -> None:
+        self._check_loop()
+        self.mark_due(batch)
 
-    def hurry(self, batch: ProducerBatch) -> None:
-        """`batch` is due now, as a caller waits for it or its linger is over."""
-        queue = self.unsettled.get(batch)
+    def mark_due(self, batch: ProducerBatch) -> None:
+        """Have `batch` sent now: a caller waits for it, or its linger is over."""
+        queue = self.incomplete.get(batch)
         if queue is not None and batch is queue.open and not batch.is_due:
             batch.is_due = True
             self.ready[queue] = None
             self._wake()
 
-    def hurry_all(self) -> None:
-        """Every open batch is due now."""
-        for batch in self.unsettled:
-            self.hurry(batch)
+    def mark_all_due(self) -> None:
+        """Have every open batch sent now."""
+        for batch in self.incomplete:
+            self.mark_due(batch)
 
     def next_due_at(self) -> float | None:
-        """When the next open batch becomes due by its linger."""
+        """When the linger of the next open batch is over."""
         while self._lingering and (self._lingering[0][1].is_due or self._lingering[0][1].count):
             self._lingering.popleft()
         return self._lingering[0][0] if self._lingering else None
 
-    def make_due(self, now: float) -> None:
-        """Mark the open batches whose linger is over."""
+    def mark_lingered(self, now: float) -> None:
+        """Have the open batches sent whose linger is over."""
         while (due_at := self.next_due_at()) is not None and due_at <= now:
-            self.hurry(self._lingering.popleft()[1])
+            self.mark_due(self._lingering.popleft()[1])
 
-    def take(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """`batch` goes to the sender now: no more records into it."""
-        if batch is queue.open:
-            self._close(queue, batch)
+    def expired(self, now: float) -> list[ProducerBatch]:
+        """The batches whose delivery timeout is over, oldest first."""
+        oldest = now - self._options.delivery_timeout_ms / 1000
+        return list(takewhile(lambda batch: batch.created_at <= oldest, self.incomplete))
 
-    def settle(self, batch: ProducerBatch) -> None:
-        """`batch` is acknowledged or has failed: give back its memory."""
-        del self.unsettled[batch]
-        self.buffered_bytes -= batch.granted_bytes
-        if batch.is_error_unseen:
-            self._note_failure(batch)
+    def next_expiry_at(self) -> float | None:
+        """When the delivery timeout of the oldest batch is over."""
+        for batch in self.incomplete:
+            return batch.created_at + self._options.delivery_timeout_ms / 1000
+        return None
+
+    # --- errors -----------------------------------------------------------------------------------------------------
 
     def abandon(self, batch: ProducerBatch) -> None:
-        """The caller that awaited all of `batch` waits no longer: its error, if there is or will be one, is unseen."""
-        batch.mark_not_awaited()
+        """The caller that awaited all of `batch` no longer waits: an error of it, now or later, is unseen."""
+        batch.mark_all_awaited(is_awaited=False)
         if batch.is_error_unseen:
             self._note_failure(batch)
 
     def _note_failure(self, failed: ProducerBatch | FailedRecord) -> None:
         self.failed[failed] = None
-        self.attention.is_needed = True
+        self.drain_flag.is_set = True
 
-    def _told(self, failed: ProducerBatch | FailedRecord) -> None:
+    def _on_error_received(self, failed: ProducerBatch | FailedRecord) -> None:
         self.failed.pop(failed, None)
-
-    def expired(self, now: float) -> Sequence[ProducerBatch]:
-        """The batches that are older than the delivery timeout."""
-        oldest = now - self._options.delivery_timeout_ms / 1000
-        found = []
-        for batch in self.unsettled:
-            if batch.created_at > oldest:
-                break
-            found.append(batch)
-        return found
-
-    def next_expiry_at(self) -> float | None:
-        """When the oldest batch will have waited too long."""
-        for batch in self.unsettled:
-            return batch.created_at + self._options.delivery_timeout_ms / 1000
-        return None
 
     @property
     def unacknowledged(self) -> int:
-        """How many records are not settled, or have failed unseen."""
+        """The number of records that are not acknowledged, those included whose error is unseen."""
         waiting = sum(len(topic.waiting) for topic in self.topics.values())
-        unsettled = sum(batch.count or len(batch.values) for batch in self.unsettled)
-        return waiting + unsettled + sum(failed.count for failed in self.failed)
+        incomplete = sum(batch.count or len(batch.values) for batch in self.incomplete)
+        return waiting + incomplete + sum(failed.count for failed in self.failed)
 
     def take_unseen_error(self) -> WarmlogError | None:
-        """The first error that no caller has received, once; further ones are told in notes on it."""
+        """Return the first error that no caller has received, once; further ones are in notes on it."""
         unseen, self.failed = list(self.failed), {}
         if not unseen:
             return None

@@ -1,10 +1,11 @@
-"""Many records at once: checked as lists, and cut into batches by slicing."""
+"""Lists of records: checked as a whole, and cut into batches by slicing."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import accumulate
 from operator import add
+from typing import Any
 
 from warmlog.errors import MessageTooLarge
 from warmlog.producer.partitioner import partition_of_key
@@ -25,14 +26,14 @@ _NULLABLE = {bytes, type(None)}
 
 @dataclass(frozen=True, slots=True)
 class BulkRecords:
-    """Parallel lists of checked records. One timestamp may stand for all."""
+    """Checked records as parallel lists. `timestamps_ms` is one number if all have the same."""
 
     values: list[bytes | None]
     keys: list[bytes | None] | None
     headers: list[list[Header] | None] | None
     timestamps_ms: int | list[int]
     is_without_null: bool = False
-    """Known to have no value and no key that is None."""
+    """Whether it is known that no value and no key is None."""
 
     @classmethod
     def check(
@@ -43,7 +44,7 @@ class BulkRecords:
         timestamps_ms: int | Sequence[int] | None,
         now_ms: int,
     ) -> "BulkRecords":
-        """TypeError and ValueError for what cannot be sent; without timestamps the records have `now_ms`."""
+        """Check the arguments of `send_many`: TypeError or ValueError. Without timestamps the records get `now_ms`."""
         values, keys = _as_sequence("value", values), None if keys is None else _as_sequence("key", keys)
         for name, column in (("keys", keys), ("headers", headers), ("timestamps_ms", timestamps_ms)):
             if column is not None and not isinstance(column, int) and len(column) != len(values):
@@ -60,27 +61,24 @@ class BulkRecords:
         )
 
     def slice(self, start: int, stop: int) -> "BulkRecords":
-        return BulkRecords(
-            self.values[start:stop],
-            None if self.keys is None else self.keys[start:stop],
-            None if self.headers is None else self.headers[start:stop],
-            self.timestamps_ms if isinstance(self.timestamps_ms, int) else self.timestamps_ms[start:stop],
-            self.is_without_null,
-        )
+        return self._pick(lambda column: column[start:stop])
 
     def take(self, indices: list[int]) -> "BulkRecords":
+        return self._pick(lambda column: [column[i] for i in indices])
+
+    def _pick(self, pick: Callable[[list[Any]], list[Any]]) -> "BulkRecords":
         return BulkRecords(
-            [self.values[i] for i in indices],
-            None if self.keys is None else [self.keys[i] for i in indices],
-            None if self.headers is None else [self.headers[i] for i in indices],
-            self.timestamps_ms if isinstance(self.timestamps_ms, int) else [self.timestamps_ms[i] for i in indices],
+            pick(self.values),
+            None if self.keys is None else pick(self.keys),
+            None if self.headers is None else pick(self.headers),
+            self.timestamps_ms if isinstance(self.timestamps_ms, int) else pick(self.timestamps_ms),
             self.is_without_null,
         )
 
     def by_partition(self, partitions: int) -> Iterator[tuple[int | None, "BulkRecords"]]:
-        """The records of each partition that keys choose, and those without a key under None, in their order.
+        """Yield the records of each partition that keys choose, in order; those without a key under None.
 
-        With a single partition there is nothing to choose: all keep their order, whether they have keys or not.
+        With a single partition all records are under None and keep their order.
         """
         if self.keys is None or partitions == 1:
             yield None, self
@@ -96,39 +94,48 @@ class BulkRecords:
             yield partition, self if len(own) == len(self.values) else self.take(own)
 
     def cut(self, limit_bytes: int, max_message_bytes: int) -> Iterator[tuple["BulkRecords", int]]:
-        """Consecutive parts that fit into batches of `limit_bytes`, and their sizes without the batch's own overhead.
+        """Yield consecutive parts for batches of `limit_bytes`, with their sizes without BATCH_OVERHEAD_BYTES.
 
-        A larger record has a batch for itself; MessageTooLarge, before anything is yielded, for one that no batch can
-        hold.
+        A larger record gets a batch of its own. MessageTooLarge, before anything is yielded, if it exceeds
+        `max_message_bytes`.
         """
         parts = list(self._plan(limit_bytes - BATCH_OVERHEAD_BYTES, max_message_bytes - BATCH_OVERHEAD_BYTES))
         for start, stop, size_bytes in parts:
             yield self.slice(start, stop), size_bytes
 
     def _plan(self, room: int, max_record_bytes: int) -> Iterator[tuple[int, int, int]]:
-        """Start, stop and size of each part, guessed from the one before it and put right where it does not fit."""
-        start, guess = 0, 1
-        for first_bytes in self._content_bytes(0, 1):
-            guess = max(room // (first_bytes + RECORD_OVERHEAD_BYTES), 1)
+        """Start, stop and size of each part: as many records as fit if they are like the previous ones, else fewer."""
+        if not self.values:
+            return
+        start = 0
+        guess = room // self._size_bytes(0, 1)
         while start < len(self.values):
-            stop = min(start + guess, len(self.values))
-            size_bytes = sum(self._content_bytes(start, stop)) + (stop - start) * RECORD_OVERHEAD_BYTES
+            stop = min(start + max(guess, 1), len(self.values))
+            size_bytes = self._size_bytes(start, stop)
             if size_bytes > room and stop - start > 1:
-                some = self._content_bytes(start, min(stop, start + room // RECORD_OVERHEAD_BYTES + 1))
-                ends = list(accumulate(map(RECORD_OVERHEAD_BYTES.__add__, some)))
-                guess = max(bisect_right(ends, room), 1)
-                continue
+                stop = start + self._fitting(start, stop, room)
+                size_bytes = self._size_bytes(start, stop)
             if size_bytes > max_record_bytes:
                 raise MessageTooLarge(
                     f"a record of {size_bytes} bytes: with its batch it is larger than "
                     f"max.message.bytes={max_record_bytes + BATCH_OVERHEAD_BYTES}"
                 )
             yield start, stop, size_bytes
-            guess = max((stop - start) * room // size_bytes, 1)  # as many as fit if they are like these
+            guess = (stop - start) * room // size_bytes
             start = stop
 
+    def _size_bytes(self, start: int, stop: int) -> int:
+        return sum(self._content_bytes(start, stop)) + (stop - start) * RECORD_OVERHEAD_BYTES
+
+    def _fitting(self, start: int, stop: int, room: int) -> int:
+        """How many of these records fit into `room`, counted from the first one; at least one."""
+        stop = min(stop, start + room // RECORD_OVERHEAD_BYTES + 1)
+        ends = list(accumulate(self._content_bytes(start, stop)))
+        fitting = bisect_right(range(len(ends)), room, key=lambda i: ends[i] + (i + 1) * RECORD_OVERHEAD_BYTES)
+        return max(fitting, 1)
+
     def _content_bytes(self, start: int, stop: int) -> Iterable[int]:
-        """How large each of these records is, without RECORD_OVERHEAD_BYTES."""
+        """The size of each of these records without RECORD_OVERHEAD_BYTES."""
         values = self.values[start:stop]
         if self.headers is None and self.is_without_null:
             lengths = map(len, values)  # type: ignore[arg-type]
@@ -140,14 +147,14 @@ class BulkRecords:
 
 
 def _as_sequence(what: str, items: Iterable[object]) -> Sequence[object]:
-    """The items in their order, also those of an iterator; TypeError for what is no list of records or has no order."""
+    """Return the items as a sequence. TypeError for text, bytes, and collections without an order."""
     if isinstance(items, (str, bytes, bytearray, memoryview, Set, Mapping)):
         raise TypeError(f"a list of {what}s expected, not one {type(items).__name__}")
     return items if isinstance(items, Sequence) else list(items)
 
 
 def _all_bytes(what: str, items: Sequence[object]) -> tuple[list[bytes | None], bool]:
-    """The items as a list of immutable bytes, and whether none of them is None."""
+    """Return the items as a list of immutable bytes, and whether it is known that none of them is None."""
     types = set(map(type, items))
     if types <= _PLAIN or types <= _NULLABLE:
         return items if isinstance(items, list) else list(items), types <= _PLAIN  # type: ignore[arg-type]

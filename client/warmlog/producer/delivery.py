@@ -1,6 +1,6 @@
-"""What `send` returns for a record: two words, its batch and its place there, and no future of its own.
+"""What `send` and `send_many` return, and what a delivery future waits for.
 
-Where records lie once they are acknowledged.
+A `DeliveryFuture` has two fields, its batch and its index there. It creates an asyncio future only if it is awaited.
 """
 
 import asyncio
@@ -11,10 +11,11 @@ from typing import Any, NamedTuple, Protocol
 from msgspec import Struct
 
 from warmlog.errors import WarmlogError
+from warmlog.producer.record_input import Header
 
 
 class RecordMetadata(NamedTuple):
-    """Where one record lies. `offset` is -1 where the broker did not say: with acks=0, and for some retries."""
+    """The position of one record. `offset` is -1 if the broker did not tell it: with acks=0, and after some retries."""
 
     topic: str
     partition: int
@@ -24,10 +25,10 @@ class RecordMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RecordMetadataRanges:
-    """Where the records of one `send_many` lie: by partition the ranges of their offsets, in the order of sending.
+    """The positions of the records of one `send_many`: their offset ranges by partition, in the order of sending.
 
-    Records without keys or of one key keep their order within a partition. A partition has no range for a batch whose
-    offset the broker did not say (see RecordMetadata).
+    Records without keys, or of one key, keep their order within a partition. A batch whose offset the broker did not
+    tell has no range (see RecordMetadata).
     """
 
     topic: str
@@ -36,7 +37,7 @@ class RecordMetadataRanges:
 
     @classmethod
     def of(cls, topic: str, batches: list[tuple[int, int, int]]) -> "RecordMetadataRanges":
-        """From (partition, base offset, count) of each batch; ranges that follow on each other are joined."""
+        """From the partition, base offset and count of each batch. Adjacent ranges are joined."""
         ranges: dict[int, list[range]] = {}
         for partition, base_offset, count in batches:
             if base_offset < 0:
@@ -50,60 +51,35 @@ class RecordMetadataRanges:
 
 
 class DeliverySource(Protocol):
-    """What a record waits for: its batch, or what stands in for it."""
+    """What a delivery future waits for: the record's batch, or a stand-in for it."""
 
     async def wait_for(self, index: int) -> RecordMetadata | None:
-        """Where the record at `index` lies, once it is acknowledged; raise why it is not. None: ask again."""
+        """Return the metadata of the acknowledged record, or raise its error. None: its source changed, ask again."""
         ...
 
 
 class FailedRecord:
-    """Stands where a batch would, for a record that was found wrong only after `send` had returned."""
+    """Stand-in for the batch of a record that was refused after `send` had returned."""
 
-    __slots__ = ("_on_told", "count", "error")
+    __slots__ = ("_on_error_received", "count", "error")
 
-    def __init__(self, error: WarmlogError, on_told: "Callable[[FailedRecord], object]") -> None:
-        """`on_told` is called when a caller has received the error."""
+    def __init__(self, error: WarmlogError, on_error_received: "Callable[[FailedRecord], object]") -> None:
         self.error = error
         self.count = 1
-        self._on_told = on_told
+        self._on_error_received = on_error_received
 
     async def wait_for(self, index: int) -> RecordMetadata:  # noqa: ARG002 - as DeliverySource
-        self._on_told(self)
+        self._on_error_received(self)
         raise self.error.with_traceback(None)
 
 
-class UnassignedRecord:
-    """Stands where a batch would while the topic's partitions are not known; `decided` once they are."""
-
-    __slots__ = ("_new_waiter", "_waiters")
-
-    def __init__(self, new_waiter: Callable[[], "asyncio.Future[None]"]) -> None:
-        """`new_waiter` as the Accumulator's."""
-        self._new_waiter = new_waiter
-        self._waiters: list[asyncio.Future[None]] = []
-
-    async def wait_for(self, index: int) -> RecordMetadata | None:  # noqa: ARG002 - as DeliverySource
-        """None when the record has its batch, which is to be asked then."""
-        waiter = self._new_waiter()
-        self._waiters.append(waiter)
-        await waiter
-        return None
-
-    def decide(self) -> None:
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-        self._waiters = []
-
-
 class DeliveryFuture(Struct, gc=False, eq=False):
-    """What `send` returns: await it to know where the record lies, or leave it and `drain`, `flush` or `close` later.
+    """What `send` returns. Await it for the record's metadata, or ignore it and `drain`, `flush` or `close` later.
 
     Awaiting it sends its batch without further delay. It can be awaited more than once, and by several tasks. A wait
-    that is cancelled, or times out, changes nothing for the record: an error that comes later, and that no other caller
-    receives by awaiting it, is raised by `drain`, `flush` or `close`. A task that awaits it, as `gather` and `shield`
-    make one, counts as a caller.
+    that is cancelled or times out does not affect the record. A later error that no other caller receives by awaiting
+    is raised by `drain`, `flush` or `close`. A task that awaits the future, such as `gather` and `shield` create,
+    counts as a caller.
     """
 
     _batch: DeliverySource
@@ -111,9 +87,61 @@ class DeliveryFuture(Struct, gc=False, eq=False):
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         while True:
-            placed = yield from self._batch.wait_for(self._index).__await__()
-            if placed is not None:
-                return placed
+            metadata = yield from self._batch.wait_for(self._index).__await__()
+            if metadata is not None:
+                return metadata
+
+
+class WaitingRecord:
+    """A record of a topic whose partitions are not known yet. Its delivery future waits for it until `resolve`."""
+
+    __slots__ = (
+        "_check_loop",
+        "_waiters",
+        "future",
+        "headers",
+        "key",
+        "partition",
+        "size_bytes",
+        "timestamp_ms",
+        "value",
+    )
+
+    def __init__(
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        headers: list[Header] | None,
+        timestamp_ms: int,
+        partition: int | None,
+        size_bytes: int,
+        check_loop: Callable[[], None],
+    ) -> None:
+        self.value = value
+        self.key = key
+        self.headers = headers
+        self.timestamp_ms = timestamp_ms
+        self.partition = partition
+        self.size_bytes = size_bytes
+        self.future = DeliveryFuture(self, 0)
+        self._check_loop = check_loop
+        self._waiters: list[asyncio.Future[None]] = []
+
+    async def wait_for(self, index: int) -> RecordMetadata | None:  # noqa: ARG002 - as DeliverySource
+        """Return None when the future has its batch."""
+        self._check_loop()
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        await waiter
+        return None
+
+    def resolve(self, future: DeliveryFuture) -> None:
+        """Let the record's future wait for the same as `future`: the record's batch, or its failure."""
+        self.future._batch, self.future._index = future._batch, future._index
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters = []
 
 
 Sent = DeliveryFuture

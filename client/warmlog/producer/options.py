@@ -1,4 +1,4 @@
-"""What a producer can be told, its defaults and their bounds."""
+"""The options of a producer, checked."""
 
 from dataclasses import dataclass
 
@@ -7,14 +7,14 @@ from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 
 MAX_IN_FLIGHT_WITH_SEQUENCES = 5
-"""So many batches of a producer each partition remembers."""
+"""The number of batches of a producer that a partition of the broker remembers, as in Kafka."""
 
 _ACKS = {"all": ACKS_ALL, -1: ACKS_ALL, 1: ACKS_LEADER, 0: ACKS_NONE, "1": ACKS_LEADER, "0": ACKS_NONE, "-1": ACKS_ALL}
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerOptions:
-    """As `Producer` takes them, checked. `acks` is the number on the wire."""
+    """See `Producer`. `acks` is the number on the wire."""
 
     acks: int
     is_idempotent: bool
@@ -35,12 +35,12 @@ class ProducerOptions:
         if self.is_idempotent and self.max_in_flight > MAX_IN_FLIGHT_WITH_SEQUENCES:
             raise InvalidConfig(
                 f"max_in_flight={self.max_in_flight}: an idempotent producer may have at most "
-                f"{MAX_IN_FLIGHT_WITH_SEQUENCES} batches of a partition on their way"
+                f"{MAX_IN_FLIGHT_WITH_SEQUENCES} batches of a partition in flight"
             )
 
 
 def parse_acks(acks: str | int) -> int:
-    """The wire's number for "all", 1 or 0."""
+    """The number on the wire for "all", 1 or 0."""
     number = _ACKS.get(acks)
     if number is None:
         raise InvalidRequiredAcks(f'acks={acks!r}: "all", 1 or 0 expected')

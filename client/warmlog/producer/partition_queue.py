@@ -4,25 +4,27 @@
 
     open      the batch that takes records now, at most one
     closed    full batches that were never sent, in order
-    in_flight sent, not answered, in the order of sending; at most `max_in_flight`
+    in_flight sent, no response yet, in the order of sending; at most `max_in_flight`
     retries   sent before and to be sent again, in the same order, before anything from `closed`
 
-With an idempotent producer each batch has a sequence from the first time it is sent. It keeps it, so the broker knows
-a batch that it has already. Whatever comes after a batch that got lost is refused as OUT_OF_ORDER, and sent again
-behind it. When a batch is given up, those behind it could never be accepted under their sequences: nothing new is sent
-(`needs_reset`) until it is certain of each sent batch whether the broker has it (those without an answer are sent
-again as they are), and the rest goes on under a new producer epoch, from sequence 0.
+With an idempotent producer each batch gets a sequence when it is first sent. It keeps it, so the broker recognises a
+batch that it already has. Batches that follow a lost one are refused as OUT_OF_ORDER and sent again after it. When a
+batch is given up, those after it could never be accepted under their sequences: nothing new is sent (`needs_reset`)
+until it is certain of each sent batch whether the broker has it (those without a response are sent again as they are).
+The rest then goes on under a new producer epoch, from sequence 0.
 
-A partition that knows nothing of a producer takes any sequence for its first. Until it has acknowledged one batch, the
-next is held back: it could be accepted in the place of the first, which could then never follow.
+A partition that knows nothing of a producer accepts any sequence as its first. Until it has acknowledged one batch, the
+next is held back: it could be accepted in place of the first, which could then never follow.
 """
 
+import random
 from bisect import insort
 from collections import deque
 from collections.abc import Sequence
 from enum import Enum
 from operator import attrgetter
 
+from warmlog.cluster.cluster import Topic
 from warmlog.errors import (
     ApiError,
     BrokerUnavailable,
@@ -30,18 +32,22 @@ from warmlog.errors import (
     InvalidProducerEpoch,
     OutOfOrderSequence,
     UnknownProducerId,
+    UnknownTopicOrPartition,
     WarmlogError,
 )
+from warmlog.producer.delivery import WaitingRecord
+from warmlog.producer.partitioner import partition_of_key
 from warmlog.producer.producer_batch import NO_PRODUCER, ProducerBatch
 from warmlog_protocol.batch import NO_SEQUENCE
 from warmlog_protocol.codec.compression import Codec
+from warmlog_protocol.messages import ProducedPartition
 
 SEQUENCE_MASK = 0x7FFFFFFF
 _by_order = attrgetter("order")
 
 
 class Verdict(Enum):
-    """What becomes of a batch after an error."""
+    """What to do with a batch after its response, or the lack of one."""
 
     DELIVERED = "the broker has it"
     RETRY = "send it again: the broker may or may not have it"
@@ -50,7 +56,7 @@ class Verdict(Enum):
 
 
 def verdict(error: WarmlogError, *, has_predecessor: bool, needs_reset: bool) -> Verdict:
-    """What to do about `error`. `has_predecessor`: an earlier batch of the partition is not settled yet."""
+    """The verdict on a batch that failed with `error`. `has_predecessor`: an earlier batch is not acknowledged yet."""
     match error:
         case DuplicateSequence():
             return Verdict.DELIVERED
@@ -66,7 +72,10 @@ def verdict(error: WarmlogError, *, has_predecessor: bool, needs_reset: bool) ->
 
 
 class PartitionQueue:
-    """One partition of one topic. Nothing here waits or sends: the sender asks and reports."""
+    """One partition of one topic, without I/O: the producer asks for the next batch and reports what became of it.
+
+    An idempotent queue starts with `needs_reset`: it has no producer id yet.
+    """
 
     __slots__ = (
         "_next_order",
@@ -95,12 +104,12 @@ class PartitionQueue:
         self.retries: list[ProducerBatch] = []
         self.producer = NO_PRODUCER
         self.next_sequence = 0
-        self.needs_reset = False
+        self.needs_reset = is_idempotent
         self.paused_until = 0.0
         self._next_order = 0
 
     def next_to_send(self, now: float, max_in_flight: int) -> ProducerBatch | None:
-        """The batch that may go now. One that still takes records goes only when it is due."""
+        """The batch that may be sent now. The open one may only if it is due."""
         if self.paused_until > now or (self.in_flight and not self.is_established):
             return None
         if self.retries:
@@ -112,7 +121,7 @@ class PartitionQueue:
         return self.open if self.open is not None and self.open.is_due else None
 
     def _next_retry(self) -> ProducerBatch | None:
-        """The earliest, as soon as nothing that was sent after it is under way."""
+        """The earliest batch to retry, once nothing that was sent after it is in flight."""
         for batch in self.retries:
             if self.needs_reset and batch.is_rejected:
                 continue
@@ -121,11 +130,11 @@ class PartitionQueue:
 
     @property
     def awaits_producer(self) -> bool:
-        """Whether it can only go on under a new producer id or epoch, and may take it now."""
+        """Whether the queue needs a producer id or epoch to go on, and may `adopt` one now."""
         return self.needs_reset and not self.in_flight and all(batch.is_rejected for batch in self.retries)
 
     def adopt(self, producer: tuple[int, int]) -> None:
-        """Go on under `producer` from sequence 0; batches that the broker does not have are stamped anew."""
+        """Go on under `producer` from sequence 0; batches to retry, which the broker does not have, are restamped."""
         assert not self.in_flight
         self.producer = producer
         self.next_sequence = 0
@@ -135,7 +144,7 @@ class PartitionQueue:
             batch.restamp(producer, self._take_sequence(batch.count))
 
     def mark_sent(self, batch: ProducerBatch, codec: Codec) -> None:
-        """`batch`, the one that `next_to_send` gave, is on its way; its `data` are what to send."""
+        """Move `batch`, which `next_to_send` returned, to `in_flight`; its `pieces` are what to send."""
         if batch.order >= 0:
             self.retries.remove(batch)
         else:
@@ -151,20 +160,18 @@ class PartitionQueue:
         batch.is_rejected = False
         self.in_flight.append(batch)
 
-    def mark_delivered(self, batch: ProducerBatch) -> None:
-        """The broker has `batch`, which was in flight."""
+    def judge(self, batch: ProducerBatch, outcome: ProducedPartition | WarmlogError) -> Verdict:
+        """Decide about `batch`, which was in flight, after its response or an error. One to retry is in `retries`."""
         self.in_flight.remove(batch)
-        self.is_established = True
-
-    def judge(self, batch: ProducerBatch, error: WarmlogError) -> Verdict:
-        """What becomes of `batch`, which was in flight, after `error`; it is in `retries` if it is to go again."""
-        self.in_flight.remove(batch)
+        if not isinstance(outcome, WarmlogError):
+            self.is_established = True
+            return Verdict.DELIVERED
         earlier = [other for other in (*self.in_flight, *self.retries) if other.order < batch.order]
-        judged = verdict(error, has_predecessor=bool(earlier), needs_reset=self.needs_reset)
-        batch.last_error = _reason(batch, error, earlier)
+        judged = verdict(outcome, has_predecessor=bool(earlier), needs_reset=self.needs_reset)
+        batch.last_error = _reason(batch, outcome, earlier)
         if judged is Verdict.REJECTED:
             batch.is_rejected = True
-            self.needs_reset = self.needs_reset or not isinstance(error, OutOfOrderSequence)
+            self.needs_reset = self.needs_reset or not isinstance(outcome, OutOfOrderSequence)
         if judged in (Verdict.RETRY, Verdict.REJECTED):
             insort(self.retries, batch, key=_by_order)
         if judged is Verdict.DELIVERED:
@@ -174,7 +181,7 @@ class PartitionQueue:
         return judged
 
     def give_up(self, batch: ProducerBatch) -> None:
-        """Forget a batch that is not to be sent (again), wherever it is."""
+        """Remove a batch that will not be sent (again), wherever it is."""
         if batch is self.open:
             self.open = None
         elif batch.order < 0:
@@ -184,11 +191,11 @@ class PartitionQueue:
             self.needs_reset = self.is_idempotent
 
     def restore(self, batches: Sequence[ProducerBatch]) -> None:
-        """Start over with `batches`, all that are not acknowledged, in their order, after a call that was cut short.
+        """Recreate the queue from `batches`, all that are not acknowledged, in order, after an interrupted call.
 
-        Only they and their bytes are relied on: whatever else is kept of this partition may be half changed. Those that
-        have bytes may have been sent, and go again as they are. Bytes under several producers are those of an `adopt`
-        that was cut short: it only begins when the broker has none of these batches, so all of them can get new ones.
+        Only they and their bytes are reliable; every other field may be half changed. Batches that are encoded may have
+        been sent and are sent again as they are. If they have several producers, an `adopt` was interrupted: it only
+        starts when the broker has none of these batches, so all of them can be restamped.
         """
         identities = [identity for batch in batches if (identity := batch.identity) is not None]
         producers = {identity.producer for identity in identities}
@@ -217,8 +224,46 @@ class PartitionQueue:
 
 
 def _reason(batch: ProducerBatch, error: WarmlogError, earlier: Sequence[ProducerBatch]) -> WarmlogError:
-    """Why `batch` is not in the log yet. One that is out of order waits for `earlier` ones: the first one's reason."""
+    """Why `batch` is not in the log yet. If it is out of order, the reason of the first of the `earlier` batches."""
     if not isinstance(error, OutOfOrderSequence):
         return error
     first = min(earlier, key=_by_order, default=batch)
     return first.last_error or batch.last_error or error
+
+
+class TopicQueues:
+    """The partitions of one topic, and until they are known the records that wait for them."""
+
+    __slots__ = ("_next_sticky", "is_known", "max_message_bytes", "name", "queues", "sticky", "waiting")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_known = False
+        self.max_message_bytes = 0
+        self.queues: list[PartitionQueue] = []
+        self.sticky: PartitionQueue | None = None
+        self.waiting: list[WaitingRecord] = []
+        self._next_sticky = random.randrange(1 << 16)  # noqa: S311 - producers start at different partitions
+
+    def learn(self, topic: Topic, max_message_bytes: int, *, is_idempotent: bool) -> None:
+        """Take in the topic's metadata."""
+        self.max_message_bytes = max_message_bytes
+        del self.queues[len(topic.partitions) :]
+        for partition in range(len(self.queues), len(topic.partitions)):
+            self.queues.append(PartitionQueue(self.name, partition, is_idempotent=is_idempotent))
+        self.is_known = True
+
+    def choose(self, key: bytes | None, partition: int | None) -> PartitionQueue:
+        """The queue of `partition`, or else of the key, or else the sticky one of records without a key."""
+        if partition is not None:
+            if not 0 <= partition < len(self.queues):
+                raise UnknownTopicOrPartition(
+                    f"topic {self.name!r} has partitions 0 to {len(self.queues) - 1}, not {partition}"
+                )
+            return self.queues[partition]
+        if key:
+            return self.queues[partition_of_key(key, len(self.queues))]
+        if self.sticky is None:
+            self.sticky = self.queues[self._next_sticky % len(self.queues)]
+            self._next_sticky += 1
+        return self.sticky

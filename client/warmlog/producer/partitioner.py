@@ -1,9 +1,9 @@
-"""Which partition a record goes to.
+"""The partition that a key chooses.
 
-A key chooses by CRC-32 (zlib's, as in gzip), unsigned, modulo the number of partitions: librdkafka's default
-`consistent_random`, so that records of one key from Python, Go, C or .NET clients of Kafka meet in one partition. (Java
-clients use murmur2 and agree with this only when they are told to.) Records without a key, and with an empty one, as
-librdkafka has it, stick to one partition for a batch and then move on to the next.
+It is CRC-32 (zlib's, as in gzip), unsigned, modulo the number of partitions: librdkafka's default `consistent_random`,
+so that Kafka clients in Python, Go, C and .NET put records of one key into the same partition. (Java clients use
+murmur2 unless configured otherwise.) Records without a key, or with an empty one, go to one partition for the length of
+a batch and then to the next, also as in librdkafka.
 """
 
 from zlib import crc32

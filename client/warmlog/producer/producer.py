@@ -1,8 +1,8 @@
-"""The producer: `send` a record, or `send_many`, and know that what was acknowledged is on disk.
+"""The producer: `send` a record, or `send_many`; an acknowledged record is on disk.
 
-The error of a record is told once: to the callers that await the record and receive it. What no caller has received,
-as none awaited it or the wait was cancelled before, is raised by the next `drain`, `flush` or `close`: the first error
-itself, with each further one in a note on it (PEP 678).
+The error of a record is delivered once: to the callers that await the record and receive it. If no caller has received
+it, because none awaited the record or the wait was cancelled before, the next `drain`, `flush` or `close` raises it. It
+raises the first such error, with each further one in a note on it (PEP 678).
 """
 
 import time
@@ -13,7 +13,7 @@ from typing import Self
 
 from warmlog.cluster.options import ConnectionOptions, connection_options
 from warmlog.errors import ClientClosed, InvalidConfig, WarmlogError
-from warmlog.producer.accumulator import Attention
+from warmlog.producer.accumulator import DrainFlag
 from warmlog.producer.bulk_records import BulkRecords
 from warmlog.producer.delivery import DeliveryFuture, RecordMetadataRanges
 from warmlog.producer.options import ProducerOptions, parse_acks
@@ -25,17 +25,16 @@ from warmlog_protocol.messages import ACKS_ALL
 
 _time_ns = time.time_ns
 
-
 BATCHES_BELOW_HIGH_WATER = 4
 _HAS_FAILED = "the producer has failed; the log says why"
 
 
 class Producer:
-    """Sends records to topics. For one thread; any number of its tasks may share a producer.
+    """Sends records to topics. A producer belongs to one thread; any number of its tasks may share it.
 
-    With acks="all" (the default) a record is on the broker's disk when its `send` has been awaited and, as the producer
-    is idempotent, it is there once and in the order of sending within its partition, however often it had to be sent.
-    With acks=1 it has been written to the page cache, with acks=0 to the socket.
+    With acks="all" (the default) a record is on the broker's disk when its `send` has been awaited. The producer is
+    idempotent then: the record is there once, in the order of sending within its partition, however often it had to be
+    sent. With acks=1 it has been written to the page cache, with acks=0 to the socket.
     """
 
     def __init__(
@@ -53,16 +52,18 @@ class Producer:
         max_in_flight: int = 5,
         **connection: int | str,
     ) -> None:
-        """`bootstrap` is HOST:PORT or several of them. Nothing is connected before `start`.
+        """`bootstrap` is HOST:PORT, or several separated by commas or in a list. `start` connects.
 
-        `linger_ms` is how long a batch that is not full, and none of whose records is awaited, may wait for more.
-        `drain` waits while more than `high_water_bytes` (default: 1/16 of `buffer_bytes`) are not acknowledged, and
-        `send` raises BufferFull beyond `buffer_bytes`; a batch has at most a quarter of the high-water mark, so that
-        some are on their way while the next one fills up. A batch is given up `delivery_timeout_ms` after its first
-        record, with DeliveryTimeout: the broker may have it or not. An idempotent producer then makes certain of what
-        is still on its way and goes on under the next producer epoch, so that later records are accepted, and none is
-        in the log twice or before one that was sent earlier. `connection` may set any of the fields of
-        ConnectionOptions.
+        - `linger_ms`: how long a batch that is not full may wait for more records, unless one of them is awaited.
+        - `buffer_bytes`: `send` raises BufferFull if more than this is not acknowledged.
+        - `high_water_bytes`: `drain` waits while more than this is not acknowledged; default: 1/16 of `buffer_bytes`.
+        - `batch_bytes`: maximum size of a batch, and at most a quarter of `high_water_bytes`, so that some batches are
+          in flight while the next one fills up.
+        - `delivery_timeout_ms`: a batch is given up this long after its first record, with DeliveryTimeout. The broker
+          may have it or not. An idempotent producer then finds out which of the batches in flight the broker has, and
+          goes on under the next producer epoch: later records are accepted, and none is in the log twice or out of
+          order.
+        - `connection`: any of the fields of ConnectionOptions.
         """
         wire_acks = parse_acks(acks)
         is_idempotent = wire_acks == ACKS_ALL if idempotent is None else idempotent
@@ -87,13 +88,13 @@ class Producer:
         self._running: ProducerCore | None = None
         self._closing: ProducerCore | None = None
         self._plain: dict[str, ProducerBatch] = {}
-        self._attention = Attention()
-        self._add_keyed: Callable[[str, bytes, bytes, int | None], DeliveryFuture | None] = _no_short_way
+        self._drain_flag = DrainFlag()
+        self._add_keyed: Callable[[str, bytes, bytes, int | None], DeliveryFuture | None] = _no_fast_path
 
     # --- life -------------------------------------------------------------------------------------------------------
 
     async def start(self) -> Self:
-        """Connect. BrokerUnavailable when no bootstrap address answers."""
+        """Connect. Raises BrokerUnavailable if no bootstrap address responds."""
         if self._is_started:
             raise ClientClosed("a producer can be started once")
         self._is_started = True
@@ -106,14 +107,14 @@ class Producer:
         self._running = running
         self._plain = running.accumulator.plain
         self._add_keyed = running.accumulator.add_keyed
-        self._attention = running.accumulator.attention
+        self._drain_flag = running.accumulator.drain_flag
         return self
 
     async def close(self) -> None:
-        """Wait until all records are settled, disconnect, and raise the error that no caller has received.
+        """Flush, disconnect, and raise the error that no caller has received.
 
-        From the call on, nothing more can be sent. When it is cancelled, what is not settled is given up with
-        ClientClosed, and calling it again raises that.
+        From the call on, nothing more can be sent. If it is cancelled, the remaining records fail with ClientClosed,
+        and calling it again raises that.
         """
         closing = self._running or self._closing
         if closing is None:
@@ -121,7 +122,7 @@ class Producer:
         closing.check_loop()
         self._running, self._closing = None, closing
         has_failed = closing.has_failed
-        self._plain, self._attention, self._add_keyed = {}, Attention(), _no_short_way
+        self._plain, self._drain_flag, self._add_keyed = {}, DrainFlag(), _no_fast_path
         try:
             await closing.flush()
             if has_failed:
@@ -156,13 +157,13 @@ class Producer:
         headers: Headers | None = None,
         partition: int | None = None,
     ) -> DeliveryFuture:
-        """Take a record and return at once; await the result to know where it lies, or `drain` between many sends.
+        """Buffer a record and return at once. Await the result for the record's metadata, or `drain` between sends.
 
-        Without `partition` a key chooses it (see `partitioner`); without `timestamp_ms` it is now. Raises BufferFull,
-        MessageTooLarge (naming size and limit), TypeError for a `str`, and UnknownTopicOrPartition for a partition
-        that does not exist; of a topic that does not exist, the awaited result or the next `drain` tells.
+        Without `partition` the key chooses it (see `partitioner`); without `timestamp_ms` the time is now. Raises
+        BufferFull, MessageTooLarge (with size and limit), TypeError for a `str`, and UnknownTopicOrPartition for a
+        partition that does not exist. If the topic does not exist, the awaited result or the next `drain` raises that.
         """
-        # The short way, for most records: a value that fits into what its batch may hold, in the same millisecond.
+        # The fast path for plain records, without a call: see ProducerBatch for the two fields that allow it.
         batch = self._plain.get(topic)
         if (
             batch is not None
@@ -182,7 +183,7 @@ class Producer:
             sent = self._add_keyed(topic, value, key, timestamp_ms)
             if sent is not None:
                 return sent
-        return self._taking().add(topic, value, key, timestamp_ms, headers, partition)
+        return self._started().accumulator.add(topic, value, key, headers, timestamp_ms, partition)
 
     async def send_many(
         self,
@@ -194,37 +195,37 @@ class Producer:
         headers: Sequence[Headers | None] | None = None,
         partition: int | None = None,
     ) -> RecordMetadataRanges:
-        """Send a list of records, and where they lie once all are acknowledged. The fastest way to produce.
+        """Send a list of records and return their offset ranges once all are acknowledged. The fastest way to produce.
 
-        The other lists, where given, run parallel to `values`; one timestamp may stand for all. Records of one key,
-        or without keys in a topic of one partition, keep their order. When a batch fails its error is raised after all
-        are settled; the others are in the log. When cancelled, what is in batches already is still sent, and its error
-        is left to `drain`, `flush` or `close`.
+        `keys`, `timestamps_ms` and `headers` have one item for each value; one timestamp may be given for all. Records
+        of one key, or without keys in a topic of one partition, keep their order. If a batch fails, its error is raised
+        after the others were acknowledged or have failed, too. If the call is cancelled, records that are in batches
+        are still sent, and `drain`, `flush` or `close` raises their error.
         """
         running = self._open()
         records = BulkRecords.check(values, keys, headers, timestamps_ms, time.time_ns() // NS_PER_MS)
         return await running.send_many(topic, records, partition)
 
     async def drain(self) -> None:
-        """Wait while too much is not acknowledged, and let full batches go out. Call it between sends.
+        """Let full batches be sent, and wait while more than `high_water_bytes` is not acknowledged.
 
-        Raises the error of earlier sends that no caller has received.
+        Call it between sends. Raises the error of earlier sends that no caller has received.
         """
-        if self._attention.is_needed:
+        if self._drain_flag.is_set:
             await self._open().drain()
 
     async def flush(self) -> None:
-        """Send everything now and wait until all of it is settled. Raises the error that no caller has received."""
+        """Send everything now and wait for its acknowledgement. Raises the error that no caller has received."""
         await self._open().flush()
 
     def _open(self) -> ProducerCore:
-        """For calls that wait."""
-        running = self._taking()
+        """The running core, for calls that wait."""
+        running = self._started()
         running.check_loop()
         return running
 
-    def _taking(self) -> ProducerCore:
-        """For `send`. Another loop in the same thread is not noticed: to look for it costs a third of a send."""
+    def _started(self) -> ProducerCore:
+        """The running core, for `send`. Another loop in this thread goes unnoticed: a check costs a third of a send."""
         running = self._running
         if running is None:
             raise ClientClosed("the producer is closed" if self._is_started else "the producer is not started")
@@ -235,6 +236,6 @@ class Producer:
         return running
 
 
-def _no_short_way(topic: str, value: bytes, key: bytes, timestamp_ms: int | None) -> DeliveryFuture | None:  # noqa: ARG001
-    """Before `start` and after `close` there is none."""
+def _no_fast_path(topic: str, value: bytes, key: bytes, timestamp_ms: int | None) -> DeliveryFuture | None:  # noqa: ARG001
+    """Stands for `Accumulator.add_keyed` before `start` and after `close`."""
     return None

@@ -1,6 +1,7 @@
-"""A batch on its way to the broker, from its first record to the acknowledgement."""
+"""A batch of a producer, from its first record to the acknowledgement."""
 
 import asyncio
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -24,41 +25,40 @@ NO_PRODUCER = (NO_PRODUCER_ID, -1)
 
 
 class BatchIdentity(NamedTuple):
-    """What tells a broker that it has a batch already."""
+    """The fields by which a broker recognises a duplicate."""
 
     producer: tuple[int, int]
     base_sequence: int
 
 
-def identity_of(data: Piece) -> BatchIdentity | None:
-    """Of a batch whose bytes begin with `data`; None without any."""
-    if not data:
-        return None
-    header = read_header(data)
-    return BatchIdentity((header.producer_id, header.producer_epoch), header.base_sequence)
-
-
 class ProducerBatch:
-    """Records of one partition. Those who wait for it share its end: one that nobody awaits never makes a future.
+    """Records of one partition. Waiters share one completion; no future is created unless a caller awaits.
 
-    `plain_limit_bytes` is how large the batch may become by records that are a value and nothing else, before somebody
-    must look: 0 once a record had a key, headers or a timestamp of its own, and when the batch is closed.
+    Most records are plain: a value and no key, headers or timestamp of its own. `Producer.send` adds those itself, with
+    no call into this class, while two fields allow it:
+
+    - `plain_limit_bytes`: the size to which plain records may fill the batch. It is the memory granted to the batch, or
+      0 if the batch is closed or has keys or headers, whose lists would have to grow along.
+    - `tick_end_ns`: the end of the millisecond of the last record. A record before it has the same timestamp, so none
+      is stored. 0 after a record with a timestamp of its own.
+
+    `append` opens this fast path, for the memory granted by then; `append`, `stamp` and `close` shut it.
+    `Accumulator.add_keyed` does the same for values with keys, within `granted_bytes`.
     """
 
     __slots__ = (
-        "_await_end",
+        "_errors_received",
         "_is_all_awaited",
-        "_on_told",
+        "_on_await",
+        "_on_error_received",
         "_run_starts",
         "_run_times_ms",
-        "_told",
         "_waiters",
         "attempts",
         "base_offset",
         "base_sequence",
         "count",
         "created_at",
-        "data",
         "error",
         "granted_bytes",
         "headers",
@@ -70,12 +70,14 @@ class ProducerBatch:
         "log_append_time_ms",
         "order",
         "partition",
+        "pieces",
         "plain_limit_bytes",
         "size_bytes",
         "tick_end_ns",
         "timestamps_ms",
         "topic",
         "values",
+        "wire_bytes",
     )
 
     def __init__(
@@ -83,12 +85,12 @@ class ProducerBatch:
         topic: str,
         partition: int,
         created_at: float,
-        await_end: "Callable[[ProducerBatch], asyncio.Future[None]]",
-        on_told: "Callable[[ProducerBatch], object]" = lambda _: None,
+        on_await: "Callable[[ProducerBatch], object]",
+        on_error_received: "Callable[[ProducerBatch], object]" = lambda _: None,
     ) -> None:
-        """`await_end` makes a future for a caller that awaits a record, and has the batch sent without delay.
+        """`on_await` is called when a caller begins to wait for a record: the batch must be sent without delay.
 
-        `on_told` is called when the error of every record has been received by a caller.
+        `on_error_received` is called when callers have received the errors of all records.
         """
         self.topic = topic
         self.partition = partition
@@ -103,7 +105,9 @@ class ProducerBatch:
         self.plain_limit_bytes = 0
         self.tick_end_ns = 0
         self.is_due = False
-        self.data = b""
+        self.pieces: Sequence[Piece] = ()
+        """The bytes for the wire, to be sent one after another; `wire_bytes` in all."""
+        self.wire_bytes = 0
         self.order = -1
         self.base_sequence = NO_SEQUENCE
         self.attempts = 0
@@ -115,11 +119,11 @@ class ProducerBatch:
         self.log_append_time_ms = -1
         self._run_starts: list[int] = []
         self._run_times_ms: list[int] = []
-        self._told: set[int] | None = None
+        self._errors_received: set[int] | None = None
         self._is_all_awaited = False
         self._waiters: list[asyncio.Future[None]] = []
-        self._await_end = await_end
-        self._on_told = on_told
+        self._on_await = on_await
+        self._on_error_received = on_error_received
 
     # --- filling ----------------------------------------------------------------------------------------------------
 
@@ -128,10 +132,10 @@ class ProducerBatch:
         value: bytes | None,
         key: bytes | None,
         headers: list[Header] | None,
-        timestamp_ms: int,
+        timestamp_ms: int | None,
         size_bytes: int,
     ) -> DeliveryFuture:
-        """Take in one record of any kind, already checked."""
+        """Add one checked record of any kind. Without `timestamp_ms` its time is now."""
         index = len(self.values)
         if key is not None and self.keys is None:
             self.keys = [None] * index
@@ -140,16 +144,20 @@ class ProducerBatch:
         self.values.append(value)
         if self.keys is not None:
             self.keys.append(key)
-            self.plain_limit_bytes = 0
         if self.headers is not None:
             self.headers.append(headers)
-            self.plain_limit_bytes = 0
-        self.stamp(index, timestamp_ms)
         self.size_bytes += size_bytes
+        self.plain_limit_bytes = self.granted_bytes if self.keys is None and self.headers is None else 0
+        if timestamp_ms is not None:
+            self.stamp(index, timestamp_ms)
+        else:
+            now_ns = time.time_ns()
+            self.stamp(index, now_ns // NS_PER_MS)
+            self.tick_end_ns = now_ns - now_ns % NS_PER_MS + NS_PER_MS
         return DeliveryFuture(self, index)
 
     def stamp(self, index: int, timestamp_ms: int) -> None:
-        """Records from `index` on have this time, until it is said otherwise."""
+        """Set the timestamp of the record at `index`, and of those after it up to the next `stamp`."""
         if not self._run_times_ms or self._run_times_ms[-1] != timestamp_ms:
             self._run_starts.append(index)
             self._run_times_ms.append(timestamp_ms)
@@ -163,39 +171,33 @@ class ProducerBatch:
         timestamps_ms: int | Sequence[int],
         size_bytes: int,
     ) -> None:
-        """Take in all its records at once."""
+        """Set all records at once."""
         self.values, self.keys, self.headers = values, keys, headers
         self.timestamps_ms = timestamps_ms
         self.size_bytes += size_bytes
 
-    def let_plain_in(self, now_ns: int) -> None:
-        """Open the short way for values alone, after one was appended at `now_ns`: until the millisecond is over."""
-        self.tick_end_ns = now_ns - now_ns % NS_PER_MS + NS_PER_MS
-        if self.keys is None and self.headers is None:
-            self.plain_limit_bytes = self.granted_bytes
-
     def close(self) -> None:
-        """Take no more records."""
+        """Accept no more records."""
         self.plain_limit_bytes = 0
         self.count = len(self.values)
-        if self.timestamps_ms is None:
-            self.timestamps_ms = self._all_timestamps_ms()
-
-    def _all_timestamps_ms(self) -> int | list[int]:
-        if len(self._run_times_ms) == 1:
-            return self._run_times_ms[0]
+        if self.timestamps_ms is not None:
+            return
+        starts, times_ms = self._run_starts, self._run_times_ms
+        if len(times_ms) == 1:
+            self.timestamps_ms = times_ms[0]
+            return
         expanded: list[int] = []
-        for (start, stop), time_ms in zip(pairwise((*self._run_starts, self.count)), self._run_times_ms, strict=True):
+        for (start, stop), time_ms in zip(pairwise((*starts, self.count)), times_ms, strict=True):
             expanded += [time_ms] * (stop - start)
-        return expanded
+        self.timestamps_ms = expanded
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
     def encode(self, codec: Codec, producer: tuple[int, int], base_sequence: int) -> None:
-        """Make the bytes for the wire, with this sequence, and let go of the records."""
+        """Encode the records for the wire, with this sequence, and release them."""
         assert self.timestamps_ms is not None
         self.base_sequence = base_sequence
-        self.data = encode_batch(
+        data = encode_batch(
             self.values,
             keys=self.keys,
             headers=self.headers,
@@ -205,35 +207,40 @@ class ProducerBatch:
             producer_epoch=producer[1],
             base_sequence=base_sequence,
         )
+        self.wire_bytes = len(data)
+        self.pieces = (data,)
         self.values, self.keys, self.headers = [], None, None
 
     def restamp(self, producer: tuple[int, int], base_sequence: int) -> None:
-        """The same records under another producer id or sequence."""
+        """Give the encoded batch another producer id or sequence."""
         self.base_sequence = base_sequence
         self.is_rejected = False
-        self.data = restamp_producer(self.data, *producer, base_sequence)
+        self.pieces = (restamp_producer(b"".join(self.pieces), *producer, base_sequence),)
 
     @property
-    def identity(self) -> "BatchIdentity | None":
-        """Under which producer and sequence its bytes are; None before `encode`."""
-        return identity_of(self.data)
+    def identity(self) -> BatchIdentity | None:
+        """Producer and sequence of the encoded batch; None before `encode`."""
+        if not self.pieces:
+            return None
+        header = read_header(self.pieces[0])
+        return BatchIdentity((header.producer_id, header.producer_epoch), header.base_sequence)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def complete(self, base_offset: int, log_append_time_ms: int) -> None:
-        """The broker has them: at `base_offset`, or -1 where it did not say."""
+        """The broker has the batch, at `base_offset`; -1 if it did not tell."""
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
         self._finish()
 
     def fail(self, error: WarmlogError) -> None:
-        """They will not be sent again."""
+        """Give the batch up."""
         self.error = error
         self._finish()
 
     def _finish(self) -> None:
         self.is_done = True
-        self.data = b""
+        self.pieces = ()
         self.values, self.keys, self.headers = [], None, None
         for waiter in self._waiters:
             if not waiter.done():
@@ -241,49 +248,25 @@ class ProducerBatch:
         self._waiters = []
 
     async def done(self) -> None:
-        """Wait for the end, whatever it is."""
+        """Wait until the batch is acknowledged or has failed."""
         if not self.is_done:
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             await waiter
 
     async def wait_for(self, index: int) -> RecordMetadata:
-        """Wait for the end on behalf of one record: where it is in the log, or raise why it is not.
+        """Return the metadata of the record at `index` once it is acknowledged, or raise its error.
 
-        The caller has received the error once it is raised here, not by waiting: a wait may be cancelled.
+        The caller has received the error when it is raised here, not before: a wait may be cancelled.
         """
         if not self.is_done:
-            waiter = self._await_end(self)
+            self._on_await(self)
+            waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             await waiter
         if self.error is not None:
-            self._mark_told(index)
+            self._mark_error_received(index)
             raise self.error.with_traceback(None)
-        return self._placed(index)
-
-    def _mark_told(self, index: int) -> None:
-        if self._told is None:
-            self._told = set()
-        self._told.add(index)
-        if not self.is_error_unseen:
-            self._on_told(self)
-
-    def mark_all_awaited(self) -> None:
-        """One caller waits for all its records, and will raise their error."""
-        self._is_all_awaited = True
-
-    def mark_not_awaited(self) -> None:
-        """That caller waits no longer, and has not raised it."""
-        self._is_all_awaited = False
-
-    @property
-    def is_error_unseen(self) -> bool:
-        """Whether it failed, and there are records whose error no caller has received or will receive."""
-        if self.error is None or self._is_all_awaited:
-            return False
-        return self._told is None or len(self._told) < self.count
-
-    def _placed(self, index: int) -> RecordMetadata:
         offset = -1 if self.base_offset < 0 else self.base_offset + index
         return RecordMetadata(self.topic, self.partition, offset, self._timestamp_ms(index))
 
@@ -291,3 +274,21 @@ class ProducerBatch:
         if self.log_append_time_ms >= 0:
             return self.log_append_time_ms
         return self._run_times_ms[bisect_right(self._run_starts, index) - 1]
+
+    def _mark_error_received(self, index: int) -> None:
+        if self._errors_received is None:
+            self._errors_received = set()
+        self._errors_received.add(index)
+        if not self.is_error_unseen:
+            self._on_error_received(self)
+
+    def mark_all_awaited(self, *, is_awaited: bool) -> None:
+        """Whether one caller waits for all records, and will raise their error."""
+        self._is_all_awaited = is_awaited
+
+    @property
+    def is_error_unseen(self) -> bool:
+        """Whether the batch failed, and no caller has received or will receive the error of some record."""
+        if self.error is None or self._is_all_awaited:
+            return False
+        return self._errors_received is None or len(self._errors_received) < self.count

@@ -4,22 +4,21 @@ import asyncio
 from collections.abc import Sequence
 
 from warmlog.cluster.cluster import Cluster
-from warmlog.cluster.options import DEFAULT_MAX_MESSAGE_BYTES, ConnectionOptions
+from warmlog.cluster.options import ConnectionOptions
+from warmlog.cluster.responses import max_message_bytes
 from warmlog.errors import ClientClosed, WarmlogError, WrongEventLoop
 from warmlog.producer.accumulator import Accumulator
 from warmlog.producer.bulk_records import BulkRecords
-from warmlog.producer.delivery import DeliveryFuture, RecordMetadataRanges
+from warmlog.producer.delivery import RecordMetadataRanges
 from warmlog.producer.options import ProducerOptions
-from warmlog.producer.partition_queue import PartitionQueue
+from warmlog.producer.partition_queue import TopicQueues
 from warmlog.producer.producer_batch import ProducerBatch
-from warmlog.producer.record_input import Headers, as_bytes, as_headers, as_timestamp
 from warmlog.producer.sender import Sender
-from warmlog.producer.topic_queues import TopicQueues
 from warmlog_protocol.messages import DescribeConfigsRequest, DescribeConfigsResponse
 
 
 class ProducerCore:
-    """Everything behind a Producer that takes part in its tasks."""
+    """The running part of a Producer."""
 
     def __init__(
         self, bootstrap: str | Sequence[str], options: ProducerOptions, connection_options: ConnectionOptions
@@ -28,15 +27,22 @@ class ProducerCore:
         changed = asyncio.Event()
         self.cluster = Cluster(bootstrap, connection_options, changed.set)
         self.home = self.cluster.home
-        self.sender = Sender(options, self.cluster, changed, self._settled, connection_options.request_timeout_ms)
-        self.accumulator: Accumulator = self.sender.accumulator
+        self.accumulator = Accumulator(
+            options,
+            changed.set,
+            self.home.loop.time,
+            check_loop=self.home.check,
+            on_unknown_topic=self._learn_soon,
+            on_release=self._wake_waiters,
+        )
+        self.sender = Sender(options, self.cluster, self.accumulator, changed)
         self._sending = asyncio.create_task(self.sender.run(), name="warmlog producer")
         self._learning: dict[str, asyncio.Task[None]] = {}
         self._waiters: list[asyncio.Future[None]] = []
         self._is_stopped = False
 
     def check_loop(self) -> None:
-        """Raise WrongEventLoop where HomeLoop does, with the number of records that were lost with a closed loop."""
+        """Raise WrongEventLoop if HomeLoop does, with the number of records that were lost with a closed loop."""
         try:
             self.home.check()
         except WrongEventLoop as error:
@@ -50,7 +56,7 @@ class ProducerCore:
         return self.sender.has_ended and not self._is_stopped
 
     async def stop(self) -> None:
-        """Give up what is not settled and end all tasks. May be called again, after it was cancelled for one."""
+        """Give up what is not acknowledged and end all tasks. May be called again if it was cancelled."""
         self._is_stopped = True
         tasks = [self._sending, *self._learning.values()]
         for task in tasks:
@@ -59,30 +65,8 @@ class ProducerCore:
         self.sender.fail_all(ClientClosed("the producer was closed before this was acknowledged"))
         await self.cluster.close()
 
-    def add(
-        self,
-        topic: str,
-        value: object,
-        key: object,
-        timestamp_ms: int | None,
-        headers: Headers | None,
-        partition: int | None,
-    ) -> DeliveryFuture:
-        """Any record, checked."""
-        sent = self.accumulator.add(
-            queues := self.accumulator.topic(topic),
-            as_bytes("value", value),
-            as_bytes("key", key),
-            as_headers(headers),
-            None if timestamp_ms is None else as_timestamp(timestamp_ms),
-            partition,
-        )
-        if not queues.is_known:
-            self._learn_soon(queues)
-        return sent
-
     async def send_many(self, topic: str, records: BulkRecords, partition: int | None) -> RecordMetadataRanges:
-        queues = self.accumulator.topic(topic)
+        queues = self.accumulator.topics[topic]
         while not queues.is_known:
             await asyncio.shield(self._learn_soon(queues))
         limit_bytes = self.accumulator.batch_limit_bytes(queues)
@@ -99,16 +83,14 @@ class ProducerCore:
             for batch in batches:
                 self.accumulator.abandon(batch)
             raise
-        return _place_all(topic, batches)
+        return _metadata_of(topic, batches)
 
     def _add_batch(
         self, queues: TopicQueues, partition: int | None, part: BulkRecords, size_bytes: int
     ) -> ProducerBatch:
-        queue: PartitionQueue = queues.choose(None, partition)
-        batch = self.accumulator.new_batch(queue)
-        batch.fill(part.values, part.keys, part.headers, part.timestamps_ms, size_bytes)
-        self.accumulator.add_batch(queue, batch)
-        batch.mark_all_awaited()
+        queue = queues.choose(None, partition)
+        batch = self.accumulator.add_batch(queue, part, size_bytes)
+        batch.mark_all_awaited(is_awaited=True)
         if queue is queues.sticky:
             queues.sticky = None
         return batch
@@ -116,14 +98,14 @@ class ProducerCore:
     async def drain(self) -> None:
         await self._wait_for_room(ends_on_failure=True)
         await self._let_callers_receive()
-        self.accumulator.attention.is_needed = self.accumulator.buffered_bytes > self._options.high_water_bytes
+        self.accumulator.drain_flag.is_set = self.accumulator.buffered_bytes > self._options.high_water_bytes
         self._raise_unseen()
 
     async def flush(self) -> None:
         while self._learning:
             await asyncio.wait(list(self._learning.values()))
-        self.accumulator.hurry_all()
-        for batch in list(self.accumulator.unsettled):
+        self.accumulator.mark_all_due()
+        for batch in list(self.accumulator.incomplete):
             await batch.done()
         await self._let_callers_receive()
         self._raise_unseen()
@@ -138,7 +120,7 @@ class ProducerCore:
             self._waiters.append(waiter)
             await waiter
 
-    def _settled(self) -> None:
+    def _wake_waiters(self) -> None:
         is_low = self.accumulator.buffered_bytes <= self._options.high_water_bytes // 2
         if self._waiters and (is_low or self.accumulator.failed):
             waiters, self._waiters = self._waiters, []
@@ -147,7 +129,7 @@ class ProducerCore:
                     waiter.set_result(None)
 
     async def _let_callers_receive(self) -> None:
-        """Callers that await a record, and that its failure has just woken up, receive its error before any other."""
+        """Let callers run that await a record and that its failure has just woken: they receive its error first."""
         if self.accumulator.failed:
             await asyncio.sleep(0)
 
@@ -158,7 +140,7 @@ class ProducerCore:
     # --- topics -----------------------------------------------------------------------------------------------------
 
     def _learn_soon(self, queues: TopicQueues) -> "asyncio.Task[None]":
-        """Find out the topic's partitions in the background. The task raises why that failed."""
+        """Request the topic's partitions in the background. The task raises the error of that."""
         task = self._learning.get(queues.name)
         if task is None:
             task = asyncio.create_task(self._learn(queues), name=f"warmlog topic {queues.name}")
@@ -167,37 +149,29 @@ class ProducerCore:
         return task
 
     def _learned(self, name: str, done: "asyncio.Task[None]") -> None:
-        """Also of a task that was cancelled before it began. Its error has been told to those who wait for it."""
+        """Forget the task, also one that was cancelled before it began; its error was delivered to those who wait."""
         self._learning.pop(name, None)
         if not done.cancelled():
             done.exception()
 
     async def _learn(self, queues: TopicQueues) -> None:
         timeout_ms = self._options.delivery_timeout_ms
+        request = DescribeConfigsRequest([queues.name])
         try:
             (topic,) = await self.cluster.topics([queues.name], timeout_ms=timeout_ms)
-            max_message_bytes = await self._max_message_bytes(queues.name, timeout_ms)
-            queues.learn(topic, max_message_bytes, is_idempotent=self._options.is_idempotent)
+            configs = await self.cluster.call(request, DescribeConfigsResponse, timeout_ms=timeout_ms)
+            queues.learn(topic, max_message_bytes(configs), is_idempotent=self._options.is_idempotent)
             self.accumulator.replay(queues)
         except WarmlogError as error:
             self.accumulator.refuse_waiting(queues, error)
             raise
         finally:
             self._learning.pop(queues.name, None)
-            self._settled()
-
-    async def _max_message_bytes(self, topic: str, timeout_ms: int) -> int:
-        request = DescribeConfigsRequest([topic])
-        response = await self.cluster.call(request, DescribeConfigsResponse, timeout_ms=timeout_ms)
-        for resource in response.resources:
-            for entry in resource.entries:
-                if entry.name == "max.message.bytes":
-                    return int(entry.value)
-        return DEFAULT_MAX_MESSAGE_BYTES
+            self._wake_waiters()
 
 
-def _place_all(topic: str, batches: list[ProducerBatch]) -> RecordMetadataRanges:
-    """Where the records of settled batches lie; raises their first error, with the number of records lost in a note."""
+def _metadata_of(topic: str, batches: list[ProducerBatch]) -> RecordMetadataRanges:
+    """The metadata of finished batches; raises their first error, with the number of lost records in a note."""
     failed = [batch for batch in batches if batch.error is not None]
     if failed:
         error = failed[0].error

@@ -1,4 +1,4 @@
-"""What a caller may pass as a record, and how large it is taken to be: checked before anything is buffered."""
+"""Checks what a caller passes as a record, before it is buffered, and bounds its size."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,17 +9,17 @@ Header = tuple[str, bytes | None]
 Headers = Sequence[Header] | Mapping[str, bytes | None]
 
 RECORD_OVERHEAD_BYTES = 16
-"""The most that a record takes in a batch beside its bytes: three lengths of 4 and a timestamp's delta."""
+"""Upper bound on what a record takes in a batch beside its content: three lengths and a timestamp delta, 4 each."""
 HEADER_OVERHEAD_BYTES = 12
-"""The most that msgpack adds to one header: two lengths and the pair."""
+"""Upper bound on what msgpack adds to a header: two lengths and the pair."""
 BATCH_OVERHEAD_BYTES = HEADER_BYTES + 64
-"""A batch's header, and what starts its columns."""
+"""A batch's header, and the descriptions of its columns."""
 
 MAX_TIMESTAMP_MS = (1 << 62) - 1
 
 
 def as_bytes(what: str, value: object) -> bytes | None:
-    """`value` as immutable bytes, or None; a mutable buffer is copied. TypeError, naming `what`, for anything else."""
+    """Return `value` as immutable bytes, or None; a mutable buffer is copied. Else raise TypeError, naming `what`."""
     if value is None or type(value) is bytes:
         return value
     if isinstance(value, Bytes):
@@ -29,7 +29,7 @@ def as_bytes(what: str, value: object) -> bytes | None:
 
 
 def as_headers(headers: Headers | None) -> list[Header] | None:
-    """`headers` as a list of pairs; None when there are none. TypeError for names that are no text and the like."""
+    """Return `headers` as a list of pairs, None if there are none. TypeError for a name or value of another type."""
     if not headers:
         return None
     pairs = headers.items() if isinstance(headers, Mapping) else headers
@@ -42,7 +42,7 @@ def as_headers(headers: Headers | None) -> list[Header] | None:
 
 
 def as_timestamp(timestamp_ms: object) -> int:
-    """`timestamp_ms` if it is a number of milliseconds since 1970."""
+    """Return `timestamp_ms` if it is a valid number of milliseconds since 1970; else TypeError or ValueError."""
     if not isinstance(timestamp_ms, int):
         raise TypeError(f"timestamp_ms must be an int, not {type(timestamp_ms).__name__}")
     if not 0 <= timestamp_ms <= MAX_TIMESTAMP_MS:
@@ -51,7 +51,7 @@ def as_timestamp(timestamp_ms: object) -> int:
 
 
 def content_bytes(value: bytes | None, key: bytes | None, headers: Sequence[Header] | None) -> int:
-    """The most that what a record holds can take in a batch; RECORD_OVERHEAD_BYTES come to it."""
+    """Upper bound on a record's encoded payload, without RECORD_OVERHEAD_BYTES."""
     size_bytes = len(value or b"") + len(key or b"")
     for name, header_value in headers or ():
         size_bytes += len(name.encode()) + len(header_value or b"") + HEADER_OVERHEAD_BYTES

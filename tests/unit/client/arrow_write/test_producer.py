@@ -114,7 +114,7 @@ def test_a_batch_that_is_refused_for_good_is_an_error_that_names_its_partition(b
 
 def test_records_that_no_batch_takes_are_named_with_their_partition(broker: FakeBroker) -> None:
     rows = ArrowRows(pa.array([b"a"]), timestamps=pa.array([-5000], pa.timestamp("us")))
-    message = r"1 records for t-1: a timestamp of -5 ms lies before 1970"
+    message = r"1 records for t-1: a timestamp of -5 ms is before 1970"
     with producing(broker.address) as producer, pytest.raises(InvalidTimestamp, match=message):
         producer.send(ArrowBatch("t", 1, all_of(rows), 100, 5))
 

@@ -18,6 +18,7 @@ import warmlog.arrow_write.producer
 import warmlog.blocking.cluster
 import warmlog.blocking.connection
 import warmlog.producer.partition_queue
+import warmlog.producer.produce_request
 import warmlog.producer.producer_batch
 from broker_in_thread import broker_in_thread
 from fake_broker import FakeBroker, FakePartition, Fault
@@ -41,6 +42,7 @@ MODULES = [
     warmlog.blocking.connection,
     warmlog.arrow_write.producer,
     warmlog.producer.partition_queue,
+    warmlog.producer.produce_request,
     warmlog.producer.producer_batch,
 ]
 OPTIONS = ConnectionOptions(

@@ -116,7 +116,7 @@ async def test_a_request_that_is_not_answered_in_time_ends_the_connection() -> N
     async with FakeBroker() as broker:
         connection = await open_to(broker)
         broker.is_silent = True
-        with pytest.raises(BrokerUnavailable, match=r"did not answer MetadataRequest within 0\.05 s"):
+        with pytest.raises(BrokerUnavailable, match=r"did not respond to MetadataRequest within 0\.05 s"):
             await connection.call(MetadataRequest(), MetadataResponse, timeout_ms=50)
         assert not connection.is_open
         await connection.close()

@@ -11,9 +11,9 @@ from warmlog.errors import BufferFull, ErrorCode, MessageTooLarge, UnknownTopicO
 from warmlog.producer.accumulator import GRANT_BYTES, Accumulator
 from warmlog.producer.delivery import DeliveryFuture
 from warmlog.producer.options import ProducerOptions
+from warmlog.producer.partition_queue import TopicQueues
 from warmlog.producer.producer_batch import ProducerBatch
 from warmlog.producer.record_input import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
-from warmlog.producer.topic_queues import TopicQueues
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import PartitionMetadata
 
@@ -44,7 +44,7 @@ def make(
     }
     checked = ProducerOptions(is_idempotent=True, codec=Codec.NONE, **{**defaults, **options})
     accumulator = Accumulator(checked, lambda: None, clock)
-    topic = accumulator.topic("t")
+    topic = accumulator.topics["t"]
     if partitions:
         learn(topic, partitions, max_message_bytes)
     return accumulator, topic, clock
@@ -57,7 +57,7 @@ def learn(topic: TopicQueues, partitions: int, max_message_bytes: int = 1 << 20)
 
 def add(accumulator: Accumulator, topic: TopicQueues, value: bytes = RECORD, **options: object) -> DeliveryFuture:
     arguments = {"key": None, "headers": None, "timestamp_ms": None, "partition": None, **options}
-    return accumulator.add(topic, value, **arguments)  # type: ignore[arg-type]
+    return accumulator.add(topic.name, value, **arguments)  # type: ignore[arg-type]
 
 
 def batch_of(sent: DeliveryFuture) -> ProducerBatch:
@@ -95,10 +95,10 @@ def test_a_batch_is_due_when_its_linger_is_over_and_not_before() -> None:
     batch = batch_of(add(accumulator, topic))
     assert accumulator.next_due_at() == pytest.approx(0.005)
     clock.now = 0.004
-    accumulator.make_due(clock.now)
+    accumulator.mark_lingered(clock.now)
     assert not batch.is_due
     clock.now = 0.005
-    accumulator.make_due(clock.now)
+    accumulator.mark_lingered(clock.now)
     assert batch.is_due
     assert list(accumulator.ready) == [topic.queues[0]]
     assert accumulator.next_due_at() is None
@@ -107,9 +107,9 @@ def test_a_batch_is_due_when_its_linger_is_over_and_not_before() -> None:
 def test_a_due_batch_takes_records_until_it_is_sent() -> None:
     accumulator, topic, _ = make()
     first = batch_of(add(accumulator, topic))
-    accumulator.hurry(first)
+    accumulator.mark_due(first)
     assert batch_of(add(accumulator, topic)) is first
-    accumulator.take(topic.queues[0], first)
+    accumulator.close_batch(topic.queues[0], first)
     assert batch_of(add(accumulator, topic)) is not first
     assert first.count == 2
 
@@ -122,7 +122,7 @@ def test_records_without_a_key_stay_with_a_partition_for_a_batch() -> None:
     assert {(b - a) % 3 for a, b in changes} == {1}
 
 
-def test_the_short_way_is_open_for_plain_records_only() -> None:
+def test_the_fast_path_is_open_for_plain_records_only() -> None:
     accumulator, topic, _ = make(partitions=2)
     before_ns = time.time_ns()
     batch = batch_of(add(accumulator, topic))
@@ -135,7 +135,7 @@ def test_the_short_way_is_open_for_plain_records_only() -> None:
     assert batch.tick_end_ns > 0
     add(accumulator, topic, key=b"k", partition=batch.partition)
     assert batch.plain_limit_bytes == 0
-    accumulator.take(topic.queues[batch.partition], batch)
+    accumulator.close_batch(topic.queues[batch.partition], batch)
     assert accumulator.plain == {}
 
 
@@ -146,10 +146,10 @@ def test_memory_is_granted_in_pieces_and_comes_back() -> None:
     for _ in range(200):
         add(accumulator, topic)
     assert accumulator.buffered_bytes == batch.granted_bytes == 2 * GRANT_BYTES
-    accumulator.take(topic.queues[0], batch)
+    accumulator.close_batch(topic.queues[0], batch)
     assert accumulator.buffered_bytes == batch.size_bytes == BATCH_OVERHEAD_BYTES + 201 * RECORD_BYTES
     batch.complete(0, -1)
-    accumulator.settle(batch)
+    accumulator.release(batch)
     assert accumulator.buffered_bytes == 0
 
 
@@ -164,7 +164,7 @@ def test_the_bound_on_all_memory_holds() -> None:
 
     with pytest.raises(BufferFull, match="buffer_bytes=5000"):
         add_on()
-    assert 3000 < sum(batch.size_bytes for batch in accumulator.unsettled) <= 5000
+    assert 3000 < sum(batch.size_bytes for batch in accumulator.incomplete) <= 5000
 
 
 def test_records_wait_for_their_topic_and_are_bounded_too() -> None:
@@ -181,7 +181,7 @@ def test_records_wait_for_their_topic_and_are_bounded_too() -> None:
     learn(topic, 3)
     accumulator.replay(topic)
     assert {batch_of(one).partition for one in sent} == {0xCBF43926 % 3}
-    assert sum(len(batch.values) or batch.count for batch in accumulator.unsettled) == len(sent)
+    assert sum(len(batch.values) or batch.count for batch in accumulator.incomplete) == len(sent)
 
 
 def test_a_record_that_waited_for_a_partition_that_does_not_exist_is_refused_alone() -> None:

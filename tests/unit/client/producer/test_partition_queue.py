@@ -19,6 +19,7 @@ from warmlog.producer.partition_queue import PartitionQueue, Verdict, verdict
 from warmlog.producer.producer_batch import ProducerBatch
 from warmlog_protocol.batch import read_header
 from warmlog_protocol.codec.compression import Codec
+from warmlog_protocol.messages import ProducedPartition
 
 FIRST_ID, NEXT_ID = (7, 0), (7, 1)
 MAX_IN_FLIGHT = 5
@@ -29,6 +30,10 @@ def batch_of(value: bytes, count: int = 1) -> ProducerBatch:
     batch.fill([value] * count, None, None, 5, 10)
     batch.close()
     return batch
+
+
+def data_of(batch: ProducerBatch) -> bytes:
+    return b"".join(batch.pieces)
 
 
 def queue_of(count: int) -> tuple[PartitionQueue, list[ProducerBatch]]:
@@ -49,7 +54,7 @@ def send_all(queue: PartitionQueue) -> list[ProducerBatch]:
 
 
 def acknowledge(queue: PartitionQueue, batch: ProducerBatch) -> None:
-    queue.mark_delivered(batch)
+    assert queue.judge(batch, ProducedPartition("t", 0, 0)) is Verdict.DELIVERED
 
 
 def test_at_most_five_are_in_flight_with_consecutive_sequences() -> None:
@@ -63,11 +68,11 @@ def test_at_most_five_are_in_flight_with_consecutive_sequences() -> None:
 def test_after_a_disconnect_the_same_batches_go_again_under_the_same_sequences_before_all_others() -> None:
     queue, batches = queue_of(6)
     sent = send_all(queue)
-    before = [batch.data for batch in sent]
+    before = [data_of(batch) for batch in sent]
     for batch in sent:
         assert queue.judge(batch, BrokerUnavailable("gone")) is Verdict.RETRY
     assert send_all(queue) == batches[:5]
-    assert [batch.data for batch in sent] == before
+    assert [data_of(batch) for batch in sent] == before
 
 
 def test_a_batch_that_failed_alone_waits_until_those_behind_it_have_come_back() -> None:
@@ -120,7 +125,7 @@ def test_when_one_is_given_up_the_rest_goes_on_under_a_new_epoch_from_sequence_z
     assert send_all(queue) == [batches[1]]
     acknowledge(queue, batches[1])
     assert send_all(queue) == batches[2:]
-    headers = [read_header(batch.data) for batch in batches[1:]]
+    headers = [read_header(data_of(batch)) for batch in batches[1:]]
     assert [header.base_sequence for header in headers] == [0, 2, 5]
     assert {(header.producer_id, header.producer_epoch) for header in headers} == {NEXT_ID}
 
@@ -133,7 +138,7 @@ def test_before_a_new_epoch_a_batch_without_an_answer_goes_again_as_it_was() -> 
     queue.judge(batches[2], BrokerUnavailable("no answer: it may be in the log"))
     assert not queue.awaits_producer
     assert send_all(queue) == [batches[2]]
-    assert read_header(batches[2].data).producer_epoch == FIRST_ID[1]
+    assert read_header(data_of(batches[2])).producer_epoch == FIRST_ID[1]
     assert queue.judge(batches[2], OutOfOrderSequence("it is not")) is Verdict.REJECTED
     assert queue.awaits_producer
 
@@ -144,7 +149,7 @@ def test_a_partition_gets_a_second_batch_of_a_new_producer_only_when_it_has_take
     assert send_all(queue) == [batches[0]]
     queue.judge(batches[0], StorageError("full"))
     assert send_all(queue) == [batches[0]]
-    queue.mark_delivered(batches[0])
+    acknowledge(queue, batches[0])
     assert send_all(queue) == batches[1:]
 
 
@@ -169,7 +174,7 @@ def test_without_idempotence_batches_have_no_sequence_and_a_failure_resets_nothi
     queue = PartitionQueue("t", 0, is_idempotent=False)
     queue.closed.extend([batch_of(b"a"), batch_of(b"b")])
     first, second = send_all(queue)
-    assert (read_header(first.data).producer_id, read_header(first.data).base_sequence) == (-1, -1)
+    assert (read_header(data_of(first)).producer_id, read_header(data_of(first)).base_sequence) == (-1, -1)
     assert queue.judge(first, MessageTooLarge("too large")) is Verdict.FAILED
     assert not queue.needs_reset
     assert queue.judge(second, BrokerUnavailable("gone")) is Verdict.RETRY
@@ -244,14 +249,14 @@ def test_whatever_happens_each_batch_is_in_the_log_once_and_in_order_or_was_give
             if fault == "storage" and not is_connection_lost:
                 queue.judge(batch, StorageError("full"))
                 continue
-            outcome = "" if is_connection_lost and fault != "lost answer" else log.append(batch, batch.data)
+            outcome = "" if is_connection_lost and fault != "lost answer" else log.append(batch, data_of(batch))
             if is_connection_lost:
                 queue.judge(batch, BrokerUnavailable("lost"))
                 if fault == "expire":
                     queue.give_up(batch)
                     given_up.append(batch)
             elif outcome == "ok":
-                queue.mark_delivered(batch)
+                assert queue.judge(batch, ProducedPartition("t", 0, 0)) is Verdict.DELIVERED
                 done.append(batch)
             else:
                 assert outcome == "out of order"
@@ -270,7 +275,7 @@ def test_whatever_happens_each_batch_is_in_the_log_once_and_in_order_or_was_give
 def test_restored_batches_that_may_have_been_sent_go_again_as_they_are_before_all_others() -> None:
     queue, batches = queue_of(7)
     send_all(queue)
-    before = [batch.data for batch in batches]
+    before = [data_of(batch) for batch in batches]
     queue.in_flight.clear()  # as if it had been cut short somewhere
     queue.closed.clear()
     queue.next_sequence = 99
@@ -278,7 +283,7 @@ def test_restored_batches_that_may_have_been_sent_go_again_as_they_are_before_al
     assert [queue.next_to_send(0.0, MAX_IN_FLIGHT)] == send_all(queue) == batches[:1], "the others wait for the first"
     acknowledge(queue, batches[0])
     assert send_all(queue) == batches[1:6]
-    assert [batch.data for batch in batches[:5]] == before[:5]
+    assert [data_of(batch) for batch in batches[:5]] == before[:5]
     assert batches[5].base_sequence == 15
 
 

@@ -386,7 +386,7 @@ async def test_a_bug_in_the_sender_fails_everything_and_hangs_nothing(monkeypatc
         client = producer(broker)
         await client.start()
         await client.send(TOPIC, b"")
-        monkeypatch.setattr("warmlog.producer.sender.ProduceRequest", None)
+        monkeypatch.setattr("warmlog.producer.produce_request.ProduceRequest", None)
         with pytest.raises(warmlog.ClientError, match="sender failed"):
             await asyncio.wait_for(client.send(TOPIC, b""), 5)
         with pytest.raises(warmlog.ClientClosed, match="has failed"):
@@ -404,7 +404,8 @@ async def test_nothing_can_be_sent_once_close_has_begun() -> None:
         broker.faults.append(Fault.HOLD)
         last = client.send(TOPIC, b"last")
         closing = asyncio.create_task(client.close())
-        await asyncio.sleep(0.01)
+        while broker.faults:  # noqa: ASYNC110 - until the last record has come
+            await asyncio.sleep(0)
         with pytest.raises(warmlog.ClientClosed):
             client.send(TOPIC, b"too late")
         broker.release()

@@ -1,0 +1,54 @@
+"""What the asyncio and the blocking cluster both read from responses."""
+
+from typing import Protocol, TypeVar
+
+from warmlog.cluster.address import Address
+from warmlog.errors import ApiError, ErrorCode, UnknownTopicOrPartition, error_from_code
+from warmlog_protocol.messages import DescribeConfigsResponse, MetadataResponse, TopicMetadata
+
+TopicPartition = tuple[str, int]
+
+
+class HasError(Protocol):
+    """A part of a response that may be an error."""
+
+    @property
+    def error_code(self) -> int: ...
+    @property
+    def error_message(self) -> str: ...
+
+
+Part = TypeVar("Part", bound=HasError)
+
+DEFAULT_MAX_MESSAGE_BYTES = 1024 * 1024
+"""Assumed for a topic whose `max.message.bytes` the broker does not tell."""
+
+
+def checked(part: Part) -> Part:
+    """Return `part`, or raise its error."""
+    if part.error_code:
+        raise error_from_code(part.error_code, part.error_message)
+    return part
+
+
+def broker_addresses(metadata: MetadataResponse, dialled: Address) -> dict[int, Address]:
+    """The address of each broker by node id. A broker without a host is at the address that was dialled."""
+    return {
+        broker.node_id: Address(broker.host, broker.port) if broker.host else dialled for broker in metadata.brokers
+    }
+
+
+def topic_error(topic: TopicMetadata) -> ApiError | None:
+    """Why the response has no metadata of this topic, if so."""
+    if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return UnknownTopicOrPartition(f"topic {topic.name!r} does not exist")
+    return error_from_code(topic.error_code, f"topic {topic.name!r}: no metadata") if topic.error_code else None
+
+
+def max_message_bytes(configs: DescribeConfigsResponse) -> int:
+    """The maximum size of a batch of the topic that was described."""
+    for resource in configs.resources:
+        for entry in resource.entries:
+            if entry.name == "max.message.bytes":
+                return int(entry.value)
+    return DEFAULT_MAX_MESSAGE_BYTES
