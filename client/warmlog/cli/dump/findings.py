@@ -1,4 +1,4 @@
-"""What a dump found to be wrong, told on stderr after all files were printed, in the words of Kafka's tool."""
+"""What a dump finds wrong, reported on stderr after all files, in the words of Kafka's tool."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ Pairs = dict[str, list[tuple[int, int]]]
 
 @dataclass(slots=True)
 class Findings:
-    """Contradictions between files, and what could not be read."""
+    """Contradictions between files, and damage."""
 
     index_mismatches: Pairs = field(default_factory=dict)
     """Offset in the offset index, last offset of the batch at its position (-1: no batch there)."""
@@ -23,14 +23,14 @@ class Findings:
     non_consecutive: Pairs = field(default_factory=dict)
     """Offset of a record, offset of the record after it."""
     remarks: list[str] = field(default_factory=list)
-    """What Kafka's tool has no words for."""
+    """Findings without a counterpart in Kafka's tool."""
 
     def remark(self, path: Path, text: str) -> None:
-        """Notes something about a file."""
+        """Add a finding about a file."""
         self.remarks.append(f"{path}: {text}")
 
     def lines(self) -> Iterator[str]:
-        """Everything that was found."""
+        """Yield all findings as text."""
         yield from _told(
             "Mismatches in :{file}", "  Index offset: {0}, log offset: {1}", self.index_mismatches, is_last_first=True
         )
@@ -59,12 +59,12 @@ class Findings:
 
 
 def note_pair(pairs: Pairs, path: Path, first: int, second: int) -> None:
-    """Adds a contradiction in the file at `path`."""
+    """Add a contradiction in the file at `path`."""
     pairs.setdefault(str(path.absolute()), []).append((first, second))
 
 
 def _told(heading: str, detail: str, pairs: Pairs, *, is_last_first: bool = False) -> Iterator[str]:
-    """Kafka's tool lists offsets with the last one first, and times in their order."""
+    """Format `pairs`: as Kafka's tool does, offsets with the last one first and times in their order."""
     for file, contradictions in pairs.items():
         yield heading.format(file=file)
         for pair in reversed(contradictions) if is_last_first else contradictions:

@@ -1,4 +1,4 @@
-"""`.index`, `.timeindex` and `.txnindex` files: a line for each entry, those of the first two compared with the log."""
+"""`.index`, `.timeindex` and `.txnindex` files: a line for each entry; the first two are compared with the log."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -23,7 +23,7 @@ from warmlog_protocol.errors import CorruptBatch
 
 
 def dump_offset_index(path: Path, findings: Findings, *, is_check_only: bool, max_message_bytes: int) -> Iterator[str]:
-    """The entries; those that do not lead to the batch that they name are noted."""
+    """Yield the entries; add a finding for each that does not point to its batch."""
     with ExitStack() as stack:
         index = stack.enter_context(_offset_index(path))
         if not index.entries:
@@ -38,7 +38,7 @@ def dump_offset_index(path: Path, findings: Findings, *, is_check_only: bool, ma
 
 
 def dump_time_index(path: Path, findings: Findings, *, is_check_only: bool) -> Iterator[str]:
-    """The entries; those that do not name a batch, or not its largest timestamp, or not in order, are noted."""
+    """Yield the entries; add a finding for each without a batch, with a wrong timestamp, or out of order."""
     with ExitStack() as stack:
         time_index = stack.enter_context(_time_index(path))
         log = _open_log(path, stack, findings)
@@ -55,7 +55,7 @@ def dump_time_index(path: Path, findings: Findings, *, is_check_only: bool) -> I
 
 
 def dump_transaction_index(path: Path) -> Iterator[str]:
-    """The aborted transactions. Raises CorruptIndex for an entry of another version."""
+    """Yield the aborted transactions. Raises CorruptIndex for an entry of another version."""
     index = TransactionIndex.open_read_only(path, base_offset_of(path), OpenFiles())
     for entry in index:
         yield (
@@ -65,7 +65,7 @@ def dump_transaction_index(path: Path) -> Iterator[str]:
 
 
 def check_sanity(path: Path) -> Iterator[str]:
-    """The index's own check alone, the one that decides at a start whether it is rebuilt. Raises CorruptIndex."""
+    """Make only the check that decides at a start whether an index is rebuilt. Raises CorruptIndex."""
     is_offset_index = path.suffix == INDEX_SUFFIX
     with _offset_index(path) if is_offset_index else _time_index(path) as index:
         if is_offset_index and not index.entries:
@@ -83,7 +83,7 @@ def _check_offset_entry(
         findings.remark(
             path,
             f"offset {entry.offset} was not checked: the batch at position {entry.position} has "
-            f"{placed.header.size_bytes} bytes, --max-message-size is {max_message_bytes}",
+            f"{placed.header.size_bytes} bytes, more than --max-message-size = {max_message_bytes}",
         )
         return
     found = -1 if placed is None else placed.header.last_offset
@@ -115,7 +115,7 @@ def _open_log(path: Path, stack: ExitStack, findings: Findings) -> FileRecords |
     try:
         return stack.enter_context(closing(open_segment_file(log_path)))
     except FileNotFoundError:
-        findings.remark(path, f"{log_path.name} is not beside it, so its entries were not checked")
+        findings.remark(path, f"its entries were not checked, as {log_path.name} is not in the same directory")
         return None
 
 
