@@ -31,29 +31,26 @@ class Findings:
 
     def lines(self) -> Iterator[str]:
         """Yield all findings as text."""
-        yield from _told(
+        yield from _described(
             "Mismatches in :{file}", "  Index offset: {0}, log offset: {1}", self.index_mismatches, is_last_first=True
         )
-        yield from _told(
+        yield from _described(
             "Found timestamp mismatch in :{file}",
             "  Index timestamp: {0}, log timestamp: {1}",
             self.timestamp_mismatches,
         )
-        yield from _told(
+        yield from _described(
             "Found out of order timestamp in :{file}",
             "  Index timestamp: {0}, Previously indexed timestamp: {1}",
             self.out_of_order_timestamps,
         )
-        yield from _told(
+        yield from _described(
             "The following indexed offsets are not found in the log.",
             "Indexed offset: {0}, found log offset: {1}",
             self.offsets_not_found,
         )
-        yield from _told(
-            "Non-consecutive offsets in {file}",
-            "  {0} is followed by {1}",
-            self.non_consecutive,
-            is_last_first=True,
+        yield from _described(
+            "Non-consecutive offsets in {file}", "  {0} is followed by {1}", self.non_consecutive, is_last_first=True
         )
         yield from self.remarks
 
@@ -63,7 +60,7 @@ def note_pair(pairs: Pairs, path: Path, first: int, second: int) -> None:
     pairs.setdefault(str(path.absolute()), []).append((first, second))
 
 
-def _told(heading: str, detail: str, pairs: Pairs, *, is_last_first: bool = False) -> Iterator[str]:
+def _described(heading: str, detail: str, pairs: Pairs, *, is_last_first: bool = False) -> Iterator[str]:
     """Format `pairs`: as Kafka's tool does, offsets with the last one first and times in their order."""
     for file, contradictions in pairs.items():
         yield heading.format(file=file)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import TypeVar
 
 from warmlog.cli.dump.findings import Findings, note_pair
 from warmlog.cli.dump.segment_file import (
@@ -25,7 +26,7 @@ from warmlog_protocol.errors import CorruptBatch
 def dump_offset_index(path: Path, findings: Findings, *, is_check_only: bool, max_message_bytes: int) -> Iterator[str]:
     """Yield the entries; add a finding for each that does not point to its batch."""
     with ExitStack() as stack:
-        index = stack.enter_context(_offset_index(path))
+        index = stack.enter_context(_open(OffsetIndex, path))
         if not index.entries:
             yield f"{path} is empty."
             return
@@ -40,10 +41,10 @@ def dump_offset_index(path: Path, findings: Findings, *, is_check_only: bool, ma
 def dump_time_index(path: Path, findings: Findings, *, is_check_only: bool) -> Iterator[str]:
     """Yield the entries; add a finding for each without a batch, with a wrong timestamp, or out of order."""
     with ExitStack() as stack:
-        time_index = stack.enter_context(_time_index(path))
+        time_index = stack.enter_context(_open(TimeIndex, path))
         log = _open_log(path, stack, findings)
         index_path = path.with_suffix(INDEX_SUFFIX)
-        index = stack.enter_context(_offset_index(index_path)) if index_path.exists() else None
+        index = stack.enter_context(_open(OffsetIndex, index_path)) if index_path.exists() else None
         previous_ms = NO_TIMESTAMP
         for entry in time_index:
             if log is not None:
@@ -67,7 +68,7 @@ def dump_transaction_index(path: Path) -> Iterator[str]:
 def check_sanity(path: Path) -> Iterator[str]:
     """Make only the check that decides at a start whether an index is rebuilt. Raises CorruptIndex."""
     is_offset_index = path.suffix == INDEX_SUFFIX
-    with _offset_index(path) if is_offset_index else _time_index(path) as index:
+    with _open(OffsetIndex, path) if is_offset_index else _open(TimeIndex, path) as index:
         if is_offset_index and not index.entries:
             yield f"{path} is empty."
             return
@@ -119,9 +120,8 @@ def _open_log(path: Path, stack: ExitStack, findings: Findings) -> FileRecords |
         return None
 
 
-def _offset_index(path: Path) -> OffsetIndex:
-    return OffsetIndex(path, base_offset_of(path), open_files=OpenFiles(), is_writable=False)
+Index = TypeVar("Index", OffsetIndex, TimeIndex)
 
 
-def _time_index(path: Path) -> TimeIndex:
-    return TimeIndex(path, base_offset_of(path), open_files=OpenFiles(), is_writable=False)
+def _open(kind: type[Index], path: Path) -> Index:
+    return kind(path, base_offset_of(path), open_files=OpenFiles(), is_writable=False)

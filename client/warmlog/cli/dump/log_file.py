@@ -92,11 +92,11 @@ def batch_line(batch: RecordBatch, placed: PlacedHeader) -> str:
         f" baseSequence: {header.base_sequence} lastSequence: {header.last_sequence}"
         f" producerId: {header.producer_id} producerEpoch: {header.producer_epoch}"
         f" partitionLeaderEpoch: {header.partition_leader_epoch}"
-        f" isTransactional: {_boolean(header.is_transactional)} isControl: {_boolean(header.is_control)}"
+        f" isTransactional: {str(header.is_transactional).lower()} isControl: {str(header.is_control).lower()}"
         f" deleteHorizonMs: {_delete_horizon(batch)}"
         f" position: {placed.position} {_clock(header)}: {header.max_timestamp_ms} size: {header.size_bytes}"
         f" magic: {header.magic} compresscodec: {_codec(header)} crc: {header.crc}"
-        f" isvalid: {_boolean(_is_valid(batch))}"
+        f" isvalid: {str(_is_valid(batch)).lower()}"
     )
 
 
@@ -162,7 +162,3 @@ def _codec(header: BatchHeader) -> str:
 
 def _size(cell: bytes | None) -> int:
     return -1 if cell is None else len(cell)
-
-
-def _boolean(is_true: bool) -> str:
-    return "true" if is_true else "false"

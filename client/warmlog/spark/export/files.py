@@ -67,8 +67,6 @@ def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 
 class _Files:
-    """The files that one task writes."""
-
     def __init__(self, staging: Path, schema: pa.Schema, compression: str) -> None:
         self._staging = staging
         self._schema = schema
@@ -100,8 +98,6 @@ class _Files:
 
 
 class _File:
-    """One file of one day."""
-
     def __init__(self, staging: Path, name: str, schema: pa.Schema, compression: str) -> None:
         self._name = name
         self._path = staging / name

@@ -23,9 +23,9 @@ class Option(NamedTuple):
 
     name: str
     kind: str
-    default: str
     use: Use
     sentence: str
+    default: str = ""
     aliases: tuple[str, ...] = ()
 
 
@@ -35,59 +35,53 @@ OPTIONS: dict[str, Option] = {
         Option(
             "bootstrap.servers",
             "host:port, …",
-            "",
             Use.ALL,
             "host:port of a broker; if several, separated by commas, they are tried in turn",
             aliases=("kafka.bootstrap.servers",),
         ),
-        Option("subscribe", "names", "", Use.READ, "the topics to read, separated by commas"),
-        Option(
-            "subscribePattern", "pattern", "", Use.READ, "a Python regular expression that matches whole topic names"
-        ),
-        Option("assign", "JSON", "", Use.READ, 'the partitions to read: {"topic": [0, 1]}'),
-        Option("partitions", "numbers", "", Use.BATCH, "read only these partitions of each topic: 0,3-7"),
+        Option("subscribe", "names", Use.READ, "the topics to read, separated by commas"),
+        Option("subscribePattern", "pattern", Use.READ, "a Python regular expression that matches whole topic names"),
+        Option("assign", "JSON", Use.READ, 'the partitions to read: {"topic": [0, 1]}'),
+        Option("partitions", "numbers", Use.BATCH, "read only these partitions of each topic: 0,3-7"),
         Option(
             "startingOffsets",
             "offsets",
-            "earliest",
             Use.READ,
-            "where to start: earliest, latest (streams), a tail like -100, or JSON by topic and partition, where -2 is "
-            "the earliest and -1 the latest",
+            "where to start: earliest, latest (streams), a tail like -100, or JSON by topic and partition, where -2 "
+            "is the earliest and -1 the latest",
+            default="earliest",
         ),
         Option(
             "startingOffsetsByTimestamp",
             "JSON",
-            "",
             Use.READ,
-            "where to start, by topic and partition: milliseconds or any time that startingTimestamp takes; overrides "
-            "startingOffsets",
+            "where to start, by topic and partition: milliseconds or any time that startingTimestamp takes; "
+            "overrides startingOffsets",
         ),
         Option(
             "startingTimestamp",
             "time",
-            "",
             Use.READ,
-            "the time to start at: milliseconds, ISO 8601 or -10m; a batch reads only records of that time or later, a "
-            "stream starts at the first of them and reads all that follow; overrides the other two",
+            "the time to start at: milliseconds, ISO 8601 or -10m; a batch reads only records of that time or later, "
+            "a stream starts at the first of them and reads all that follow; overrides the other two",
         ),
         Option(
             "startingOffsetsByTimestampStrategy",
             "error or latest",
-            "error",
             Use.READ,
             "what to do with a partition that has no record at or after its starting time",
+            default="error",
         ),
         Option(
             "endingOffsets",
             "offsets",
-            "latest",
             Use.BATCH,
             "where to end, exclusive: latest, a tail like -100, or JSON by topic and partition, where -1 is the latest",
+            default="latest",
         ),
         Option(
             "endingOffsetsByTimestamp",
             "JSON",
-            "",
             Use.BATCH,
             "where to end, exclusive, by topic and partition: milliseconds or any time that endingTimestamp takes; "
             "overrides endingOffsets",
@@ -95,129 +89,129 @@ OPTIONS: dict[str, Option] = {
         Option(
             "endingTimestamp",
             "time",
-            "",
             Use.BATCH,
             "the time to end at, exclusive for each record: milliseconds, ISO 8601 or -10m; overrides the other two",
         ),
         Option(
             "failOnDataLoss",
             "boolean",
-            "true",
             Use.READ,
             "whether offsets that are gone or unreadable are an error; otherwise they are skipped with a warning",
+            default="true",
         ),
-        Option("minPartitions", "number", "", Use.READ, "the least number of tasks, unless there are fewer records"),
-        Option("maxRecordsPerPartition", "number", "", Use.READ, "the most offsets that a task reads"),
+        Option("minPartitions", "number", Use.READ, "the least number of tasks, unless there are fewer records"),
+        Option("maxRecordsPerPartition", "number", Use.READ, "the most offsets that a task reads"),
         Option(
             "maxBytesPerPartition",
             "size",
-            "256m",
             Use.READ,
             "about how many bytes of the log a task reads; small partitions share a task",
+            default="256m",
         ),
-        Option("limit", "number", "", Use.BATCH, "read this many records, partition after partition, in one task"),
+        Option("limit", "number", Use.BATCH, "read this many records, partition after partition, in one task"),
         Option(
             "columns",
             "names",
-            "",
             Use.READ,
             "the columns, in this order, instead of .schema(…): value string, offset; key and value may be string",
         ),
         Option(
             "maxOffsetsPerTrigger",
             "number",
-            "",
             Use.STREAM,
-            "the most offsets of a micro-batch, divided among partitions in proportion to their new offsets; at least "
-            "one for each partition",
+            "the most offsets of a micro-batch, divided among partitions in proportion to their new offsets; at "
+            "least one for each partition",
         ),
-        Option("maxBytesPerTrigger", "size", "", Use.STREAM, "about how many bytes of the log a micro-batch reads"),
+        Option("maxBytesPerTrigger", "size", Use.STREAM, "about how many bytes of the log a micro-batch reads"),
         Option(
             "minOffsetsPerTrigger",
             "number",
-            "",
             Use.STREAM,
             "wait until this many offsets are new, for maxTriggerDelay at most",
         ),
         Option(
             "maxTriggerDelay",
             "duration",
-            "15m",
             Use.STREAM,
             "how long minOffsetsPerTrigger may delay a micro-batch",
+            default="15m",
         ),
-        Option("valueFormat", "json", "", Use.READ, "json: the schema names fields of the values"),
+        Option("valueFormat", "json", Use.READ, "json: the schema names fields of the values"),
         Option(
             "mode",
             "permissive or failfast",
-            "permissive",
             Use.READ,
             "with valueFormat, what a record that does not fit the schema becomes: null fields, or an error",
+            default="permissive",
         ),
-        Option("fetch.maxBytes", "size", "4m", Use.READ, "about how many bytes one fetch returns, 92m at most"),
-        Option("fetch.inFlight", "number", "4", Use.READ, "how many fetches a task has in flight, 1000 at most"),
+        Option("fetch.maxBytes", "size", Use.READ, "about how many bytes one fetch returns, 92m at most", default="4m"),
+        Option(
+            "fetch.inFlight", "number", Use.READ, "how many fetches a task has in flight, 1000 at most", default="4"
+        ),
         Option(
             "fetch.timeoutMs",
             "duration",
-            "120s",
             Use.READ,
             "how long a task, or a stream between micro-batches, retries without receiving anything before it fails",
+            default="120s",
             aliases=("kafkaConsumer.pollTimeoutMs",),
         ),
         Option(
             "fetchOffset.numRetries",
             "number",
-            "3",
             Use.READ,
             "how often planning is retried after a retriable error; a stream that has planned before retries for at "
             "least fetch.timeoutMs",
+            default="3",
         ),
-        Option("fetchOffset.retryIntervalMs", "duration", "1s", Use.READ, "how long planning waits between tries"),
+        Option(
+            "fetchOffset.retryIntervalMs", "duration", Use.READ, "how long planning waits between tries", default="1s"
+        ),
         Option(
             "verifyChecksums",
             "boolean",
-            "true",
             Use.READ,
             "whether the CRC of every batch is checked; its structure is always checked",
+            default="true",
         ),
         Option(
             "isolation.level",
             "read_uncommitted or read_committed",
-            "read_uncommitted",
             Use.READ,
             "read_committed leaves out records of aborted and open transactions",
+            default="read_uncommitted",
             aliases=("kafka.isolation.level",),
         ),
         Option(
             "includeHeaders",
             "boolean",
-            "false",
             Use.ALL,
             "whether to read a column headers; when writing, whether to write it (default: true)",
+            default="false",
         ),
-        Option("topic", "name", "", Use.WRITE, "where to write; overrides a column topic"),
+        Option("topic", "name", Use.WRITE, "where to write; overrides a column topic"),
         Option(
             "compression.type",
             "codec",
-            "none",
             Use.WRITE,
             "none, gzip, snappy, lz4 or zstd",
+            default="none",
             aliases=("kafka.compression.type",),
         ),
         Option(
             "batch.size",
             "size",
-            "1m",
             Use.WRITE,
             "the largest batch of records, within the topic's max.message.bytes",
+            default="1m",
             aliases=("kafka.batch.size",),
         ),
         Option(
             "delivery.timeout.ms",
             "time",
-            "2m",
             Use.WRITE,
             "how long a task retries without an acknowledgement, or without metadata of a topic",
+            default="2m",
             aliases=("kafka.delivery.timeout.ms",),
         ),
     )

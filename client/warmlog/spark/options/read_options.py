@@ -106,19 +106,28 @@ def parse_read_options(given: Mapping[str, str], now_ms: int) -> ReadOptions:
     return ReadOptions(
         bootstrap=options.addresses("bootstrap.servers"),
         topics=topic_choice(options),
-        bounds=Bounds(
-            starting=_checked("start", options, starting_points(options, now_ms), refused=LATEST),
-            ending=_checked("end", options, _ending_points(options, now_ms), refused=EARLIEST),
-            starting_name=points_name(options, "starting"),
-            ending_name=points_name(options, "ending"),
-            fails_on_data_loss=options.boolean("failOnDataLoss"),
-            fails_on_missing_time=options.one_of("startingOffsetsByTimestampStrategy", ("error", "latest")) == "error",
-            loss_remedy=LOSS_REMEDY,
-            missing_time_remedy="set startingOffsetsByTimestampStrategy to latest",
+        bounds=bounds_of(
+            options,
+            _checked("start", options, starting_points(options, now_ms), refused=LATEST),
+            _checked("end", options, _points(options, "ending", now_ms, LATEST), refused=EARLIEST),
         ),
         limits=plan_limits(options),
         reading=read_settings(options, _REMEDIES),
         retries=planning_retries(options),
+    )
+
+
+def bounds_of(options: Given, starting: Points, ending: Points) -> Bounds:
+    """Return the bounds of a load() or stream from `starting` to `ending`."""
+    return Bounds(
+        starting=starting,
+        ending=ending,
+        starting_name=_points_name(options, "starting"),
+        ending_name=_points_name(options, "ending"),
+        fails_on_data_loss=options.boolean("failOnDataLoss"),
+        fails_on_missing_time=options.one_of("startingOffsetsByTimestampStrategy", ("error", "latest")) == "error",
+        loss_remedy=LOSS_REMEDY,
+        missing_time_remedy="set startingOffsetsByTimestampStrategy to latest",
     )
 
 
@@ -189,14 +198,10 @@ def starting_points(options: Given, now_ms: int, *, default: Point = EARLIEST) -
     return _points(options, "starting", now_ms, default)
 
 
-def points_name(options: Given, side: str) -> str:
+def _points_name(options: Given, side: str) -> str:
     """Return the option that gives points for each partition, as errors name it."""
     by_time = f"{side}OffsetsByTimestamp"
     return f"option {by_time if by_time in options else f'{side}Offsets'}"
-
-
-def _ending_points(options: Given, now_ms: int) -> Points:
-    return _points(options, "ending", now_ms, LATEST)
 
 
 def _points(options: Given, side: str, now_ms: int, default: Point) -> Points:

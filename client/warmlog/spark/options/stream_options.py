@@ -13,9 +13,9 @@ from warmlog.spark.options.read_options import (
     PlanLimits,
     Retries,
     TopicChoice,
+    bounds_of,
     plan_limits,
     planning_retries,
-    points_name,
     read_settings,
     starting_points,
     topic_choice,
@@ -67,15 +67,7 @@ def parse_stream_options(given: Mapping[str, str], now_ms: int) -> StreamOptions
     return StreamOptions(
         bootstrap=options.addresses("bootstrap.servers"),
         topics=topic_choice(options),
-        bounds=Bounds(
-            starting=starting,
-            ending=LATEST,
-            starting_name=points_name(options, "starting"),
-            fails_on_data_loss=options.boolean("failOnDataLoss"),
-            fails_on_missing_time=options.one_of("startingOffsetsByTimestampStrategy", ("error", "latest")) == "error",
-            loss_remedy=LOSS_REMEDY,
-            missing_time_remedy="set startingOffsetsByTimestampStrategy to latest",
-        ),
+        bounds=bounds_of(options, starting, LATEST),
         is_start_counted=is_tail or starting != starting_points(options, now_ms + 1, default=LATEST),
         admission=Admission(
             max_offsets=options.number("maxOffsetsPerTrigger"),

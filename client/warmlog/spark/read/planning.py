@@ -7,7 +7,7 @@ from warmlog.errors import UnknownTopicOrPartition
 from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import OffsetRange, PartitionState, TopicPartition
 from warmlog.ranges.points import Point
-from warmlog.ranges.resolve import Resolved, resolve_ranges, starting_times
+from warmlog.ranges.resolve import resolve_ranges, starting_times
 from warmlog.ranges.retrying import retrying
 from warmlog.ranges.splits import SizedRange, sized_ranges
 from warmlog.spark.options.read_options import PlanLimits, ReadOptions, TopicChoice
@@ -33,7 +33,8 @@ def plan_batch(options: ReadOptions) -> list[Task]:
 def _plan(options: ReadOptions) -> list[Task]:
     with Discovery(options.bootstrap, isolation=options.reading.isolation) as discovery:
         states = chosen_states(discovery, options.topics, _known_before(options))
-        resolved = _resolve(discovery, states, options)
+        times = discovery.offsets(starting_times(options.bounds.starting, states))
+        resolved = resolve_ranges(states, options.bounds, times)
         sized = size_ranges(discovery, resolved.ranges, options.limits)
     for loss in resolved.losses:
         _log.warning("%s; skipped, as failOnDataLoss is false", loss)
@@ -83,8 +84,3 @@ def _known_before(options: ReadOptions) -> set[TopicPartition]:
     bounds = options.bounds
     named = (points for points in (bounds.starting, bounds.ending) if not isinstance(points, Point))
     return set() if bounds.fails_on_data_loss else {place for points in named for place in points}
-
-
-def _resolve(discovery: Discovery, states: list[PartitionState], options: ReadOptions) -> Resolved:
-    times = starting_times(options.bounds.starting, states)
-    return resolve_ranges(states, options.bounds, discovery.offsets(times))
