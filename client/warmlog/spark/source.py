@@ -1,4 +1,4 @@
-"""The data source behind `spark.read.format("warmlog")`.
+"""The data source of `spark.read.format("warmlog")`.
 
 Spark pickles these classes by name, so executors need warmlog. `load()` creates a WarmlogDataSource for its schema; the
 first action plans the ranges, in another process on the driver, and each task reads some of them. Spark 4.1 and later

@@ -215,8 +215,8 @@ def _check_cuts(
     if last := manifest.last:
         copied = {(options.topic, partition): offset for partition, offset in last.positions.items()}
         epochs = {(options.topic, partition): epoch for partition, epoch in last.epochs.items()}
-        for place, end in find_cuts(discovery, states, copied, epochs).items():
-            error = LogTruncated.told(*place, copied[place], end)
+        for tp, end in find_cuts(discovery, states, copied, epochs).items():
+            error = LogTruncated.told(*tp, copied[tp], end)
             raise error.reworded(f"{error}: {_COPIED_ALREADY}")
 
 

@@ -67,9 +67,9 @@ class TopicChoice:
     partitions: tuple[range, ...] = ()
     """Only these of every topic; empty for all."""
 
-    def includes(self, place: TopicPartition) -> bool:
+    def includes(self, tp: TopicPartition) -> bool:
         """Whether this partition of a chosen topic is read."""
-        topic, partition = place
+        topic, partition = tp
         if self.assigned:
             return partition in self.assigned[topic]
         return not self.partitions or any(partition in numbers for numbers in self.partitions)
@@ -225,11 +225,11 @@ def _offsets(text: str) -> Points:
         except ValueError as error:
             raise ValueError(f'{error}, or JSON like {{"topic": {{"0": 23, "1": -2}}}}') from None
     points = {}
-    for place, number in parse_offsets(text).items():
+    for tp, number in parse_offsets(text).items():
         try:
-            points[place] = offset_point(number)
+            points[tp] = offset_point(number)
         except ValueError as error:
-            raise ValueError(f"{place[0]}-{place[1]} has {number}: {error}") from None
+            raise ValueError(f"{tp[0]}-{tp[1]} has {number}: {error}") from None
     return points
 
 

@@ -42,7 +42,7 @@ class Part(NamedTuple):
     """A column of a Spark schema, or a type within it."""
 
     path: str
-    """As Spark writes it: `place`, `place.zip`, `tags.element`."""
+    """As Spark writes it: `address`, `address.zip`, `tags.element`."""
     kind: Any
     never_null: str
     """How the schema says that it is never null; empty if it may be."""

@@ -83,4 +83,4 @@ def _known_before(options: ReadOptions) -> set[TopicPartition]:
     """Return the partitions with given offsets, which so have existed, if data loss is allowed."""
     bounds = options.bounds
     named = (points for points in (bounds.starting, bounds.ending) if not isinstance(points, Point))
-    return set() if bounds.fails_on_data_loss else {place for points in named for place in points}
+    return set() if bounds.fails_on_data_loss else {tp for points in named for tp in points}

@@ -72,7 +72,7 @@ class StreamPlanner:
 
     def latest(self) -> dict[TopicPartition, int]:
         """Return the end of every partition as the broker last reported it."""
-        return {place: state.latest for place, state in self._states.items()}
+        return {tp: state.latest for tp, state in self._states.items()}
 
     def set_target(self) -> None:
         """Read nothing after the present ends of the partitions."""
@@ -131,7 +131,7 @@ class StreamPlanner:
         self._states = {state.place: state for state in states if not self._is_recreated(state)}
 
     def _tasks(self, start: Offsets, end: Offsets) -> list[Task]:
-        back = {place: until for place, until in end.items() if self._cuts.get(place) == (start.get(place), until)}
+        back = {tp: until for tp, until in end.items() if self._cuts.get(tp) == (start.get(tp), until)}
         ranges, losses = stream_ranges({**start, **back}, end, self._states)
         self._report(losses)
         limits = self._options.limits
@@ -187,13 +187,13 @@ class StreamPlanner:
         If the offset of a cut is unknown, the stream continues at its own offset.
         """
         found = self._ask(lambda: find_cuts(self._discovery, states, start, self._epochs))
-        for place, end in found.items():
-            error = LogTruncated.told(*place, start[place], end)
+        for tp, end in found.items():
+            error = LogTruncated.told(*tp, start[tp], end)
             if self._options.bounds.fails_on_data_loss:
                 raise error.reworded(f"{error}; to go on, {self._options.reading.remedies.when_cut}")
-            _log.warning("%s; continuing at %d, as failOnDataLoss is false", error, end if end >= 0 else start[place])
-        self._cuts = {place: cut for place, cut in self._cuts.items() if cut[0] == start.get(place)}
-        self._cuts.update({place: (start[place], end) for place, end in found.items() if end >= 0})
+            _log.warning("%s; continuing at %d, as failOnDataLoss is false", error, end if end >= 0 else start[tp])
+        self._cuts = {tp: cut for tp, cut in self._cuts.items() if cut[0] == start.get(tp)}
+        self._cuts.update({tp: (start[tp], end) for tp, end in found.items() if end >= 0})
         return {state.place: self._cuts[state.place][1] for state in states if state.place in self._cuts}
 
     def _is_recreated(self, state: PartitionState) -> bool:
@@ -238,10 +238,10 @@ class StreamPlanner:
 def _within(target: Offsets, start: Offsets, available: Offsets) -> dict[TopicPartition, int]:
     """Return `available` up to `target`, without partitions that were created later."""
     ends: dict[TopicPartition, int] = {}
-    for place, end in available.items():
-        begin = start.get(place)
+    for tp, end in available.items():
+        begin = start.get(tp)
         if begin is not None and end < begin:
-            ends[place] = end
-        elif place in target or begin is not None:
-            ends[place] = max(min(end, target.get(place, 0)), begin or 0)
+            ends[tp] = end
+        elif tp in target or begin is not None:
+            ends[tp] = max(min(end, target.get(tp, 0)), begin or 0)
     return ends

@@ -59,7 +59,7 @@ def advance(
         reason = f"the topic was recreated, or lost its end, after this stream had read to {begin} ({state})"
         losses.append(Loss(*state.place, begin, begin, reason))
     gone = sorted(start.keys() - available.keys())
-    losses += [Loss(*place, start[place], start[place], "the partition is gone") for place in gone]
+    losses += [Loss(*tp, start[tp], start[tp], "the partition is gone") for tp in gone]
     return Advance(available, losses)
 
 
@@ -70,8 +70,7 @@ def first_end(start: Offsets, available: Offsets, at_end: Collection[TopicPartit
     the second micro-batch.
     """
     return {
-        place: min(start[place], available[place]) if place in at_end else available[place]
-        for place in start.keys() & available.keys()
+        tp: min(start[tp], available[tp]) if tp in at_end else available[tp] for tp in start.keys() & available.keys()
     }
 
 
@@ -82,17 +81,17 @@ def first_start(found: Offsets, end: Offsets, starting: Points) -> dict[TopicPar
     offset. If the offset of a time is now after the end, no record before the end has such a time.
     """
     start = dict(found)
-    for place in found.keys() & end.keys():
-        point = _point(starting, place)
-        if point == LATEST or (point.kind is PointKind.OFFSET and end[place] < point.number):
-            start[place] = end[place]
+    for tp in found.keys() & end.keys():
+        point = _point(starting, tp)
+        if point == LATEST or (point.kind is PointKind.OFFSET and end[tp] < point.number):
+            start[tp] = end[tp]
         elif point.kind is PointKind.TIME:
-            start[place] = min(found[place], end[place])
+            start[tp] = min(found[tp], end[tp])
     return start
 
 
-def _point(starting: Points, place: TopicPartition) -> Point:
-    return starting if isinstance(starting, Point) else starting[place]
+def _point(starting: Points, tp: TopicPartition) -> Point:
+    return starting if isinstance(starting, Point) else starting[tp]
 
 
 class StreamRanges(NamedTuple):

@@ -1,4 +1,4 @@
-"""The reader behind `spark.readStream.format("warmlog")`.
+"""The reader of `spark.readStream.format("warmlog")`.
 
 Offsets are Kafka's JSON, sorted, as Spark compares their text: `{"orders": {"0": 23, "1": 17}}`, in each partition the
 first offset that is not read. Spark 4.2 and later pass a start and a limit. Earlier versions ask only for the latest

@@ -1,4 +1,4 @@
-"""The writers behind `df.write.format("warmlog")` and `writeStream`: at least once, as Kafka's sink for Spark.
+"""The writers of `df.write.format("warmlog")` and `writeStream`: at least once, as Kafka's sink for Spark.
 
 A task attempt appends as it runs, and its records stay even if the attempt fails. So when Spark reruns a task or a
 micro-batch, its records are written again. Readers that must not see them twice need something in the records to tell
