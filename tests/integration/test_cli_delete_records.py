@@ -56,12 +56,12 @@ def test_json_says_the_same_for_scripts(warmlog: CommandLine, tmp_path: Path) ->
         (
             '{"partitions": [{"topic": "t", "partition": 0, "offset": 1}, '
             '{"topic": "t", "partition": 0, "offset": 2}]}',
-            "t-0 is in it twice",
+            "t-0 is in the file twice",
         ),
         ('{"partitions": [{"topic": "t", "partition": 0, "offset": 1}], "version": 2}', "version 2"),
         ('{"partitions": []}', "no partition"),
         ('{"partitions": [{"topic": "t", "partition": 0}]}', "offset"),
-        ("offsets", "not what was expected"),
+        ("offsets", "the file is malformed"),
     ],
     ids=["twice", "version", "empty", "no offset", "no JSON"],
 )

@@ -32,11 +32,11 @@ def test_every_step_is_told_and_every_check_holds(tmp_path: Path) -> None:
     done = demo(tmp_path, "--limit", "3000", "--keep", str(kept))
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.findall(r"^(\d)/7 ", done.stdout, re.MULTILINE) == list("1234567")
-    killed = re.search(r"killed, after ([\d,]+) acknowledgements, with ([\d,]+) flights on their way", done.stdout)
+    killed = re.search(r"killed after ([\d,]+) acknowledgements, with ([\d,]+) flights in flight", done.stdout)
     assert killed is not None
     assert "0" not in killed.groups()
     assert "3,000 flights acknowledged" in done.stdout
-    assert "Every check held." in done.stdout
+    assert "Every check succeeded." in done.stdout
     assert done.stderr == f"warmlog: the broker's data and log are kept in {kept}\n"
     assert (kept / "broker.log").read_text().count("ready, listening on") == 2
     assert list((kept / "data").glob("flights-*/*.log"))

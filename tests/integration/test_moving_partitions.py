@@ -236,7 +236,7 @@ def test_a_move_that_a_stop_interrupts_is_begun_again_and_can_be_called_off(disk
         with WireClient(broker.address) as client:
             until(lambda: (str(target), True) in places(client))
             done = CommandLine(broker.address)("log", "move", "t-0", home)
-            assert f"t-0 stays in {home}: its move to {target} is called off" in done.stderr.decode()
+            assert f"t-0 stays in {home}: its move to {target} is cancelled" in done.stderr.decode()
             assert places(client) == [(str(home), False)]
             until(lambda: not list(target.glob("t-0*")))
             assert client.produce("t", batch_of([b"y"])).base_offset == 10
@@ -258,9 +258,9 @@ def test_what_cannot_be_moved_is_refused_in_words(disks: list[Path], tmp_path: P
         home = home_of(disks)
         target = other_than(home, disks)
         there = command("log", "move", "t-0", home)
-        assert (there.returncode, there.stderr.decode()) == (0, f"warmlog: t-0 lies in {home} already\n")
+        assert (there.returncode, there.stderr.decode()) == (0, f"warmlog: t-0 is in {home} already\n")
         begun = command("log", "move", "t-0", target)
-        assert (begun.returncode, begun.stderr.decode()) == (0, f"warmlog: t-0 is on its way to {target}\n")
+        assert (begun.returncode, begun.stderr.decode()) == (0, f"warmlog: t-0 is moving to {target}\n")
         until(lambda: places(client) == [(str(target), False)])
 
 

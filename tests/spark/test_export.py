@@ -164,16 +164,16 @@ def test_what_cannot_be_exported_is_refused_in_words(
         pytest.raises(ExportRefused, match=r"another export \(process \d+ on .*\) is writ"),
     ):
         export(spark, options)
-    with pytest.raises(ExportRefused, match="holds topic one: export other to a path of its own"):
+    with pytest.raises(ExportRefused, match="holds topic one: export other to another path"):
         export(spark, options_of(broker, "other", tmp_path))
     with pytest.raises(ExportRefused, match="holds topic one without headers: leave out --headers, or export to anoth"):
         export(spark, replace(options, has_headers=True))
     topics.delete("one"), topics.create("one")
-    with pytest.raises(ExportRefused, match="holds an earlier topic one, which was made anew since"):
+    with pytest.raises(ExportRefused, match="holds an earlier topic one, which was recreated since"):
         export(spark, options)
     (commit,) = (tmp_path / "_warmlog" / "commits").iterdir()
     commit.write_text("{")
-    with pytest.raises(ExportRefused, match=r"0.json is no commit of an export"):
+    with pytest.raises(ExportRefused, match=r"0.json is not a commit of an export"):
         export(spark, options)
 
 
@@ -192,7 +192,7 @@ def test_records_that_retention_took_are_an_error_or_passed_over(spark: SparkSes
             time.sleep(0.05)
         with pytest.raises(
             OffsetOutOfRange,
-            match=r"trimmed-0 offsets 50 to .*gone.*; to go on without them, run it with --allow-data-loss$",
+            match=r"trimmed-0 offsets 50 to .*gone.*; to continue without them, run it with --allow-data-loss$",
         ):
             export(spark, options_of(broker, "trimmed", path))
         export(spark, options_of(broker, "trimmed", path, fails_on_data_loss=False))
@@ -221,7 +221,7 @@ def test_what_goes_while_it_is_copied_is_told_as_what_had_gone_before(
     assert [record.offset for record in exported(tmp_path)] == kept
     fill(topics, "going", 0, 2_000, 50)
     topics.delete_records("going", 0, 2_050)
-    with pytest.raises(OffsetOutOfRange, match="to go on without them"):
+    with pytest.raises(OffsetOutOfRange, match="to continue without them"):
         export(spark, replace(options, fails_on_data_loss=True))
     assert export(spark, options) == [Copied(0, 0, 0, lost_offsets=50)]
     assert export(spark, replace(options, fails_on_data_loss=True)) == [], "what is remembered is told once"
@@ -316,8 +316,8 @@ def test_following_goes_on_when_a_broker_that_was_away_is_back_and_says_so_once(
         said = [record.getMessage() for record in caplog.records if record.name == "warmlog.spark"]
         assert len(said) == 2, said
         assert "is the broker running" in said[0]
-        assert said[0].endswith("; trying again every 0.1 s")
-        assert said[1] == "the broker answers again: going on with kept"
+        assert said[0].endswith("; retrying every 0.1 s")
+        assert said[1] == "the broker responds again: continuing with kept"
         with Topics(own_broker.host, own_broker.port) as topics:
             topics.delete("kept")
         with pytest.raises(UnknownTopicOrPartition, match="topic kept does not exist"):
@@ -359,7 +359,7 @@ def test_a_misuse_is_told_before_spark_starts(broker: BrokerProcess, tmp_path: P
         [sys.executable, "-m", "warmlog", "spark-export", "t", "s3://bucket/out"], capture_output=True, text=True
     )
     assert done.returncode == 2
-    assert "is on s3: only a path of a file system can be written" in " ".join(done.stderr.split())
+    assert "is on s3: give a directory" in " ".join(done.stderr.split())
 
 
 def start_following(broker: BrokerProcess, topic: str, path: Path, said: Path) -> "subprocess.Popen[bytes]":
@@ -417,7 +417,7 @@ def test_the_command_follows_over_an_outage_of_the_broker(own_broker: BrokerProc
         os.killpg(following.pid, signal.SIGKILL)
         following.wait()
     assert [record.offset for record in exported(path)] == list(range(150))
-    assert said.read_text().count("trying again every 0.2 s") == 1
+    assert said.read_text().count("retrying every 0.2 s") == 1
 
 
 def wait_for_commits(path: Path, count: int, following: "subprocess.Popen[bytes]") -> None:

@@ -353,7 +353,7 @@ def test_take_stops_early_and_leaves_the_broker_and_the_session_whole(
         ({"startingTimestamp": "2099-01-01"}, None, "no record at or after the start, 4070908800000 ms"),
         ({}, "value bigint", "column value is binary or string, the schema says bigint"),
         ({}, "valeu binary", "format warmlog has no column valeu: did you mean value?"),
-        ({}, "value binary not null", "column value may be null as Spark sees it: leave out NOT NULL"),
+        ({}, "value binary not null", "column value may be null: leave out NOT NULL"),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_words(

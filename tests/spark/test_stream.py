@@ -232,7 +232,7 @@ def test_a_topic_made_anew_is_an_error_or_read_from_its_first_record(
     topics.create("phoenix")
     fill(topics, "phoenix", 0, 200, 100)
     query = start(spark, broker, tmp_path, subscribe="phoenix")
-    with pytest.raises(PySparkException, match=r"phoenix-0 .*the topic was made anew, or lost its end"):
+    with pytest.raises(PySparkException, match=r"phoenix-0 .*the topic was recreated, or lost its end"):
         query.awaitTermination(WAIT_S)
     run(spark, broker, tmp_path, subscribe="phoenix", failOnDataLoss="false")
     assert found(spark, tmp_path) == once(range(300))

@@ -86,7 +86,7 @@ def test_records_that_do_not_fit_are_kept_apart_or_end_the_query(
         PySparkException, match=r"typed-0 offset 0: the value b'\{\"id\": broken' does not fit the schem"
     ):
         load(spark, broker, typed, "id bigint", valueFormat="json", mode="failfast").count()
-    with pytest.raises(PySparkException, match=r"column place.zip may be null as Spark sees it: leave out NOT NULL"):
+    with pytest.raises(PySparkException, match=r"column place.zip may be null: leave out NOT NULL"):
         load(spark, broker, typed, "place struct<zip: int NOT NULL>", valueFormat="json").count()
     with pytest.raises(PySparkException, match="valueFormat json needs the columns"):
         load(spark, broker, typed, None, valueFormat="json")

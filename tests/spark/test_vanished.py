@@ -182,7 +182,7 @@ def test_a_topic_made_anew_between_the_end_and_the_tasks_of_a_micro_batch_is_los
             topics.create("goes")
             fill(topics, "goes", 0, 9)
             if fails == "true":
-                with pytest.raises(OffsetOutOfRange, match=r"goes-0 offsets 0 to 5: .* its topic was made anew"):
+                with pytest.raises(OffsetOutOfRange, match=r"goes-0 offsets 0 to 5: .* its topic was recreated"):
                     planner.tasks(begin, end)
                 begin = dict.fromkeys(anew, 0)
                 continue

@@ -101,7 +101,11 @@ def test_a_topic_that_was_read_can_be_written_as_it_is(
     [
         (["cast(id as string) as vaule"], {"topic": "refused"}, "column vaule cannot be written: did you mean value?"),
         (["cast(id as string) as value"], {"topic": "nowhere"}, "topic nowhere does not exist: create it first"),
-        (["cast(id as string) as value"], {}, "where to write? Give the option topic, or a column topic"),
+        (
+            ["cast(id as string) as value"],
+            {},
+            "there is no topic to write to: give the option topic, or a column topic",
+        ),
         (["cast(id as string) as value"], {"tpoic": "refused"}, "has no option tpoic: did you mean topic?"),
         (["'v' as value", "7 as partition"], {"topic": "refused"}, "topic refused has partitions 0 to 0, not 7"),
     ],
@@ -130,7 +134,9 @@ def test_a_time_without_a_zone_is_refused_with_what_to_cast_it_to(
 ) -> None:
     topics.create("cast")
     frame = spark.sql("select 'v' as value, timestamp '2023-11-14 22:13:20' as timestamp")
-    with pytest.raises(AnalysisException, match="column timestamp is timestamp_ntz: timestamp_ltz can be written"):
+    with pytest.raises(
+        AnalysisException, match="column timestamp is timestamp_ntz, and only timestamp_ltz can be written"
+    ):
         write(frame, broker, topic="cast")
     write(frame.withColumn("timestamp", frame.timestamp.cast("timestamp_ltz")), broker, topic="cast")
     assert [record.timestamp_ms for record in read_back(broker, "cast")] == [1_700_000_000_000]
@@ -250,7 +256,7 @@ def test_a_broker_that_has_no_connection_left_is_named_with_the_topic(tmp_path: 
     with BrokerProcess(tmp_path, max_connections=1) as broker, Topics(broker.host, broker.port) as topics:
         topics.create("crowded")
         options = WriteOptions((broker.address,), "crowded", delivery_timeout_ms=300)
-        message = rf"topic crowded, asked of {broker.address}: .*max\.connections"
+        message = rf"topic crowded at {broker.address}: .*max\.connections"
         with pytest.raises(TooManyConnections, match=message):
             check_topic(options)
 

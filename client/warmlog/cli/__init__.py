@@ -1,13 +1,13 @@
-"""The command line `warmlog`: serve, topic, produce, consume, offsets, log and demo.
+"""The command line `warmlog`: serve, topic, produce, consume, offsets, log, index, spark-export and demo.
 
-One file a command family; `app` joins them. `exits` says how a command ends, `output` what it may print where,
-`options` holds what several commands take. Modules import the client, the broker, Arrow, Spark and rich inside the
-commands that need them, so that a small command starts fast.
+Each command has its file in `commands`; `app` joins them. `terminal.exits` defines how a command ends,
+`terminal.output` what it prints where, `terminal.options` the options that several commands take. Modules import the
+client, the broker, Arrow, Spark and rich inside the commands that need them, so that small commands start fast.
 """
 
 
 def main() -> None:
-    """Runs the command that the process's arguments name and ends the process with its exit code."""
+    """Run the command that the process's arguments name, and end the process with its exit code."""
     from warmlog.cli.app import run
 
     run()

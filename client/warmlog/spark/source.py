@@ -1,11 +1,11 @@
-"""The data source behind `spark.read.format("warmlog")`.
+"""The data source of `spark.read.format("warmlog")`.
 
-Spark pickles these classes by name: executors need warmlog installed. `load()` makes a WarmlogDataSource for its
-schema; the first action plans the ranges, in a process of its own on the driver, and each task reads some of them.
-Spark 4.1 and later plan once for a load(), 4.0 at every action.
+Spark pickles these classes by name, so executors need warmlog. `load()` creates a WarmlogDataSource for its schema; the
+first action plans the ranges, in another process on the driver, and each task reads some of them. Spark 4.1 and later
+plan once for a load(), 4.0 at every action.
 
-Filters are never pushed down: in every release of Spark that can, a pushed filter leaks into the other scans of the
-same load() and gives wrong results. The reader class must not even have `pushFilters`, or Spark refuses it.
+Filters are never pushed down: in all versions of Spark that can do that, a pushed filter leaks into the other scans of
+the same load() and gives wrong results. Spark refuses a reader class that even has `pushFilters`.
 """
 
 import time
@@ -37,36 +37,36 @@ class WarmlogDataSource(DataSource):  # type: ignore[misc]
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
+        """Return the name of the format."""
         return "warmlog"
 
     def schema(self) -> str:
-        """The columns of a load() without a schema; InvalidConfig for options that cannot be used."""
+        """Return the columns of a load() without a schema; InvalidConfig for bad options."""
         options = take_options(self.options, Use.READ)
         if "valueFormat" in options:
             raise no_schema()
         return schema_of(projection_of(options))
 
     def writer(self, schema: Any, overwrite: bool) -> "WarmlogWriter":
-        """A writer of the columns in `schema`; asks the broker for the topic, so that a wrong name fails at once."""
+        """Return a writer of the columns in `schema`; asks the broker for the topic, so that a wrong name fails now."""
         from warmlog.spark.write.writer import batch_writer  # not in every process that looks up the format
 
         return batch_writer(parse_write_options(self.options), schema, overwrite=overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> "WarmlogStreamWriter":  # noqa: N802 - Spark's name
-        """A writer of the columns in `schema`, for one micro-batch or for its commit."""
+        """Return a writer of the columns in `schema`, for one micro-batch or for its commit."""
         from warmlog.spark.write.writer import stream_writer
 
         return stream_writer(parse_write_options(self.options), schema, overwrite=overwrite)
 
     def reader(self, schema: Any) -> "WarmlogReader":
-        """A reader of the columns in `schema`; InvalidConfig for options or columns that cannot be used."""
+        """Return a reader of the columns in `schema`; InvalidConfig for bad options or columns."""
         arrow_schema = None if hasattr(schema, "fields") else schema
         options = parse_read_options(self.options, time.time_ns() // 1_000_000)
         return WarmlogReader(options, self._made_of(schema), arrow_schema)
 
     def streamReader(self, schema: Any) -> "WarmlogStreamReader":  # noqa: N802 - Spark's name
-        """The same for a stream."""
+        """Return a reader of the columns in `schema` for a stream."""
         from warmlog.spark.stream.reader import WarmlogStreamReader
 
         return WarmlogStreamReader(
@@ -74,35 +74,35 @@ class WarmlogDataSource(DataSource):  # type: ignore[misc]
         )
 
     def _made_of(self, schema: Any) -> Projection | TypedValues:
-        """What the columns of `schema` are made of."""
+        """Return the columns of `schema`, or how their values are decoded."""
         options = take_options(self.options, Use.READ)
         if (typed := typed_values(options, schema)) is not None:
             return typed
         projection = chosen_columns(schema)
         if "columns" not in options and options.boolean("includeHeaders") and "headers" not in projection.names:
-            raise InvalidConfig("option includeHeaders is true, but the schema names no headers: name them there")
+            raise InvalidConfig("option includeHeaders is true, but the schema names no headers: add the column")
         if "columns" in options and projection != projection_of(options):
-            raise InvalidConfig("the columns are given twice, by .schema(…) and by the option columns")
+            raise InvalidConfig("the columns are given twice, by .schema(…) and by the option columns: leave out one")
         return projection
 
 
 class WarmlogReader(DataSourceReader):  # type: ignore[misc]
-    """Plans and reads one load(). Spark copies it to the tasks before it plans: the plan travels in the partitions."""
+    """Plans and reads one load(). Spark copies it to the tasks before it plans, so the partitions carry the plan."""
 
     def __init__(self, options: ReadOptions, columns: Projection | TypedValues, arrow_schema: Any = None) -> None:
-        """`arrow_schema` is what Sail wants the batches to have, where its types are not Spark's."""
+        """`arrow_schema` is the one that Sail expects, whose types are not Spark's."""
         self._options = options
         self._columns = columns
         self._arrow_schema = arrow_schema
 
     def partitions(self) -> list[RangesPartition]:
-        """One partition for each task; asks the broker once what there is."""
+        """Return one partition for each task; asks the broker once."""
         from warmlog.spark.read.planning import plan_batch  # not in every process that looks up the format
 
         return [RangesPartition(task) for task in plan_batch(self._options)] or [RangesPartition([])]
 
     def read(self, partition: InputPartition) -> "Iterator[RecordBatch]":
-        """The records of `partition` in the order of their offsets. Reading it again gives the same, or an error."""
+        """Yield the records of `partition` in offset order. Reading it again gives the same, or an error."""
         batches = read_partition(partition, self._columns, self._options.reading)
         if self._arrow_schema is None:
             return batches

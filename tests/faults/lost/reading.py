@@ -24,7 +24,7 @@ from warmlog.ranges.resolve import Loss
 
 LIMIT_S = 60.0
 COLUMNS = ["partition", "offset", "value"]
-TOLD = re.compile(rb"^warmlog: passed over: \w+-(\d+), offsets (\d+) to (\d+): ", re.MULTILINE)
+TOLD = re.compile(rb"^warmlog: skipped: \w+-(\d+), offsets (\d+) to (\d+): ", re.MULTILINE)
 
 
 @dataclass

@@ -14,21 +14,16 @@ if TYPE_CHECKING:
 
 RAW, JSON = "raw", "json"
 
-HELP = """Print the records of a topic, from --from to --to, or for ever.
+HELP = """Print the records of a topic, from --from to --to, or without end.
 
     raw        each value as it is, and a newline; null is an empty line
-    json       one object a line; bytes that are no text are base64, and "value_encoding" says so
+    json       one object a line; bytes that are not UTF-8 are base64, and "value_encoding" says so
     '%k %v'    a template: %t topic, %p partition, %o offset, %k key, %v value, %T timestamp in
                ISO 8601, %s timestamp in ms, %h headers, %% a percent sign; escapes are backslash
                and n, t, r, 0 or backslash; a newline follows unless it ends in one
 
-Within a partition records come in order; partitions are interleaved as they arrive. Offsets that are lost or
-damaged on the broker's disk are named on stderr and passed over; the exit code is 1 then."""
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command to the program."""
-    app.command("consume", help="\b\n" + HELP.replace("\n\n", "\n\n\b\n"))(consume)
+Records of a partition come in order; partitions are interleaved as they arrive. Offsets that are lost or
+damaged on the broker's disk are reported on stderr and skipped; then the exit code is 1."""
 
 
 @ends_cleanly
@@ -42,7 +37,7 @@ def consume(
         typer.Option(
             "--to",
             metavar="latest|OFFSET|TIME",
-            help="Where to stop: latest is the end as it is now; neither the OFFSET nor the TIME is read.",
+            help="Where to stop, exclusive; latest is the end as it is now.",
         ),
     ] = None,
     template: Annotated[
@@ -51,7 +46,7 @@ def consume(
     partition: Annotated[int | None, typer.Option(min=0, metavar="N", help="Only this partition.")] = None,
     count: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after so many records.")] = None,
     is_committed: Annotated[
-        bool, typer.Option("--committed", help="Leave out what was aborted, and wait for the end of open transactions.")
+        bool, typer.Option("--committed", help="Leave out aborted transactions, and wait for the end of open ones.")
     ] = False,
     broker: Broker = DEFAULT_BROKER,
     as_json: AsJson = False,
@@ -78,7 +73,7 @@ async def _consume(
     count: int | None,
     format_batch: "BatchWriter",
 ) -> None:
-    """Prints batch by batch: one write and one flush for each."""
+    """Print batch by batch, with one write and one flush for each."""
     from warmlog import Consumer, UnreadableBatch
 
     topics = [topic] if partition is None else None
@@ -96,7 +91,7 @@ async def _consume(
                 write(format_batch(batch, wanted))
             except UnreadableBatch as error:
                 unreadable += 1
-                note(f"passed over: {error}")
+                note(f"skipped: {error}")
                 continue
             if count is not None:
                 count -= wanted

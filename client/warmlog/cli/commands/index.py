@@ -1,4 +1,4 @@
-"""`warmlog index`: see what a search in an index touches."""
+"""`warmlog index`: show what a search in an index reads."""
 
 import os
 import shutil
@@ -34,20 +34,8 @@ class Subject(NamedTuple):
 
     shape: "IndexShape"
     target: int
-    """As the file has it: an offset less the base offset."""
+    """As stored in the file: an offset minus the base offset."""
     target_name: str
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the family to the program."""
-    family = typer.Typer(no_args_is_help=True, help="See what a search in an index touches.")
-    family.callback()(_family)
-    family.command("trace")(trace)
-    app.add_typer(family, name="index")
-
-
-def _family() -> None:
-    """See what a search in an index touches."""
 
 
 @ends_cleanly
@@ -68,7 +56,7 @@ def trace(
         ),
     ] = None,
     segment: Annotated[
-        int | None, typer.Option(metavar="BASE", min=0, help="Look into the segment with this base offset.")
+        int | None, typer.Option(metavar="BASE", min=0, help="Use the segment with this base offset.")
     ] = None,
     kind: Annotated[IndexKind, typer.Option("--index", help="Which index.")] = IndexKind.OFFSET,
     entries: Annotated[
@@ -76,22 +64,22 @@ def trace(
         typer.Option(metavar="N", min=1, max=2**31 - 1, help="Without DIR: an index of N entries, numbered from 0."),
     ] = None,
     png: Annotated[
-        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Draw a picture, too (warmlog[picture]).")
+        Path | None, typer.Option(metavar="FILE", dir_okay=False, help="Draw a picture too (needs warmlog[picture]).")
     ] = None,
     page_bytes: Annotated[int, typer.Option(min=64, max=2**30, help="The size of a page.")] = 4096,
     as_json: AsJson = False,
 ) -> None:
-    """Show which pages of an index a classic binary search visits, and which the warm/cold search of this broker.
+    """Show which pages of an index a classic binary search reads, and which the warm/cold search of this broker.
 
-    Files are only read, and may be in use. `--entries 6656` (13 pages) and `--entries 7168` (14 pages) show, without
-    any data, why the classic search meets cold pages whenever an index grows by a page.
+    Files are only read, and may be in use. `--entries 6656` (13 pages) and `--entries 7168` (14 pages) show without
+    any data why the classic search reads cold pages whenever an index grows by a page.
     """
     from warmlog.cli.index_trace.picture import check_pillow, draw_png
     from warmlog.cli.index_trace.text import draw_text
     from warmlog.cli.index_trace.trace import trace_both
 
     if (directory is None) == (entries is None):
-        raise typer.BadParameter("give either a partition's directory or --entries", param_hint="DIR")
+        raise typer.BadParameter("give a partition's directory or --entries, not both", param_hint="DIR")
     if png is not None:
         _check_writable(png)
         check_pillow()
@@ -105,15 +93,15 @@ def trace(
                 line(text)
         if png is not None:
             draw_png(png, index, target_name, traces)
-            note(f"drawn to {png}")
+            note(f"the picture is in {png}")
 
 
 def _check_writable(path: Path) -> None:
-    """BadParameter when a picture cannot be written there."""
+    """Raise a usage error if a picture cannot be written to `path`."""
     if not path.parent.is_dir():
-        raise typer.BadParameter(f"{path.parent} is no directory", param_hint="--png")
+        raise typer.BadParameter(f"{path.parent} is not a directory", param_hint="--png")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise typer.BadParameter(f"{path} may not be written", param_hint="--png")
+        raise typer.BadParameter(f"{path} is not writable", param_hint="--png")
 
 
 @contextmanager
@@ -156,9 +144,9 @@ def _subject(
 def _open_index(
     directory: Path, offset: int | None, segment: int | None, index_class: "type[OffsetIndex | TimeIndex]"
 ) -> "OffsetIndex | TimeIndex":
-    """The index of the segment that is asked for, or that holds `offset`, or of the last one.
+    """Open the index of `segment`, or of the segment that holds `offset`, or of the last one.
 
-    Where that has no entries, as when its segment was just rolled, it is the newest before it that has some.
+    If that has no entries, as when its segment was just rolled, open the newest one before it that has some.
     """
     from warmlog_broker.storage.index.time_index import TimeIndex
     from warmlog_broker.storage.io.open_files import OpenFiles
@@ -178,10 +166,10 @@ def _open_index(
         index = index_class(paths[base], base, open_files=OpenFiles(), is_writable=False)
         if index.entries:
             if base != bases[0]:
-                note(f"{paths[bases[0]]} has no entries yet: this is the newest index that has some")
+                note(f"{paths[bases[0]]} has no entries yet: using the newest index that has some")
             return index
         index.close()
-    raise CommandFailed(f"{paths[bases[0]]} has no entries: there is nothing to search in")
+    raise CommandFailed(f"{paths[bases[0]]} has no entries to search")
 
 
 def _is_index(path: Path, suffix: str) -> bool:

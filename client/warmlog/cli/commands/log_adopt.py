@@ -1,4 +1,4 @@
-"""`warmlog log adopt`: take topics over from the data directories of a Kafka that was stopped."""
+"""`warmlog log adopt`: take over the topics of a stopped Kafka."""
 
 import time
 from pathlib import Path
@@ -8,13 +8,10 @@ import typer
 
 from warmlog.cli.terminal.exits import ends_cleanly
 from warmlog.cli.terminal.output import counted, line, note
-from warmlog.cli.terminal.status import Status
+from warmlog.cli.terminal.status import Status, megabytes
 
 if TYPE_CHECKING:
     from warmlog_broker.tools.adopt import AdoptedTopic, Adoption
-
-MB = 1_000_000
-
 
 KafkaDirs = Annotated[
     list[Path],
@@ -23,24 +20,30 @@ KafkaDirs = Annotated[
         exists=True,
         file_okay=False,
         show_default=False,
-        help="A data directory of a Kafka that was stopped; all of them, if it had several.",
+        help="A data directory of a stopped Kafka; all of them, if it has several.",
     ),
 ]
 DataDir = Annotated[
-    Path, typer.Option(metavar="DIR", file_okay=False, show_default=False, help="Our data directory, new or stopped.")
+    Path,
+    typer.Option(
+        metavar="DIR",
+        file_okay=False,
+        show_default=False,
+        help="Our data directory: a new one, or one of a stopped broker.",
+    ),
 ]
 IsLinked = Annotated[
-    bool, typer.Option("--link", help="Hard-link closed .log files, which nothing writes to, instead of copying.")
+    bool, typer.Option("--link", help="Hard-link closed .log files, which are never written, instead of copying them.")
 ]
 Topics = Annotated[
     list[str] | None, typer.Option(metavar="TOPIC", help="Only this topic. Repeatable.", show_default=False)
 ]
 IsDryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything and change nothing.")]
 MustRecover = Annotated[
-    bool, typer.Option("--recover", help="Take over what was not stopped cleanly: the copies are recovered.")
+    bool, typer.Option("--recover", help="Accept a Kafka that was not stopped cleanly: the copies are recovered.")
 ]
 FillsMissing = Annotated[
-    bool, typer.Option("--empty-partitions", help="Make partitions that are missing between others empty ones.")
+    bool, typer.Option("--empty-partitions", help="Create missing partitions between others, empty.")
 ]
 
 
@@ -54,10 +57,10 @@ def adopt(
     must_recover: MustRecover = False,
     fills_missing: FillsMissing = False,
 ) -> None:
-    """Take topics over: offsets, timestamps, keys, headers and transactions stay what they are.
+    """Take over the topics of a stopped Kafka with their offsets, timestamps, keys, headers and transactions.
 
-    Kafka's files are only read. Everything is checked before anything is written, and topics appear all at once. Their
-    retention is off until you set it.
+    Kafka's files are only read. Everything is checked before anything is written, and all topics appear at once.
+    Retention is off until you set it.
     """
     from warmlog_broker.tools import adopt as engine
 
@@ -67,7 +70,7 @@ def adopt(
     try:
         if is_dry_run:
             result = engine.plan_adoption(
-                kafka_dir, data_dir, options, on_checked=lambda name: status.tell(f"{name} is checked")
+                kafka_dir, data_dir, options, on_checked=lambda name: status.tell(f"checked {name}")
             )
         else:
             result = engine.adopt(
@@ -75,9 +78,9 @@ def adopt(
                 data_dir,
                 options,
                 now_ms=time.time_ns() // 1_000_000,
-                on_checked=lambda name: status.tell(f"{name} is checked"),
+                on_checked=lambda name: status.tell(f"checked {name}"),
                 on_copied=lambda name, done, total: status.tell(
-                    f"{name} is copied: {done / MB:,.1f} of {total / MB:,.1f} MB"
+                    f"copying {name}: {megabytes(done)} of {megabytes(total)} MB"
                 ),
             )
     finally:
@@ -86,24 +89,26 @@ def adopt(
 
 
 def _refuse_within(kafka_dirs: list[Path], data_dir: Path) -> None:
-    """A misuse: nothing may be written below what Kafka uses."""
+    """Raise a usage error if files would be written inside Kafka's directories."""
     for path in kafka_dirs:
         if data_dir.resolve().is_relative_to(path.resolve()):
-            raise typer.BadParameter(f"{data_dir} lies within Kafka's {path}", param_hint="--data-dir")
+            raise typer.BadParameter(
+                f"{data_dir} is inside Kafka's {path}: give another directory", param_hint="--data-dir"
+            )
 
 
 def _print(adoption: "Adoption", *, is_dry_run: bool) -> None:
     for path, reason in adoption.skipped:
         note(f"skipped {path}: {reason}")
     for name in adoption.done_before:
-        note(f"topic {name} was taken over before")
+        note(f"topic {name} was taken over earlier")
     for topic in adoption.topics:
         _print_topic(topic, is_dry_run=is_dry_run)
     if adoption.topics:
         verb = "would be copied" if is_dry_run else "copied"
-        note(f"{adoption.bytes_to_copy / MB:,.1f} MB {verb}")
-        note("retention is off (retention.ms=-1) and nothing is compacted, until you set it")
-        note("Kafka keeps the settings of topics and their number of partitions elsewhere: compare them")
+        note(f"{megabytes(adoption.bytes_to_copy)} MB {verb}")
+        note("retention (retention.ms=-1) and compaction are off until you set them")
+        note("Kafka stores topic settings and partition counts elsewhere: compare them")
 
 
 def _print_topic(topic: "AdoptedTopic", *, is_dry_run: bool) -> None:
@@ -114,7 +119,7 @@ def _print_topic(topic: "AdoptedTopic", *, is_dry_run: bool) -> None:
         linked = f", {counted(log.linked_files, 'file')} linked" if log.linked_files else ""
         line(
             f"{log.key.directory_name}: offsets {log.offsets.log_start_offset} to {log.offsets.recovery_point}, "
-            f"{log.log_bytes / MB:,.1f} MB{linked}"
+            f"{megabytes(log.log_bytes)} MB{linked}"
         )
         for remark in log.remarks:
             note(f"{log.key.directory_name}: {remark}")

@@ -1,6 +1,6 @@
-"""`warmlog log dirs`: which data directories a broker has, and what lies in them. `warmlog log move`: to another one.
+"""`warmlog log dirs` shows a broker's data directories and their partitions; `warmlog log move` moves a partition.
 
-`dirs --json` prints the one line of JSON that Kafka's kafka-log-dirs prints, without the two lines of text before it::
+`dirs --json` prints the same line of JSON as Kafka's kafka-log-dirs, without the two lines of text before it::
 
     {"version":1,"brokers":[{"broker":1,"logDirs":[{"logDir":"/a","error":null,"partitions":[
         {"partition":"flights-0","size":4096,"offsetLag":0,"isFuture":false}]}]}]}
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warmlog.cli.terminal.exits import ends_cleanly
-from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, run_client
+from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, run_admin
 from warmlog.cli.terminal.output import Cell, json_line, note, table
 
 if TYPE_CHECKING:
-    from warmlog import LogDirDescription
+    from warmlog import Admin, LogDirDescription
 
 HEADINGS = ("directory", "error", "total bytes", "usable bytes", "partition", "size", "offset lag", "future")
 
@@ -31,20 +31,17 @@ def dirs(
     broker: Broker = DEFAULT_BROKER,
     as_json: AsJson = False,
 ) -> None:
-    """Show the broker's data directories, what lies in them, and what is on its way from one to another."""
+    """Show the broker's data directories, the partitions in them, and those that are moving."""
 
-    async def run() -> "list[LogDirDescription]":
-        from warmlog import Admin
+    async def describe(admin: "Admin") -> "list[LogDirDescription]":
+        found = await admin.describe_log_dirs(topic or None)
+        listed = {replica.topic for directory in found for replica in directory.replicas}
+        for name in topic or ():
+            if name not in listed:
+                await admin.describe_topic(name)  # raises if it does not exist
+        return found
 
-        async with Admin(broker) as admin:
-            found = await admin.describe_log_dirs(topic or None)
-            listed = {replica.topic for directory in found for replica in directory.replicas}
-            for name in topic or ():
-                if name not in listed:
-                    await admin.describe_topic(name)  # raises when there is none
-            return found
-
-    found = run_client(run)
+    found = run_admin(broker, describe)
     if as_json:
         json_line(document(found))
     else:
@@ -52,7 +49,7 @@ def dirs(
 
 
 def document(directories: "list[LogDirDescription]") -> dict[str, object]:
-    """What Kafka prints for the same."""
+    """Return the document that Kafka prints for the same."""
     brokers = [
         {"broker": broker, "logDirs": [_log_dir(each) for each in group]}
         for broker, group in groupby(directories, key=lambda each: each.broker)
@@ -74,7 +71,7 @@ def _log_dir(directory: "LogDirDescription") -> dict[str, object]:
 
 
 def _rows(directory: "LogDirDescription") -> list[tuple[Cell, ...]]:
-    """A row for each partition, or one for a directory without any."""
+    """Return a row for each partition, or one for a directory without any."""
     own = (directory.path, directory.error or "", directory.total_bytes, directory.usable_bytes)
     rows: list[tuple[Cell, ...]] = [
         (*own, f"{each.topic}-{each.partition}", each.size_bytes, each.offset_lag, "yes" if each.is_future else "no")
@@ -95,9 +92,9 @@ def move(
     broker: Broker = DEFAULT_BROKER,
     as_json: AsJson = False,
 ) -> None:
-    """Begin to move a partition to another data directory of the broker, while it is written and read.
+    """Begin to move a partition to another data directory of the broker; it can be written and read meanwhile.
 
-    `warmlog log dirs` shows how far it is. The directory where the partition lies calls a move off.
+    `warmlog log dirs` shows the progress. Giving the directory where the partition is cancels a move.
     """
     topic, dash, number = partition.rpartition("-")
     if not (dash and topic and number.isdecimal()):
@@ -105,15 +102,12 @@ def move(
             f"{partition!r} is not TOPIC-PARTITION, such as flights-3", param_hint="TOPIC-PARTITION"
         )
 
-    async def run() -> "list[LogDirDescription]":
-        from warmlog import Admin
+    async def begin(admin: "Admin") -> "list[LogDirDescription]":
+        before = await admin.describe_log_dirs([topic])
+        await admin.move_partition(topic, int(number), directory)
+        return before
 
-        async with Admin(broker) as admin:
-            before = await admin.describe_log_dirs([topic])
-            await admin.move_partition(topic, int(number), directory)
-            return before
-
-    before = run_client(run)
+    before = run_admin(broker, begin)
     if as_json:
         json_line({"partition": partition, "logDir": str(directory)})
     else:
@@ -121,16 +115,16 @@ def move(
 
 
 def _outcome(before: "list[LogDirDescription]", partition: tuple[str, int], directory: Path) -> str:
-    """What asking for `directory` comes to, by where the partition and its copies were `before`."""
-    places = {
+    """Say what moving to `directory` does, given where the partition and its copy were `before`."""
+    paths = {
         each.is_future: described.path
         for described in before
         for each in described.replicas
         if (each.topic, each.partition) == partition
     }
-    home, target = places.get(False), places.get(True)
+    home, target = paths.get(False), paths.get(True)
     if home is None or Path(home).resolve() != directory.resolve():
-        return f"is on its way to {directory}"
+        return f"is moving to {directory}"
     if target is None:
-        return f"lies in {directory} already"
-    return f"stays in {directory}: its move to {target} is called off"
+        return f"is in {directory} already"
+    return f"stays in {directory}: its move to {target} is cancelled"

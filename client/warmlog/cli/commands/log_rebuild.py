@@ -1,10 +1,11 @@
-"""`warmlog log rebuild-index`: make the indexes of a data directory anew from its logs."""
+"""`warmlog log rebuild-index`: rebuild the indexes of a data directory from its logs."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from warmlog.cli.commands.log_verify import check_directories
 from warmlog.cli.terminal.exits import FAILED, ends_cleanly
 from warmlog.cli.terminal.output import counted, line, note
 
@@ -25,18 +26,16 @@ def rebuild_index(
         int | None,
         typer.Option(min=0, metavar="N", help="Bytes between entries; the topic's index.interval.bytes if not given."),
     ] = None,
-    with_snapshots: Annotated[bool, typer.Option("--snapshots", help="Make the producer snapshots anew, too.")] = False,
+    with_snapshots: Annotated[bool, typer.Option("--snapshots", help="Rebuild the producer snapshots too.")] = False,
 ) -> None:
-    """Make .index, .timeindex and .txnindex anew from the .log files, each replaced as a whole.
+    """Rebuild .index, .timeindex and .txnindex files from the .log files; each is replaced atomically.
 
-    A broker does so by itself for index files that it finds missing or wrong. The exit code is 1 when a log is damaged:
-    its indexes are made anew around that.
+    A broker rebuilds missing or damaged index files by itself. The exit code is 1 if a log is damaged: its indexes then
+    leave out the damage.
     """
     from warmlog_broker.tools.rebuild import RebuildOptions, rebuild_directory
-    from warmlog_broker.tools.verify import kind_of
 
-    if kind_of(directory) is None:
-        raise typer.BadParameter(f"{directory} is neither a data directory nor a partition's", param_hint="DIR")
+    check_directories([directory])
     results = rebuild_directory(directory, RebuildOptions(index_interval_bytes, with_snapshots))
     for path, result in results.items():
         for remark in result.remarks:

@@ -1,5 +1,6 @@
-"""`warmlog log verify`: check the files of data directories, batch by batch, without changing one."""
+"""`warmlog log verify`: check the files of data directories, batch by batch, without changing them."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,12 +9,10 @@ import typer
 from warmlog.cli.terminal.exits import FAILED, ends_cleanly
 from warmlog.cli.terminal.options import AsJson
 from warmlog.cli.terminal.output import counted, json_line, line, note
-from warmlog.cli.terminal.status import Status
+from warmlog.cli.terminal.status import Status, megabytes
 
 if TYPE_CHECKING:
     from warmlog_broker.storage.verify.report import Report
-
-MB = 1_000_000
 
 
 @ends_cleanly
@@ -30,16 +29,14 @@ def verify(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Check every batch, index entry and side file.
+    """Check every batch, index entry and other file of a partition.
 
-    Files are only read, and a broker may be using them. The exit code is 0 when all is well, 1 when there are findings.
+    Files are only read, and a broker may be using them. The exit code is 1 if anything is wrong.
     """
     from warmlog_broker.storage.verify.report import Report
-    from warmlog_broker.tools.verify import kind_of, verify_directory
+    from warmlog_broker.tools.verify import verify_directory
 
-    for path in directory:
-        if kind_of(path) is None:
-            raise typer.BadParameter(f"{path} is neither a data directory nor a partition's", param_hint="DIR")
+    check_directories(directory)
     report = Report()
     status = Status()
     report.on_progress = lambda report: status.tell(_summary(report)) if status.is_due else None
@@ -54,6 +51,15 @@ def verify(
         _print(report)
     if not report.is_clean:
         raise typer.Exit(FAILED)
+
+
+def check_directories(paths: Sequence[Path]) -> None:
+    """Raise a usage error unless each path is a data directory or a partition's directory."""
+    from warmlog_broker.tools.verify import kind_of
+
+    for path in paths:
+        if kind_of(path) is None:
+            raise typer.BadParameter(f"{path} is neither a data directory nor a partition's", param_hint="DIR")
 
 
 def _print(report: "Report") -> None:
@@ -73,7 +79,7 @@ def _summary(report: "Report") -> str:
         counted(counts.segments, "segment"),
         counted(counts.batches, "batch", "batches"),
         counted(counts.records, "record"),
-        f"{counts.log_bytes / MB:,.1f} MB",
+        f"{megabytes(counts.log_bytes)} MB",
         counted(counts.index_entries, "index entry", "index entries"),
         counted(counts.snapshots, "snapshot"),
     ]

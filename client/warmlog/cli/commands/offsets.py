@@ -1,28 +1,23 @@
-"""`warmlog offsets`: where a topic's partitions begin, end, or stand at a time."""
+"""`warmlog offsets`: the first and last offsets of a topic's partitions, and those at a time."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
-from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, run_client, show_warnings
+from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, run_admin
 from warmlog.cli.terminal.output import is_terminal, json_line, line, table
 from warmlog.cli.terminal.times import format_ms, parse_instant
 
 if TYPE_CHECKING:
-    from warmlog import ApiError, OffsetAt
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command to the program."""
-    app.command("offsets")(offsets)
+    from warmlog import OffsetAt
 
 
 @ends_cleanly
 def offsets(
     topic: Topic,
     at: Annotated[
-        str, typer.Option(metavar="earliest|latest|TIME", help="A TIME is like 2013-07-01T00:00; UTC unless it says.")
+        str, typer.Option(metavar="earliest|latest|TIME", help="A TIME is like 2013-07-01T00:00, in UTC if not given.")
     ] = "latest",
     partition: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Only this partition.", show_default=False)
@@ -32,20 +27,14 @@ def offsets(
 ) -> None:
     """Show an offset of each partition.
 
-    earliest is the first record that is kept, latest the end of what is durable, a TIME the first record at or after
-    it, or the end when there is none. Plain output is topic:partition:offset, one a line, as Kafka's tool prints it.
-    Partitions that are offline are left out, and the command fails then.
+    earliest is the first record that is kept, latest the end of the durable records, a TIME the first record at or
+    after it, or the end if there is none. Plain output is topic:partition:offset, one a line, as Kafka's tool prints
+    it. Offline partitions are left out, and then the command fails.
     """
-    place = checked("--at", parse_instant, at)
-
-    async def run() -> "dict[int, OffsetAt | ApiError]":
-        from warmlog import Admin
-
-        async with Admin(broker) as admin:
-            show_warnings()
-            return await admin.look_up_offsets(topic, place, None if partition is None else [partition])
-
-    results = [result for _, result in sorted(run_client(run).items())]
+    instant = checked("--at", parse_instant, at)
+    partitions = None if partition is None else [partition]
+    by_partition = run_admin(broker, lambda admin: admin.look_up_offsets(topic, instant, partitions), warns=True)
+    results = [result for _, result in sorted(by_partition.items())]
     errors = [result for result in results if isinstance(result, Exception)]
     found = [result for result in results if not isinstance(result, Exception)]
     if as_json:

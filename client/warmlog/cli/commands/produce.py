@@ -14,10 +14,10 @@ from warmlog.cli.terminal.templates import unescape
 
 if TYPE_CHECKING:
     from warmlog import Producer
-    from warmlog.cli.terminal.progress import Progress
+    from warmlog.cli.terminal.status import Progress
 
 MAX_ROUND_BYTES = 1024 * 1024
-"""How much is sent at once, and so how much is unacknowledged when something goes wrong."""
+"""How much is sent at once, and so the most that is unacknowledged after an error."""
 
 
 class Acks(StrEnum):
@@ -38,24 +38,20 @@ class Compression(StrEnum):
     ZSTD = "zstd"
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command to the program."""
-    app.command("produce")(produce)
-
-
 @ends_cleanly
 def produce(
     topic: Topic,
     key_separator: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="What parts key and value of a line, such as : or \\t; without it, no keys."),
+        typer.Option(metavar="TEXT", help="What separates key and value, such as : or \\t; without it, no keys."),
     ] = None,
     acks: Annotated[
         Acks, typer.Option(help="When a record counts as sent: on disk (all), received (1), handed over (0).")
     ] = Acks.ALL,
     compression: Annotated[Compression, typer.Option(help="What batches are compressed with.")] = Compression.NONE,
     partition: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="The partition; by key if not given.", show_default=False)
+        int | None,
+        typer.Option(min=0, metavar="N", help="The partition; chosen by key if not given.", show_default=False),
     ] = None,
     broker: Broker = DEFAULT_BROKER,
     as_json: AsJson = False,
@@ -66,7 +62,7 @@ def produce(
     """
     separator = None if key_separator is None else checked("--key-separator", parse_separator, key_separator)
 
-    from warmlog.cli.terminal.progress import Progress
+    from warmlog.cli.terminal.status import Progress
 
     progress = Progress(shows_status=sys.stderr.isatty() and not sys.stdin.isatty())
 
@@ -76,14 +72,15 @@ def produce(
         producer = await Producer(broker, acks=acks.value, compression=compression.value).start()
         show_warnings()
         await _send_lines(producer, topic, partition, separator, progress)
-        # Not a context manager: after a failure or Ctrl-C nobody wants to wait for what is still on its way.
+        # Not a context manager: after a failure or Ctrl-C the user does not want to wait for records in flight.
         await producer.close()
 
     try:
         run_client(run, is_bulk=True)
     except Exception as error:
         progress.clear()
-        raise CommandFailed(_failure(error, progress)) from error
+        message = f"{describe(error)}; {progress.records:,} records were acknowledged before that"
+        raise CommandFailed(message) from error
     progress.clear()
     if as_json:
         json_line({"topic": topic, "acks": acks.value, "compression": compression.value, **progress.figures()})
@@ -94,7 +91,7 @@ def produce(
 async def _send_lines(
     producer: "Producer", topic: str, partition: int | None, separator: bytes | None, progress: "Progress"
 ) -> None:
-    """Sends round after round: what has come while the last one was on its way."""
+    """Send the input in rounds, each with the lines that arrived during the one before."""
     from warmlog.cli.terminal.lines import LineSplitter, read_rounds
 
     splitter = LineSplitter()
@@ -108,15 +105,15 @@ async def _send_lines(
 
 
 def parse_separator(text: str) -> bytes:
-    """The bytes of a key separator; ValueError when it is empty or has an escape that does not exist."""
+    """Return the bytes of a key separator; ValueError if it is empty, has a newline or an unknown escape."""
     separator = unescape(text)
     if not separator or b"\n" in separator:
-        raise ValueError(f"{text!r} cannot part key and value: it must be some text within a line")
+        raise ValueError(f"{text!r} cannot separate key and value: give text that is within a line")
     return separator
 
 
 def split_keys(lines: Sequence[bytes], separator: bytes, lines_before: int) -> tuple[list[bytes], list[bytes]]:
-    """Keys and values of `lines`, parted at the first separator. CommandFailed for a line that has none."""
+    """Return keys and values of `lines`, split at the first separator. CommandFailed for a line without one."""
     keys, values = [], []
     for number, line in enumerate(lines, start=lines_before + 1):
         key, found, value = line.partition(separator)
@@ -125,7 +122,3 @@ def split_keys(lines: Sequence[bytes], separator: bytes, lines_before: int) -> t
         keys.append(key)
         values.append(value)
     return keys, values
-
-
-def _failure(error: Exception, progress: "Progress") -> str:
-    return f"{describe(error)}; {progress.records:,} records were acknowledged before"

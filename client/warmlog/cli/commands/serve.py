@@ -1,24 +1,15 @@
 """`warmlog serve`: run a broker."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warmlog.cli.terminal.exits import DEBUG_VARIABLE, checked, ends_cleanly
-from warmlog.cli.terminal.options import BROKER_VARIABLE, parse_setting
+from warmlog.cli.terminal.exits import checked, ends_cleanly
+from warmlog.cli.terminal.options import parse_setting
 
 if TYPE_CHECKING:
     from warmlog_broker.config.broker_config import BrokerConfig
-
-OF_CLIENTS = (BROKER_VARIABLE, DEBUG_VARIABLE)
-"""Variables of the environment that belong to the command line and are no settings of a broker."""
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the command to the program."""
-    app.command("serve")(serve)
 
 
 @ends_cleanly
@@ -27,14 +18,15 @@ def serve(
         list[Path] | None,
         typer.Option(
             metavar="DIR",
-            help="Where everything is kept; made when it is missing. Repeatable: one for each disk.",
+            help="The directory for all data; created if missing. Repeatable: one for each disk.",
             show_default=False,
         ),
     ] = None,
     listen: Annotated[
         str | None,
         typer.Option(
-            metavar="HOST:PORT", help="Where to listen; 127.0.0.1:7400 if not given, port 0 takes a free one."
+            metavar="HOST:PORT",
+            help="Where to listen; 127.0.0.1:7400 if not given; with port 0 the system chooses one.",
         ),
     ] = None,
     config: Annotated[
@@ -63,12 +55,11 @@ def serve(
 
 
 def _load(given: dict[str, str], file: Path | None) -> "BrokerConfig":
-    """The configuration; a setting that is unknown or out of bounds is misuse."""
+    """Return the configuration; a setting that is unknown or out of bounds is a usage error."""
     from warmlog_broker.config.sources import load_settings
     from warmlog_protocol.errors import InvalidConfig
 
-    environment = {name: value for name, value in os.environ.items() if name not in OF_CLIENTS}
     try:
-        return load_settings(given, file=file, environment=environment)
+        return load_settings(given, file=file)
     except InvalidConfig as error:
         raise typer.BadParameter(str(error), param_hint="settings") from None

@@ -9,7 +9,7 @@ import typer
 from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic
 from warmlog.cli.terminal.output import json_line, line, note
-from warmlog.cli.terminal.progress import Progress
+from warmlog.cli.terminal.status import Progress
 
 if TYPE_CHECKING:
     from warmlog.spark.export.export import ExportOptions
@@ -17,14 +17,13 @@ if TYPE_CHECKING:
 HELP = """Copy a topic to Parquet files with Spark, each record once.
 
     PATH/date=2013-01-01/part-….parquet     Kafka's columns, by the day of the timestamp in UTC
-    PATH/_warmlog/                          what is copied; Spark passes it over when it reads PATH
+    PATH/_warmlog/                          what is copied; Spark ignores it when it reads PATH
 
-Run it again to copy what has come since, after a crash to go on where it stood; a second one at
-the same time is refused. PATH must be a directory that the driver and all executors share.
+Run it again to copy newer records, or to continue after a crash; a second export to PATH at the same time
+is refused. PATH must be a directory that the driver and all executors share.
 
-It runs in Spark's own way where it is started by spark-submit, as
-spark-submit …/warmlog/cli/export_job.py TOPIC PATH, and on all cores of this machine otherwise, where a task
-has four attempts, as on a cluster."""
+To run it on a cluster: spark-submit …/warmlog/cli/export_job.py TOPIC PATH. Otherwise it runs on all cores of
+this machine, with four attempts for each task, as on a cluster."""
 
 
 class Isolation(StrEnum):
@@ -35,7 +34,7 @@ class Isolation(StrEnum):
 
 
 class Compression(StrEnum):
-    """Of Parquet's pages."""
+    """The compression of Parquet's pages."""
 
     NONE = "none"
     SNAPPY = "snappy"
@@ -43,27 +42,23 @@ class Compression(StrEnum):
     ZSTD = "zstd"
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command to the program."""
-    app.command("spark-export", help="\b\n" + HELP.replace("\n\n", "\n\n\b\n"))(spark_export)
-
-
 @ends_cleanly
 def spark_export(
     topic: Topic,
-    path: Annotated[str, typer.Argument(metavar="PATH", help="Where the files go.", show_default=False)],
-    follow: Annotated[bool, typer.Option("--follow", help="Go on with what comes, until Ctrl-C.")] = False,
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Where to write the files.", show_default=False)],
+    follow: Annotated[bool, typer.Option("--follow", help="Continue with new records until Ctrl-C.")] = False,
     interval_s: Annotated[
-        float, typer.Option("--interval", min=0.1, metavar="SECONDS", help="With --follow: how long to wait for more.")
+        float,
+        typer.Option(
+            "--interval", min=0.1, metavar="SECONDS", help="With --follow: how long to wait before copying again."
+        ),
     ] = 10.0,
-    headers: Annotated[
-        bool, typer.Option("--headers", help="Copy the headers as well; the same in every run.")
-    ] = False,
+    headers: Annotated[bool, typer.Option("--headers", help="Copy the headers too; the same in every run.")] = False,
     isolation: Annotated[
         Isolation,
         typer.Option(
-            help="Of records in transactions: read_committed leaves out what was aborted, and goes no further than "
-            "the first transaction that is open; read_uncommitted copies all."
+            help="read_committed leaves out records of aborted transactions, and stops at the first open one; "
+            "read_uncommitted copies all."
         ),
     ] = Isolation.READ_UNCOMMITTED,
     compression: Annotated[Compression, typer.Option(help="How the files are compressed.")] = Compression.SNAPPY,
@@ -74,11 +69,11 @@ def spark_export(
         bool,
         typer.Option(
             "--allow-data-loss",
-            help="Pass over records that retention took before they were copied, and what is lost or damaged on disk.",
+            help="Skip records that retention deleted before they were copied, and those lost or damaged on disk.",
         ),
     ] = False,
     master: Annotated[
-        str, typer.Option(metavar="URL", help="Spark's master, where spark-submit does not say.")
+        str, typer.Option(metavar="URL", help="Spark's master, unless spark-submit sets it.")
     ] = "local[*,4]",
     broker: Broker = DEFAULT_BROKER,
     as_json: AsJson = False,
@@ -110,7 +105,7 @@ def spark_export(
 
 
 def _export(session: Any, manifest: Any, options: "ExportOptions", interval_s: float | None, *, as_json: bool) -> None:
-    """Copies once, or for ever; the summary comes at the end, also after Ctrl-C."""
+    """Copy once, or without end; the summary comes at the end, also after Ctrl-C."""
     import sys
 
     from warmlog.spark.export.export import export_available, export_following
@@ -132,20 +127,20 @@ def _export(session: Any, manifest: Any, options: "ExportOptions", interval_s: f
             copied_to = {"topic": options.topic, "path": str(options.path), "files": files}
             json_line({**copied_to, "lost_offsets": lost_offsets, **progress.figures()})
         else:
-            lost = f"; {lost_offsets:,} offsets were gone and are passed over" if lost_offsets else ""
+            lost = f"; {lost_offsets:,} lost offsets were skipped" if lost_offsets else ""
             line(f"{options.topic} to {options.path}: {files} files, {progress.summary()}{lost}")
 
 
 def _local_path(text: str) -> Path:
-    """The directory of a path or a file: URL; ValueError for another file system's."""
+    """Return the directory of a path or a file: URL; ValueError for other URLs."""
     scheme, separator, rest = text.partition("://")
     if separator and scheme != "file":
-        raise ValueError(f"{text} is on {scheme}: only a path of a file system can be written, such as a shared mount")
+        raise ValueError(f"{text} is on {scheme}: give a directory, such as one on a shared mount")
     return Path(rest if separator else text.removeprefix("file:")).absolute()
 
 
 def _session(master: str) -> Any:
-    """The session of spark-submit, or one of its own."""
+    """Return the session of spark-submit, or a new one on `master`."""
     import os
     import sys
 
@@ -153,7 +148,7 @@ def _session(master: str) -> Any:
         from pyspark import SparkConf
         from pyspark.sql import SparkSession
     except ImportError as error:  # pragma: no cover - the test environment has Spark
-        raise CommandFailed(f"{error}; install what it needs: pip install 'warmlog[spark]'") from None
+        raise CommandFailed(f"{error}; install Spark: pip install 'warmlog[spark]'") from None
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("warmlog spark-export").config("spark.ui.showConsoleProgress", "false")

@@ -1,35 +1,23 @@
-"""`warmlog topic`: create, list, describe and delete topics, and their oldest records (`delete_records`)."""
+"""`warmlog topic`: create, list, describe and delete topics."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warmlog.cli.commands.delete_records import delete_records
 from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
-from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, parse_setting, run_client, show_warnings
-from warmlog.cli.terminal.output import is_terminal, json_line, line, note, table
+from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, parse_setting, run_admin
+from warmlog.cli.terminal.output import counted, is_terminal, json_line, line, note, table
 
 if TYPE_CHECKING:
-    from warmlog import TopicDescription
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the family to the program."""
-    family = typer.Typer(no_args_is_help=True, help="Create, list, describe and delete topics.")
-    family.command("create")(create)
-    family.command("list")(list_topics)
-    family.command("describe")(describe)
-    family.command("delete")(delete)
-    family.command("delete-records")(delete_records)
-    app.add_typer(family, name="topic")
+    from warmlog import Admin, TopicDescription
 
 
 @ends_cleanly
 def create(
     topic: Topic,
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="How many partitions; the broker's default when not given.")
+        int | None, typer.Option(min=1, help="The number of partitions; the broker's default if not given.")
     ] = None,
     config: Annotated[
         list[str] | None,
@@ -41,18 +29,15 @@ def create(
     """Create a topic. It is on disk when the command returns."""
     configs = dict(checked("--config", parse_setting, text) for text in config or ())
 
-    async def run() -> "TopicDescription":
-        from warmlog import Admin
+    async def create_and_describe(admin: "Admin") -> "TopicDescription":
+        await admin.create_topic(topic, partitions=partitions, configs=configs)
+        return await admin.describe_topic(topic)
 
-        async with Admin(broker) as admin:
-            await admin.create_topic(topic, partitions=partitions, configs=configs)
-            return await admin.describe_topic(topic)
-
-    created = run_client(run)
+    created = run_admin(broker, create_and_describe)
     if as_json:
         json_line(_document(created))
     else:
-        note(f"created topic {created.name} with {_count(len(created.partitions), 'partition')}")
+        note(f"created topic {created.name} with {counted(len(created.partitions), 'partition')}")
 
 
 @ends_cleanly
@@ -62,14 +47,8 @@ def list_topics(
     as_json: AsJson = False,
 ) -> None:
     """List all topics: one name a line, with the number of partitions on a terminal."""
-
-    async def run() -> "list[TopicDescription]":
-        from warmlog import Admin
-
-        async with Admin(broker) as admin:
-            return await admin.list_topics(internal=internal)
-
-    topics = sorted(run_client(run), key=lambda topic: topic.name)
+    described = run_admin(broker, lambda admin: admin.list_topics(internal=internal))
+    topics = sorted(described, key=lambda topic: topic.name)
     if as_json:
         json_line(
             [
@@ -87,20 +66,12 @@ def list_topics(
 @ends_cleanly
 def describe(
     topic: Topic,
-    show_all: Annotated[bool, typer.Option("--all", help="Show settings that nobody changed, too.")] = False,
+    show_all: Annotated[bool, typer.Option("--all", help="Show settings with their defaults too.")] = False,
     broker: Broker = DEFAULT_BROKER,
     as_json: AsJson = False,
 ) -> None:
-    """Show a topic's partitions and its settings. It fails, after that, when a partition is offline."""
-
-    async def run() -> "TopicDescription":
-        from warmlog import Admin
-
-        async with Admin(broker) as admin:
-            show_warnings()
-            return await admin.describe_topic(topic)
-
-    found = run_client(run)
+    """Show a topic's partitions and settings. The exit code is 1 if a partition is offline."""
+    found = run_admin(broker, lambda admin: admin.describe_topic(topic), warns=True)
     if as_json:
         json_line(_document(found))
     else:
@@ -111,8 +82,7 @@ def describe(
 
 
 def _print_description(found: "TopicDescription", *, show_all: bool) -> None:
-    partitions = _count(len(found.partitions), "partition")
-    line(f"topic {found.name}, {partitions}, id {found.topic_id}")
+    line(f"topic {found.name}, {counted(len(found.partitions), 'partition')}, id {found.topic_id}")
     line(f"durability: {found.durability}")
     line()
     table(PARTITION_HEADINGS, [tuple(row.values()) for row in _partition_rows(found)])
@@ -131,21 +101,14 @@ def _print_description(found: "TopicDescription", *, show_all: bool) -> None:
 @ends_cleanly
 def delete(
     topic: Topic,
-    is_certain: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    is_certain: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     broker: Broker = DEFAULT_BROKER,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a topic and all its records. Asks first when it is typed at a terminal."""
+    """Delete a topic and all its records. Asks for confirmation on a terminal."""
     if not is_certain and sys.stdin.isatty() and not typer.confirm(f"Delete {topic} and all its records?", err=True):
         raise CommandFailed(f"{topic} was not deleted")
-
-    async def run() -> None:
-        from warmlog import Admin
-
-        async with Admin(broker) as admin:
-            await admin.delete_topic(topic)
-
-    run_client(run)
+    run_admin(broker, lambda admin: admin.delete_topic(topic))
     if as_json:
         json_line({"name": topic, "deleted": True})
     else:
@@ -165,7 +128,7 @@ PARTITION_HEADINGS = (
 
 
 def _partition_rows(topic: "TopicDescription") -> list[dict[str, int]]:
-    """One row a partition. What lies between high watermark and log end is written but not yet durable."""
+    """Return one row for each partition; `uncommitted` counts records written but not yet durable."""
     return [
         {
             "partition": partition.partition,
@@ -199,7 +162,3 @@ def _document(topic: "TopicDescription") -> dict[str, object]:
             for name, config in sorted(topic.configs.items())
         },
     }
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,5 +1,5 @@
 """`warmlog demo`: the main job on real input, from produce to Spark, with every result checked.
 
-`story` tells the seven steps in order; each step has its module: `flights` (the input), `broker` (the process),
-`sending`, `checking`, `seeking`, `spark_query`. `requirements` finds what must be installed, `screen` shows it all.
+`story` runs the seven steps in order; their modules are `flights` (the input), `broker` (the process), `sending`,
+`checking` and `spark_query`. `requirements` checks what must be installed, `screen` prints.
 """

@@ -6,8 +6,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from warmlog.cli.terminal.exits import CommandFailed
 
@@ -19,7 +17,7 @@ _READY = re.compile(r"ready, listening on \S+?:(\d+)\s")
 
 
 class DemoBroker:
-    """A broker on `data_dir` that writes its log to `log_path`. Leaving it as a context kills what still runs."""
+    """A broker on `data_dir` that writes its log to `log_path`."""
 
     def __init__(self, data_dir: Path, log_path: Path) -> None:
         self.data_dir = data_dir
@@ -29,18 +27,9 @@ class DemoBroker:
         """How long the last start took until it listened."""
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.kill()
-
     @property
     def address(self) -> str:
-        """Where clients find it."""
+        """The HOST:PORT for clients."""
         return f"127.0.0.1:{self.port}"
 
     @property
@@ -49,7 +38,7 @@ class DemoBroker:
         return self._process.pid
 
     def start(self) -> None:
-        """Starts it and waits until it listens: on a free port at first, on the same one later."""
+        """Start it and wait until it listens: on a free port the first time, then on the same one."""
         command = [sys.executable, "-m", "warmlog", "serve"]
         command += ["--data-dir", str(self.data_dir), "--listen", self.address]
         started_at = time.monotonic()
@@ -60,7 +49,7 @@ class DemoBroker:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C in the terminal is for the demo, which then ends its broker
+                start_new_session=True,  # Ctrl-C in the terminal is for the demo, which then stops its broker
             )
         while (ready := _READY.search(self._log_from(log_start))) is None:
             if self._process.poll() is not None:
@@ -72,13 +61,13 @@ class DemoBroker:
         self.start_seconds = time.monotonic() - started_at
 
     def kill(self) -> None:
-        """SIGKILL: the broker can flush nothing and say nothing. Harmless when it does not run."""
+        """Send SIGKILL, so that the broker can flush nothing; do nothing if it does not run."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def stop(self) -> None:
-        """SIGTERM, and the clean end that follows; CommandFailed when it is none."""
+        """Send SIGTERM and wait for the exit; CommandFailed if it is not a clean one."""
         assert self._process is not None
         self._process.send_signal(signal.SIGTERM)
         try:

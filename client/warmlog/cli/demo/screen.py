@@ -1,8 +1,9 @@
-"""How the demo looks: headings, check marks, a progress bar and tables, on a terminal and in a plain log alike."""
+"""The demo's output: headings, check marks, a progress bar and tables, on a terminal or as plain text."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from rich import box
@@ -10,17 +11,28 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from warmlog.cli.demo.checking import Record
-from warmlog.cli.demo.flights import CarrierFigures
-from warmlog.cli.demo.measures import Measure
+from warmlog.cli.terminal.status import megabytes
+
+if TYPE_CHECKING:
+    from warmlog.cli.demo.checking import Record
+    from warmlog.cli.demo.flights import CarrierFigures
 
 STEPS = 7
 PLAIN_WIDTH = 120
-"""Where there is no terminal to ask."""
+"""The width without a terminal."""
+
+
+class Measure(NamedTuple):
+    """Records and bytes (keys and values) that a step moved, and the time that it took."""
+
+    step: str
+    records: int
+    size_bytes: int
+    seconds: float
 
 
 class Screen:
-    """Prints the story of the demo to stdout."""
+    """Prints the steps of the demo to stdout."""
 
     def __init__(self) -> None:
         self._console = Console(highlight=False, soft_wrap=True)
@@ -28,24 +40,20 @@ class Screen:
             self._console.width = PLAIN_WIDTH
 
     def step(self, number: int, title: str) -> None:
-        """The heading of a step."""
+        """Print the heading of a step."""
         self._console.print(f"\n[bold cyan]{number}/{STEPS}[/] [bold]{title}[/]")
 
     def say(self, text: str) -> None:
-        """A line below a heading."""
+        """Print a line below a heading."""
         self._console.print(f"    {text}")
 
     def checked(self, text: str) -> None:
-        """Something that was found to be true."""
+        """Print a check that succeeded."""
         self._console.print(f"  [green]✓[/] {text}")
-
-    def failed(self, text: str) -> None:
-        """Something that was not."""
-        self._console.print(f"  [red]✗[/] {text}")
 
     @contextmanager
     def progress(self, title: str, total: int) -> Iterator["ProgressBar"]:
-        """A bar from 0 to `total` records; without a terminal, nothing."""
+        """Show a bar from 0 to `total` records, on a terminal only."""
         columns = (
             TextColumn("    {task.description}"),
             BarColumn(bar_width=30),
@@ -58,19 +66,19 @@ class Screen:
 
     @contextmanager
     def busy(self, text: str) -> Iterator[None]:
-        """Shows that something goes on, as long as it does; without a terminal, nothing."""
+        """Show `text` during the body, on a terminal only."""
         if not self._console.is_terminal:
             yield
             return
         with self._console.status(text):
             yield
 
-    def first_flights(self, found: dict[int, Record | None]) -> None:
-        """The table of step 5."""
+    def first_flights(self, found: "dict[int, Record | None]") -> None:
+        """Print the table of step 5."""
         table = _table("partition", "offset", "hour (UTC)", "flight", "from", "to", "delay")
         for partition, record in found.items():
             if record is None or record.value is None:
-                table.add_row(str(partition), "", "no flight from there on")
+                table.add_row(str(partition), "", "no later flight")
                 continue
             flight = msgspec.json.decode(record.value)
             hour = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC)
@@ -80,32 +88,26 @@ class Screen:
             table.add_row(str(partition), str(record.offset), when, number, flight["origin"], flight["dest"], delay)
         self._console.print(table)
 
-    def carriers(self, spark: dict[str, CarrierFigures], file: dict[str, CarrierFigures]) -> None:
-        """The figures of both sides beside each other."""
+    def carriers(self, spark: "dict[str, CarrierFigures]", file: "dict[str, CarrierFigures]") -> None:
+        """Print the figures of both sides beside each other."""
         table = _table("carrier", "flights", "in the file", "mean delay in min", "in the file", "")
         for carrier, figures in spark.items():
             own = file[carrier]
-            table.add_row(
-                carrier,
-                f"{figures.flights:,}",
-                f"{own.flights:,}",
-                _mean(figures),
-                _mean(own),
-                "[green]equal[/]",
-            )
+            means = _mean(figures), _mean(own)
+            table.add_row(carrier, f"{figures.flights:,}", f"{own.flights:,}", *means, "[green]equal[/]")
         self._console.print(table)
 
     def measures(self, measures: Sequence[Measure]) -> None:
-        """Records and bytes a second of each step."""
+        """Print records and bytes a second of each step."""
         table = _table("step", "records", "MB", "seconds", "records/s", "MB/s")
-        for measure in measures:
+        for step, records, size_bytes, seconds in measures:
             table.add_row(
-                measure.step,
-                f"{measure.records:,}",
-                f"{measure.megabytes:,.1f}",
-                f"{measure.seconds:.2f}",
-                f"{measure.records_per_s:,.0f}",
-                f"{measure.megabytes_per_s:,.1f}",
+                step,
+                f"{records:,}",
+                megabytes(size_bytes),
+                f"{seconds:.2f}",
+                f"{records / seconds:,.0f}",
+                megabytes(round(size_bytes / seconds)),
             )
         self._console.print(table)
 
@@ -118,7 +120,7 @@ class ProgressBar:
         self._task = task
 
     def advance_to(self, count: int) -> None:
-        """So many records are done."""
+        """Show that `count` records are done."""
         elapsed = self._bar.tasks[0].elapsed
         rate = f"{count / elapsed:,.0f} records/s" if elapsed else ""
         self._bar.update(self._task, completed=count, rate=rate)
@@ -132,9 +134,6 @@ def _table(*headings: str) -> Table:
     return table
 
 
-def _mean(figures: CarrierFigures) -> str:
+def _mean(figures: "CarrierFigures") -> str:
     mean = figures.mean_departure_delay
     return "none" if mean is None else f"{mean:.6f}"
-
-
-__all__ = ["ProgressBar", "Screen"]

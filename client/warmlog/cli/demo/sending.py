@@ -1,65 +1,41 @@
-"""Steps 2 and 3 of the demo: send every flight, and kill the broker half way."""
+"""Steps 2 and 3 of the demo: send every flight, and kill the broker halfway."""
 
 import asyncio
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from warmlog.cli.demo.broker import DemoBroker
 from warmlog.cli.demo.flights import Flights
+from warmlog.cli.demo.screen import ProgressBar, Screen
 
 if TYPE_CHECKING:
     from warmlog import Producer, RecordMetadata
     from warmlog.producer.delivery import DeliveryFuture
 
 ROUND_S = 0.05
-"""How often acknowledgements are looked at. Awaiting a record sends its batch at once: doing so all the time would make
-for small batches."""
-
-
-@dataclass(slots=True)
-class Outage:
-    """What a kill came across."""
-
-    acknowledged: int
-    """Records whose acknowledgement had been seen."""
-    in_flight: int
-    """Records sent, and not seen acknowledged."""
-    seconds: float = 0.0
-    """From the kill until the broker listened again."""
-
-
-class Watcher(Protocol):
-    """Who is told how it goes."""
-
-    def acknowledged(self, count: int) -> None:
-        """So many records are acknowledged by now."""
-
-    def killed(self, outage: Outage) -> None:
-        """The broker was just killed."""
-
-    def restarted(self, outage: Outage) -> None:
-        """The broker listens again."""
+"""How often to await acknowledgements. Awaiting a record sends its batch at once, so doing it all the time would make
+small batches."""
 
 
 class Sending:
-    """Sends `flights` with one producer, and kills and restarts `broker` once half of them are on their way."""
+    """Sends `flights` with one producer, and kills and restarts `broker` once half of them are sent."""
 
     def __init__(
-        self, producer: "Producer", topic: str, flights: Flights, broker: DemoBroker, watcher: Watcher
+        self, producer: "Producer", topic: str, flights: Flights, broker: DemoBroker, screen: Screen, bar: ProgressBar
     ) -> None:
         self.placed: list[RecordMetadata] = []
-        """Where each record lies, in the order of sending."""
+        """The metadata of each record, in the order of sending."""
         self._producer = producer
         self._topic = topic
         self._flights = flights
         self._broker = broker
-        self._watcher = watcher
+        self._screen = screen
+        self._bar = bar
         self._sent: list[DeliveryFuture] = []
         self._has_acknowledgements = asyncio.Event()
 
     async def run(self) -> None:
-        """Returns when every record is acknowledged; raises the first error of a record, or of the restart."""
+        """Return when every record is acknowledged; raise the first error of a record, or of the restart."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._acknowledge())
@@ -72,31 +48,28 @@ class Sending:
         records = zip(flights.keys, flights.values, flights.timestamps_ms, strict=True)
         for number, (key, value, timestamp_ms) in enumerate(records):
             if number == len(flights) // 2:
-                await self._first_acknowledgement()
-                tasks.create_task(self._break_down())
+                if self._sent:  # a short input would otherwise be sent before anything is acknowledged
+                    await self._has_acknowledgements.wait()
+                tasks.create_task(self._kill_and_restart())
             self._sent.append(self._producer.send(self._topic, value, key=key, timestamp_ms=timestamp_ms))
             await self._producer.drain()
         await self._producer.flush()
-
-    async def _first_acknowledgement(self) -> None:
-        """There must be something to lose: a short input would otherwise be sent before anything is acknowledged."""
-        if self._sent:
-            await self._has_acknowledgements.wait()
 
     async def _acknowledge(self) -> None:
         while len(self.placed) < len(self._flights):
             for number in range(len(self.placed), len(self._sent)):
                 self.placed.append(await self._sent[number])
-            self._watcher.acknowledged(len(self.placed))
+            self._bar.advance_to(len(self.placed))
             if self.placed:
                 self._has_acknowledgements.set()
             await asyncio.sleep(ROUND_S)
 
-    async def _break_down(self) -> None:
+    async def _kill_and_restart(self) -> None:
         killed_at = time.perf_counter()
         self._broker.kill()
-        outage = Outage(len(self.placed), len(self._sent) - len(self.placed))
-        self._watcher.killed(outage)
+        acknowledged, in_flight = len(self.placed), len(self._sent) - len(self.placed)
+        self._screen.step(3, "Halfway: kill the broker with SIGKILL, start it again and continue")
+        self._screen.say(f"killed after {acknowledged:,} acknowledgements, with {in_flight:,} flights in flight")
         await asyncio.to_thread(self._broker.start)
-        outage.seconds = time.perf_counter() - killed_at
-        self._watcher.restarted(outage)
+        outage_s = time.perf_counter() - killed_at
+        self._screen.checked(f"the broker listens again {outage_s:.2f} s after the kill; the producer continues")

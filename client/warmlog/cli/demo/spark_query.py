@@ -1,7 +1,7 @@
 """Step 6 of the demo: Spark reads the topic and computes the same figures as plain Python does.
 
-Spark runs in a process of its own (`main`, here), which leads a group of processes: the Java that it starts belongs to
-it. So what they say goes to a log instead of the terminal, and nothing of it is left behind, whenever the demo ends.
+Spark runs in another process (`main`) that leads a process group, to which the Java that it starts belongs. So their
+output goes to a log, and the demo can end all of them at any time.
 """
 
 import json
@@ -32,7 +32,7 @@ SETTINGS = {
 """Quick to start: Java's second compiler and its larger collectors pay off after minutes, not in one query."""
 
 
-class SparkAnswer(NamedTuple):
+class SparkResult(NamedTuple):
     """What Spark computed, and how long it took: to start, and to read, parse and group."""
 
     version: str
@@ -41,13 +41,13 @@ class SparkAnswer(NamedTuple):
     figures: dict[str, CarrierFigures]
 
 
-def ask_spark(address: str, topic: str, directory: Path) -> SparkAnswer:
-    """Spark's figures of the topic; its files and its log are kept in `directory`. CommandFailed when it fails."""
-    answer_path = directory / "answer.json"
+def query_spark(address: str, topic: str, directory: Path) -> SparkResult:
+    """Have Spark compute the figures of the topic; its files and log go to `directory`. CommandFailed if it fails."""
+    result_path = directory / "result.json"
     directory.mkdir()
     with log_path(directory).open("wb") as log:
         process = subprocess.Popen(  # noqa: S603
-            [sys.executable, "-m", __name__, address, topic, str(answer_path)],
+            [sys.executable, "-m", __name__, address, topic, str(result_path)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -59,27 +59,27 @@ def ask_spark(address: str, topic: str, directory: Path) -> SparkAnswer:
         _kill_group(process)
     if exit_code != 0:
         raise CommandFailed(f"Spark ended with exit code {exit_code}")
-    answer = json.loads(answer_path.read_bytes())
-    figures = {carrier: CarrierFigures(*numbers) for carrier, numbers in answer.pop("figures").items()}
-    return SparkAnswer(**answer, figures=figures)
+    result = json.loads(result_path.read_bytes())
+    figures = {carrier: CarrierFigures(*numbers) for carrier, numbers in result.pop("figures").items()}
+    return SparkResult(**result, figures=figures)
 
 
 def log_path(directory: Path) -> Path:
-    """Where `ask_spark` lets Spark log."""
+    """Return the path of Spark's log."""
     return directory / "spark.log"
 
 
 def check_figures(found: dict[str, CarrierFigures], expected: dict[str, CarrierFigures]) -> None:
-    """Passes when both say the same: the counts exactly, the means up to rounding."""
+    """Raise CheckFailed unless counts are equal, and means equal up to rounding."""
     if found.keys() != expected.keys():
         raise CheckFailed(f"Spark found the carriers {sorted(found)}, the file has {sorted(expected)}")
     for carrier, figures in expected.items():
         if found[carrier].flights != figures.flights or not _is_same_mean(found[carrier], figures):
-            raise CheckFailed(f"carrier {carrier}: the file says {figures}, Spark says {found[carrier]}")
+            raise CheckFailed(f"carrier {carrier}: expected {figures} as in the file, Spark computed {found[carrier]}")
 
 
 def figures_by_carrier(spark: Any, address: str, topic: str) -> dict[str, CarrierFigures]:
-    """Flights and mean departure delay of each carrier, computed by Spark from the JSON in the topic."""
+    """Have Spark compute flights and mean departure delay of each carrier from the JSON in the topic."""
     from pyspark.sql import functions as sql
 
     records = spark.read.format("warmlog").option("bootstrap.servers", address).option("subscribe", topic).load()
@@ -93,15 +93,15 @@ def figures_by_carrier(spark: Any, address: str, topic: str) -> dict[str, Carrie
     return {row["carrier"]: CarrierFigures(row["flights"], row["mean_departure_delay"]) for row in rows}
 
 
-def main(address: str, topic: str, answer_path: Path) -> None:
-    """The process that `ask_spark` starts: puts the answer into a file."""
+def main(address: str, topic: str, result_path: Path) -> None:
+    """Run Spark and write the result to a file: the process that `query_spark` starts."""
     from pyspark.sql import SparkSession
 
     started_at = time.perf_counter()
-    # By its name: Spark finds no Python data sources where the path of the Python has a space in it.
+    # By its name: Spark finds no Python data sources if the path of Python has a space in it.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = Path(sys.executable).name
-    scratch = answer_path.parent
+    scratch = result_path.parent
     builder = SparkSession.builder.master("local[2]").appName("warmlog demo")
     for name, value in SETTINGS.items():
         builder = builder.config(name, value)
@@ -110,13 +110,13 @@ def main(address: str, topic: str, answer_path: Path) -> None:
     spark.sparkContext.setLogLevel("ERROR")
     ready_at = time.perf_counter()
     figures = figures_by_carrier(spark, address, topic)
-    answer = SparkAnswer(spark.version, ready_at - started_at, time.perf_counter() - ready_at, figures)
-    answer_path.write_text(json.dumps(answer._asdict()))
+    result = SparkResult(spark.version, ready_at - started_at, time.perf_counter() - ready_at, figures)
+    result_path.write_text(json.dumps(result._asdict()))
     spark.stop()
 
 
 def _kill_group(process: "subprocess.Popen[bytes]") -> None:
-    """Ends what is left of the process and of those that it started; pyspark leaves Java running when interrupted."""
+    """Kill the process and those that it started: an interrupted pyspark leaves Java running."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,4 +1,4 @@
-"""`warmlog log dump`: print the files of a segment, and those beside them."""
+"""`warmlog log dump`: print the files of a partition and of a data directory."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -29,21 +29,26 @@ Files = Annotated[
     ),
 ]
 MoreFiles = Annotated[
-    str | None, typer.Option("--files", metavar="A,B", help="Files as Kafka's tool takes them.", show_default=False)
+    str | None,
+    typer.Option(
+        "--files", metavar="A,B", help="More files, separated by commas as for Kafka's tool.", show_default=False
+    ),
 ]
-ShowsData = Annotated[bool, typer.Option("--print-data-log", help="Print keys and payloads; one line a record.")]
-IsDeep = Annotated[bool, typer.Option("--deep-iteration", help="Print one line a record, too.")]
+ShowsData = Annotated[bool, typer.Option("--print-data-log", help="Print keys and payloads, one line for each record.")]
+IsDeep = Annotated[bool, typer.Option("--deep-iteration", help="Also print one line for each record.")]
 IsCheckOnly = Annotated[
-    bool, typer.Option("--verify-index-only", help="Compare indexes with their log, without printing them.")
+    bool, typer.Option("--verify-index-only", help="Compare indexes with their log without printing them.")
 ]
 IsSanityOnly = Annotated[
-    bool, typer.Option("--index-sanity-check", help="Only check an index as a broker's start does.")
+    bool, typer.Option("--index-sanity-check", help="Only check an index as a broker does at its start.")
 ]
-SkipsMetadata = Annotated[bool, typer.Option("--skip-record-metadata", help="Begin record lines with the key.")]
+SkipsMetadata = Annotated[
+    bool, typer.Option("--skip-record-metadata", help="Omit offset, timestamp and sizes from record lines.")
+]
 MaxBytes = Annotated[int | None, typer.Option(min=0, metavar="N", help="Read only the first N bytes of a .log file.")]
 MaxMessageBytes = Annotated[
     int,
-    typer.Option("--max-message-size", min=1, metavar="N", help="Largest batch that an index entry is checked by."),
+    typer.Option("--max-message-size", min=1, metavar="N", help="The largest batch to check an index entry against."),
 ]
 KeyDecoder = Annotated[
     DecoderName | None, typer.Option(help="How to show keys (string); implies --print-data-log.", show_default=False)
@@ -68,9 +73,9 @@ def dump(
     key_decoder: KeyDecoder = None,
     value_decoder: ValueDecoder = None,
 ) -> None:
-    """Print log segments and the files beside them, in the words of Kafka's DumpLogSegments.
+    """Print log segments and the other files of a partition, in the words of Kafka's DumpLogSegments.
 
-    Files are only read, and may be in use. What does not fit together is told on stderr.
+    Files are only read, and may be in use. Contradictions between them are reported on stderr.
     """
     from warmlog.cli.dump.decoders import decoder_named
     from warmlog.cli.dump.findings import Findings
@@ -96,7 +101,7 @@ def dump(
 
 
 class IndexCheck(NamedTuple):
-    """What to do with index files."""
+    """How to check index files."""
 
     is_check_only: bool
     is_sanity_only: bool
@@ -104,7 +109,7 @@ class IndexCheck(NamedTuple):
 
 
 def _all_files(named: list[Path], joined: str | None) -> list[Path]:
-    """The arguments, then what --files names; a usage error when there is none, or one that is no file."""
+    """Return the arguments and then the files of --files; a usage error if there are none, or one is missing."""
     more = [Path(name.strip()) for name in (joined or "").split(",") if name.strip()]
     for path in more:
         if not path.is_file():
@@ -115,7 +120,7 @@ def _all_files(named: list[Path], joined: str | None) -> list[Path]:
 
 
 def _lines_of(path: Path, view: "LogView", check: IndexCheck, findings: "Findings") -> Iterator[str]:
-    """What to print of the file, by its name."""
+    """Return the lines to print, by the kind of file that the name says."""
     from warmlog.cli.dump import index_files, log_file, state_files
 
     if path.suffix in (".log", ".checkpoint"):
@@ -143,7 +148,7 @@ def _lines_of(path: Path, view: "LogView", check: IndexCheck, findings: "Finding
 
 
 def _print_lines(lines: Iterable[str], *, heading: str) -> None:
-    """Prints `heading` and `lines`, many at a time; what was read before an error is printed, too."""
+    """Print `heading` and `lines`, many at a time; after an error also those that were read before it."""
     pending = [heading]
     try:
         for text in lines:

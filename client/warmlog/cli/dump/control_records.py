@@ -1,6 +1,6 @@
-"""What a control record says, in Kafka's words: the end of a transaction, or a mark in Kafka's own metadata log.
+"""Control records in Kafka's words: the end of a transaction, or a marker in Kafka's own metadata log.
 
-The values of the latter are Kafka's messages in version 0, big-endian: an i16 version of their own, then an i64 time
+The values of those markers are Kafka's messages in version 0, big-endian: an i16 version, then an i64 time
 (SNAPSHOT_HEADER), nothing (SNAPSHOT_FOOTER) or an i16 (KRAFT_VERSION); tagged fields may follow.
 """
 
@@ -16,7 +16,7 @@ _KRAFT_VERSION = Struct(">hh")
 
 
 def control_text(key: bytes | None, value: bytes | None) -> str:
-    """What follows the metadata of a control record's line. CorruptBatch when it says nothing."""
+    """Return what follows the metadata in a control record's line. CorruptBatch for an unknown or damaged one."""
     control_type = read_control_type(key)
     if control_type.is_end_txn:
         marker = read_end_txn_marker(key, value)

@@ -1,4 +1,4 @@
-"""How `warmlog log dump` shows keys and values: text, JSON, big-endian numbers as Kafka's decoders of these names…"""
+"""How `warmlog log dump` shows keys and values: text, JSON, big-endian numbers, as Kafka's decoders of these names."""
 
 import base64
 from collections.abc import Callable
@@ -10,7 +10,7 @@ Decoder = Callable[[bytes], str]
 
 
 class DecoderName(StrEnum):
-    """What may be asked for."""
+    """The values of --key-decoder and --value-decoder."""
 
     STRING = "string"
     INTEGER = "integer"
@@ -22,12 +22,12 @@ class DecoderName(StrEnum):
 
 
 def decoder_named(name: DecoderName) -> Decoder:
-    """The decoder; what it cannot decode (a number of another length, no JSON) is shown as hex behind 0x."""
+    """Return the decoder; it shows bytes that it cannot decode (another length, not JSON) as hex after 0x."""
     return _DECODERS[name]
 
 
 def decode_string(data: bytes) -> str:
-    """UTF-8; what is none becomes U+FFFD."""
+    """Decode UTF-8; other bytes become U+FFFD."""
     return data.decode("utf-8", errors="replace")
 
 
@@ -41,7 +41,7 @@ def _number_of(size_bytes: int) -> Decoder:
 
 
 def _as_json(parse: Callable[[bytes], object]) -> Decoder:
-    """One line of JSON without spaces, whatever it was written like; bytes within msgpack are base64."""
+    """Format as one line of JSON without spaces; bytes in msgpack become base64."""
 
     def decode(data: bytes) -> str:
         try:

@@ -1,8 +1,9 @@
-"""`.index`, `.timeindex` and `.txnindex` files: a line for each entry, those of the first two compared with the log."""
+"""`.index`, `.timeindex` and `.txnindex` files: a line for each entry; the first two are compared with the log."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import TypeVar
 
 from warmlog.cli.dump.findings import Findings, note_pair
 from warmlog.cli.dump.segment_file import (
@@ -23,9 +24,9 @@ from warmlog_protocol.errors import CorruptBatch
 
 
 def dump_offset_index(path: Path, findings: Findings, *, is_check_only: bool, max_message_bytes: int) -> Iterator[str]:
-    """The entries; those that do not lead to the batch that they name are noted."""
+    """Yield the entries; add a finding for each that does not point to its batch."""
     with ExitStack() as stack:
-        index = stack.enter_context(_offset_index(path))
+        index = stack.enter_context(_open(OffsetIndex, path))
         if not index.entries:
             yield f"{path} is empty."
             return
@@ -38,12 +39,12 @@ def dump_offset_index(path: Path, findings: Findings, *, is_check_only: bool, ma
 
 
 def dump_time_index(path: Path, findings: Findings, *, is_check_only: bool) -> Iterator[str]:
-    """The entries; those that do not name a batch, or not its largest timestamp, or not in order, are noted."""
+    """Yield the entries; add a finding for each without a batch, with a wrong timestamp, or out of order."""
     with ExitStack() as stack:
-        time_index = stack.enter_context(_time_index(path))
+        time_index = stack.enter_context(_open(TimeIndex, path))
         log = _open_log(path, stack, findings)
         index_path = path.with_suffix(INDEX_SUFFIX)
-        index = stack.enter_context(_offset_index(index_path)) if index_path.exists() else None
+        index = stack.enter_context(_open(OffsetIndex, index_path)) if index_path.exists() else None
         previous_ms = NO_TIMESTAMP
         for entry in time_index:
             if log is not None:
@@ -55,7 +56,7 @@ def dump_time_index(path: Path, findings: Findings, *, is_check_only: bool) -> I
 
 
 def dump_transaction_index(path: Path) -> Iterator[str]:
-    """The aborted transactions. Raises CorruptIndex for an entry of another version."""
+    """Yield the aborted transactions. Raises CorruptIndex for an entry of another version."""
     index = TransactionIndex.open_read_only(path, base_offset_of(path), OpenFiles())
     for entry in index:
         yield (
@@ -65,9 +66,9 @@ def dump_transaction_index(path: Path) -> Iterator[str]:
 
 
 def check_sanity(path: Path) -> Iterator[str]:
-    """The index's own check alone, the one that decides at a start whether it is rebuilt. Raises CorruptIndex."""
+    """Make only the check that decides at a start whether an index is rebuilt. Raises CorruptIndex."""
     is_offset_index = path.suffix == INDEX_SUFFIX
-    with _offset_index(path) if is_offset_index else _time_index(path) as index:
+    with _open(OffsetIndex, path) if is_offset_index else _open(TimeIndex, path) as index:
         if is_offset_index and not index.entries:
             yield f"{path} is empty."
             return
@@ -83,7 +84,7 @@ def _check_offset_entry(
         findings.remark(
             path,
             f"offset {entry.offset} was not checked: the batch at position {entry.position} has "
-            f"{placed.header.size_bytes} bytes, --max-message-size is {max_message_bytes}",
+            f"{placed.header.size_bytes} bytes, more than --max-message-size = {max_message_bytes}",
         )
         return
     found = -1 if placed is None else placed.header.last_offset
@@ -115,13 +116,12 @@ def _open_log(path: Path, stack: ExitStack, findings: Findings) -> FileRecords |
     try:
         return stack.enter_context(closing(open_segment_file(log_path)))
     except FileNotFoundError:
-        findings.remark(path, f"{log_path.name} is not beside it, so its entries were not checked")
+        findings.remark(path, f"its entries were not checked, as {log_path.name} is not in the same directory")
         return None
 
 
-def _offset_index(path: Path) -> OffsetIndex:
-    return OffsetIndex(path, base_offset_of(path), open_files=OpenFiles(), is_writable=False)
+Index = TypeVar("Index", OffsetIndex, TimeIndex)
 
 
-def _time_index(path: Path) -> TimeIndex:
-    return TimeIndex(path, base_offset_of(path), open_files=OpenFiles(), is_writable=False)
+def _open(kind: type[Index], path: Path) -> Index:
+    return kind(path, base_offset_of(path), open_files=OpenFiles(), is_writable=False)

@@ -1,6 +1,6 @@
-"""`.log` files: a line for each batch and, when asked for, one for each record.
+"""`.log` files: a line for each batch and, if requested, one for each record.
 
-Snapshots of Kafka's metadata log (`<end offset>-<epoch>.checkpoint`) are batches, too, and are printed the same way.
+Snapshots of Kafka's metadata log (`<end offset>-<epoch>.checkpoint`) consist of batches too and are printed alike.
 """
 
 import re
@@ -45,7 +45,7 @@ class LogView:
 
 
 def dump_log(path: Path, view: LogView, findings: Findings) -> Iterator[str]:
-    """The lines of one file."""
+    """Yield the lines of one file."""
     yield _heading(path)
     with closing(open_segment_file(path)) as file:
         yield from _batch_lines(file, view, findings)
@@ -58,7 +58,7 @@ def _heading(path: Path) -> str:
         return "KRaft bootstrap snapshot"
     name = _CHECKPOINT_NAME.fullmatch(path.name)
     if name is None:
-        raise CommandFailed(f"{path}: expected a name as 00000000000000000000-0000000000.checkpoint")
+        raise CommandFailed(f"{path}: expected a name like 00000000000000000000-0000000000.checkpoint")
     return f"Snapshot end offset: {int(name['offset'])}, epoch: {int(name['epoch'])}"
 
 
@@ -85,23 +85,23 @@ def _batch_lines(file: FileRecords, view: LogView, findings: Findings) -> Iterat
 
 
 def batch_line(batch: RecordBatch, placed: PlacedHeader) -> str:
-    """One batch, in Kafka's words."""
+    """Return the line of one batch, in Kafka's words."""
     header = placed.header
     return (
         f"baseOffset: {header.base_offset} lastOffset: {header.last_offset} count: {header.record_count}"
         f" baseSequence: {header.base_sequence} lastSequence: {header.last_sequence}"
         f" producerId: {header.producer_id} producerEpoch: {header.producer_epoch}"
         f" partitionLeaderEpoch: {header.partition_leader_epoch}"
-        f" isTransactional: {_boolean(header.is_transactional)} isControl: {_boolean(header.is_control)}"
+        f" isTransactional: {str(header.is_transactional).lower()} isControl: {str(header.is_control).lower()}"
         f" deleteHorizonMs: {_delete_horizon(batch)}"
         f" position: {placed.position} {_clock(header)}: {header.max_timestamp_ms} size: {header.size_bytes}"
         f" magic: {header.magic} compresscodec: {_codec(header)} crc: {header.crc}"
-        f" isvalid: {_boolean(_is_valid(batch))}"
+        f" isvalid: {str(_is_valid(batch)).lower()}"
     )
 
 
 def record_lines(batch: RecordBatch, view: LogView) -> Iterator[tuple[int, str]]:
-    """Each record's offset and its line. CorruptBatch when the body is malformed."""
+    """Yield each record's offset and line. CorruptBatch if the body is malformed."""
     header = batch.header
     clock = _clock(header)
     records = zip(batch.offsets(), batch.timestamps_ms(), batch.keys(), batch.values(), batch.headers(), strict=True)
@@ -137,7 +137,7 @@ def _is_valid(batch: RecordBatch) -> bool:
 
 
 def _delete_horizon(batch: RecordBatch) -> str:
-    """When compaction may drop the batch's tombstones; rows have it in the header, columns before their data."""
+    """When compaction may drop the batch's tombstones: rows store it in the header, columns before their data."""
     header = batch.header
     if not header.has_delete_horizon:
         return "OptionalLong.empty"
@@ -162,7 +162,3 @@ def _codec(header: BatchHeader) -> str:
 
 def _size(cell: bytes | None) -> int:
     return -1 if cell is None else len(cell)
-
-
-def _boolean(is_true: bool) -> str:
-    return "true" if is_true else "false"

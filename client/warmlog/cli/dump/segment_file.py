@@ -1,4 +1,4 @@
-"""A segment's `.log` file, read only, by the broker's own reader; and the name that its base offset is in."""
+"""Reads a segment's `.log` file by the broker's own reader, and the base offset in its name."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,22 +23,22 @@ class PlacedHeader(NamedTuple):
 
 
 def base_offset_of(path: Path) -> int:
-    """The offset that a segment's file is named after. CommandFailed when it has another kind of name."""
+    """Return the offset in the name of a segment's file. CommandFailed for another kind of name."""
     stem = path.name.partition(".")[0]
     if not (stem.isascii() and stem.isdigit()):
-        raise CommandFailed(f"{path}: a segment's files are named after its base offset, as 00000000000000000000.log")
+        raise CommandFailed(f"{path}: expected a name that is the base offset, like 00000000000000000000.log")
     return int(stem)
 
 
 def open_segment_file(path: Path) -> FileRecords:
-    """The `.log` file as it is now: what a broker appends later is not seen. FileNotFoundError when there is none."""
+    """Open the `.log` file at its present size: later appends are not seen. FileNotFoundError if it is missing."""
     return FileRecords.open_read_only(path, OpenFiles())
 
 
 def headers_of(file: FileRecords, position: int = 0, end: int | None = None) -> Iterator[PlacedHeader]:
-    """The batches that lie whole between `position` and `end`, up to the first bytes that are no batch.
+    """Yield the complete batches between `position` and `end`, up to the first bytes that are not a batch.
 
-    The reader refuses an offset that goes back; a tool goes on there, for it is to show what is in the file.
+    The reader refuses an offset that goes back; this continues there, to show what is in the file.
     """
     end = file.size_bytes if end is None else min(end, file.size_bytes)
     next_position = -1
@@ -53,23 +53,23 @@ def headers_of(file: FileRecords, position: int = 0, end: int | None = None) -> 
 
 
 def header_at(file: FileRecords, position: int) -> PlacedHeader | None:
-    """The header of the whole batch at `position`, None where there is none."""
+    """Return the header of the complete batch at `position`; None if there is none."""
     return next(headers_of(file, position), None)
 
 
 def batch_of(file: FileRecords, placed: PlacedHeader) -> RecordBatch:
-    """The whole batch; its CRC is not checked. CorruptBatch when the file has become shorter."""
+    """Read the batch without checking its CRC. CorruptBatch if the file has become shorter."""
     return read_batch(file.read(placed.position, placed.header.size_bytes), verify_crc=False)
 
 
 def why_no_batch(file: FileRecords, position: int) -> str:
-    """In words: why there is no whole batch at `position`, which lies before the end of the file."""
+    """Say why there is no complete batch at `position`, which is before the end of the file."""
     left_bytes = file.size_bytes - position
     head = file.read(position, min(HEADER_BYTES, left_bytes))
     if not any(head):
-        return f"zeros, as of a file that was preallocated or not closed; {left_bytes} bytes are left"
+        return f"zeros, as in a file that was preallocated or not closed; {left_bytes} bytes are left"
     try:
         header = read_header(head)
     except CorruptBatch as error:
         return str(error)
-    return f"the batch claims {header.size_bytes} bytes, {left_bytes} are left"
+    return f"the batch should have {header.size_bytes} bytes, but only {left_bytes} are left"

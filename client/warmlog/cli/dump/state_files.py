@@ -13,7 +13,7 @@ from warmlog_protocol.errors import StorageError
 
 
 def dump_snapshot(path: Path, findings: Findings) -> Iterator[str]:
-    """A line for each producer, in Kafka's words. Damage is noted, and there are no lines then."""
+    """Yield a line for each producer, in Kafka's words. If the file is damaged, only add a finding."""
     try:
         entries = unpack_snapshot(path.read_bytes(), now_ms=0)
     except StorageError as error:
@@ -23,19 +23,19 @@ def dump_snapshot(path: Path, findings: Findings) -> Iterator[str]:
 
 
 def dump_offset_checkpoint(path: Path) -> Iterator[str]:
-    """A line for each partition. Raises StorageError when the file cannot be understood."""
+    """Yield a line for each partition. Raises StorageError for a malformed file."""
     for partition, offset in read_offsets(path).items():
         yield f"topic: {partition.topic} partition: {partition.partition} offset: {offset}"
 
 
 def dump_epoch_checkpoint(path: Path) -> Iterator[str]:
-    """A line for each leader epoch. Raises StorageError when the file cannot be understood."""
+    """Yield a line for each leader epoch. Raises StorageError for a malformed file."""
     for epoch, start_offset in read_epochs(path):
         yield f"epoch: {epoch} startOffset: {start_offset}"
 
 
 def dump_partition_metadata(path: Path) -> Iterator[str]:
-    """The topic's id. Raises StorageError when the file cannot be understood."""
+    """Yield the topic id. Raises StorageError for a malformed file."""
     yield f"topicId: {read_partition_metadata(path)}"
 
 

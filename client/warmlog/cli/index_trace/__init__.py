@@ -1,1 +1,1 @@
-"""What `warmlog index trace` shows: the pages that searches visit (trace), as text (text) and as PNG (picture)."""
+"""`warmlog index trace`: the pages that searches read (trace), as text (text) and as PNG (picture)."""

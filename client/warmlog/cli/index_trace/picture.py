@@ -1,4 +1,4 @@
-"""A trace as a PNG: one row of pages for each search, the warm section shaded, the order of the visits in the cells.
+"""A trace as a PNG: a row of pages for each search; the warm section is shaded, visited cells are numbered in order.
 
 Drawn by Pillow, which comes with `pip install 'warmlog[picture]'`.
 """
@@ -29,15 +29,15 @@ VISITED = {"classic": "#2f6fb5", "warm/cold": "#c2410c"}
 
 
 def check_pillow() -> None:
-    """CommandFailed when Pillow is not installed."""
+    """Raise CommandFailed if Pillow is not installed."""
     try:
         import PIL.ImageDraw  # noqa: F401
     except ImportError:
-        raise CommandFailed("Pillow is not installed, and draws the PNG: pip install 'warmlog[picture]'") from None
+        raise CommandFailed("drawing a PNG needs Pillow: pip install 'warmlog[picture]'") from None
 
 
 def draw_png(path: Path, index: IndexShape, target: str, traces: tuple[Trace, ...]) -> None:
-    """Writes the picture to `path`."""
+    """Write the picture to `path`."""
     from PIL import Image, ImageDraw
 
     columns = columns_of(index, traces)

@@ -1,4 +1,4 @@
-"""A trace as text: the pages of the index as a row of cells, with the order of the visits in them."""
+"""A trace as text: the pages of the index as a row of cells; visited ones are numbered in order."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ GAP = "…"
 
 
 def draw_text(index: IndexShape, target: str, traces: tuple[Trace, ...], *, width: int) -> Iterator[str]:
-    """The lines, at most `width` characters long where a cell allows it."""
+    """Yield the lines, at most `width` characters long if a cell is not wider."""
     yield f"{index.name}: {describe(index)}"
     yield f"looking for {target}"
     columns = columns_of(index, traces)
@@ -23,16 +23,16 @@ def draw_text(index: IndexShape, target: str, traces: tuple[Trace, ...], *, widt
 
 
 def describe(index: IndexShape) -> str:
-    """The index in numbers."""
+    """Return entries and pages of the index in words."""
     pages = counted(index.pages, "page")
     return f"{counted(index.entries, 'entry', 'entries')} of {index.entry_bytes} bytes, {pages} of {index.page_bytes}"
 
 
 def summary(trace: Trace) -> str:
-    """What a search did, in one line."""
+    """Return the pages and the result of a search in one line."""
     pages = ", ".join(map(str, trace.pages))
-    where = "before the first entry" if trace.found.lower < 0 else f"found in slot {trace.found.lower}"
-    return f"pages {pages}; {counted(len(trace.slots), 'slot')} read, {where}"
+    found = "before the first entry" if trace.found.lower < 0 else f"found in slot {trace.found.lower}"
+    return f"pages {pages}; {counted(len(trace.slots), 'slot')} read, {found}"
 
 
 def _row(columns: list[Column], cell: int, index: IndexShape, trace: Trace) -> Iterator[str]:

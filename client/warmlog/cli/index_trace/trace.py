@@ -1,4 +1,4 @@
-"""Which slots, and so which pages, the two searches of an index read: the functions of the storage engine, watched."""
+"""Runs the storage engine's two searches of an index and records which slots, and so which pages, they read."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from typing import NamedTuple
 from warmlog_broker.storage.index.search import Probe, SlotBounds, classic_search, warm_cold_search
 
 MAX_COLUMNS = 32
-"""An index of more pages is drawn without most of those that nobody visits."""
+"""An index of more pages is drawn without most of the unvisited ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexShape:
-    """What a search needs to know of an index, and what to call it."""
+    """An index as a search sees it, and its name."""
 
     name: str
     entries: int
@@ -32,23 +32,22 @@ class IndexShape:
         return range(self.page_of(max(0, last - self.warm_entries)), self.page_of(last) + 1)
 
     def page_of(self, slot: int) -> int:
-        """The page on which a slot begins."""
+        """Return the page on which a slot begins."""
         return slot * self.entry_bytes // self.page_bytes
 
 
 class Trace(NamedTuple):
-    """What one search did."""
+    """What one search read: slots in order, and pages in the order of their first visit."""
 
     name: str
     slots: tuple[int, ...]
-    """In the order in which they were read."""
     pages: tuple[int, ...]
     """In the order in which they were visited first."""
     found: SlotBounds
 
 
 def trace_both(index: IndexShape, target: int) -> tuple[Trace, Trace]:
-    """The classic search and the warm/cold search for `target`, which is as the file has it."""
+    """Run the classic and the warm/cold search for `target`, which is as stored in the file."""
     return (
         _trace("classic", index, lambda probe: classic_search(probe, index.entries, target)),
         _trace("warm/cold", index, lambda probe: warm_cold_search(probe, index.entries, index.warm_entries, target)),
@@ -68,14 +67,14 @@ def _trace(name: str, index: IndexShape, search: Callable[[Probe], SlotBounds]) 
 
 
 class Column(NamedTuple):
-    """A page of a drawing, or with `left_out` some of them that nobody visits."""
+    """A page of a drawing, or a gap of `left_out` unvisited ones."""
 
     page: int
     left_out: int = 0
 
 
 def columns_of(index: IndexShape, traces: tuple[Trace, ...]) -> list[Column]:
-    """The pages to draw: all of a small index; of a large one the ends, the warm section and what is visited."""
+    """Return the pages to draw: all of a small index; of a large one both ends, the warm section and those visited."""
     if index.pages <= MAX_COLUMNS:
         return [Column(page) for page in range(index.pages)]
     shown = sorted({0, index.pages - 1, *index.warm_pages, *(page for trace in traces for page in trace.pages)})

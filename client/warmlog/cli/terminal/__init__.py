@@ -1,1 +1,1 @@
-"""What commands share: option types, output, progress, exit codes."""
+"""Shared by the commands: option types, output, progress, exit codes."""

@@ -1,11 +1,11 @@
 """How a command ends.
 
-======  ==================================================================================
-  0     it did what was asked, or whoever read its output has closed the pipe (`| head`)
-  1     it failed: one line `warmlog: error: …` on stderr
-  2     it was misused: a wrong option, argument or value
+======  ======================================================================
+  0     success, or the reader of its output closed the pipe (`| head`)
+  1     failure: one line `warmlog: error: …` on stderr
+  2     misuse: a wrong option, argument or value
 130     Ctrl-C
-======  ==================================================================================
+======  ======================================================================
 
 With `--debug`, or WARMLOG_DEBUG=1 in the environment, a failure also shows its traceback.
 """
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class CommandFailed(Exception):
-    """A command cannot do what was asked; the message is the line that the user reads."""
+    """A command failed; the message is the line that the user reads."""
 
 
 def is_debug() -> bool:
@@ -39,7 +39,7 @@ def is_debug() -> bool:
 
 
 def ends_cleanly(command: Callable[P, None]) -> Callable[P, None]:
-    """`command`, ending as the table above says, whatever it raises."""
+    """Wrap `command` so that it ends as the table above says, whatever it raises."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -61,7 +61,7 @@ def ends_cleanly(command: Callable[P, None]) -> Callable[P, None]:
 
 
 def checked(option: str, parse: Callable[[str], T], text: str) -> T:
-    """What `parse` makes of `text`; its ValueError becomes a usage error that names `option`."""
+    """Return `parse(text)`; its ValueError becomes a usage error that names `option`."""
     try:
         return parse(text)
     except ValueError as error:
@@ -69,7 +69,7 @@ def checked(option: str, parse: Callable[[str], T], text: str) -> T:
 
 
 def report(error: Exception) -> None:
-    """Tells the user why a command failed: one line, and before it the traceback when that was asked for."""
+    """Write the error as one line to stderr, in debug mode after its traceback."""
     if is_debug():
         import traceback
 
@@ -78,16 +78,11 @@ def report(error: Exception) -> None:
 
 
 def describe(error: Exception) -> str:
-    """What went wrong, in one line for users."""
-    if isinstance(error, OSError) and error.strerror:
-        where = f"{error.filename}: " if error.filename is not None else ""
-        return f"{where}{error.strerror}"
-    message = "; ".join(line.strip() for line in str(error).splitlines() if line.strip()) or type(error).__name__
-    return message if _is_on_purpose(error) else f"{type(error).__name__}: {message}"
-
-
-def _is_on_purpose(error: Exception) -> bool:
-    """Whether the message was written for users. Anything else is a bug, and its type helps those who look for it."""
+    """Return the error as one line; with its type unless the message was written for users."""
     from warmlog_protocol.errors import WarmlogError
 
-    return isinstance(error, CommandFailed | WarmlogError)
+    if isinstance(error, OSError) and error.strerror:
+        path = f"{error.filename}: " if error.filename is not None else ""
+        return f"{path}{error.strerror}"
+    message = "; ".join(line.strip() for line in str(error).splitlines() if line.strip()) or type(error).__name__
+    return message if isinstance(error, CommandFailed | WarmlogError) else f"{type(error).__name__}: {message}"

@@ -1,14 +1,14 @@
-"""What `warmlog consume` prints for a batch: raw values, JSON, or a template.
+"""The formats of `warmlog consume`: raw values, JSON, or a template.
 
-`raw` is each value as the bytes that it is, and a newline; a null value is an empty line.
+`raw` is each value as it is stored, and a newline; a null value is an empty line.
 
 `json` is one object a line::
 
     {"topic": "flights", "partition": 0, "offset": 17, "timestamp_ms": 1372636800000, "key": "UA", "value": "…",
      "headers": [{"name": "source", "value": "…"}]}
 
-Null is null. Bytes that are not UTF-8 are base64, and a field beside them says so: `"value_encoding": "base64"`.
-`headers` is there when the record has any. A timestamp of -1 stands for none.
+Bytes that are not UTF-8 are base64, and another field says so: `"value_encoding": "base64"`. `headers` is present if
+the record has any. A timestamp of -1 stands for none.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ class JsonRecord(Struct, gc=False):
 
 
 def batch_writer(name: str) -> BatchWriter:
-    """The writer of `raw`, of `json` or of a template; ValueError for anything else."""
+    """Return the writer for `raw`, `json` or a template; ValueError for anything else."""
     if name == "raw":
         return write_raw
     if name == "json":
@@ -62,16 +62,16 @@ def batch_writer(name: str) -> BatchWriter:
 
 
 def write_raw(batch: "Batch", count: int) -> bytes:
-    """The first `count` values, each followed by a newline."""
+    """Return the first `count` values, each followed by a newline."""
     values: Sequence[bytes | None] = batch.values if count == len(batch) else batch.values[:count]
     try:
-        return b"\n".join(values) + b"\n"  # type: ignore[arg-type]  # nulls are rare: asking for them costs more
+        return b"\n".join(values) + b"\n"  # type: ignore[arg-type]  # nulls are rare: checking for them costs more
     except TypeError:
         return b"\n".join([value or b"" for value in values]) + b"\n"
 
 
 def write_json(batch: "Batch", count: int) -> bytes:
-    """The first `count` records, each as one line of JSON."""
+    """Return the first `count` records, each as one line of JSON."""
     keys, values = _texts(batch.keys), _texts(batch.values)
     columns = (repeat(batch.topic), repeat(batch.partition), batch.offsets, batch.timestamps_ms, keys, values)
     records = list(map(JsonRecord, *(islice(column, count) for column in columns)))
@@ -89,7 +89,7 @@ _encode_lines = msgspec.json.Encoder().encode_lines
 
 
 def _texts(cells: Sequence[bytes | None]) -> list[Text]:
-    """Each cell as text where it is UTF-8, else as it is."""
+    """Return each cell as text if it is UTF-8, else unchanged."""
     try:
         return [cell if cell is None else cell.decode() for cell in cells]
     except UnicodeDecodeError:

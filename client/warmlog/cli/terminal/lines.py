@@ -1,4 +1,4 @@
-"""Standard input as lines of bytes, for `warmlog produce`: in pieces of bounded size, whatever is at the other end."""
+"""Standard input as lines of bytes, for `warmlog produce`, in pieces of bounded size."""
 
 import asyncio
 import os
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 CHUNK_BYTES = 256 * 1024
 MAX_LINE_BYTES = 64 * 1024 * 1024
-"""Far above what a topic takes; a file without newlines is refused before it fills the memory."""
+"""Far above the largest record of a topic; a file without newlines is refused before it fills the memory."""
 
 
 class LineTooLong(ValueError):
@@ -15,7 +15,7 @@ class LineTooLong(ValueError):
 
 
 class LineSplitter:
-    """Cuts chunks into lines. Only the newline is taken off; a last line without one counts when it is not empty."""
+    """Cuts chunks into lines, without their newlines. A last line without a newline counts unless it is empty."""
 
     def __init__(self, max_line_bytes: int = MAX_LINE_BYTES) -> None:
         self._max_line_bytes = max_line_bytes
@@ -23,7 +23,7 @@ class LineSplitter:
         self._pending_bytes = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that `chunk` completes. Raises LineTooLong when one does not end."""
+        """Return the lines that `chunk` completes. Raises LineTooLong if an incomplete line is too long."""
         lines = chunk.split(b"\n")
         if len(lines) > 1:
             lines[0] = b"".join((*self._pending, lines[0]))
@@ -34,11 +34,13 @@ class LineSplitter:
             self._pending.append(rest)
             self._pending_bytes += len(rest)
         if self._pending_bytes > self._max_line_bytes:
-            raise LineTooLong(f"a line of more than {self._max_line_bytes} bytes: one line is one record")
+            raise LineTooLong(
+                f"a line has more than {self._max_line_bytes} bytes: each line is one record, is this a text file?"
+            )
         return lines
 
     def finish(self) -> list[bytes]:
-        """The line that no newline ended, if there is one."""
+        """Return the last line, if it had no newline."""
         lines = [b"".join(self._pending)] if self._pending else []
         self._pending.clear()
         self._pending_bytes = 0
@@ -46,10 +48,10 @@ class LineSplitter:
 
 
 async def read_rounds(descriptor: int, max_round_bytes: int) -> AsyncIterator[bytes]:
-    """What `descriptor` holds, in pieces of what has come since the last; an empty piece marks the end.
+    """Yield the bytes of `descriptor`, each time all that has arrived; an empty piece marks the end.
 
-    A thread of its own reads, because files cannot be waited for in an event loop; it is a daemon, because a read from
-    a terminal cannot be interrupted and must not keep the process from ending.
+    A thread reads, because an event loop cannot wait for files; it is a daemon, because a read from a terminal cannot
+    be interrupted and must not keep the process from ending.
     """
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
@@ -65,7 +67,7 @@ async def read_rounds(descriptor: int, max_round_bytes: int) -> AsyncIterator[by
                 chunk = error
             try:
                 loop.call_soon_threadsafe(chunks.put_nowait, chunk)
-            except RuntimeError:  # the loop was closed: nobody reads any more
+            except RuntimeError:  # the loop was closed, so nothing reads the queue
                 return
 
     threading.Thread(target=read, name="stdin", daemon=True).start()
@@ -79,7 +81,6 @@ async def read_rounds(descriptor: int, max_round_bytes: int) -> AsyncIterator[by
             if isinstance(failure, OSError):
                 raise failure
         is_at_end = not pieces[-1]
-        came = b"".join(piece for piece in pieces if isinstance(piece, bytes))
-        if came:
-            yield came
+        if arrived := b"".join(piece for piece in pieces if isinstance(piece, bytes)):
+            yield arrived
     yield b""

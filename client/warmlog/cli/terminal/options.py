@@ -1,6 +1,6 @@
-"""What several commands take, and the event loop that they run in."""
+"""Options that several commands take, and the event loop that they run in."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from logging import LogRecord
     from types import FrameType
 
+    from warmlog import Admin
+
 BROKER_VARIABLE = "WARMLOG_BROKER"
 DEFAULT_BROKER = "127.0.0.1:7400"
 
@@ -18,7 +20,7 @@ T = TypeVar("T")
 
 
 def check_broker(text: str) -> str:
-    """`text` when it is HOST:PORT, or several joined by commas; a usage error otherwise."""
+    """Return `text` if it is HOST:PORT, or several separated by commas; else raise a usage error."""
     from warmlog.cluster.address import parse_addresses
 
     try:
@@ -31,7 +33,7 @@ def check_broker(text: str) -> str:
 Broker = Annotated[
     str,
     typer.Option(
-        "--broker", metavar="HOST:PORT", envvar=BROKER_VARIABLE, callback=check_broker, help="The broker to talk to."
+        "--broker", metavar="HOST:PORT", envvar=BROKER_VARIABLE, callback=check_broker, help="The broker to connect to."
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
@@ -39,15 +41,29 @@ Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.",
 
 
 def parse_setting(text: str) -> tuple[str, str]:
-    """Name and value of NAME=VALUE; ValueError when it is not of that form."""
+    """Return name and value of NAME=VALUE; ValueError for anything else."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         raise ValueError(f"{text!r} is not NAME=VALUE, such as segment.bytes=16777216")
     return name.strip(), value.strip()
 
 
+def run_admin(broker: str, ask: "Callable[[Admin], Awaitable[T]]", *, warns: bool = False) -> T:
+    """Return the result of `ask` with a connected Admin; `warns` shows the client's warnings."""
+
+    async def main() -> T:
+        from warmlog import Admin
+
+        async with Admin(broker) as admin:
+            if warns:
+                show_warnings()
+            return await ask(admin)
+
+    return run_client(main)
+
+
 def run_client(main: Callable[[], Coroutine[Any, Any, T]], *, is_bulk: bool = False) -> T:
-    """What `main` returns, run in an event loop of its own: uvloop's when much data is on its way."""
+    """Return the result of `main` in a new event loop; `is_bulk`, for much data, takes uvloop's."""
     import asyncio
     import logging
 
@@ -74,7 +90,7 @@ def take_sigterm_as_ctrl_c() -> None:
 
 
 def show_warnings() -> None:
-    """Shows what the client has to say from now on: once it is connected, it goes on trying when the broker is gone."""
+    """Show the client's log from now on: once connected, it retries without an error while the broker is away."""
     import logging
 
     handler = logging.StreamHandler()

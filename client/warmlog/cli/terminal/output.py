@@ -1,7 +1,7 @@
-"""What a command prints, and where: data on stdout, everything else on stderr.
+"""Output of commands: data on stdout, everything else on stderr.
 
-Tables are drawn by rich on a terminal. Elsewhere they are plain text that scripts can rely on: one line a row, fields
-separated by a tab, the headings in the first line.
+On a terminal rich draws the tables. Elsewhere they are plain text for scripts: a line for each row, fields separated by
+tabs, headings in the first line.
 """
 
 import os
@@ -12,16 +12,16 @@ Cell = str | int
 
 
 class OutputClosed(Exception):
-    """Whoever read stdout has gone."""
+    """The reader of stdout has closed it."""
 
 
 def is_terminal() -> bool:
-    """Whether a person reads stdout."""
+    """Whether stdout is a terminal."""
     return sys.stdout.isatty()
 
 
 def write(data: bytes) -> None:
-    """Puts `data` on stdout as it is, and flushes it."""
+    """Write `data` to stdout and flush it."""
     try:
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
@@ -31,29 +31,29 @@ def write(data: bytes) -> None:
 
 
 def line(text: str = "") -> None:
-    """Puts one line of text on stdout."""
+    """Write one line of text to stdout."""
     write(f"{text}\n".encode("utf-8", errors="surrogateescape"))
 
 
 def json_line(document: object) -> None:
-    """Puts `document` on stdout as one line of JSON."""
+    """Write `document` to stdout as one line of JSON."""
     import msgspec
 
     write(msgspec.json.encode(document) + b"\n")
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """How many, in words: "1 entry", "2,000 entries"."""
+    """Return a count in words: "1 entry", "2,000 entries"."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def note(text: str) -> None:
-    """Tells the user something on stderr, and who says it."""
+    """Write `text` to stderr after the program's name."""
     remark(f"warmlog: {text}")
 
 
 def remark(text: str) -> None:
-    """Puts one line of text on stderr."""
+    """Write one line of text to stderr."""
     try:
         print(text, file=sys.stderr, flush=True)  # noqa: T201
     except BrokenPipeError:
@@ -88,7 +88,7 @@ def _rich_table(headings: Sequence[str], rows: Sequence[Sequence[Cell]], title: 
 
 
 def flush_output() -> None:
-    """Passes on what is left in the buffer of stdout."""
+    """Flush stdout."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -96,7 +96,7 @@ def flush_output() -> None:
 
 
 def forget_output() -> None:
-    """Points stdout to nowhere, so that the interpreter's own flush at the end has nobody to complain about."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
+    """Redirect stdout to /dev/null, so that the interpreter's flush at exit does not fail."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)

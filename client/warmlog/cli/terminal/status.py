@@ -1,15 +1,21 @@
-"""How far something long has come, on stderr: a line that is rewritten on a terminal, one a second elsewhere."""
+"""Progress of a long command on stderr: a line that is rewritten on a terminal, one line a second elsewhere."""
 
 import sys
 import time
 
 from warmlog.cli.terminal.output import note
 
+MB = 1_000_000
 INTERVAL_S = 1.0
 
 
+def megabytes(size_bytes: int) -> str:
+    """Return `size_bytes` as text without its unit, such as "1,234.5"."""
+    return f"{size_bytes / MB:,.1f}"
+
+
 class Status:
-    """Tells at most once a second."""
+    """A line of text that is updated at most once a second."""
 
     def __init__(self) -> None:
         self._is_terminal = sys.stderr.isatty()
@@ -18,7 +24,7 @@ class Status:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to tell something; before that, `tell` does nothing."""
+        """Whether `tell` would show something now."""
         return time.monotonic() - self._told_at >= INTERVAL_S
 
     def tell(self, text: str) -> None:
@@ -33,8 +39,53 @@ class Status:
         sys.stderr.flush()
 
     def clear(self) -> None:
-        """Takes the line away."""
+        """Erase the line from the terminal."""
         if self._has_line:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
             self._has_line = False
+
+
+class Progress:
+    """Counts acknowledged records and their bytes; with `shows_status` it updates a status line."""
+
+    def __init__(self, *, shows_status: bool) -> None:
+        self.records = 0
+        self.value_bytes = 0
+        self._status = Status() if shows_status else None
+        self._started_at = time.perf_counter()
+
+    def add(self, records: int, value_bytes: int) -> None:
+        """Count further acknowledged records."""
+        self.records += records
+        self.value_bytes += value_bytes
+        if self._status is not None and self._status.is_due:
+            self._status.tell(self.summary())
+
+    def clear(self) -> None:
+        """Erase the status line."""
+        if self._status is not None:
+            self._status.clear()
+
+    @property
+    def _seconds(self) -> float:
+        return max(time.perf_counter() - self._started_at, 1e-9)
+
+    def summary(self) -> str:
+        """Return counts and rates in one line for people."""
+        seconds = self._seconds
+        return (
+            f"{self.records:,} records, {megabytes(self.value_bytes)} MB in {seconds:.2f} s: "
+            f"{self.records / seconds:,.0f} records/s, {self.value_bytes / seconds / MB:,.1f} MB/s"
+        )
+
+    def figures(self) -> dict[str, int | float]:
+        """Return the same for scripts."""
+        seconds = self._seconds
+        return {
+            "records": self.records,
+            "bytes": self.value_bytes,
+            "seconds": round(seconds, 6),
+            "records_per_s": round(self.records / seconds, 1),
+            "mb_per_s": round(self.value_bytes / seconds / MB, 3),
+        }

@@ -9,8 +9,8 @@ r"""Templates of `warmlog consume --format`, such as `'%k %v'`.
 =====  ==========================  =====  =====================================
 
 Backslash escapes: \n newline, \t tab, \r carriage return, \0 zero byte, \\ backslash. A record ends with a newline
-unless the template itself ends with an escaped one or a zero byte. Keys and values are written as the bytes that they
-are; null writes nothing.
+unless the template itself ends with an escaped one or a zero byte. Keys and values are written as they are stored; null
+writes nothing.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from warmlog import Batch
 
 BatchWriter = Callable[["Batch", int], bytes]
-"""Turns the first so many records of a batch into what is printed."""
+"""Formats the first records of a batch, as many as its second argument says."""
 
 _ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 _TERMINATORS = (b"\n", b"\0")
 
 
 def compile_template(template: str) -> BatchWriter:
-    """A writer for `template`; ValueError for a token or an escape that does not exist."""
+    """Return a writer for `template`; ValueError for an unknown token or escape."""
     pattern = bytearray()
     columns: list[Callable[[Batch], Sequence[Any]]] = []
     last = b""
@@ -55,7 +55,7 @@ def compile_template(template: str) -> BatchWriter:
 
 
 def unescape(text: str) -> bytes:
-    """The bytes of `text` with its backslash escapes carried out; ValueError for an escape that does not exist."""
+    """Return the bytes of `text` with its backslash escapes replaced; ValueError for an unknown escape."""
     rest = iter(text)
     return b"".join(
         unescape_one(next(rest, "")) if character == "\\" else character.encode("utf-8", errors="surrogateescape")
@@ -64,11 +64,11 @@ def unescape(text: str) -> bytes:
 
 
 def unescape_one(letter: str) -> bytes:
-    """What a backslash followed by `letter` stands for."""
+    """Return what a backslash followed by `letter` stands for."""
     try:
         return _ESCAPES[letter]
     except KeyError:
-        raise ValueError(rf"\{letter} is no escape: there are \n \t \r \0 and \\") from None
+        raise ValueError(rf"\{letter} is not an escape: use \n \t \r \0 or \\") from None
 
 
 def _writer(pattern: bytes, columns: Sequence[Callable[["Batch"], Sequence[Any]]]) -> BatchWriter:
@@ -82,12 +82,12 @@ def _writer(pattern: bytes, columns: Sequence[Callable[["Batch"], Sequence[Any]]
 
 
 def _token(letter: str) -> tuple[bytes, Callable[["Batch"], Sequence[Any]]]:
-    """How the token is written in a bytes pattern, and the column that it takes from a batch."""
+    """Return the token's place in a bytes pattern, and the column that it takes from a batch."""
     try:
         return _TOKENS[letter]
     except KeyError:
         known = " ".join("%" + token for token in _TOKENS)
-        raise ValueError(f"%{letter} is no token: there are {known} and %%") from None
+        raise ValueError(f"%{letter} is not a token: use {known} or %%") from None
 
 
 def _filled(cells: Sequence[bytes | None]) -> Sequence[bytes]:

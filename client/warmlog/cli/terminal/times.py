@@ -1,7 +1,7 @@
-"""Times and places in a log, as people type them.
+"""Times and offsets as users type them.
 
-A time is ISO 8601, such as `2013-07-01`, `2013-07-01T06:30` or `2013-07-01T06:30:15.250+02:00`; without an offset it
-is UTC. A place is `earliest`, `latest`, an offset (digits only) or a time.
+A time is ISO 8601, such as `2013-07-01`, `2013-07-01T06:30` or `2013-07-01T06:30:15.250+02:00`; without a UTC offset it
+is UTC. A start or end is `earliest`, `latest`, an offset (digits only) or a time.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -19,7 +19,7 @@ _MAX_OFFSET = 2**63 - 1
 
 
 def parse_time(text: str) -> datetime:
-    """The time that `text` names, with its offset from UTC; ValueError when it names none, or one before 1970."""
+    """Return the time in `text`, with its UTC offset; ValueError for anything else, and for times before 1970."""
     try:
         time = datetime.fromisoformat(text.strip())
     except ValueError:
@@ -27,12 +27,12 @@ def parse_time(text: str) -> datetime:
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
     if time < _EPOCH:
-        raise ValueError(f"{text!r} lies before 1970, where the timestamps of records begin")
+        raise ValueError(f"{text!r} is before 1970, and timestamps of records begin there")
     return time
 
 
 def parse_instant(text: str) -> Instant:
-    """An edge of the log, or a time."""
+    """Return an end of the log ("earliest", "latest") or a time."""
     edge = _EDGES.get(text)
     if edge is not None:
         return edge
@@ -42,16 +42,16 @@ def parse_instant(text: str) -> Instant:
 
 
 def parse_start(text: str) -> Start:
-    """Where to begin: "earliest", "latest", an offset or a time."""
+    """Return where to begin: "earliest", "latest", an offset or a time."""
     return parse_instant(text) if (offset := _parse_offset(text)) is None else offset
 
 
 def parse_end(text: str) -> End:
-    """Where to stop: "latest", the first offset that is not read any more, or the time from which nothing is read."""
-    place = parse_start(text)
-    if place == "earliest":
-        raise ValueError("nothing lies before 'earliest'; it must be latest, an offset or a time")
-    return place
+    """Return where to stop, exclusive: "latest", an offset or a time."""
+    end = parse_start(text)
+    if end == "earliest":
+        raise ValueError("there is nothing before 'earliest': give latest, an offset or a time")
+    return end
 
 
 def _parse_offset(text: str) -> int | None:
@@ -64,7 +64,7 @@ def _parse_offset(text: str) -> int | None:
 
 
 def format_ms(timestamp_ms: int) -> str:
-    """`timestamp_ms` as ISO 8601 in UTC with milliseconds; digits beyond the year 9999, nothing for no timestamp."""
+    """Return `timestamp_ms` as ISO 8601 in UTC, as digits after the year 9999, or "" if negative (no timestamp)."""
     if timestamp_ms < 0:
         return ""
     try:
@@ -75,5 +75,5 @@ def format_ms(timestamp_ms: int) -> str:
 
 @lru_cache(maxsize=1024)
 def _format_second(second: int) -> str:
-    """Cached, as records that follow on each other mostly share their second."""
+    """Cached, because consecutive records mostly share their second."""
     return f"{_EPOCH + timedelta(seconds=second):%Y-%m-%dT%H:%M:%S}"

@@ -1,11 +1,11 @@
-"""The companion job: copies a topic to Parquet files, each record once, and remembers how far it has got.
+"""The export job: copies a topic to Parquet files, each record once, and remembers how far it has come.
 
-What is there when a round begins is planned like a load(), and read by Spark's tasks, which write the files themselves:
-records never go through the JVM. A round is as many tasks as keep all cores busy for a while; when it is done, it is
-committed (see export_manifest), so that an export that is stopped loses no more than a round.
+What exists when a round begins is planned like a load() and read by Spark's tasks, which write the files themselves:
+records never go through the JVM. A round is as many tasks as keep all cores busy for a while; it ends with a commit
+(see `manifest`), so that stopping an export loses at most a round.
 
-A broker that cannot be reached while a plan is made is waited for: for some seconds by an export that copies once, by
-one that follows for as long as it takes.
+If no broker can be reached while planning, an export that copies once retries for some seconds, and one that follows
+retries without end.
 """
 
 import logging
@@ -31,12 +31,12 @@ from warmlog_protocol.messages import IsolationLevel
 T = TypeVar("T")
 
 TASKS_A_CORE = 4
-"""How long a round is."""
+"""The length of a round."""
 RETRIES = Retries()
-"""Of planning, as of a load()."""
+"""Retries of planning, as for a load()."""
 
 _LOSS_REMEDY = "run it with --allow-data-loss"
-_COPIED_ALREADY = "what comes now would get offsets that are copied already; export to another path"
+_COPIED_ALREADY = "new records get offsets that are copied already; export to another path"
 _REMEDIES = Remedies(
     when_lost=_LOSS_REMEDY,
     when_cut="run it again",
@@ -49,7 +49,7 @@ _log = logging.getLogger("warmlog.spark")
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """What is copied, and how."""
+    """What to copy, and how."""
 
     bootstrap: tuple[str, ...]
     topic: str
@@ -68,41 +68,41 @@ class Copied(NamedTuple):
     size_bytes: int
     files: int
     lost_offsets: int
-    """Passed over, as data loss is allowed."""
+    """Skipped, as data loss is allowed."""
 
 
 def check_topic(options: ExportOptions) -> None:
-    """UnknownTopicOrPartition or BrokerUnavailable where nothing can be copied: told before Spark starts."""
+    """Raise UnknownTopicOrPartition or BrokerUnavailable before Spark starts if there is nothing to copy."""
     with Discovery(options.bootstrap) as discovery:
         _retrying(lambda: discovery.topics([options.topic]))
 
 
 class _Plan(NamedTuple):
-    """What is there and not copied yet."""
+    """What to copy next."""
 
     tasks: Sequence[Task]
     topic_id: str
     positions: Mapping[int, int]
-    """How far each partition is copied, or passed over."""
+    """How far each partition is copied, or skipped."""
     losses: Sequence[Loss]
     epochs: Mapping[int, int]
-    """The leader epoch in force, by partition."""
+    """The present leader epoch of each partition."""
 
 
 def export_available(session: Any, manifest: Manifest, options: ExportOptions) -> Iterator[Copied]:
-    """Copies what is there and not copied yet, round by round. `manifest` is locked; `session` is Spark's.
+    """Copy what is not copied yet, round by round. `manifest` is locked; `session` is Spark's.
 
-    ExportRefused where the path holds another topic, OffsetOutOfRange for data loss unless that is allowed,
-    BrokerUnavailable when none answers, also after RETRIES.
+    Raises ExportRefused if the path holds another topic, OffsetOutOfRange for data loss unless that is allowed, and
+    BrokerUnavailable if no broker responds, after RETRIES.
     """
     yield from _copy(session, manifest, options, _retrying(lambda: _plan(manifest, options)))
 
 
 def export_following(session: Any, manifest: Manifest, options: ExportOptions, interval_s: float) -> Iterator[Copied]:
-    """The same for ever, beginning again `interval_s` after everything is copied.
+    """Do the same without end, every `interval_s` after everything is copied.
 
-    A broker that is away, or refuses for now, is a warning when that begins and one when it ends. Errors that do not
-    pass are raised as by `export_available`.
+    The beginning and the end of an outage of the broker, or another retriable error, are logged as warnings. Other
+    errors are raised as by `export_available`.
     """
     is_away = False
     while True:
@@ -112,11 +112,11 @@ def export_following(session: Any, manifest: Manifest, options: ExportOptions, i
             if not may_pass(error):
                 raise
             if not is_away:
-                _log.warning("%s; trying again every %g s", error, interval_s)
+                _log.warning("%s; retrying every %g s", error, interval_s)
             is_away = True
         else:
             if is_away:
-                _log.warning("the broker answers again: going on with %s", options.topic)
+                _log.warning("the broker responds again: continuing with %s", options.topic)
             is_away = False
             yield from _copy(session, manifest, options, plan)
         time.sleep(interval_s)
@@ -151,7 +151,7 @@ def _copy(session: Any, manifest: Manifest, options: ExportOptions, plan: _Plan)
     round_tasks = max(1, session.sparkContext.defaultParallelism * TASKS_A_CORE)
     rounds = [plan.tasks[first : first + round_tasks] for first in range(0, len(plan.tasks), round_tasks)]
     if losses and not rounds:
-        rounds = [()]  # nothing is left to copy, but this is to be remembered
+        rounds = [()]  # nothing is left to copy, but the losses must be committed
     for chosen in rounds:
         done = _run(session, chosen, manifest.staging, options)
         lost = [loss for each in done for loss in each.losses]
@@ -183,15 +183,15 @@ def _copy(session: Any, manifest: Manifest, options: ExportOptions, plan: _Plan)
 
 
 def _resume(manifest: Manifest, states: Sequence[PartitionState], options: ExportOptions) -> dict[tuple[str, int], int]:
-    """Where each partition goes on; the earliest record there is, where the export begins."""
+    """Return where each partition continues: at its earliest record if nothing is copied yet."""
     last = manifest.last
     if last is None:
         return {state.place: state.earliest for state in states}
     if last.topic != options.topic:
-        raise ExportRefused(f"{options.path} holds topic {last.topic}: export {options.topic} to a path of its own")
+        raise ExportRefused(f"{options.path} holds topic {last.topic}: export {options.topic} to another path")
     if last.topic_id != states[0].topic_id.hex():
         raise ExportRefused(
-            f"{options.path} holds an earlier topic {options.topic}, which was made anew since: export to another path"
+            f"{options.path} holds an earlier topic {options.topic}, which was recreated since: export to another path"
         )
     if last.has_headers not in (None, options.has_headers):
         had, remedy = ("with", "give") if last.has_headers else ("without", "leave out")
@@ -199,10 +199,10 @@ def _resume(manifest: Manifest, states: Sequence[PartitionState], options: Expor
             f"{options.path} holds topic {last.topic} {had} headers: {remedy} --headers, or export to another path"
         )
     start = {(options.topic, partition): offset for partition, offset in last.positions.items()}
-    behind = [state for state in states if start.get(state.place, 0) > max(state.latest, state.high_watermark or 0)]
-    if behind:
+    short = [state for state in states if start.get(state.place, 0) > max(state.latest, state.high_watermark or 0)]
+    if short:
         raise OffsetOutOfRange(
-            f"{options.topic}-{behind[0].partition} is copied up to {start[behind[0].place]} and {behind[0]}: the log "
+            f"{options.topic}-{short[0].partition} is copied up to {start[short[0].place]} and {short[0]}: the log "
             f"has lost its end, and {_COPIED_ALREADY}"
         )
     return start
@@ -211,22 +211,22 @@ def _resume(manifest: Manifest, states: Sequence[PartitionState], options: Expor
 def _check_cuts(
     manifest: Manifest, states: Sequence[PartitionState], options: ExportOptions, discovery: Discovery
 ) -> None:
-    """LogTruncated for a log that was cut below what is copied, and has grown again since."""
+    """Raise LogTruncated for a log that was cut below what is copied, and has grown again since."""
     if last := manifest.last:
         copied = {(options.topic, partition): offset for partition, offset in last.positions.items()}
         epochs = {(options.topic, partition): epoch for partition, epoch in last.epochs.items()}
-        for place, end in find_cuts(discovery, states, copied, epochs).items():
-            error = LogTruncated(*place, copied[place], end)
+        for tp, end in find_cuts(discovery, states, copied, epochs).items():
+            error = LogTruncated(*tp, copied[tp], end)
             raise error.reworded(f"{error}: {_COPIED_ALREADY}")
 
 
 def _check_losses(losses: Sequence[Loss], options: ExportOptions) -> None:
     if losses and options.fails_on_data_loss:
-        raise OffsetOutOfRange(f"{losses[0]}; to go on without them, {_LOSS_REMEDY}")
+        raise OffsetOutOfRange(f"{losses[0]}; to continue without them, {_LOSS_REMEDY}")
 
 
 def _run(session: Any, tasks: Sequence[Task], staging: Path, options: ExportOptions) -> list[Exported]:
-    """Runs one round on Spark; what the attempts that won have done."""
+    """Run one round on Spark; return what the successful attempts have copied."""
     if not tasks:
         return []
     context = session.sparkContext
@@ -237,7 +237,7 @@ def _run(session: Any, tasks: Sequence[Task], staging: Path, options: ExportOpti
 
 
 def _task_of(staging: Path, options: ExportOptions) -> Callable[[Task], Exported]:
-    """The function that Spark sends to its tasks."""
+    """Return the function that Spark sends to its tasks."""
     settings = ReadSettings(
         fails_on_data_loss=options.fails_on_data_loss,
         remedies=_REMEDIES,

@@ -1,8 +1,8 @@
-"""What a task of an export does: reads its ranges and writes them as Parquet, one file for each day of its records.
+"""A task of an export: reads its ranges and writes them as Parquet, one file for each day of its records.
 
-The day is that of the record's timestamp in UTC; it is in the directory's name, `date=2026-11-21`, as Spark's own
-partitioning has it. Files are on disk when the task returns, and in use when a commit lists them: the files of an
-attempt that failed or lost are never listed.
+The day is that of the record's timestamp in UTC; it is in the directory's name, `date=2026-11-21`, as with Spark's own
+partitioning. Files are on disk when the task returns, and count once a commit lists them: the files of a failed or
+superseded attempt are never listed.
 """
 
 import os
@@ -25,11 +25,11 @@ from warmlog.spark.export.manifest import Exported, ExportedFile
 
 ROW_GROUP_BYTES = 32 * 1024 * 1024
 MOST_OPEN_FILES = 32
-"""Days that are written at a time: where records of more are mixed, files are closed and others begun."""
+"""Days that are written at a time: if records of more days are mixed, files are closed and new ones begun."""
 REPEATED_COLUMNS = ["topic", "partition", "timestampType"]
-"""A dictionary pays for these alone."""
+"""Only these gain from a dictionary."""
 COLUMNS_WITHOUT_STATISTICS = ("value", "headers")
-"""The smallest and largest of these lets no reader pass anything over, and takes a comparison a record."""
+"""Their minimum and maximum let no reader skip data, and cost a comparison for each record."""
 
 _US_PER_DAY = 86_400_000_000
 _FIRST_DAY = date(1970, 1, 1)
@@ -38,7 +38,7 @@ _FIRST_DAY = date(1970, 1, 1)
 def export_ranges(
     ranges: Sequence[OffsetRange], staging: Path, settings: ReadSettings, *, has_headers: bool, compression: str
 ) -> Exported:
-    """Writes the records of `ranges` to new files below `staging`."""
+    """Write the records of `ranges` to new files below `staging`."""
     names = (*KAFKA_COLUMNS, "headers") if has_headers else KAFKA_COLUMNS
     files = _Files(staging, arrow_schema(names), compression)
     losses: list[Loss] = []
@@ -53,7 +53,7 @@ def export_ranges(
 
 
 def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The batch cut into stretches of one day, each record in the order of the log."""
+    """Yield the batch cut by day, records in the order of the log."""
     if not batch.num_rows:
         return
     times = batch.column("timestamp").cast(pa.int64()).to_numpy()
@@ -67,8 +67,6 @@ def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 
 class _Files:
-    """The files that one task writes."""
-
     def __init__(self, staging: Path, schema: pa.Schema, compression: str) -> None:
         self._staging = staging
         self._schema = schema
@@ -83,25 +81,23 @@ class _Files:
                 self._done.append(self._open.pop(next(iter(self._open))).close())
             name = f"date={_day_name(day)}/part-{uuid.uuid4().hex}.parquet"
             file = _File(self._staging, name, self._schema, self._compression)
-        self._open[day] = file  # the one that was used last is the last to be closed
+        self._open[day] = file  # the most recently used file is closed last
         file.add(batch)
 
     def close(self) -> list[ExportedFile]:
-        """All files, which are on disk."""
+        """Close and return all files, which are then on disk."""
         self._done += [file.close() for file in self._open.values()]
         self._open.clear()
         return self._done
 
     def abandon(self) -> None:
-        """Let go of files that nobody will list."""
+        """Delete the open files: no commit will list them."""
         for file in self._open.values():
             file.abandon()
         self._open.clear()
 
 
 class _File:
-    """One file of one day."""
-
     def __init__(self, staging: Path, name: str, schema: pa.Schema, compression: str) -> None:
         self._name = name
         self._path = staging / name
@@ -149,7 +145,7 @@ class _File:
 
 
 def _day_name(day: int) -> str:
-    """The day as ISO 8601 has it; a number of days for one that is too far away for a calendar."""
+    """Return the day as ISO 8601, or its number if it is outside the calendar."""
     try:
         return (_FIRST_DAY + timedelta(days=day)).isoformat()
     except OverflowError:

@@ -1,19 +1,18 @@
-"""What an export has copied: the directory `_warmlog` below its path, which Spark passes over when it reads the rest.
+"""What an export has copied: the directory `_warmlog` below its path, which Spark ignores when it reads the rest.
 
 ::
 
-    _warmlog/lock                             held by the export that runs: a second one is refused
+    _warmlog/lock                                held by the running export: a second one is refused
     _warmlog/commits/00000000000000000007.json   one for each commit, numbered from 0; see Commit
-    _warmlog/staging/7/…                      files of the commit that is being made, where tasks write them
-    date=2026-11-21/part-….parquet            committed files
+    _warmlog/staging/7/…                         files of the next commit, as tasks write them
+    date=2026-11-21/part-….parquet               committed files
 
-A commit is the appearance of its JSON file, by a rename, after everything that it lists is on disk. Then its files move
-from staging to where readers see them, and what is left in staging, files of attempts that failed, is removed. A crash
-before the rename leaves staged files that no commit lists: they are removed when the next export starts. One after it
-leaves files that are listed and not moved: they are moved then. So each record comes once, and a reader sees it at the
-latest after the next start.
+The rename of its JSON file commits, after all files that it lists are on disk. Then these move from staging to where
+readers see them, and the rest of staging, files of failed attempts, is removed. After a crash before the rename, the
+next export removes the staged files, which no commit lists; after a later crash it moves the listed files that are
+still staged. So each record comes once, and readers see it after the next start at the latest.
 
-Everything here is a plain file of a file system that the driver and all executors share.
+All files are in a file system that the driver and all executors share.
 """
 
 import fcntl
@@ -34,12 +33,12 @@ VERSION = 1
 
 
 class ExportRefused(ClientError):
-    """The export cannot go on where it is to write; the message says why."""
+    """The export cannot continue at its path; the message says why."""
 
 
 @dataclass(frozen=True)
 class ExportedFile:
-    """One Parquet file: its path below the export's, and what is in it."""
+    """One Parquet file: its path relative to the export's, and what it holds."""
 
     path: str
     records: int
@@ -51,16 +50,16 @@ class Exported(NamedTuple):
 
     files: list[ExportedFile]
     losses: list[Loss]
-    """What was gone when the task came to it, and was skipped."""
+    """Lost offsets that the task skipped."""
 
 
 @dataclass(frozen=True)
 class Commit:
-    """What is copied once this commit is there, and the files that it adds.
+    """What is copied as of this commit, and the files that it adds.
 
-    `positions` are the first offsets that are not copied, by partition. `topic_id` is hexadecimal. `has_headers` is
-    whether the files of this commit, and so of all, have the column; None in a commit that does not say. `epochs` are
-    the leader epochs of the partitions that were in force when the positions were planned, as far as is known.
+    `positions` are the first offsets that are not copied, by partition. `topic_id` is hexadecimal. `has_headers` says
+    whether the files of all commits have the column; None if unknown. `epochs` are the known leader epochs of the
+    partitions when the positions were planned.
     """
 
     topic: str
@@ -73,16 +72,18 @@ class Commit:
     version: int = field(default=VERSION)
 
     def to_json(self) -> str:
-        """The text of the commit's file."""
+        """Return the content of the commit's file."""
         return json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"
 
     @classmethod
     def of_json(cls, path: Path) -> Self:
-        """The commit in a file. ExportRefused when that cannot be."""
+        """Read a commit from a file. ExportRefused for a malformed one."""
         try:
             document: dict[str, Any] = json.loads(path.read_text())
             if document["version"] != VERSION:
-                raise ExportRefused(f"{path}: version {document['version']}, this warmlog knows {VERSION}")
+                raise ExportRefused(
+                    f"{path} has version {document['version']}, expected {VERSION}: was it written by a newer warmlog?"
+                )
             return cls(
                 topic=document["topic"],
                 topic_id=document["topic_id"],
@@ -93,11 +94,11 @@ class Commit:
                 epochs={int(partition): int(epoch) for partition, epoch in document.get("epochs", {}).items()},
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ExportRefused(f"{path} is no commit of an export ({error!r}): restore it from a backup") from None
+            raise ExportRefused(f"{path} is not a commit of an export ({error!r}): restore it from a backup") from None
 
 
 class Manifest:
-    """The commits of one export. Only the one that holds the lock may change anything."""
+    """The commits of one export. Only the holder of the lock may change anything."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -110,7 +111,7 @@ class Manifest:
 
     @contextmanager
     def locked(self) -> "Iterator[Manifest]":
-        """Holds the lock, and puts right what a crash has left. ExportRefused when another export holds it."""
+        """Hold the lock, and clean up after a crash. ExportRefused if another export holds the lock."""
         self._commits.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -118,7 +119,7 @@ class Manifest:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 holder = os.read(descriptor, 100).decode(errors="replace").strip()
-                raise ExportRefused(f"{self.path}: another export ({holder}) is writing there") from None
+                raise ExportRefused(f"{self.path}: another export ({holder}) is writing there: wait for it") from None
             os.ftruncate(descriptor, 0)
             os.write(descriptor, f"process {os.getpid()} on {os.uname().nodename}\n".encode())
             self._recover()
@@ -132,9 +133,9 @@ class Manifest:
         return self._staging / str(self._next_number)
 
     def commit(self, commit: Commit) -> None:
-        """Makes `commit` the newest; its files are below `staging`, and on disk. Returns when readers see them.
+        """Make `commit` the newest; its files are below `staging`, and on disk. Return when readers see them.
 
-        What else is staged is removed, as far as it can be.
+        All other staged files are removed.
         """
         staged = {(self.staging / each.path).parent for each in commit.files}
         for directory in sorted({above for each in staged for above in (each, *each.parents)} - set(self.path.parents)):
@@ -146,7 +147,7 @@ class Manifest:
             file.flush()
             os.fsync(file.fileno())
         if target.exists():
-            raise ExportRefused(f"{target} is there already: another export has written to {self.path}")
+            raise ExportRefused(f"{target} already exists: another export has written to {self.path}")
         unfinished.rename(target)
         _sync_directory(self._commits)
         self._move(commit.files, self.staging)
@@ -155,14 +156,17 @@ class Manifest:
         self._next_number += 1
 
     def discard(self) -> None:
-        """Removes what is staged and not committed."""
+        """Remove staged files."""
         if self._staging.exists():
             shutil.rmtree(self._staging)
 
     def _recover(self) -> None:
         numbers = sorted(int(path.stem) for path in self._commits.glob("*.json"))
         if numbers != list(range(len(numbers))):
-            raise ExportRefused(f"{self._commits}: commits are missing, there are {len(numbers)} up to {numbers[-1]}")
+            raise ExportRefused(
+                f"{self._commits}: commits are missing, there are {len(numbers)} up to {numbers[-1]}: restore them "
+                "from a backup"
+            )
         self._next_number = len(numbers)
         if numbers:
             self.last = Commit.of_json(self._commit_path(numbers[-1]))
@@ -170,7 +174,7 @@ class Manifest:
         self.discard()
 
     def _move(self, files: Sequence[ExportedFile], staged: Path) -> None:
-        """Moves files from `staged` to where readers see them, those that are not there yet; all are on disk then."""
+        """Move files from `staged` to where readers see them, unless they are there; then all are on disk."""
         directories = set()
         for each in files:
             source, target = staged / each.path, self.path / each.path

@@ -1,7 +1,7 @@
 """Numbers by topic and partition in the JSON of Spark's Kafka connector: `{"orders": {"0": 23, "1": -2}}`.
 
-Options are written in it, and the offsets of a stream's checkpoint. What is made here is sorted, topics by name and
-partitions by number: Spark compares the text of two offsets to see whether there is anything new.
+Options use it, and the offsets in a stream's checkpoint. It is written sorted, topics by name and partitions by number,
+because Spark compares the text of two offsets to see whether there is anything new.
 """
 
 import json
@@ -13,11 +13,11 @@ from warmlog.ranges.offset_range import LARGEST_PARTITION, TopicPartition
 EXAMPLE = 'JSON like {"topic": {"0": 23, "1": -2}} is expected'
 
 OffsetsDocument = dict[str, dict[str, int]]
-"""Offsets as they stand in the JSON: partitions are text."""
+"""Offsets as in the JSON: partitions are text."""
 
 
 def parse_offsets(text: str) -> dict[TopicPartition, int]:
-    """The numbers in `text`; ValueError for anything but whole numbers, and for a name that stands there twice."""
+    """Return the numbers in `text`; ValueError for anything but whole numbers, and for duplicate names."""
     numbers = parse_by_partition(text)
     for (topic, partition), number in numbers.items():
         if type(number) is not int:
@@ -26,7 +26,7 @@ def parse_offsets(text: str) -> dict[TopicPartition, int]:
 
 
 def parse_by_partition(text: str) -> dict[TopicPartition, Any]:
-    """Whatever values `text` has, by topic and partition. ValueError for JSON of another form."""
+    """Return the values in `text`, of any type, by topic and partition. ValueError for JSON of another form."""
     try:
         document = json.loads(text, object_pairs_hook=unique)
         values = {(topic, int(number)): value for topic, by in document.items() for number, value in by.items()}
@@ -41,7 +41,7 @@ def parse_by_partition(text: str) -> dict[TopicPartition, Any]:
 
 
 def parse_assignment(text: str) -> dict[str, tuple[int, ...]]:
-    """The partitions of each topic in JSON like `{"orders": [0, 1]}`; ValueError for anything else."""
+    """Return the partitions of each topic in JSON like `{"orders": [0, 1]}`; ValueError for anything else."""
     example = 'JSON like {"topic": [0, 1]} is expected'
     try:
         document = json.loads(text, object_pairs_hook=unique)
@@ -64,7 +64,7 @@ def _check_largest(partitions: Iterable[int]) -> None:
 
 
 def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """A JSON object; ValueError for a name that stands in it twice."""
+    """Return a JSON object; ValueError for duplicate names."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a name is given twice")
@@ -72,7 +72,7 @@ def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def offsets_document(offsets: Mapping[TopicPartition, int]) -> OffsetsDocument:
-    """`offsets` as nested dicts, sorted."""
+    """Return `offsets` as nested dicts, sorted."""
     document: OffsetsDocument = {}
     for (topic, partition), offset in sorted(offsets.items()):
         document.setdefault(topic, {})[str(partition)] = int(offset)
@@ -80,10 +80,10 @@ def offsets_document(offsets: Mapping[TopicPartition, int]) -> OffsetsDocument:
 
 
 def offsets_of(document: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """The inverse of `offsets_document`."""
+    """Invert `offsets_document`."""
     return {(topic, int(partition)): offset for topic, by in document.items() for partition, offset in by.items()}
 
 
 def print_offsets(offsets: Mapping[TopicPartition, int]) -> str:
-    """The JSON of `offsets`; the same for equal offsets."""
+    """Return the JSON of `offsets`; the same for equal offsets."""
     return json.dumps(offsets_document(offsets), separators=(",", ":"))

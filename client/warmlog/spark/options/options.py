@@ -1,8 +1,8 @@
-"""The options of one load(), stream or write: found in the table, in whatever case Spark hands them over.
+"""The options of one load(), stream or write, in whatever case Spark passes them.
 
-An option that does not exist is an error that names the nearest one, unlike in Spark's Kafka connector. One that is
-only for streams is ignored in a batch, with a warning, as there; any other use of an option where it does not belong is
-an error. Every error is one line, as it reaches the user through Spark.
+An unknown option is an error that suggests the nearest one, unlike in Spark's Kafka connector. As there, a batch
+ignores options for streams with a warning; any other misplaced option is an error. Every error is one line, as it
+reaches the user through Spark.
 """
 
 import difflib
@@ -25,17 +25,16 @@ _SIZE = re.compile(r"(\d+)\s*([kmgt]?)(i?b)?")
 _SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _LARGEST_NUMBER = 2**63 - 1
 _LONGEST_DURATION_MS = 36_500 * 86_400_000
-"""A hundred years: time.sleep takes no three hundred."""
+"""A hundred years: time.sleep does not accept three hundred."""
 _USE_NAMES = {Use.BATCH: "a batch", Use.STREAM: "a stream", Use.WRITE: "writing"}
 
 _log = logging.getLogger("warmlog.spark")
 
 
 class Given:
-    """The options that were given, by their names in the table, and the defaults of the others.
+    """The given options by their names in the table, and the defaults of the others.
 
-    Each method returns the option's value, or raises InvalidConfig which names the option, its text and what is
-    expected.
+    Each method returns an option's value, or raises InvalidConfig with its name, its text and what is expected.
     """
 
     def __init__(self, texts: Mapping[str, str]) -> None:
@@ -45,11 +44,11 @@ class Given:
         return name in self._texts
 
     def text(self, name: str) -> str | None:
-        """As it was given, or the default; None when there is neither."""
+        """Return the given text, or the default; None if there is neither."""
         return self._texts.get(name, OPTIONS[name].default) or None
 
     def parsed(self, name: str, parse: Callable[[str], T]) -> T | None:
-        """What `parse` makes of it. A ValueError of `parse` says what is expected."""
+        """Return `parse` of the text. Its ValueError says what is expected."""
         text = self.text(name)
         try:
             return None if text is None else parse(text)
@@ -60,19 +59,19 @@ class Given:
         return bool(self.parsed(name, _boolean))
 
     def number(self, name: str, at_most: int = _LARGEST_NUMBER) -> int | None:
-        """A whole number of at least 1, and at most `at_most`."""
+        """Return a whole number from 1 to `at_most`."""
         return self.parsed(name, partial(_whole, at_least=1, at_most=at_most))
 
     def count(self, name: str, at_most: int = _LARGEST_NUMBER) -> int:
-        """A whole number of at least 0, and at most `at_most`, of an option that has a default."""
+        """Return a whole number from 0 to `at_most`, of an option with a default."""
         return self._required(name, partial(_whole, at_least=0, at_most=at_most))
 
     def size_bytes(self, name: str, at_most_bytes: int = _LARGEST_NUMBER) -> int:
-        """`1048576`, `1m` or `1 MiB`, of an option that has a default."""
+        """Return a size like `1048576`, `1m` or `1 MiB`, of an option with a default."""
         return self._required(name, partial(parse_size_bytes, at_most_bytes=at_most_bytes))
 
     def duration_ms(self, name: str) -> int:
-        """`200` or `200ms`, `15m`, of an option that has a default; a hundred years at most."""
+        """Return a duration like `200`, `200ms` or `15m`, of an option with a default; a hundred years at most."""
         return self._required(name, _duration_ms)
 
     def _required(self, name: str, parse: Callable[[str], T]) -> T:
@@ -81,7 +80,7 @@ class Given:
         return value
 
     def one_of(self, name: str, choices: tuple[str, ...]) -> str:
-        """One of `choices`, which are in lower case."""
+        """Return one of `choices`, which are in lower case."""
 
         def parse(text: str) -> str:
             if text.strip().lower() not in choices:
@@ -91,12 +90,12 @@ class Given:
         return self._required(name, parse)
 
     def names(self, name: str) -> tuple[str, ...]:
-        """What is separated by commas, each once; empty when it was not given."""
+        """Return names separated by commas, without duplicates; empty if not given."""
         items = [item.strip() for item in (self.text(name) or "").split(",")]
         return tuple(dict.fromkeys(item for item in items if item))
 
     def addresses(self, name: str) -> tuple[str, ...]:
-        """Brokers as HOST:PORT; at least one."""
+        """Return at least one broker as HOST:PORT."""
         names = self.names(name)
         if not names:
             raise missing(name)
@@ -107,10 +106,10 @@ class Given:
 
 
 def take_options(given: Mapping[str, str], use: Use) -> Given:
-    """The options in `given`, which Spark may have put in lower case.
+    """Return the options in `given`, whose names Spark may have put in lower case.
 
-    InvalidConfig for one that does not exist, that is not for `use`, that is empty or blank, as from an unset variable,
-    or that is given twice under its names.
+    InvalidConfig for an option that is unknown, not for `use`, blank, as from an unset variable, or given twice with
+    different values under its names.
     """
     texts: dict[str, str] = {}
     for name, value in sorted(given.items(), key=lambda item: item[0].lower() not in EXPLAINED):
@@ -129,7 +128,7 @@ def take_options(given: Mapping[str, str], use: Use) -> Given:
 
 
 def missing(name: str) -> InvalidConfig:
-    """The error for an option that must be given."""
+    """Return the error for a required option."""
     return InvalidConfig(f"option {name} is missing: {OPTIONS[name].sentence}")
 
 
@@ -137,22 +136,22 @@ def _misplaced(option: Option, use: Use) -> None:
     if use is Use.BATCH and Use.STREAM in option.use:
         _log.warning("option %s is for streams: a batch ignores it", option.name)
         return
-    takers = " and ".join(name for one, name in _USE_NAMES.items() if one in option.use)
-    asker = " and ".join(name for one, name in _USE_NAMES.items() if one in use)
-    raise InvalidConfig(f"option {option.name} is for {takers}, not for {asker}: {option.sentence}")
+    proper = " and ".join(name for one, name in _USE_NAMES.items() if one in option.use)
+    actual = " and ".join(name for one, name in _USE_NAMES.items() if one in use)
+    raise InvalidConfig(f"option {option.name} is for {proper}, not for {actual}: {option.sentence}")
 
 
 def _unknown(name: str) -> str:
     lower = name.lower()
     if lower in EXPLAINED:
         return EXPLAINED[lower]
-    is_kafkas = lower.startswith("kafka.")  # its client has hundreds, which are like ours in nothing but their words
+    is_kafkas = lower.startswith("kafka.")  # its client has hundreds, many with names similar to ours
     nearest = difflib.get_close_matches(lower, _SPELLING, n=1, cutoff=0.9 if is_kafkas else 0.6)
     if nearest:
         return f"format warmlog has no option {name}: did you mean {_SPELLING[nearest[0]]}?"
     if is_kafkas:
         return f"format warmlog has no option {name}: it does not use Kafka's client, leave its settings out"
-    return f"format warmlog has no option {name}: there are {', '.join(OPTIONS)}"
+    return f"format warmlog has no option {name}, only {', '.join(OPTIONS)}"
 
 
 def _boolean(text: str) -> bool:
@@ -177,7 +176,7 @@ def _duration_ms(text: str) -> int:
 
 
 def parse_size_bytes(text: str, at_most_bytes: int = _LARGEST_NUMBER) -> int:
-    """Bytes of `1048576`, `256m` or `4 MiB`; ValueError says what is expected."""
+    """Return the bytes in `1048576`, `256m` or `4 MiB`; ValueError says what is expected."""
     found = _SIZE.fullmatch(text.strip().lower())
     if found is None or int(found[1]) < 1:
         raise ValueError("a size of at least 1 byte like 1048576, 256m or 4 MiB is expected")

@@ -1,6 +1,6 @@
-"""What one load() is to read, made of its options.
+"""The options of one load(), parsed.
 
-Starting and ending points have three forms each, and come in Kafka's order: the time for all partitions, times by
+Starting and ending points have three forms each, with Kafka's precedence: the time for all partitions, times by
 partition, offsets. A batch cannot start at the latest offset or end at the earliest.
 """
 
@@ -26,15 +26,15 @@ _REMEDIES = Remedies(
     when_lost=f"load() again, or start later with startingOffsets, or {LOSS_REMEDY}",
     when_cut=f"load() again, or {LOSS_REMEDY}",
     when_made_anew=f"load() again, or {LOSS_REMEDY}",
-    when_damaged=f"other offsets can be read: leave these out with startingOffsets and endingOffsets, or {LOSS_REMEDY}",
+    when_damaged=f"leave these offsets out with startingOffsets and endingOffsets, or {LOSS_REMEDY}",
 )
 _ISOLATION = ("read_uncommitted", "read_committed")
 _CHOICES = ("assign", "subscribe", "subscribePattern")
 _LARGEST_INT = 2**31 - 1
-"""So many tasks Spark can count."""
+"""The most tasks that Spark can count."""
 _MOST_IN_FLIGHT = 1000
 _MOST_FETCH_BYTES = ReadSettings().connection.max_frame_bytes - MAX_HEADER_BYTES
-"""So that the answer fits into a frame, whatever its header says of aborted transactions."""
+"""So that the response fits into a frame, with any number of aborted transactions in its header."""
 _NUMBERS = re.compile(r"(\d+)(?:\s*-\s*(\d+))?")
 
 TASK_BYTES = 256 * 1024 * 1024
@@ -43,9 +43,9 @@ TASK_RECORDS = 2_000_000
 
 @dataclass(frozen=True)
 class PlanLimits:
-    """ReadBounds of a plan; those that the user did not set are None.
+    """Bounds of a plan; None if the user did not set one.
 
-    `max_bytes` is a target, which a large stored batch exceeds. `max_records`, in offsets, is kept to the letter.
+    `max_bytes` is a target, which a large stored batch exceeds. `max_records`, in offsets, is exact.
     """
 
     max_bytes: int = TASK_BYTES
@@ -59,30 +59,30 @@ class PlanLimits:
 
 @dataclass(frozen=True)
 class TopicChoice:
-    """Which partitions are read: exactly one of the first three says which topics."""
+    """Which partitions are read: exactly one of the first three names the topics."""
 
     names: tuple[str, ...] = ()
     pattern: str = ""
     assigned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     partitions: tuple[range, ...] = ()
-    """Of every topic only these; empty for all."""
+    """Only these of every topic; empty for all."""
 
-    def includes(self, place: TopicPartition) -> bool:
-        """Whether that partition of a chosen topic is read."""
-        topic, partition = place
+    def includes(self, tp: TopicPartition) -> bool:
+        """Whether this partition of a chosen topic is read."""
+        topic, partition = tp
         if self.assigned:
             return partition in self.assigned[topic]
         return not self.partitions or any(partition in numbers for numbers in self.partitions)
 
     def named_beyond(self, topic: str, count: int) -> list[range]:
-        """The partitions that are named by their numbers and that `topic`, which has `count`, does not have."""
+        """Return the partitions named by number that `topic`, which has `count`, does not have."""
         named = [range(number, number + 1) for number in self.assigned[topic]] if self.assigned else self.partitions
         return [range(max(numbers.start, count), numbers.stop) for numbers in named if numbers.stop > count]
 
 
 @dataclass(frozen=True)
 class Retries:
-    """Of planning."""
+    """Retries of planning."""
 
     count: int = 3
     interval_ms: int = 1000
@@ -101,23 +101,15 @@ class ReadOptions:
 
 
 def parse_read_options(given: Mapping[str, str], now_ms: int) -> ReadOptions:
-    """The options of a batch; relative times count from `now_ms`.
-
-    InvalidConfig says in one line what is wrong with the first option that cannot be used.
-    """
+    """Parse the options of a batch; relative times count from `now_ms`. InvalidConfig for the first bad one."""
     options = take_options(given, Use.BATCH)
     return ReadOptions(
         bootstrap=options.addresses("bootstrap.servers"),
         topics=topic_choice(options),
-        bounds=ReadBounds(
-            starting=_checked("start", options, starting_points(options, now_ms), refused=LATEST),
-            ending=_checked("end", options, _ending_points(options, now_ms), refused=EARLIEST),
-            starting_name=points_name(options, "starting"),
-            ending_name=points_name(options, "ending"),
-            fails_on_data_loss=options.boolean("failOnDataLoss"),
-            fails_on_missing_time=options.one_of("startingOffsetsByTimestampStrategy", ("error", "latest")) == "error",
-            loss_remedy=LOSS_REMEDY,
-            missing_time_remedy="set startingOffsetsByTimestampStrategy to latest",
+        bounds=bounds_of(
+            options,
+            _checked("start", options, starting_points(options, now_ms), refused=LATEST),
+            _checked("end", options, _points(options, "ending", now_ms, LATEST), refused=EARLIEST),
         ),
         limits=plan_limits(options),
         reading=read_settings(options, _REMEDIES),
@@ -125,13 +117,27 @@ def parse_read_options(given: Mapping[str, str], now_ms: int) -> ReadOptions:
     )
 
 
+def bounds_of(options: Given, starting: Points, ending: Points) -> ReadBounds:
+    """Return the bounds of a load() or stream from `starting` to `ending`."""
+    return ReadBounds(
+        starting=starting,
+        ending=ending,
+        starting_name=_points_name(options, "starting"),
+        ending_name=_points_name(options, "ending"),
+        fails_on_data_loss=options.boolean("failOnDataLoss"),
+        fails_on_missing_time=options.one_of("startingOffsetsByTimestampStrategy", ("error", "latest")) == "error",
+        loss_remedy=LOSS_REMEDY,
+        missing_time_remedy="set startingOffsetsByTimestampStrategy to latest",
+    )
+
+
 def topic_choice(options: Given) -> TopicChoice:
-    """What is read. InvalidConfig unless exactly one option says so."""
+    """Return which partitions to read. InvalidConfig unless exactly one option names the topics."""
     given = [name for name in _CHOICES if name in options]
     if not given:
         raise missing("subscribe")
     if len(given) > 1:
-        raise InvalidConfig(f"options {' and '.join(given)} are given: only one of them can say what is read")
+        raise InvalidConfig(f"options {' and '.join(given)} are given: give only one of them")
     names = options.names("subscribe")
     if "subscribe" in options and not names:
         raise missing("subscribe")
@@ -147,17 +153,17 @@ def topic_choice(options: Given) -> TopicChoice:
 
 
 def projection_of(options: Given) -> Projection:
-    """The columns of a load() without a schema."""
+    """Return the columns of a load() without a schema."""
     chosen = options.parsed("columns", parse_columns)
     if chosen is None:
         return default_projection(include_headers=options.boolean("includeHeaders"))
     if "includeHeaders" in options:
-        raise InvalidConfig("option columns says whether there are headers: leave out the option includeHeaders")
+        raise InvalidConfig("option columns names all columns: leave out the option includeHeaders")
     return chosen
 
 
 def plan_limits(options: Given) -> PlanLimits:
-    """How tasks are cut."""
+    """Return the bounds of tasks."""
     return PlanLimits(
         max_bytes=options.size_bytes("maxBytesPerPartition"),
         max_records=options.number("maxRecordsPerPartition"),
@@ -166,14 +172,14 @@ def plan_limits(options: Given) -> PlanLimits:
 
 
 def planning_retries(options: Given) -> Retries:
-    """How often planning is tried again."""
+    """Return how often planning is retried."""
     return Retries(
         options.count("fetchOffset.numRetries", _LARGEST_INT), options.duration_ms("fetchOffset.retryIntervalMs")
     )
 
 
 def read_settings(options: Given, remedies: Remedies) -> ReadSettings:
-    """How tasks read, and what their errors say."""
+    """Return how tasks read, and the remedies in their errors."""
     return ReadSettings(
         fetch_bytes=options.size_bytes("fetch.maxBytes", _MOST_FETCH_BYTES),
         in_flight=options.number("fetch.inFlight", _MOST_IN_FLIGHT) or 1,
@@ -188,18 +194,14 @@ def read_settings(options: Given, remedies: Remedies) -> ReadSettings:
 
 
 def starting_points(options: Given, now_ms: int, *, default: Point = EARLIEST) -> Points:
-    """Where to start, by the option that comes first."""
+    """Return where to start, by the option that takes precedence."""
     return _points(options, "starting", now_ms, default)
 
 
-def points_name(options: Given, side: str) -> str:
-    """The option that gives points for each partition, as errors call it."""
+def _points_name(options: Given, side: str) -> str:
+    """Return the option that gives points for each partition, as errors name it."""
     by_time = f"{side}OffsetsByTimestamp"
     return f"option {by_time if by_time in options else f'{side}Offsets'}"
-
-
-def _ending_points(options: Given, now_ms: int) -> Points:
-    return _points(options, "ending", now_ms, LATEST)
 
 
 def _points(options: Given, side: str, now_ms: int, default: Point) -> Points:
@@ -223,11 +225,11 @@ def _offsets(text: str) -> Points:
         except ValueError as error:
             raise ValueError(f'{error}, or JSON like {{"topic": {{"0": 23, "1": -2}}}}') from None
     points = {}
-    for place, number in parse_offsets(text).items():
+    for tp, number in parse_offsets(text).items():
         try:
-            points[place] = offset_point(number)
+            points[tp] = offset_point(number)
         except ValueError as error:
-            raise ValueError(f"{place[0]}-{place[1]} has {number}: {error}") from None
+            raise ValueError(f"{tp[0]}-{tp[1]} has {number}: {error}") from None
     return points
 
 
@@ -241,7 +243,7 @@ def _times(text: str, now_ms: int) -> Points:
 
 
 def _checked(verb: str, options: Given, points: Points, *, refused: Point) -> Points:
-    """`points`, which a batch can `verb` at."""
+    """Return `points`, unless a batch cannot `verb` at them."""
     name = f"{verb}ingOffsets"
     reason = f"a batch cannot {verb} at the {refused.kind.value} offset"
     if points == refused and name in options:

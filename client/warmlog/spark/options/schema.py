@@ -1,8 +1,8 @@
 """The columns of `spark.read.format("warmlog")`: those of Spark's Kafka connector, in its order and types.
 
-A schema that the user gives, `.schema("value binary, offset bigint")` or `.option("columns", "value string, offset")`,
-is a choice among them in any order; only what it names is built and sent to the JVM. Keys and values can be had as
-strings, which costs no copy. Spark does not check a schema, so it is checked here.
+A user's schema, `.schema("value binary, offset bigint")` or `.option("columns", "value string, offset")`, chooses some
+of them in any order; only these are built and sent to the JVM. Keys and values may be strings, without a copy. Spark
+does not check a schema, so this module does.
 
 On Sail, which runs the same class, a schema is Arrow's.
 """
@@ -24,9 +24,9 @@ COLUMN_TYPES = {
     "timestampType": "int",
     "headers": "array<struct<key:string,value:binary>>",
 }
-"""Name and type, as Spark writes it, of every column. `headers` comes only when asked for."""
+"""Name and type, as Spark writes it, of every column. `headers` is optional."""
 TEXT_COLUMNS = ("key", "value")
-"""These may be `string` as well."""
+"""These may also be `string`."""
 
 _ARROW_NAMES = {
     "large_binary": "binary",
@@ -39,17 +39,17 @@ _ARROW_NAMES = {
 
 
 class Part(NamedTuple):
-    """A column of a schema of Spark's, or a type within it."""
+    """A column of a Spark schema, or a type within it."""
 
     path: str
-    """As Spark writes it: `place`, `place.zip`, `tags.element`."""
+    """As Spark writes it: `address`, `address.zip`, `tags.element`."""
     kind: Any
     never_null: str
-    """How the schema says that it is never null; empty where it may be."""
+    """How the schema says that it is never null; empty if it may be."""
 
 
 def parts_of(field: Any) -> Iterator[Part]:
-    """The column `field` and all types within it, from the outside in. Maps, which no column has, are not opened."""
+    """Yield the column `field` and all types within it, from the outside in; maps, which no column has, as a whole."""
     yield from _parts(field.name, field.dataType, "" if field.nullable else "NOT NULL")
 
 
@@ -64,17 +64,14 @@ def _parts(path: str, kind: Any, never_null: str) -> Iterator[Part]:
 
 
 def check_nulls(field: Any) -> None:
-    """InvalidConfig where the schema says of the column `field`, or of something within it, that it is never null."""
+    """Raise InvalidConfig if the schema says that the column `field`, or a type within it, is never null."""
     for part in parts_of(field):
         if part.never_null:
-            raise InvalidConfig(f"column {part.path} may be null as Spark sees it: leave out {part.never_null}")
+            raise InvalidConfig(f"column {part.path} may be null: leave out {part.never_null}")
 
 
 def parse_columns(text: str) -> Projection:
-    """What the option `columns` chooses: names separated by commas, each with its type behind it or without.
-
-    ValueError says what is wrong.
-    """
+    """Parse the option `columns`: names separated by commas, each with or without its type. Raises ValueError."""
     found = []
     for item in text.split(","):
         name, _, kind = " ".join(item.split()).partition(" ")
@@ -86,24 +83,24 @@ def parse_columns(text: str) -> Projection:
 
 
 def default_projection(*, include_headers: bool) -> Projection:
-    """The columns of a load() without a schema."""
+    """Return the columns of a load() without a schema."""
     return Projection((*KAFKA_COLUMNS, "headers") if include_headers else KAFKA_COLUMNS)
 
 
 def schema_of(projection: Projection) -> str:
-    """The columns as Spark's DDL."""
+    """Return the columns as Spark's DDL."""
     return ", ".join(
         f"{name} {'string' if name in projection.as_text else as_ddl(COLUMN_TYPES[name])}" for name in projection.names
     )
 
 
 def as_ddl(kind: str) -> str:
-    """The type that Spark writes as `kind`, in words that mean it whatever `spark.sql.timestampType` says."""
+    """Return the DDL of the type `kind`, which means the same with any `spark.sql.timestampType`."""
     return "timestamp_ltz" if kind == "timestamp" else kind
 
 
 def chosen_columns(schema: Any) -> Projection:
-    """The columns in `schema` (Spark's or Arrow's), in its order. InvalidConfig for one that does not exist."""
+    """Return the columns in `schema` (Spark's or Arrow's), in its order. InvalidConfig for an unknown one."""
     if not hasattr(schema, "fields"):
         return _checked([(field.name, _type_of_arrow(field.type)) for field in schema])
     for field in schema.fields:
@@ -113,9 +110,8 @@ def chosen_columns(schema: Any) -> Projection:
 
 
 def _checked(columns: Sequence[tuple[str, str]]) -> Projection:
-    """The projection of these names and types."""
     if not columns:
-        raise InvalidConfig(f"the schema has no columns: choose among {', '.join(COLUMN_TYPES)}")
+        raise InvalidConfig(f"the schema has no columns: choose some of {', '.join(COLUMN_TYPES)}")
     for name, kind in columns:
         if name not in COLUMN_TYPES:
             raise InvalidConfig(_unknown(name))
@@ -130,7 +126,7 @@ def _checked(columns: Sequence[tuple[str, str]]) -> Projection:
 
 
 def _type_of_arrow(kind: Any) -> str:
-    """Spark's name of an Arrow type, of those that matter here."""
+    """Return Spark's name of an Arrow type, if a column can have it."""
     text = str(kind)
     if text.startswith("timestamp["):
         return "timestamp"
@@ -140,5 +136,5 @@ def _type_of_arrow(kind: Any) -> str:
 def _unknown(name: str) -> str:
     spelling = {known.lower(): known for known in COLUMN_TYPES}
     nearest = difflib.get_close_matches(name.lower(), spelling, n=1, cutoff=0.6)
-    meant = f"did you mean {spelling[nearest[0]]}?" if nearest else f"there are {', '.join(COLUMN_TYPES)}"
-    return f"format warmlog has no column {name}: {meant}"
+    meant = f": did you mean {spelling[nearest[0]]}?" if nearest else f", only {', '.join(COLUMN_TYPES)}"
+    return f"format warmlog has no column {name}{meant}"

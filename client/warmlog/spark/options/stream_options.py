@@ -1,4 +1,4 @@
-"""What one stream is to read, made of its options."""
+"""The options of one stream, parsed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from warmlog.spark.options.read_options import (
     PlanLimits,
     Retries,
     TopicChoice,
+    bounds_of,
     plan_limits,
     planning_retries,
-    points_name,
     read_settings,
     starting_points,
     topic_choice,
@@ -26,19 +26,18 @@ _REMEDIES = Remedies(
     when_lost=_GO_ON,
     when_cut="start the query with a new checkpoint and startingOffsets",
     when_made_anew=_GO_ON,
-    when_damaged=f"{LOSS_REMEDY}, or start the query behind the damaged batch, with a new checkpoint and "
-    "startingOffsets",
+    when_damaged=f"{LOSS_REMEDY}, or start the query after the damaged batch with a new checkpoint and startingOffsets",
 )
 
 
 @dataclass(frozen=True)
 class Admission:
-    """ReadBounds of a micro-batch; None where there is none."""
+    """Bounds of a micro-batch; None for no bound."""
 
     max_offsets: int | None = None
     min_offsets: int | None = None
     max_delay_ms: int = 15 * 60_000
-    """How long `min_offsets` may hold back what is there."""
+    """How long `min_offsets` may delay a micro-batch."""
     max_bytes: int | None = None
 
 
@@ -50,7 +49,7 @@ class StreamOptions:
     topics: TopicChoice
     bounds: ReadBounds
     is_start_counted: bool = False
-    """Whether it starts so far before the end or before now, which is another place each time that it is asked for."""
+    """Whether the start counts back from the end or from now, and so is another one each time."""
     admission: Admission = Admission()
     limits: PlanLimits = PlanLimits()  # noqa: RUF009 - frozen
     reading: ReadSettings = ReadSettings()  # noqa: RUF009 - frozen
@@ -58,9 +57,9 @@ class StreamOptions:
 
 
 def parse_stream_options(given: Mapping[str, str], now_ms: int) -> StreamOptions:
-    """The options of a stream; relative times count from `now_ms`. A stream starts at the latest unless told otherwise.
+    """Parse the options of a stream; relative times count from `now_ms`. InvalidConfig for the first bad one.
 
-    InvalidConfig says in one line what is wrong with the first option that cannot be used.
+    A stream starts at the latest offset by default.
     """
     options = take_options(given, Use.STREAM)
     starting = starting_points(options, now_ms, default=LATEST)
@@ -68,15 +67,7 @@ def parse_stream_options(given: Mapping[str, str], now_ms: int) -> StreamOptions
     return StreamOptions(
         bootstrap=options.addresses("bootstrap.servers"),
         topics=topic_choice(options),
-        bounds=ReadBounds(
-            starting=starting,
-            ending=LATEST,
-            starting_name=points_name(options, "starting"),
-            fails_on_data_loss=options.boolean("failOnDataLoss"),
-            fails_on_missing_time=options.one_of("startingOffsetsByTimestampStrategy", ("error", "latest")) == "error",
-            loss_remedy=LOSS_REMEDY,
-            missing_time_remedy="set startingOffsetsByTimestampStrategy to latest",
-        ),
+        bounds=bounds_of(options, starting, LATEST),
         is_start_counted=is_tail or starting != starting_points(options, now_ms + 1, default=LATEST),
         admission=Admission(
             max_offsets=options.number("maxOffsetsPerTrigger"),

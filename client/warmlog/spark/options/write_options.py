@@ -1,4 +1,4 @@
-"""What one write is to do, made of its options."""
+"""The options of one write, parsed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class WriteOptions:
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
-    """The options of a write. InvalidConfig says in one line what is wrong with the first that cannot be used."""
+    """Parse the options of a write. InvalidConfig for the first bad one."""
     options = take_options(given, Use.WRITE)
     return WriteOptions(
         bootstrap=options.addresses("bootstrap.servers"),

@@ -1,13 +1,13 @@
-"""JSON records as typed Arrow columns, parsed by Arrow: no Python object for each record but for those that do not fit.
+"""JSON records as typed Arrow columns, parsed by Arrow: Python objects are made only for records that do not fit.
 
-Each record is to be one JSON object. Fields that no column asks for are passed over, fields that are missing are null.
-A record that is no object, or has a field of another type than its column, twice, or out of range, does not fit: all of
-its columns are null. Types are strict: 5 is not a string, 1.0 not an integer. Timestamps and dates are ISO 8601 text.
+Each record should be one JSON object. Fields without a column are ignored, missing fields are null. A record does not
+fit if it is not an object, or has a field twice, out of range or of another type than its column: then all of its
+columns are null. Types are strict: 5 is not a string, 1.0 not an integer. Timestamps and dates are ISO 8601 text.
 
-Arrow is given the records as lines and parses what it finds, one object after another, so nothing but their number
-could tell that they are still in step. Hence only records that begin with { and end with } are given to it. Such a
-record cannot run into the next one: after its last } no { may follow within an object, and a text cannot go on over a
-line's end. So each is one object or more, and when there are as many objects as records, each is exactly one.
+Arrow parses the records as lines, one object after another, so only the number of objects shows whether they match
+the records. Hence it gets only records that begin with { and end with }. Such a record cannot merge with the next one:
+after its last } no { may follow within an object, and a string cannot continue over the end of a line. So each record
+is one object or more, and if there are as many objects as records, each is exactly one.
 """
 
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 Array = Any
-"""A numpy array; numpy's own types say little more here."""
+"""A numpy array; numpy's types are not more precise."""
 
 _OBJECT = (ord("{"), ord("}"))
 _NO_FIELDS = b"{}"
 
 
 class JsonColumns:
-    """Makes columns of these names and types out of records."""
+    """Decodes records to columns of these names and types."""
 
     def __init__(self, fields: Sequence[tuple[str, pa.DataType]]) -> None:
         self._schema = pa.schema(fields)
@@ -34,7 +34,7 @@ class JsonColumns:
         self._options = pj.ParseOptions(explicit_schema=pa.schema(parsed), unexpected_field_behavior="ignore")
 
     def decode(self, values: pa.Array) -> tuple[list[pa.Array], Array]:
-        """The columns, as long as `values` (binary), and which records do not fit: a boolean each.
+        """Return the columns of `values` (binary), and a boolean for each record that says whether it does not fit.
 
         A null is a record without fields that fits.
         """
@@ -52,7 +52,7 @@ class JsonColumns:
         return columns, ~does_fit
 
     def _parse(self, values: pa.Array) -> tuple[list[pa.Array], Array]:
-        """The columns and which records fit. Where some do not, the halves are parsed, down to a single record."""
+        """Return the columns, and which records fit. If some do not, the halves are parsed, down to single records."""
         count = len(values)
         found = self._parsed_whole(values)
         if found is not None:
@@ -64,7 +64,7 @@ class JsonColumns:
         return columns, np.concatenate([fits for _, fits in halves])
 
     def _parsed_whole(self, values: pa.Array) -> list[pa.Array] | None:
-        """The columns; None when a record does not fit."""
+        """Return the columns; None if a record does not fit."""
         if not len(values):
             return [pa.nulls(0, kind) for kind in self._schema.types]
         text = pc.binary_join_element_wise(values, b"\n", b"").buffers()[2]
@@ -80,7 +80,7 @@ class JsonColumns:
 
 
 def _parsed_type(kind: pa.DataType) -> pa.DataType:
-    """What Arrow is asked to parse: a text where its parser does not know the type, which is cast afterwards."""
+    """Return the type for Arrow's parser: string, to be cast later, for types that it does not know."""
     if pa.types.is_date(kind):
         return pa.string()
     if pa.types.is_list(kind):
@@ -91,7 +91,7 @@ def _parsed_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _are_braced(values: pa.Array) -> Array:
-    """Which records begin with { and end with }."""
+    """Return which records begin with { and end with }."""
     _, offsets_buffer, data_buffer = values.buffers()
     count = len(values)
     if not count or data_buffer is None or not data_buffer.size:
@@ -105,7 +105,7 @@ def _are_braced(values: pa.Array) -> Array:
 
 
 def _stripped(values: pa.Array, does_fit: Array) -> tuple[pa.Array, Array]:
-    """The records without white space around those that seemed not to fit, and which fit now."""
+    """Strip white space from the records that do not fit; return all records, and which fit now."""
     does_fit = does_fit.copy()
     items = {}
     for index in np.flatnonzero(~does_fit).tolist():

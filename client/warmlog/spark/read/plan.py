@@ -1,11 +1,11 @@
 """Which ranges each Spark task reads: plain functions, no I/O.
 
 A task costs 40 to 100 ms however little it reads, and one that reads too much leaves cores idle at the end. So large
-ranges are cut to about 256 MiB or 2 M records, and small ones are put together. Cuts lie on the borders of stored
-batches, where the broker told them: a batch on a border would be fetched and decoded twice. Where a bound that the user
-set asks for more pieces than there are borders, cuts go by the number of offsets.
+ranges are cut to about 256 MiB or 2 M records, and small ones are merged. Cuts are at the borders of stored batches, if
+the broker has sent them: a batch across a cut would be fetched and decoded twice. If a bound of the user's needs more
+pieces than there are borders, cuts go by the number of offsets.
 
-A plan is made once for a `load()`; a task that Spark runs again reads the same offsets again. Tasks are in the order of
+A plan is made once for a `load()`; a task that Spark reruns reads the same offsets again. Tasks are in the order of
 topic, partition and offset.
 """
 
@@ -20,8 +20,8 @@ from warmlog.ranges.offset_range import OffsetRange, Piece, SizedRange
 from warmlog.spark.options.read_options import TASK_RECORDS, PlanLimits
 
 MERGED_SHARE = 4
-"""Ranges are put together up to a quarter of a task's size: that takes longer to read than the task costs, and leaves
-enough tasks for several cores."""
+"""Ranges are merged up to a quarter of a task's size: that takes longer to read than the task costs, and leaves enough
+tasks for several cores."""
 
 Task = tuple[OffsetRange, ...]
 
@@ -34,9 +34,9 @@ class _Part(NamedTuple):
 
 
 def plan_tasks(ranges: Sequence[SizedRange], limits: PlanLimits = PlanLimits()) -> list[Task]:  # noqa: B008 - frozen
-    """Tasks that together read every offset of `ranges` once; none for ranges without offsets.
+    """Return tasks that together read every offset of `ranges` once.
 
-    At least `min_partitions`, or one an offset where there are fewer.
+    There are at least `min_partitions`, or one for each offset if there are fewer offsets.
     """
     ranges = [sized for sized in ranges if sized.range.span > 0]
     parts: list[_Part] = []
@@ -47,7 +47,7 @@ def plan_tasks(ranges: Sequence[SizedRange], limits: PlanLimits = PlanLimits()) 
 
 
 def _counts(ranges: Sequence[SizedRange], limits: PlanLimits) -> list[int]:
-    """Into how many pieces to cut each range: by its size, and more where `min_partitions` asks for it."""
+    """Return into how many pieces to cut each range: by its size, or more for `min_partitions`."""
     counts = [_count(sized, limits) for sized in ranges]
     missing = (limits.min_partitions or 0) - sum(counts)
     shares = [(-_load(ranges[i], limits) / count, i) for i, count in enumerate(counts) if count < ranges[i].range.span]
@@ -62,18 +62,18 @@ def _counts(ranges: Sequence[SizedRange], limits: PlanLimits) -> list[int]:
 
 
 def _count(sized: SizedRange, limits: PlanLimits) -> int:
-    """Into how many pieces to cut a range for its size: by bytes no more than there are borders for."""
+    """Return into how many pieces to cut a range for its size; for its bytes at most one for each border."""
     by_bytes = min(math.ceil(sized.size_bytes / limits.max_bytes), len(sized.pieces))
     return min(sized.range.span, max(1, by_bytes, math.ceil(sized.range.span / limits.target_records)))
 
 
 def _load(sized: SizedRange, limits: PlanLimits) -> float:
-    """How many tasks' worth a range is."""
+    """Return the size of a range as a number of tasks."""
     return max(sized.size_bytes / limits.max_bytes, sized.range.span / limits.target_records)
 
 
 def _cut(sized: SizedRange, count: int, limits: PlanLimits) -> Iterator[_Part]:
-    """A range in about `count` parts: at borders, or evenly by offsets where no sizes are known."""
+    """Cut a range into about `count` parts: at borders, or evenly by offsets if sizes are unknown."""
     whole, total_bytes = sized.range, sized.size_bytes
     if total_bytes == 0:
         borders = [Piece(end, 0) for end in _even_borders(whole, count)[1:-1]]
@@ -88,7 +88,7 @@ def _cut(sized: SizedRange, count: int, limits: PlanLimits) -> Iterator[_Part]:
 
 
 def _borders(sized: SizedRange, count: int) -> list[Piece]:
-    """At most `count` - 1 borders inside the range that cut its bytes as evenly as they can, with the bytes before."""
+    """Return at most `count` - 1 borders that cut the range's bytes most evenly, each with the bytes before it."""
     borders = []
     so_far_bytes = 0
     for piece in sized.pieces[:-1]:
@@ -97,20 +97,15 @@ def _borders(sized: SizedRange, count: int) -> list[Piece]:
     chosen: set[Piece] = set()
     for i in range(1, count):
         ideal_bytes = sized.size_bytes * i // count
-        place = bisect_left(borders, ideal_bytes, key=_size_bytes)
-        nearest = sorted(
-            borders[max(place - 1, 0) : place + 1], key=lambda border: abs(border.size_bytes - ideal_bytes)
-        )
-        chosen.update(nearest[:1])
+        index = bisect_left(borders, ideal_bytes, key=lambda border: border.size_bytes)
+        nearest = borders[max(index - 1, 0) : index + 1]
+        if nearest:
+            chosen.add(min(nearest, key=lambda border: abs(border.size_bytes - ideal_bytes)))
     return sorted(chosen)
 
 
-def _size_bytes(piece: Piece) -> int:
-    return piece.size_bytes
-
-
 def _split_more(parts: list[_Part], wanted: int) -> list[_Part]:
-    """`parts` with the largest cut further by offsets until there are `wanted`."""
+    """Cut the largest of `parts` further by offsets until there are `wanted`."""
     if len(parts) >= wanted:
         return parts
     counts = [1] * len(parts)
@@ -132,12 +127,12 @@ def _cut_evenly(part: _Part, count: int) -> Iterator[_Part]:
 
 
 def _even_borders(planned: OffsetRange, count: int) -> list[int]:
-    """`count` + 1 offsets from the start to the end, as even as they get."""
+    """Return `count` + 1 offsets from start to end, as evenly spaced as possible."""
     return [planned.start + planned.span * i // count for i in range(count + 1)]
 
 
 def _merge(parts: Sequence[_Part], limits: PlanLimits) -> Iterator[Task]:
-    """Small parts put together, as long as enough tasks remain."""
+    """Merge small parts, as long as enough tasks remain."""
     mergeable = len(parts) - (limits.min_partitions or 1)
     task: list[OffsetRange] = []
     load, span = 0.0, 0

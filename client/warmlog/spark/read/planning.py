@@ -1,4 +1,4 @@
-"""From options to tasks: asks the broker once what there is, and pins the ranges of one load()."""
+"""Turns options into tasks: asks the broker once for its offsets, and fixes the ranges of one load()."""
 
 import logging
 from collections.abc import Collection, Sequence
@@ -7,7 +7,7 @@ from warmlog.errors import UnknownTopicOrPartition
 from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import OffsetRange, PartitionState, SizedRange, TopicPartition, sized_ranges
 from warmlog.ranges.points import Point
-from warmlog.ranges.resolve import Resolved, resolve_ranges, starting_times
+from warmlog.ranges.resolve import resolve_ranges, starting_times
 from warmlog.ranges.retrying import retrying
 from warmlog.spark.options.read_options import PlanLimits, ReadOptions, TopicChoice
 from warmlog.spark.read.plan import Task, plan_tasks
@@ -16,15 +16,15 @@ _log = logging.getLogger("warmlog.spark")
 
 
 PIECES_A_TASK = 16
-"""Ranges are cut where the broker says that batches end, about so often as a task is long."""
+"""How many cuts at ends of batches to request for each task's worth of bytes."""
 FINE_PIECE_BYTES = 1024 * 1024
-"""Where the user wants many tasks."""
+"""The distance of cuts if the user wants many tasks."""
 MAX_SCAN_MS = 10_000
-"""How long the broker may read headers to find what lies outside the times that are asked for."""
+"""How long the broker may read headers to find what is outside the requested times."""
 
 
 def plan_batch(options: ReadOptions) -> list[Task]:
-    """The tasks of a batch. Warns of what is lost, where the options allow that."""
+    """Return the tasks of a batch. Warns about data loss if the options allow it."""
     retries = options.retries
     return retrying(lambda: _plan(options), retries=retries.count, interval_ms=retries.interval_ms)
 
@@ -32,7 +32,8 @@ def plan_batch(options: ReadOptions) -> list[Task]:
 def _plan(options: ReadOptions) -> list[Task]:
     with Discovery(options.bootstrap, isolation=options.reading.isolation) as discovery:
         states = chosen_states(discovery, options.topics, _known_before(options))
-        resolved = _resolve(discovery, states, options)
+        times = discovery.offsets(starting_times(options.bounds.starting, states))
+        resolved = resolve_ranges(states, options.bounds, times)
         sized = size_ranges(discovery, resolved.ranges, options.limits)
     for loss in resolved.losses:
         _log.warning("%s; skipped, as failOnDataLoss is false", loss)
@@ -43,7 +44,7 @@ def _plan(options: ReadOptions) -> list[Task]:
 
 
 def size_ranges(discovery: Discovery, ranges: Sequence[OffsetRange], limits: PlanLimits) -> list[SizedRange]:
-    """The ranges with the borders of their batches, without what is known to lie outside their times."""
+    """Return the ranges with the borders of their batches, without what is known to be outside their times."""
     piece_bytes = limits.max_bytes // PIECES_A_TASK
     if limits.min_partitions is not None:
         piece_bytes = min(piece_bytes, FINE_PIECE_BYTES)
@@ -59,10 +60,10 @@ def chosen_states(
     *,
     fails_on_missing: bool = True,
 ) -> list[PartitionState]:
-    """The partitions that the options choose.
+    """Return the partitions that the options choose.
 
-    Unless `fails_on_missing` is false, UnknownTopicOrPartition for a topic or partition that is named and does not
-    exist, and for a pattern that no topic fits. Those that `known` says were there may be gone, with their topics.
+    With `fails_on_missing`, raises UnknownTopicOrPartition for a named topic or partition that does not exist, and for
+    a pattern without a match. Partitions in `known` existed earlier and may be gone, with their topics.
     """
     if choice.pattern:
         topics = discovery.topics_like(choice.pattern, may_be_none=not fails_on_missing or len(known) > 0)
@@ -71,19 +72,14 @@ def chosen_states(
     counts = {name: len(topic.partitions) for name, topic in topics.items()}
     for topic, count in sorted(counts.items()) if fails_on_missing else ():
         beyond = choice.named_beyond(topic, count)
-        if strangers := [each for each in beyond if any((topic, number) not in known for number in each)]:
-            missing = ", ".join(f"{each[0]} to {each[-1]}" if len(each) > 1 else f"{each[0]}" for each in strangers)
+        if unknown := [each for each in beyond if any((topic, number) not in known for number in each)]:
+            missing = ", ".join(f"{each[0]} to {each[-1]}" if len(each) > 1 else f"{each[0]}" for each in unknown)
             raise UnknownTopicOrPartition(f"topic {topic} has the partitions 0 to {count - 1}, not {missing}")
     return discovery.states(topics, choice.includes)
 
 
 def _known_before(options: ReadOptions) -> set[TopicPartition]:
-    """Partitions that offsets are given for, which says that they were there, where data loss is allowed."""
+    """Return the partitions with given offsets, which so have existed, if data loss is allowed."""
     bounds = options.bounds
     named = (points for points in (bounds.starting, bounds.ending) if not isinstance(points, Point))
-    return set() if bounds.fails_on_data_loss else {place for points in named for place in points}
-
-
-def _resolve(discovery: Discovery, states: list[PartitionState], options: ReadOptions) -> Resolved:
-    times = starting_times(options.bounds.starting, states)
-    return resolve_ranges(states, options.bounds, discovery.offsets(times))
+    return set() if bounds.fails_on_data_loss else {tp for points in named for tp in points}

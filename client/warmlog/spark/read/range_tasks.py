@@ -1,4 +1,4 @@
-"""What the tasks of a load() and of a micro-batch have in common: the ranges of one task, and reading them."""
+"""The ranges that one task of a load() or micro-batch reads, and reading them."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class RangesPartition(InputPartition):  # type: ignore[misc]
-    """What one task reads; empty in the only partition of a plan without records, as Spark wants at least one."""
+    """What one task reads; empty in the only partition of a plan without records, as Spark needs at least one."""
 
     def __init__(self, ranges: Sequence[OffsetRange]) -> None:
         super().__init__(tuple(ranges))
@@ -24,7 +24,7 @@ class RangesPartition(InputPartition):  # type: ignore[misc]
 def read_partition(
     partition: InputPartition, columns: Projection | TypedValues, settings: ReadSettings
 ) -> "Iterator[RecordBatch]":
-    """The records of `partition` with these columns."""
+    """Yield the records of `partition` with these columns."""
     from warmlog.ranges.range_reader import read_ranges  # numpy and pyarrow: only where records are read
 
     hide_modules_from_collector()

@@ -1,17 +1,16 @@
-"""Values decoded in the reader: `valueFormat` json, with the columns that the user's schema names.
+"""Values decoded in the reader: `valueFormat` json, with the columns in the user's schema.
 
-A column of the schema is a field of the JSON object, but for these::
+A column of the schema is a field of the JSON object, except for these::
 
     _key _value _topic _partition _offset      the record's own, as without valueFormat
     _timestamp _timestampType _headers
     _corrupt                                   string or binary: the value of a record that does not fit, null for
                                                all others
 
-`mode` says what becomes of a record that does not fit (see `json_columns`): permissive leaves all its fields null,
-failfast ends the task with an error that names the record. A null value is a row of null fields that fits.
+`mode` decides about a record that does not fit (see `json_columns`): permissive makes all its fields null, failfast
+ends the task with an error that names the record. A null value is a row of null fields that fits.
 
-Unlike with Spark's `from_json`, types are strict: 5 is no string, and a record with one wrong field does not fit as a
-whole.
+Unlike with Spark's `from_json`, types are strict: 5 is not a string, and one wrong field makes the record not fit.
 """
 
 from collections.abc import Iterator
@@ -45,7 +44,7 @@ _SIMPLE = {
 
 
 class TypedValues(NamedTuple):
-    """How the values of one load() or stream are decoded; travels to the tasks."""
+    """How the values of one load() or stream are decoded; sent to the tasks."""
 
     columns: tuple[tuple[str, Any], ...]
     """Name and Spark type of each column, in the order of the schema."""
@@ -53,7 +52,7 @@ class TypedValues(NamedTuple):
 
     @property
     def projection(self) -> Projection:
-        """What is to be read for it."""
+        """The record columns to read."""
         names = ["value"]
         as_text = set()
         for name, kind in self.columns:
@@ -67,7 +66,7 @@ class TypedValues(NamedTuple):
         return Projection(tuple(names), frozenset(as_text))
 
     def decode(self, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        """Batches of `projection` with the columns of the schema instead. InvalidRecord with failfast."""
+        """Turn batches of `projection` into batches of the schema. InvalidRecord with failfast."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -95,14 +94,16 @@ class TypedValues(NamedTuple):
 
 
 def typed_values(options: Given, schema: Any) -> TypedValues | None:
-    """How values are decoded, if they are. InvalidConfig for a schema or options that do not go with it."""
+    """Return how values are decoded; None without valueFormat. InvalidConfig for a bad schema or other options."""
     if options.text("valueFormat") is None:
         if "mode" in options:
-            raise InvalidConfig("option mode says what valueFormat json does with records that do not fit: give both")
+            raise InvalidConfig("option mode is for records that do not fit valueFormat json: give both")
         return None
     options.one_of("valueFormat", ("json",))
     if not hasattr(schema, "fields"):
-        raise InvalidConfig("valueFormat json needs a schema of Spark's: on Sail, read value and decode it there")
+        raise InvalidConfig(
+            "valueFormat json needs a schema of Spark's: on Sail, read value and decode it in the query"
+        )
     for name in ("columns", "includeHeaders"):
         if name in options:
             raise InvalidConfig(f"with valueFormat json the schema names the columns: leave out the option {name}")
@@ -117,12 +118,12 @@ def typed_values(options: Given, schema: Any) -> TypedValues | None:
 
 
 def no_schema() -> InvalidConfig:
-    """The error of a load() with valueFormat and without a schema."""
+    """Return the error for a load() with valueFormat and without a schema."""
     return InvalidConfig('valueFormat json needs the columns: .schema("id long, name string, _offset long")')
 
 
 def arrow_type(kind: Any) -> "pa.DataType":
-    """What Spark takes for a column of its type `kind`. InvalidConfig for one that JSON is not decoded to."""
+    """Return Arrow's type for Spark's type `kind`. InvalidConfig for one that JSON is not decoded to."""
     import pyarrow as pa
 
     name = kind.simpleString()
@@ -141,7 +142,7 @@ def arrow_type(kind: Any) -> "pa.DataType":
             return pa.list_(pa.field("element", arrow_type(kind.elementType)))
         case "struct":
             return pa.struct([(field.name, arrow_type(field.dataType)) for field in kind.fields])
-    raise InvalidConfig(f"{name} cannot be decoded from JSON: take string, and parse it in Spark")
+    raise InvalidConfig(f"{name} cannot be decoded from JSON: use string, and parse it in Spark")
 
 
 def _check(field: Any) -> None:
@@ -154,7 +155,7 @@ def _check(field: Any) -> None:
         return
     for part in parts_of(field):
         if part.kind.typeName() == "binary":
-            raise InvalidConfig(f"column {part.path} is binary: JSON has no binary, take string")
+            raise InvalidConfig(f"column {part.path} is binary, which JSON does not have: use string")
     try:
         arrow_type(field.dataType)
     except InvalidConfig as error:
@@ -162,7 +163,7 @@ def _check(field: Any) -> None:
 
 
 def _as(kind: "pa.DataType", array: "pa.Array") -> "pa.Array":
-    """A binary column as text, unchecked as Spark has it, where the schema wants that."""
+    """Return a binary column as text if the schema says so, unchecked as in Spark."""
     return array if array.type == kind else array.view(kind)
 
 

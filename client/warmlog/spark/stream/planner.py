@@ -1,9 +1,9 @@
-"""Plans the micro-batches of one stream: the part of a stream that asks the broker and remembers.
+"""Plans the micro-batches of one stream: the part of a stream that asks the broker and keeps state.
 
-It lives as long as the query runs, in a process of its own on the driver. What a micro-batch reads is decided by the
-offsets in the checkpoint. What is remembered here helps to notice a topic that was made anew, whose records are not
-those, a log that was cut, as by a power cut with write.caching, and a first micro-batch that is run again, and to hold
-back what `minOffsetsPerTrigger` wants to wait for. The checkpoint has no room for topic ids and leader epochs.
+It exists as long as the query runs, in another process on the driver. The offsets in the checkpoint decide what a
+micro-batch reads; the checkpoint has no room for topic ids and leader epochs. The state kept here serves to notice a
+topic that was recreated, a log that was cut, as by a power cut with write.caching, and a rerun of the first
+micro-batch, and to wait for `minOffsetsPerTrigger`.
 """
 
 import logging
@@ -24,19 +24,19 @@ from warmlog.spark.stream.ranges import advance, first_end, first_start, stream_
 T = TypeVar("T")
 Offsets = Mapping[TopicPartition, int]
 Cut = tuple[int, int]
-"""Up to where a stream had read, and where the log was cut below that."""
+"""How far a stream had read, and the lower offset where the log was cut."""
 
 LIKELY_RECORD_BYTES = 64
-"""How far to ask for sizes first, when bytes are limited; further if records are smaller."""
+"""How many offsets to request sizes of first, for a limit in bytes; more if records are smaller."""
 PIECES = 64
-"""Into how many pieces a limit in bytes is divided, or into pieces of so many bytes at least: see LEAST_PIECE_BYTES."""
 LEAST_PIECE_BYTES = 64 * 1024
+"""A limit in bytes is divided into PIECES pieces, but into pieces of at least this size."""
 
 _log = logging.getLogger("warmlog.spark")
 
 
 class StreamPlanner:
-    """Where a stream starts, how far its next micro-batch goes, and which tasks that makes. `clock` is in ms."""
+    """Decides where a stream starts, where its next micro-batch ends, and on its tasks. `clock` is in ms."""
 
     def __init__(self, options: StreamOptions, clock: Callable[[], float], discovery: Discovery) -> None:
         self._options = options
@@ -46,19 +46,19 @@ class StreamPlanner:
         self._starts_at_end: set[TopicPartition] = set()
         self._states: dict[TopicPartition, PartitionState] = {}
         self._planned_ends: list[Offsets] = []
-        """By this process: the end of the last tasks, if it was planned here, and all that have no tasks yet."""
+        """Ends planned by this process: the one of the last tasks, and all that have no tasks yet."""
         self._has_begun = False
         self._topic_ids: dict[str, bytes] = {}
         self._epochs: dict[TopicPartition, int] = {}
         """The leader epoch in force when the end of the last micro-batch was planned."""
         self._cuts: dict[TopicPartition, Cut] = {}
-        """Logs that were cut, until a micro-batch that reads nothing has gone back there."""
+        """Logs that were cut, until a micro-batch that reads nothing has gone back to the cut."""
         self._target: Offsets | None = None
         self._missing: set[str] = set()
         self._last_batch_at_ms: float | None = None
 
     def initial(self) -> dict[TopicPartition, int]:
-        """Where a new stream starts: decided once."""
+        """Return where a new stream starts; decided once."""
         if self._initial is None:
             bounds = self._options.bounds
             states = self._discover(fails_on_missing=True)
@@ -70,18 +70,18 @@ class StreamPlanner:
         return self._initial
 
     def latest(self) -> dict[TopicPartition, int]:
-        """The end of every partition as it was when the broker was last asked."""
-        return {place: state.latest for place, state in self._states.items()}
+        """Return the end of every partition as the broker last reported it."""
+        return {tp: state.latest for tp, state in self._states.items()}
 
     def set_target(self) -> None:
-        """From now on nothing is read that comes later than what there is now."""
+        """Read nothing after the present ends of the partitions."""
         self._target = {state.place: state.latest for state in self._discover()}
 
     def next_end(self, start: Offsets, admission: Admission) -> dict[TopicPartition, int]:
-        """Where the micro-batch from `start` ends; at `start` when there is to be none."""
+        """Return where the micro-batch from `start` ends; `start` if there is to be none."""
         try:
             end = self._next_end(start, admission)
-        except TOPIC_IS_GONE:  # in the middle of it: now it is reported as a loss, unless it was never there
+        except TOPIC_IS_GONE:  # while it was planned: now it is reported as a loss, unless it never existed
             end = self._next_end(start, admission)
         self._topic_ids.update({state.topic: state.topic_id for state in self._states.values()})
         self._epochs.update({state.place: state.leader_epoch for state in self._states.values()})
@@ -90,9 +90,9 @@ class StreamPlanner:
 
     def _next_end(self, start: Offsets, admission: Admission) -> dict[TopicPartition, int]:
         states = self._discover(start, fails_on_missing=self._options.bounds.fails_on_data_loss)
-        made_anew = {state.topic for state in states if self._is_made_anew(state)}
-        cuts = self._find_cuts(start, [state for state in states if state.topic not in made_anew])
-        available, losses = advance(start, states, made_anew, cuts)
+        recreated = {state.topic for state in states if self._is_recreated(state)}
+        cuts = self._find_cuts(start, [state for state in states if state.topic not in recreated])
+        available, losses = advance(start, states, recreated, cuts)
         self._report(losses)
         if self._target is not None:
             available = _within(self._target, start, available)
@@ -108,10 +108,10 @@ class StreamPlanner:
         return end
 
     def tasks(self, start: Offsets, end: Offsets) -> list[Task]:
-        """The tasks of a micro-batch; none when it is empty.
+        """Return the tasks of a micro-batch; none if it is empty.
 
-        One whose end another process has planned is run again. Of a topic made anew since the end was planned nothing
-        is read: its offsets are not those of the micro-batch.
+        If another process has planned its end, this is a rerun. A topic that was recreated since is not read, as its
+        offsets are not those of the micro-batch.
         """
         if end in self._planned_ends:
             self._planned_ends = [end]
@@ -127,29 +127,27 @@ class StreamPlanner:
 
     def _discover_unchanged(self) -> None:
         states = self._discover()
-        self._states = {state.place: state for state in states if not self._is_made_anew(state)}
+        self._states = {state.place: state for state in states if not self._is_recreated(state)}
 
     def _tasks(self, start: Offsets, end: Offsets) -> list[Task]:
-        back = {place: until for place, until in end.items() if self._cuts.get(place) == (start.get(place), until)}
+        back = {tp: until for tp, until in end.items() if self._cuts.get(tp) == (start.get(tp), until)}
         ranges, losses = stream_ranges({**start, **back}, end, self._states)
         self._report(losses)
         limits = self._options.limits
         return plan_tasks(self._ask(lambda: size_ranges(self._discovery, ranges, limits)), limits)
 
     def _first_start(self, end: Offsets) -> dict[TopicPartition, int]:
-        """Where the first micro-batch started, which ends at `end` and was never committed by the process before."""
+        """Return where the first micro-batch, which ends at `end` and was not committed, had started."""
         assert self._initial is not None
         if self._options.is_start_counted:
             raise OffsetOutOfRange(
-                "the first micro-batch of this stream was not committed, and where it started was counted from then: "
-                "start the query with a new checkpoint, nothing was committed to this one"
+                "the first micro-batch of this stream was not committed, and its start was relative to the time when "
+                "it was planned: start the query with a new checkpoint, nothing was committed to this one"
             )
         return first_start(self._initial, end, self._options.bounds.starting)
 
-    # --- within -----------------------------------------------------------------------------------------------------
-
     def _may_go(self, start: Offsets, available: Offsets, admission: Admission) -> bool:
-        """Whether enough is there, or it has waited for long enough; the first micro-batch never waits."""
+        """Whether there is enough new data, or the wait was long enough; the first micro-batch never waits."""
         if admission.min_offsets is None or self._last_batch_at_ms is None:
             return True
         waited_ms = self._clock() - self._last_batch_at_ms
@@ -165,7 +163,7 @@ class StreamPlanner:
         return available
 
     def _pieces(self, start: Offsets, available: Offsets, max_bytes: int) -> dict[TopicPartition, list[Piece]]:
-        """The stored batches from `start` on, of at least `max_bytes` together where there are so many."""
+        """Return stored batches from `start` on, of at least `max_bytes` in total if there are so many."""
         ranges, _ = stream_ranges(start, available, self._states)
         piece_bytes = max(LEAST_PIECE_BYTES, max_bytes // PIECES)
         span = max(1, max_bytes // LIKELY_RECORD_BYTES)
@@ -183,27 +181,27 @@ class StreamPlanner:
             span *= 4
 
     def _find_cuts(self, start: Offsets, states: Sequence[PartitionState]) -> dict[TopicPartition, int]:
-        """Where logs were cut below `start` since its offsets were planned by this process; they are reported.
+        """Return where logs were cut below `start` since this process planned its offsets, and report them.
 
-        Where that is not known, the stream goes on at its offset.
+        If the offset of a cut is unknown, the stream continues at its own offset.
         """
         found = self._ask(lambda: find_cuts(self._discovery, states, start, self._epochs))
-        for place, end in found.items():
-            error = LogTruncated(*place, start[place], end)
+        for tp, end in found.items():
+            error = LogTruncated(*tp, start[tp], end)
             if self._options.bounds.fails_on_data_loss:
                 raise error.reworded(f"{error}; to go on, {self._options.reading.remedies.when_cut}")
-            _log.warning("%s; going on at %d, as failOnDataLoss is false", error, end if end >= 0 else start[place])
-        self._cuts = {place: cut for place, cut in self._cuts.items() if cut[0] == start.get(place)}
-        self._cuts.update({place: (start[place], end) for place, end in found.items() if end >= 0})
+            _log.warning("%s; continuing at %d, as failOnDataLoss is false", error, end if end >= 0 else start[tp])
+        self._cuts = {tp: cut for tp, cut in self._cuts.items() if cut[0] == start.get(tp)}
+        self._cuts.update({tp: (start[tp], end) for tp, end in found.items() if end >= 0})
         return {state.place: self._cuts[state.place][1] for state in states if state.place in self._cuts}
 
-    def _is_made_anew(self, state: PartitionState) -> bool:
+    def _is_recreated(self, state: PartitionState) -> bool:
         return self._topic_ids.get(state.topic, state.topic_id) != state.topic_id
 
     def _discover(
         self, known: Collection[TopicPartition] = (), *, fails_on_missing: bool = False
     ) -> list[PartitionState]:
-        """What there is; see `chosen_states`. What is lost of what has been read is reported by the caller."""
+        """Return the chosen partitions (see `chosen_states`). The caller reports what is lost."""
         choice = self._options.topics
         states = self._ask(lambda: chosen_states(self._discovery, choice, known, fails_on_missing=fails_on_missing))
         self._states = {state.place: state for state in states}
@@ -215,14 +213,14 @@ class StreamPlanner:
         assigned = {(topic, number) for topic in found for number in choice.assigned.get(topic, ())}
         missing |= {f"partition {topic}-{partition}" for topic, partition in assigned - self._states.keys()}
         for what in sorted(missing - self._missing):
-            _log.warning("%s does not exist now: nothing is read of it", what)
+            _log.warning("%s does not exist now and is not read", what)
         self._missing = missing
         return states
 
     def _ask(self, question: Callable[[], T]) -> T:
-        """What `question` returns, asked again as the options say.
+        """Return the result of `question`, retried as the options say.
 
-        Once a broker has told what there is, its address is right: then for as long as a task would try, too.
+        Once a broker has responded its address is right, and it is retried for at least as long as a task would.
         """
         has_asked = bool(self._states) or bool(self._planned_ends)
         patience_s = self._options.reading.deadline_s if has_asked else 0.0
@@ -237,12 +235,12 @@ class StreamPlanner:
 
 
 def _within(target: Offsets, start: Offsets, available: Offsets) -> dict[TopicPartition, int]:
-    """`available` without what lies behind `target`; partitions that came later are left out."""
+    """Return `available` up to `target`, without partitions that were created later."""
     ends: dict[TopicPartition, int] = {}
-    for place, end in available.items():
-        begin = start.get(place)
+    for tp, end in available.items():
+        begin = start.get(tp)
         if begin is not None and end < begin:
-            ends[place] = end
-        elif place in target or begin is not None:
-            ends[place] = max(min(end, target.get(place, 0)), begin or 0)
+            ends[tp] = end
+        elif tp in target or begin is not None:
+            ends[tp] = max(min(end, target.get(tp, 0)), begin or 0)
     return ends

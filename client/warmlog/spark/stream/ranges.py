@@ -1,18 +1,18 @@
-"""From the offsets of a stream to ranges, and what was lost in between: plain functions, no I/O.
+"""Turns the offsets of a stream into ranges and losses: plain functions, no I/O.
 
-A micro-batch goes from the offsets where the last one ended to the offsets that it was given. Both stand in the
-checkpoint, so a micro-batch that is run again has the same ranges. Two things are not plain:
+A micro-batch reads from the end of the one before to the end that it was given. Both are in the checkpoint, so a rerun
+has the same ranges. Special cases:
 
 - a partition that the start lacks is new, and begins at 0;
-- a partition that ends before it starts was made anew with its topic, and begins at 0. `advance` ends a micro-batch so,
-  at 0, where a topic has another id than before, and where a log was cut, if that is known: what is new comes with the
-  next one. The process that has planned it knows the cut and reads nothing in between; another one would read the
-  partition from its first record.
+- a partition that ends before it starts was recreated with its topic, and begins at 0. If a topic has another id than
+  before, `advance` ends a micro-batch at 0, and if a log is known to be cut, at the cut: new records come with the next
+  one. The process that planned it knows the cut and reads nothing in between; another process would read the partition
+  from its first record.
 
-What the log does not have of a range is data loss, as is a partition that is gone and a topic made anew.
+Offsets of a range that the log does not have are data loss, as are a missing partition and a recreated topic.
 
-The first micro-batch is another matter: until it is committed the checkpoint has its end alone, and Spark asks anew
-where it started. So it ends where that can be told from its end (see `first_end` and `first_start`).
+For the first micro-batch the checkpoint has only the end until it is committed, and Spark asks again where it started.
+So it ends where its start can be derived from its end (see `first_end` and `first_start`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -28,7 +28,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class Advance(NamedTuple):
-    """How far a stream could go, and what is lost on the way."""
+    """How far a stream can read, and what is lost."""
 
     available: dict[TopicPartition, int]
     losses: list[Loss]
@@ -37,13 +37,13 @@ class Advance(NamedTuple):
 def advance(
     start: Offsets,
     states: Sequence[PartitionState],
-    made_anew: Collection[str],
+    recreated: Collection[str],
     cuts: Mapping[TopicPartition, int] = MappingProxyType({}),
 ) -> Advance:
-    """The end of every partition that there is.
+    """Return the end of every existing partition.
 
-    `made_anew` are topics that have another id than before. `cuts` says where logs were cut below `start`, which has
-    been reported.
+    `recreated` are topics with another id than before. `cuts` are the offsets below `start` where logs were cut, which
+    the caller has reported.
     """
     available: dict[TopicPartition, int] = {}
     losses: list[Loss] = []
@@ -52,47 +52,46 @@ def advance(
         if state.place in cuts:
             available[state.place] = cuts[state.place]
             continue
-        if begin is None or (begin <= max(state.latest, state.high_watermark or 0) and state.topic not in made_anew):
+        if begin is None or (begin <= max(state.latest, state.high_watermark or 0) and state.topic not in recreated):
             available[state.place] = max(state.latest, begin or 0)
             continue
-        available[state.place] = 0 if state.topic in made_anew else state.latest
-        reason = f"the topic was made anew, or lost its end, after this stream had read to {begin} ({state})"
+        available[state.place] = 0 if state.topic in recreated else state.latest
+        reason = f"the topic was recreated, or lost its end, after this stream had read to {begin} ({state})"
         losses.append(Loss(*state.place, begin, begin, reason))
     gone = sorted(start.keys() - available.keys())
-    losses += [Loss(*place, start[place], start[place], "the partition is gone") for place in gone]
+    losses += [Loss(*tp, start[tp], start[tp], "the partition is gone") for tp in gone]
     return Advance(available, losses)
 
 
 def first_end(start: Offsets, available: Offsets, at_end: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-    """`available`, as far as the start can be told again from it.
+    """Return `available`, changed so that the start can be derived from it.
 
-    Nothing is read of the partitions `at_end`, which started at the end of the log, nor of one that came since then: it
-    begins with the second micro-batch.
+    The partitions `at_end`, which start at the end of the log, are not read, and new ones are left out: they begin with
+    the second micro-batch.
     """
     return {
-        place: min(start[place], available[place]) if place in at_end else available[place]
-        for place in start.keys() & available.keys()
+        tp: min(start[tp], available[tp]) if tp in at_end else available[tp] for tp in start.keys() & available.keys()
     }
 
 
 def first_start(found: Offsets, end: Offsets, starting: Points) -> dict[TopicPartition, int]:
-    """Where a first micro-batch started that ends at `end`, when it is run again; `found` is where it would start now.
+    """Return where the first micro-batch, which ends at `end`, had started; `found` is where it would start now.
 
-    What started at the end of the log ended there, too (`first_end`): at latest, or below the offset that was asked
-    for. A time found behind the end says that nothing before the end is so young.
+    A partition that started at the end of the log also ended there (`first_end`): at latest, or below the requested
+    offset. If the offset of a time is now after the end, no record before the end has such a time.
     """
     start = dict(found)
-    for place in found.keys() & end.keys():
-        point = _point(starting, place)
-        if point == LATEST or (point.kind is PointKind.OFFSET and end[place] < point.number):
-            start[place] = end[place]
+    for tp in found.keys() & end.keys():
+        point = _point(starting, tp)
+        if point == LATEST or (point.kind is PointKind.OFFSET and end[tp] < point.number):
+            start[tp] = end[tp]
         elif point.kind is PointKind.TIME:
-            start[place] = min(found[place], end[place])
+            start[tp] = min(found[tp], end[tp])
     return start
 
 
-def _point(starting: Points, place: TopicPartition) -> Point:
-    return starting if isinstance(starting, Point) else starting[place]
+def _point(starting: Points, tp: TopicPartition) -> Point:
+    return starting if isinstance(starting, Point) else starting[tp]
 
 
 class StreamRanges(NamedTuple):
@@ -103,7 +102,7 @@ class StreamRanges(NamedTuple):
 
 
 def stream_ranges(start: Offsets, end: Offsets, states: Mapping[TopicPartition, PartitionState]) -> StreamRanges:
-    """What lies between two offsets of a stream, as far as the log has it."""
+    """Return the ranges between two offsets of a stream, and what the log lacks of them."""
     ranges: list[OffsetRange] = []
     losses: list[Loss] = []
     for (topic, partition), until in sorted(end.items()):
@@ -112,7 +111,7 @@ def stream_ranges(start: Offsets, end: Offsets, states: Mapping[TopicPartition, 
             continue
         state = states.get((topic, partition))
         if state is None:
-            losses.append(Loss(topic, partition, begin, until, "the partition is gone, or its topic was made anew"))
+            losses.append(Loss(topic, partition, begin, until, "the partition is gone, or its topic was recreated"))
             continue
         planned = OffsetRange(
             topic, partition, begin, until, state.leader, state.topic_id, leader_epoch=state.leader_epoch

@@ -1,14 +1,13 @@
-"""The reader behind `spark.readStream.format("warmlog")`.
+"""The reader of `spark.readStream.format("warmlog")`.
 
 Offsets are Kafka's JSON, sorted, as Spark compares their text: `{"orders": {"0": 23, "1": 17}}`, in each partition the
-first offset that is not read. Since Spark 4.2 it asks with a start and a limit. Before that it asks for the latest
-offset alone: then the limits of the options are kept by counting from where the last micro-batch ended, which the
-reader, one object for as long as the query runs, has been told. There Trigger.AvailableNow is one micro-batch, which
-Spark sizes by the first answer: with `maxOffsetsPerTrigger` no more than that is read.
+first offset that is not read. Spark 4.2 and later pass a start and a limit. Earlier versions ask only for the latest
+offset: then the limits of the options count from the end of the last micro-batch, which the reader remembers, as it is
+one object while the query runs. With these versions Trigger.AvailableNow is one micro-batch, which ends at the first
+reported offset: with `maxOffsetsPerTrigger` no more than that is read.
 
-Spark hands a limit of one kind only. It is that of `maxOffsetsPerTrigger` if there is one; the others of the options
-are kept besides. Where Spark asks for all there is (Trigger.Once, since 4.2), all options are passed over, as it
-demands.
+Spark passes a limit of one kind only: that of `maxOffsetsPerTrigger` if there is one; the other limits of the options
+apply too. If Spark asks for everything (Trigger.Once, since 4.2), no limit applies.
 """
 
 import time
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 
 
 class WarmlogStreamReader(*_Bases):  # type: ignore[misc]
-    """Plans and reads one stream. One object plans as long as the query runs; a copy of it reads in each task."""
+    """Plans and reads one stream. One object plans while the query runs; a copy of it reads in each task."""
 
     def __init__(self, options: StreamOptions, columns: Projection | TypedValues) -> None:
         self._options = options
@@ -54,11 +53,11 @@ class WarmlogStreamReader(*_Bases):  # type: ignore[misc]
         self._end: Mapping[str, Mapping[str, int]] | None = None
 
     def initialOffset(self) -> OffsetsDocument:  # noqa: N802 - Spark's name
-        """Where a new stream starts."""
+        """Return where a new stream starts."""
         return offsets_document(self._planner.initial())
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: Any = None) -> OffsetsDocument:  # noqa: N802
-        """Where the micro-batch from `start` ends: at `start` when there is to be none."""
+        """Return where the micro-batch from `start` ends; `start` if there is to be none."""
         if start is None:
             start = dict(self.initialOffset() if self._end is None else self._end)
         end = offsets_document(self._planner.next_end(offsets_of(start), self._admission(limit)))
@@ -66,7 +65,7 @@ class WarmlogStreamReader(*_Bases):  # type: ignore[misc]
         return end
 
     def getDefaultReadLimit(self) -> Any:  # noqa: N802
-        """What Spark is to hand to latestOffset."""
+        """Return the limit that Spark is to pass to latestOffset."""
         admission = self._options.admission
         if admission.max_offsets is not None:
             return ReadMaxRows(admission.max_offsets)
@@ -75,31 +74,31 @@ class WarmlogStreamReader(*_Bases):  # type: ignore[misc]
         return ReadAllAvailable() if admission.min_offsets is None else ReadMinRows(admission.min_offsets)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """From now on, read nothing that comes later than what there is now."""
+        """Read nothing after the present ends of the partitions."""
         self._planner.set_target()
 
     def reportLatestOffset(self) -> OffsetsDocument | None:  # noqa: N802
-        """The ends of the log, for the progress of the query."""
+        """Return the ends of the partitions, for the progress of the query."""
         return offsets_document(self._planner.latest()) or None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[RangesPartition]:
-        """The tasks of a micro-batch. The same offsets give the same records, or an error."""
+        """Return the tasks of a micro-batch. The same offsets give the same records, or an error."""
         self._end = end
         return [RangesPartition(task) for task in self._planner.tasks(offsets_of(start), offsets_of(end))]
 
     def read(self, partition: InputPartition) -> "Iterator[RecordBatch]":
-        """The records of `partition` in the order of their offsets."""
+        """Yield the records of `partition` in offset order."""
         return read_partition(partition, self._columns, self._options.reading)
 
     def stop(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         if self._discovery is not None:
             self._discovery.__exit__()
         self._opened = self._discovery = None
 
     @property
     def _planner(self) -> "StreamPlanner":
-        """Made when first used: never in a task."""
+        """Created on first use, never in a task."""
         if self._opened is None:
             from warmlog.ranges.discover import Discovery
             from warmlog.spark.stream.planner import StreamPlanner
@@ -109,7 +108,7 @@ class WarmlogStreamReader(*_Bases):  # type: ignore[misc]
         return self._opened
 
     def _admission(self, limit: Any) -> Admission:
-        """The options' bounds, and Spark's `limit` where it has one that is stricter."""
+        """Return the options' bounds, with Spark's `limit` in place of the one of its kind."""
         admission = self._options.admission
         if limit is None:
             return admission

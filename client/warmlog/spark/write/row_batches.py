@@ -1,4 +1,4 @@
-"""Spark rows as Arrow batches: for the streaming writer of Spark 4.0, which has no Arrow of its own."""
+"""Spark rows as Arrow batches, for the streaming writer of Spark 4.0, which passes rows."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ _TYPES = {
 
 
 def arrow_of_rows(rows: Iterator[Any], schema: Any) -> "Iterator[pa.RecordBatch]":
-    """The rows with the columns of `schema` (a StructType), of types that can be written, ROWS at a time."""
+    """Yield the rows with the columns of `schema` (a StructType), of types that can be written, ROWS at a time."""
     fields = [pa.field(field.name, _TYPES[field.dataType.simpleString()]) for field in schema.fields]
     while some := list(islice(rows, ROWS)):
         columns = [pa.array([_plain(row[index]) for row in some], field.type) for index, field in enumerate(fields)]
@@ -29,7 +29,7 @@ def arrow_of_rows(rows: Iterator[Any], schema: Any) -> "Iterator[pa.RecordBatch]
 
 
 def _plain(value: Any) -> Any:
-    """What Arrow takes: bytes for a bytearray, dictionaries for rows of headers, an aware time for a local one."""
+    """Convert for Arrow: bytearray to bytes, rows of headers to dictionaries, a local time to an aware one."""
     if isinstance(value, bytearray):
         return bytes(value)
     if isinstance(value, list):

@@ -1,10 +1,10 @@
-"""What a Spark task does to write: Arrow batches from the JVM become record batches of the topic's partitions.
+"""Writing in a Spark task: Arrow batches from the JVM become record batches of the topic's partitions.
 
-All of an attempt goes through one idempotent producer with an id of its own, so that a retry after a lost answer
-appends nothing twice. The attempt is done when everything is acknowledged, which means on disk.
+An attempt uses one idempotent producer with an id of its own, so that a retry after a lost response appends nothing
+twice. The attempt is done when everything is acknowledged, and so on disk.
 
-What is to be known of a topic before its first row is asked over a connection of its own, and again, while the broker
-is away, for as long as the producer would try: the attempt must not end and be run again for a question.
+Before the first row of a topic its metadata is requested over another connection, and while the broker is away that is
+retried for as long as the producer would retry: a missing response should not end the attempt.
 """
 
 import random
@@ -26,11 +26,12 @@ from warmlog.spark.options.write_options import WriteOptions
 
 CONNECTION = ConnectionOptions(client_name="warmlog-spark")
 CHECK_TIMEOUT_MS = 10_000
-"""How long the driver asks for the topic: a restart of the broker lasts so long, and a wrong address is told soon."""
+"""How long the driver retries to look up the topic: enough for a restart of the broker, and not long for a wrong
+address."""
 
 
 class TaskWritten(NamedTuple):
-    """What one attempt wrote, under which producer id and epoch (-1 when it had no rows)."""
+    """What one attempt wrote, and its producer id and epoch (-1 if it had no rows)."""
 
     records: int
     producer_id: int
@@ -40,7 +41,7 @@ class TaskWritten(NamedTuple):
 def write_batches(
     batches: "Iterator[pa.RecordBatch]", columns: Mapping[str, int], options: WriteOptions
 ) -> TaskWritten:
-    """Writes all rows of `batches`, whose columns lie where `columns` says; returns when they are on disk."""
+    """Write all rows of `batches`, whose columns have the indexes in `columns`; return when they are on disk."""
     with BlockingCluster(options.bootstrap, CONNECTION) as cluster:
         producer = BlockingProducer(
             cluster, codec=options.codec, delivery_timeout_ms=options.delivery_timeout_ms, options=CONNECTION
@@ -61,7 +62,7 @@ class _Task:
         self._topics: dict[str, TopicBatches] = {}
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take in the rows of one Arrow batch and send what is full."""
+        """Add the rows of one Arrow batch, and send the batches that are full."""
         if not batch.num_rows:
             return
         found = {name: with_offsets(batch.column(index)) for name, index in self._columns.items()}
@@ -75,7 +76,7 @@ class _Task:
             self._add(topic, rows if numbers is None else rows.take(numbers), chosen if numbers is None else own)
 
     def finish(self) -> None:
-        """Send the rest; returns when everything is acknowledged."""
+        """Send the rest; return when everything is acknowledged."""
         for topic, batches in self._topics.items():
             self._send(topic, batches.flush())
         self._producer.flush()
@@ -98,14 +99,14 @@ class _Task:
             found.partitions,
             limit_bytes=self._options.batch_bytes,
             max_message_bytes=found.max_message_bytes,
-            first_sticky=random.randrange(1 << 16),  # noqa: S311 - so that tasks do not march in step
+            first_sticky=random.randrange(1 << 16),  # noqa: S311 - so that tasks begin with different partitions
         )
 
 
 def _rows_by_topic(topics: pa.Array) -> Iterator[tuple[str, pa.Array | None]]:
-    """Each topic with the numbers of its rows; None stands for all of them."""
+    """Yield each topic with the indexes of its rows; None stands for all of them."""
     if topics.null_count:
-        raise InvalidTopic("a row has null in the column topic: give the option topic, or a topic to each row")
+        raise InvalidTopic("a row has null in the column topic: give the option topic, or a topic for each row")
     encoded = topics.dictionary_encode()
     names = encoded.dictionary.to_pylist()
     if len(names) == 1:
@@ -116,9 +117,9 @@ def _rows_by_topic(topics: pa.Array) -> Iterator[tuple[str, pa.Array | None]]:
 
 
 def check_topic(options: WriteOptions) -> None:
-    """UnknownTopicOrPartition when the option topic names one that does not exist.
+    """Raise UnknownTopicOrPartition if the topic of the option `topic` does not exist.
 
-    BrokerUnavailable when no broker answers for CHECK_TIMEOUT_MS, or delivery.timeout.ms where that is shorter.
+    Raises BrokerUnavailable if no broker responds within CHECK_TIMEOUT_MS, or delivery.timeout.ms if that is shorter.
     """
     if options.topic is not None:
         _ask(options.topic, options, min(CHECK_TIMEOUT_MS, options.delivery_timeout_ms))
@@ -130,14 +131,14 @@ class _Topic(NamedTuple):
 
 
 def _ask(topic: str, options: WriteOptions, timeout_ms: int) -> _Topic:
-    """What the broker says of `topic`; asked again on a new connection, with growing pauses, until `timeout_ms`."""
+    """Look up `topic`; retry on a new connection, with growing pauses, until `timeout_ms`."""
 
     def question() -> _Topic:
         with BlockingCluster(options.bootstrap, CONNECTION) as cluster:
             partitions = len(cluster.topics([topic])[topic].partitions)
             return _Topic(partitions, cluster.max_message_bytes(topic))
 
-    places = ", ".join(options.bootstrap)
+    brokers = ", ".join(options.bootstrap)
     try:
         return retrying(
             question,
@@ -147,12 +148,10 @@ def _ask(topic: str, options: WriteOptions, timeout_ms: int) -> _Topic:
             first_interval_ms=CONNECTION.retry_backoff_ms,
         )
     except UnknownTopicOrPartition:
-        raise _unknown_topic(topic) from None
+        raise UnknownTopicOrPartition(
+            f"topic {topic} does not exist: create it first (warmlog topic create {topic})"
+        ) from None
     except BrokerUnavailable as error:
-        raise BrokerUnavailable(f"topic {topic}: {error}; is the broker running at {places}?") from error
+        raise BrokerUnavailable(f"topic {topic}: {error}; is the broker running at {brokers}?") from error
     except ApiError as error:
-        raise type(error)(f"topic {topic}, asked of {places}: {error}") from error
-
-
-def _unknown_topic(topic: str) -> UnknownTopicOrPartition:
-    return UnknownTopicOrPartition(f"topic {topic} does not exist: create it first (warmlog topic create {topic})")
+        raise type(error)(f"topic {topic} at {brokers}: {error}") from error

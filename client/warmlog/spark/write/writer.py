@@ -1,15 +1,12 @@
-"""The writers behind `df.write.format("warmlog")` and `writeStream`: at least once, as Kafka's sink for Spark.
+"""The writers of `df.write.format("warmlog")` and `writeStream`: at least once, as Kafka's sink for Spark.
 
-A task attempt appends as it goes, and what it has appended stays, whatever becomes of the attempt. So when Spark runs a
-task or a micro-batch again, its records are written again: nothing here can take the first ones back. Readers that must
-not see them twice need something in the records to tell them apart.
+A task attempt appends as it runs, and its records stay even if the attempt fails. So when Spark reruns a task or a
+micro-batch, its records are written again. Readers that must not see them twice need something in the records to tell
+them apart. Exactly once would need transactions, which the broker does not have: each attempt would write in one of its
+own, `commit` would commit those of the successful attempts together, and `abort` would drop the others.
 
-Exactly once needs transactions, which the broker does not have yet. Their place is here: each attempt would write under
-a transaction of its own, its message says which, and `commit`, which gets the messages of the attempts that won, one
-for each task, would commit these together; `abort`, and a timeout on the broker, would drop the others.
-
-Spark makes one writer for a batch and pickles it to the tasks and back to `commit`; for a stream it makes a new one for
-each micro-batch and another for its commit. So a writer holds nothing but its options.
+Spark creates one writer for a batch and pickles it to the tasks and back to `commit`; for a stream it creates one for
+each micro-batch and another for its commit. So a writer holds only its options.
 """
 
 import logging
@@ -28,7 +25,7 @@ try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
     HAS_STREAM_ARROW_WRITER = True
-except ImportError:  # Spark 4.0: rows, which we make into Arrow ourselves
+except ImportError:  # Spark 4.0 passes rows, which are converted to Arrow
     from pyspark.sql.datasource import DataSourceStreamWriter as DataSourceStreamArrowWriter
 
     HAS_STREAM_ARROW_WRITER = False
@@ -41,7 +38,7 @@ _log = logging.getLogger("warmlog.spark")
 
 @dataclass
 class AttemptWritten(WriterCommitMessage):  # type: ignore[misc]
-    """What one task attempt has appended, and under which producer id and epoch."""
+    """What one task attempt has appended, and its producer id and epoch."""
 
     records: int
     producer_id: int
@@ -56,14 +53,14 @@ class WarmlogWriter(DataSourceArrowWriter):  # type: ignore[misc]
         self._columns = columns
 
     def write(self, iterator: "Iterator[RecordBatch]") -> AttemptWritten:
-        """Append the rows of one task; returns when they are on disk."""
+        """Append the rows of one task; return when they are on disk."""
         return _write(iterator, self._columns, self._options)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Nothing is left to do: every record is readable since it was acknowledged."""
+        """Do nothing: every record is readable once it is acknowledged."""
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Say what cannot be taken back."""
+        """Warn about the records that stay."""
         _warn_of_leftovers(messages)
 
 
@@ -76,7 +73,7 @@ class WarmlogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         self._schema = schema
 
     def write(self, iterator: "Iterator[Any]") -> AttemptWritten:
-        """Append the rows of one task; returns when they are on disk."""
+        """Append the rows of one task; return when they are on disk."""
         if not HAS_STREAM_ARROW_WRITER:
             from warmlog.spark.write.row_batches import arrow_of_rows
 
@@ -84,15 +81,15 @@ class WarmlogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         return _write(iterator, self._columns, self._options)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Nothing is left to do: every record is readable since it was acknowledged."""
+        """Do nothing: every record is readable once it is acknowledged."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Say what cannot be taken back."""
+        """Warn about the records that stay."""
         _warn_of_leftovers(messages, f"micro-batch {batchId}: ")
 
 
 def batch_writer(options: WriteOptions, schema: Any, *, overwrite: bool) -> WarmlogWriter:
-    """The writer of one DataFrame. InvalidConfig for what cannot be written; asks for the topic (see check_topic)."""
+    """Return the writer of one DataFrame. Raises InvalidConfig, and the errors of `check_topic`."""
     from warmlog.spark.write.task import check_topic  # numpy and pyarrow: only where records are written
 
     columns = _columns(options, schema, overwrite, 'a log is only appended to: write with .mode("append")')
@@ -101,7 +98,7 @@ def batch_writer(options: WriteOptions, schema: Any, *, overwrite: bool) -> Warm
 
 
 def stream_writer(options: WriteOptions, schema: Any, *, overwrite: bool) -> WarmlogStreamWriter:
-    """The writer of one micro-batch. InvalidConfig for what cannot be written."""
+    """Return the writer of one micro-batch. Raises InvalidConfig."""
     refusal = 'a log is only appended to: write with .outputMode("append") or "update", not "complete"'
     return WarmlogStreamWriter(options, _columns(options, schema, overwrite, refusal), schema)
 
@@ -122,8 +119,8 @@ def _write(iterator: "Iterator[RecordBatch]", columns: Mapping[str, int], option
 def _warn_of_leftovers(messages: list[WriterCommitMessage | None], where: str = "") -> None:
     written = sum(message.records for message in messages if isinstance(message, AttemptWritten))
     _log.warning(
-        "%sthe write failed; %d records of the tasks that were done, and what the others had sent, stay in the log. "
-        "Running it again writes them again.",
+        "%sthe write failed; %d records of finished tasks, and those that other tasks had sent, stay in the log. "
+        "Another run writes them again.",
         where,
         written,
     )

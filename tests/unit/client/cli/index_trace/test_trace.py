@@ -88,7 +88,7 @@ def test_the_picture_is_a_png_with_a_row_for_each_search(tmp_path: Path) -> None
     for entries in (1, 6656, 1_310_720):
         path = tmp_path / f"{entries}.png"
         done = trace("--entries", entries, "--png", path)
-        assert (done.exit_code, done.stderr) == (0, f"warmlog: drawn to {path}\n")
+        assert (done.exit_code, done.stderr) == (0, f"warmlog: the picture is in {path}\n")
         with image.open(path) as picture:
             assert picture.format == "PNG"
             colors = {color for _, color in picture.getcolors(1 << 20)}
@@ -146,6 +146,6 @@ def test_of_a_segment_that_was_just_rolled_the_one_before_is_traced(tmp_path: Pa
         done = trace(tmp_path, *arguments)
         assert done.exit_code == 0
         assert f"{0:020d}.index: 49 entries" in done.stdout
-        assert done.stderr == f"warmlog: {rolled} has no entries yet: this is the newest index that has some\n"
+        assert done.stderr == f"warmlog: {rolled} has no entries yet: using the newest index that has some\n"
     done = trace(tmp_path, "--segment", 50)
     assert (done.exit_code, "has no entries" in done.stderr) == (1, True)

@@ -108,5 +108,5 @@ def test_a_separator_may_be_escaped_and_must_lie_within_a_line() -> None:
     assert parse_separator(r"\t") == b"\t"
     assert parse_separator("=>") == b"=>"
     for text in ("", r"\n", r"\q"):
-        with pytest.raises(ValueError, match=r"separator|part|escape"):
+        with pytest.raises(ValueError, match=r"separator|separate|escape"):
             parse_separator(text)

@@ -37,13 +37,13 @@ def test_a_template_of_text_alone_is_written_for_each_record() -> None:
 
 @pytest.mark.parametrize("template", ["%x", "%", "%k %", "%V"])
 def test_an_unknown_token_is_refused_and_the_known_ones_are_named(template: str) -> None:
-    with pytest.raises(ValueError, match="is no token: there are %t %p %o %k %v %T %s %h and %%"):
+    with pytest.raises(ValueError, match="is not a token: use %t %p %o %k %v %T %s %h or %%"):
         compile_template(template)
 
 
 @pytest.mark.parametrize("template", [r"%v\x", "%v\\"])
 def test_an_unknown_escape_is_refused(template: str) -> None:
-    with pytest.raises(ValueError, match="is no escape"):
+    with pytest.raises(ValueError, match="is not an escape"):
         compile_template(template)
 
 

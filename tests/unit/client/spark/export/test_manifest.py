@@ -187,10 +187,10 @@ def test_damage_is_refused_and_not_guessed_away(tmp_path: Path) -> None:
     last = commits / f"{2:020}.json"
     text = last.read_text()
     for damaged, message in (
-        ("", "is no commit of an export"),
-        (text[:50], "is no commit of an export"),
-        (text.replace('"positions"', '"places"'), "is no commit of an export"),
-        (text.replace('"version": 1', '"version": 9'), "version 9, this warmlog knows 1"),
+        ("", "is not a commit of an export"),
+        (text[:50], "is not a commit of an export"),
+        (text.replace('"positions"', '"places"'), "is not a commit of an export"),
+        (text.replace('"version": 1', '"version": 9'), "has version 9, expected 1"),
     ):
         last.write_text(damaged)
         with pytest.raises(ExportRefused, match=message), Manifest(tmp_path).locked():

@@ -27,8 +27,7 @@ NOW_MS = 1_700_000_000_000
 REMEDIES = Remedies(
     when_lost="load() again, or start later with startingOffsets, or set failOnDataLoss to false",
     when_made_anew="load() again, or set failOnDataLoss to false",
-    when_damaged="other offsets can be read: leave these out with startingOffsets and endingOffsets, or set "
-    "failOnDataLoss to false",
+    when_damaged="leave these offsets out with startingOffsets and endingOffsets, or set failOnDataLoss to false",
     when_cut="load() again, or set failOnDataLoss to false",
 )
 
@@ -61,7 +60,7 @@ def test_errors_tell_the_user_of_a_stream_what_helps_a_stream() -> None:
     )
     assert remedies.when_made_anew == remedies.when_lost
     assert remedies.when_cut == "start the query with a new checkpoint and startingOffsets"
-    assert "behind the damaged batch, with a new checkpoint and startingOffsets" in remedies.when_damaged
+    assert "after the damaged batch with a new checkpoint and startingOffsets" in remedies.when_damaged
 
 
 def test_options_are_known_in_any_case() -> None:
@@ -179,7 +178,7 @@ def test_kafkas_name_for_the_broker_is_an_alias() -> None:
     ("given", "message"),
     [
         ({"startingOfsets": "earliest"}, "format warmlog has no option startingOfsets: did you mean startingOffsets?"),
-        ({"xyzzy": "t"}, "no option xyzzy: there are bootstrap.servers, subscribe, subscribePattern, "),
+        ({"xyzzy": "t"}, "no option xyzzy, only bootstrap.servers, subscribe, subscribePattern, "),
         ({"kafka.bootstrap.server": "b"}, "did you mean kafka.bootstrap.servers?"),
         ({"kafka.max.poll.records": "9"}, "it does not use Kafka's client, leave its settings out"),
         ({"kafka.session.timeout.ms": "9"}, "it does not use Kafka's client, leave its settings out"),
@@ -187,7 +186,7 @@ def test_kafkas_name_for_the_broker_is_an_alias() -> None:
         ({"path": "t"}, "load() of format warmlog takes no path: name the topics with the option subscribe"),
         ({"owner": "root", "provider": "warmlog"}, "a table of format warmlog cannot be created, as Spark"),
         ({"subscribe": " , "}, "option subscribe is missing: the topics to read, separated by commas"),
-        ({"subscribePattern": "x"}, "options subscribe and subscribePattern are given: only one of them can say"),
+        ({"subscribePattern": "x"}, "options subscribe and subscribePattern are given: give only one of them"),
         ({"subscribe": ",", "subscribePattern": "("}, "options subscribe and subscribePattern are given"),
         ({"partitions": "3-1"}, "option partitions is '3-1': partition numbers like 0,3-7 are expected"),
         ({"bootstrap.servers": "b:x"}, "option bootstrap.servers: address 'b:x' is not HOST:PORT"),

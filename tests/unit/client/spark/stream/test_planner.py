@@ -237,7 +237,9 @@ def test_a_first_micro_batch_whose_start_was_counted_back_cannot_be_run_again(op
     assert first == offsets(100, 20)
     assert read_by(planner, planner.initial(), first)
     again = planner_of(broker, **options)
-    with pytest.raises(OffsetOutOfRange, match="was counted from then: start the query with a new checkpoint"):
+    with pytest.raises(
+        OffsetOutOfRange, match="was relative to the time when it was planned: start the query with a new checkpoint"
+    ):
         again.tasks(again.initial(), first)
     assert read_by(planner_of(broker, **options), first, offsets(100, 20)) == []
 
@@ -369,7 +371,7 @@ def test_a_topic_made_anew_is_an_error_or_read_from_its_first_record() -> None:
         for planner in (strict, lenient):
             assert planner.next_end(offsets(100), Admission()) == offsets(100)
         broker.logs[0], broker.topic_id = (0, new_latest), b"second"
-        with pytest.raises(OffsetOutOfRange, match=r"t-0 .*the topic was made anew, or lost its end"):
+        with pytest.raises(OffsetOutOfRange, match=r"t-0 .*the topic was recreated, or lost its end"):
             strict.next_end(offsets(100), Admission())
         end = lenient.next_end(offsets(100), Admission())
         assert (end, read_by(lenient, offsets(100), end)) == (offsets(0), [])
@@ -423,7 +425,7 @@ def test_a_topic_made_anew_between_the_end_and_the_tasks_is_an_error_or_read_fro
         monkeypatch.setattr(broker, "splits", gone_once)
         if not options:
             with pytest.raises(
-                OffsetOutOfRange, match="t-0 offsets 100 to 200: the partition is gone, or its topic was made"
+                OffsetOutOfRange, match="t-0 offsets 100 to 200: the partition is gone, or its topic was recreated"
             ):
                 planner.tasks(offsets(100), end)
             continue
@@ -441,7 +443,7 @@ def test_a_topic_made_anew_is_noticed_by_a_process_that_has_only_run_a_micro_bat
     planner = planner_of(broker)
     assert read_by(planner, offsets(100), offsets(200)) == ["t-0 offsets 100 to 200"]
     broker.logs[0], broker.topic_id = (0, 500), b"second"
-    with pytest.raises(OffsetOutOfRange, match=r"t-0 .* the topic was made anew"):
+    with pytest.raises(OffsetOutOfRange, match=r"t-0 .* the topic was recreated"):
         planner.next_end(offsets(200), Admission())
 
     planner = planner_of(broker)
@@ -451,7 +453,7 @@ def test_a_topic_made_anew_is_noticed_by_a_process_that_has_only_run_a_micro_bat
         raise InconsistentTopicId("t has another id")
 
     monkeypatch.setattr(broker, "splits", made_anew)
-    with pytest.raises(OffsetOutOfRange, match=r"t-0 offsets 100 to 200: .* its topic was made anew"):
+    with pytest.raises(OffsetOutOfRange, match=r"t-0 offsets 100 to 200: .* its topic was recreated"):
         planner.tasks(offsets(100), offsets(200))
 
 

@@ -48,11 +48,14 @@ def test_what_reading_adds_is_left_out_so_that_a_topic_can_be_copied() -> None:
     ("schema", "message"),
     [
         (schema_of("vaule"), "column vaule cannot be written: did you mean value?"),
-        (schema_of("value", "zzz"), "column zzz cannot be written: drop it, or put it into value; written are value,"),
-        (schema_of("key"), "there is no column value, which is what is written"),
-        (schema_of("value"), "where to write? Give the option topic, or a column topic"),
+        (schema_of("value", "zzz"), "column zzz cannot be written: drop it, or put it into value; use value,"),
+        (schema_of("key"), "there is no column value to write"),
+        (schema_of("value"), "there is no topic to write to: give the option topic, or a column topic"),
         (schema_of("value", "value", "topic"), "there are two columns value: drop one"),
-        (StructType([StructField("value", LongType())]), "column value is bigint: string or binary can be written, so"),
+        (
+            StructType([StructField("value", LongType())]),
+            "column value is bigint, and only string or binary can be written",
+        ),
     ],
 )
 def test_what_cannot_be_written_is_refused_in_words(schema: StructType, message: str) -> None:

@@ -75,7 +75,7 @@ def test_writers_and_messages_travel_by_pickle() -> None:
 
 def test_an_aborted_write_says_what_stays_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     WarmlogWriter(parse_write_options(OPTIONS), {"value": 0}).abort([AttemptWritten(5, 7, 0), None])
-    assert "5 records of the tasks that were done, and what the others had sent, stay in the log" in caplog.text
+    assert "5 records of finished tasks, and those that other tasks had sent, stay in the log" in caplog.text
     stream_writer(parse_write_options(OPTIONS), VALUE, overwrite=False).abort([None], 3)
     assert "micro-batch 3: the write failed; 0 records" in caplog.text
 
