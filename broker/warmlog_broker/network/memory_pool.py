@@ -18,6 +18,7 @@ A body that is decompressed borrows what it takes (`bodies`), one at a time, eve
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from warmlog_protocol.codec.memory import LARGE_BYTES
 
@@ -47,13 +48,10 @@ class Claim:
         return self.shared_bytes + self.quick_bytes + self.reserved_bytes
 
 
-class _Waiting:
-    __slots__ = ("claim", "on_granted", "size_bytes")
-
-    def __init__(self, claim: Claim, size_bytes: int, on_granted: Callable[[], None]) -> None:
-        self.claim = claim
-        self.size_bytes = size_bytes
-        self.on_granted = on_granted
+class _Waiting(NamedTuple):
+    claim: Claim
+    size_bytes: int
+    on_granted: Callable[[], None]
 
 
 class MemoryPool:
