@@ -5,17 +5,17 @@ from dataclasses import dataclass
 from typing import Self
 
 NO_BOUND = 2**63 - 1
-"""flush.messages when nobody has set it."""
+"""flush.messages if it is not set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Durability:
-    """Three settings of a topic. As text: what is on disk when which `acks` are answered."""
+    """Three settings of a topic. As text: what is on disk at the response, for each value of `acks`."""
 
     write_caching: bool
-    """Whether acks=all is answered from the page cache, and not after fsync: a power cut may lose it."""
+    """Whether the response to acks=all comes from the page cache, not after fsync: a power cut may lose the records."""
     flush_ms: int
-    """Whatever was answered from the page cache is on disk after so long."""
+    """Records acknowledged from the page cache are on disk after this time."""
     flush_messages: int | None
     """At so many records a flush begins at once; None: at no number of them."""
 

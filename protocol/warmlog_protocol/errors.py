@@ -99,7 +99,7 @@ class UnknownServerError(ApiError):
 
 
 class OffsetOutOfRange(ApiError):
-    """The offset lies before the start or after the end of the log."""
+    """The offset is before the start or after the end of the log."""
 
     code = ErrorCode.OFFSET_OUT_OF_RANGE
 
@@ -156,7 +156,7 @@ class InvalidRequiredAcks(ApiError):
 
 
 class InvalidTimestamp(ApiError):
-    """A timestamp lies outside what the topic accepts."""
+    """A timestamp is outside the range that the topic accepts."""
 
     code = ErrorCode.INVALID_TIMESTAMP
 
@@ -307,7 +307,7 @@ class UnknownTopicId(ApiError):
 
 
 class InconsistentTopicId(ApiError):
-    """The topic's name belongs to another id now: it was deleted and made anew."""
+    """The topic's name belongs to another id now: it was deleted and recreated."""
 
     code = ErrorCode.INCONSISTENT_TOPIC_ID
 

@@ -1,9 +1,8 @@
-"""Opening the bodies of batches: in threads, never in the event loop's, and within the memory for requests.
+"""Opening the bodies of batches: in threads, never on the event loop, and within the memory for requests.
 
-What a body grows to when it is decompressed is limited by `batch.max.decompressed.bytes`. Those that grow large, or
-have very many records, are opened one at a time, and what they take is borrowed from the memory for requests. So they
-occupy one of the threads at most, other requests wait for them only if they need that memory, and a client that has a
-hundred of them opened costs no more than one.
+`batch.max.decompressed.bytes` limits what a body may grow to. Bodies that grow large, or have very many records, are
+opened one at a time, in memory borrowed from the pool for requests: they occupy one thread at most, and others wait for
+them only if they need that memory.
 """
 
 import asyncio
@@ -29,10 +28,10 @@ class BodyThreads:
         self._large = asyncio.Lock()
 
     async def run(self, work: Callable[[int], Result]) -> Result:
-        """What `work(memory_bytes)` returns or raises in a thread.
+        """Return or raise what `work(memory_bytes)` does in a thread.
 
-        If it raises NeedsMemory it has done nothing, and is run again with as much as it needs, after the large ones
-        that came before it.
+        If it raises NeedsMemory it has done nothing, and is run again with as much as it needs, after earlier large
+        bodies.
         """
         loop = asyncio.get_running_loop()
         try:

@@ -1,4 +1,4 @@
-"""Which connections there are, and whether one more may come."""
+"""The open connections, and the limits on their number."""
 
 import asyncio
 from collections import Counter
@@ -7,20 +7,20 @@ from contextlib import suppress
 from typing import Protocol
 
 REFUSED_AT_ONCE = 64
-"""Connections beyond the limits that are being told so: each has a descriptor for a moment (file_limit.RESERVED)."""
+"""Connections beyond the limits that are told so: each has a descriptor for a moment (file_limit.RESERVED)."""
 
 
 class Connection(Protocol):
-    """What the server asks of a connection."""
+    """What the broker needs of a connection."""
 
     @property
     def host(self) -> str: ...
     def stop(self) -> None:
-        """Starts nothing more, and closes once what is under way is done."""
+        """Start no further request, and close once those under way have ended."""
         ...
 
     def close(self, reason: str) -> None:
-        """Cuts the connection."""
+        """Cut the connection."""
         ...
 
 
@@ -34,7 +34,7 @@ class Connections:
         self._by_host: Counter[str] = Counter()
         self._refused: set[Connection] = set()
         self.gone_count = 0
-        """How many have gone, since the beginning."""
+        """How many have ended, since the beginning."""
         self._gone = asyncio.Event()
         self._gone.set()
 
@@ -42,11 +42,11 @@ class Connections:
         return len(self._all)
 
     def __iter__(self) -> Iterator[Connection]:
-        """As they are now: connections may go meanwhile."""
+        """As they are now: connections may end meanwhile."""
         return iter(list(self._all))
 
     def refusal(self, host: str) -> str:
-        """Why a connection from `host` cannot be held; empty when it can."""
+        """Why a connection from `host` cannot be served; empty if it can."""
         if len(self._all) >= self.limit:
             return f"{self.limit} connections are open, as many as max.connections allows"
         if self._by_host[host] >= self.limit_per_address:
@@ -54,24 +54,24 @@ class Connections:
         return ""
 
     def may_tell(self, connection: Connection) -> bool:
-        """Whether `connection`, which is refused, may stay for the moment that it takes to be told why."""
+        """Return whether the refused `connection` may stay for the moment that it takes to be told why."""
         if len(self._refused) >= REFUSED_AT_ONCE:
             return False
         self._refused.add(connection)
         return True
 
     def remove_refused(self, connection: Connection) -> None:
-        """It has gone; harmless when it was not refused."""
+        """It has ended. No-op if it was not refused."""
         self._refused.discard(connection)
 
     def add(self, connection: Connection) -> None:
-        """Counts `connection`, which `refusal` had nothing against."""
+        """Count `connection`, for which `refusal` was empty."""
         self._all.add(connection)
         self._by_host[connection.host] += 1
         self._gone.clear()
 
     def remove(self, connection: Connection) -> None:
-        """Counts it no longer; harmless when it never was."""
+        """Count it no longer. No-op if it never was."""
         if connection in self._all:
             self._all.remove(connection)
             self.gone_count += 1
@@ -82,7 +82,7 @@ class Connections:
                 self._gone.set()
 
     async def wait_until_gone(self, timeout_s: float) -> None:
-        """Returns when there is no connection any more, or when the time is over."""
+        """Return when there are no connections any more, or when the time is over."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._gone.wait()

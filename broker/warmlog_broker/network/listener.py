@@ -1,5 +1,5 @@
-"""The sockets that connections come in at: bound before anything else is done, so that a port that is taken is noticed
-at once, and listened at when the broker can serve."""
+"""Listening sockets: bound before anything else is done, so that a used port is noticed at once, and listening when the
+broker can serve."""
 
 import socket
 
@@ -8,13 +8,13 @@ from warmlog_protocol.errors import WarmlogError
 
 
 class CannotListen(WarmlogError):
-    """The address cannot be listened at; the message says why."""
+    """The broker cannot listen at an address; the message says why."""
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
     """A socket for each address of `host`, bound to `port`; with port 0 all to one free port.
 
-    CannotListen, naming the address, when one of them cannot be had.
+    Raises CannotListen, naming the address, if one of them cannot be bound.
     """
     sockets: list[socket.socket] = []
     try:

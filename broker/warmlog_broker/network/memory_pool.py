@@ -1,28 +1,24 @@
-"""Memory for requests that are being received: one budget over all connections.
+"""Memory for requests that are being received, and for responses that wait to be taken: a limit over all connections.
 
-A connection claims what its receive buffer needs beyond the small one that each has. A frame that lies in one buffer
-is claimed as a whole; of a larger one only what has come, and as much again (`window`): who announces much and sends
-little holds little.
+A connection claims what its receive buffer needs beyond the small one that each has. A frame that fits into one buffer
+is claimed as a whole; of a larger one only what was received, and as much again (`window`): a client that announces a
+large frame and sends slowly is charged for little.
 
-Who finds too little left waits in line, its socket unread. The budget has three parts, so that those who hold memory
-and send nothing do not stop everybody else until they are cut (`is_short`):
+If too little is left, the claim waits and the socket is not read. Claims that are held by stalled clients must not stop
+all others until those are cut (`is_short`), so the pool has three parts:
 
-- `shared`, for everybody, in the order in which they ask: nobody overtakes who waits;
-- `quick`, for requests up to QUICK_BYTES, when `shared` has nothing left: they need not wait behind large ones;
-- one frame of the largest size, for whoever has waited longest. So there is always one request that can become whole,
-  and gives back what it holds: claims that grow bit by bit never wait for each other for good.
+- `shared`, in the order of claims: none overtakes one that waits;
+- `quick`, for requests up to QUICK_BYTES if `shared` is used up: they need not wait for large ones;
+- `reserved`, one frame of the largest size, for the claim that has waited longest: one request can always be received
+  completely and give back what it holds, so claims that grow step by step never wait for each other for ever.
 
-A body that is decompressed borrows what it takes (`bodies`), one at a time, even where that goes beyond the limit.
-
-Memory for answers that wait for their readers: one count over all connections.
-
-File ranges that wait cost none; frames do, and what the transports hold of both. When there is too much of it, a
-connection that has not been sent everything starts nothing more, and those whose readers stand still are cut.
+A body that is decompressed borrows what it takes (`bodies`), one at a time, even beyond the limit.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from warmlog_protocol.codec.memory import LARGE_BYTES
 
@@ -30,41 +26,36 @@ QUICK_BYTES = LARGE_BYTES
 """Up to this a request is claimed as a whole, and may take from the part for small ones."""
 MOST_QUICK_BYTES = 16 * QUICK_BYTES
 QUICK_SHARE = 4
-"""The part for small requests is at most this fraction of what the eldest leaves."""
+"""The part for small requests is at most this fraction of what is not reserved."""
 
 
-def window(frame_bytes: int, come_bytes: int) -> int:
-    """Up to where a frame of this size may be received when so much of it has come."""
-    return min(frame_bytes, max(QUICK_BYTES, 2 * come_bytes))
+def window(frame_bytes: int, received_bytes: int) -> int:
+    """Up to where a frame of this size may be received if so much of it was."""
+    return min(frame_bytes, max(QUICK_BYTES, 2 * received_bytes))
 
 
 class Claim:
-    """What one connection holds of the budget."""
+    """What one connection holds of the pool."""
 
-    __slots__ = ("eldest_bytes", "is_waiting", "quick_bytes", "shared_bytes")
+    __slots__ = ("is_waiting", "quick_bytes", "reserved_bytes", "shared_bytes")
 
     def __init__(self) -> None:
-        self.shared_bytes = self.quick_bytes = self.eldest_bytes = 0
+        self.shared_bytes = self.quick_bytes = self.reserved_bytes = 0
         self.is_waiting = False
 
     @property
     def size_bytes(self) -> int:
-        return self.shared_bytes + self.quick_bytes + self.eldest_bytes
+        return self.shared_bytes + self.quick_bytes + self.reserved_bytes
 
 
-class _Waiting:
-    """A place in line."""
-
-    __slots__ = ("claim", "on_granted", "size_bytes")
-
-    def __init__(self, claim: Claim, size_bytes: int, on_granted: Callable[[], None]) -> None:
-        self.claim = claim
-        self.size_bytes = size_bytes
-        self.on_granted = on_granted
+class _Waiting(NamedTuple):
+    claim: Claim
+    size_bytes: int
+    on_granted: Callable[[], None]
 
 
 class MemoryPool:
-    """Counts bytes that are claimed, and calls back those who wait for theirs."""
+    """Counts claimed bytes, and calls back claims that wait when theirs are free."""
 
     def __init__(self, limit_bytes: int, largest_frame_bytes: int) -> None:
         rest_bytes = max(0, limit_bytes - largest_frame_bytes)
@@ -72,38 +63,37 @@ class MemoryPool:
         self._quick_limit = min(MOST_QUICK_BYTES, rest_bytes // QUICK_SHARE)
         self._shared_limit = rest_bytes - self._quick_limit
         self._shared_bytes = self._quick_bytes = 0
-        self._eldest: Claim | None = None
+        self._oldest: Claim | None = None
         self._line: deque[_Waiting] = deque()
         self._quick_line: deque[_Waiting] = deque()
 
     @property
     def claimed_bytes(self) -> int:
-        """By everybody together."""
-        return self._shared_bytes + self._quick_bytes + (self._eldest.eldest_bytes if self._eldest else 0)
+        return self._shared_bytes + self._quick_bytes + (self._oldest.reserved_bytes if self._oldest else 0)
 
     @property
     def is_short(self) -> bool:
-        """Whether somebody waits: then those who hold memory without using it should give it back."""
+        """Whether claims wait: memory that is held and not used should be given back."""
         return bool(self._line or self._quick_line)
 
     def try_claim(self, claim: Claim, size_bytes: int) -> bool:
-        """Claims `size_bytes` when they are free and nobody waits; False otherwise."""
+        """Claim `size_bytes` if they are free and no claim waits; return whether it was done."""
         if self.is_short or self._shared_bytes + size_bytes > self._shared_limit:
             return False
         self._take_shared(claim, size_bytes)
         return True
 
     def claim(self, claim: Claim, size_bytes: int, *, is_quick: bool, on_granted: Callable[[], None]) -> bool:
-        """Whether `size_bytes` for a frame were claimed at once. If not, `on_granted` is called when they are.
+        """Return whether `size_bytes` for a frame were claimed at once. If not, `on_granted` is called when they are.
 
-        A claim waits for one thing at a time. `is_quick` says that the frame takes no more than QUICK_BYTES. What the
-        part for small requests can never hold waits with the large ones: behind them it might wait for good.
+        A claim waits for one thing at a time. `is_quick`: the frame takes at most QUICK_BYTES. What the part for small
+        requests can never hold waits with the large ones.
         """
         assert not claim.is_waiting
         is_quick = is_quick and size_bytes <= self._quick_limit
         waiting = _Waiting(claim, size_bytes, on_granted)
         is_first = not (self._quick_line if is_quick else self._line)
-        if (is_first or claim is self._eldest) and self._take(waiting, is_quick=is_quick):
+        if (is_first or claim is self._oldest) and self._take(waiting, is_quick=is_quick):
             return True
         claim.is_waiting = True
         (self._quick_line if is_quick else self._line).append(waiting)
@@ -111,9 +101,9 @@ class MemoryPool:
 
     @contextmanager
     def borrowed(self, size_bytes: int) -> Iterator[None]:
-        """Claims `size_bytes` for a while, at once and even beyond the limit: for work that ends by itself.
+        """Claim `size_bytes` for a while, at once and even beyond the limit: for work that ends by itself.
 
-        Others wait for it then. It does not wait for them, because they may hold memory until it is done.
+        It does not wait for others, which may hold memory until it is done.
         """
         claim = Claim()
         self._take_shared(claim, size_bytes)
@@ -123,22 +113,22 @@ class MemoryPool:
             self.give_back(claim, size_bytes)
 
     def give_back(self, claim: Claim, size_bytes: int) -> None:
-        """Returns some of `claim`, and serves those who wait, in order."""
+        """Return some of `claim`, and serve those that wait, in order."""
         assert size_bytes <= claim.size_bytes
-        eldest_bytes = min(size_bytes, claim.eldest_bytes)
-        quick_bytes = min(size_bytes - eldest_bytes, claim.quick_bytes)
-        shared_bytes = size_bytes - eldest_bytes - quick_bytes
-        claim.eldest_bytes -= eldest_bytes
+        reserved_bytes = min(size_bytes, claim.reserved_bytes)
+        quick_bytes = min(size_bytes - reserved_bytes, claim.quick_bytes)
+        shared_bytes = size_bytes - reserved_bytes - quick_bytes
+        claim.reserved_bytes -= reserved_bytes
         claim.quick_bytes -= quick_bytes
         claim.shared_bytes -= shared_bytes
         self._quick_bytes -= quick_bytes
         self._shared_bytes -= shared_bytes
-        if claim is self._eldest and not claim.eldest_bytes:
-            self._eldest = None
+        if claim is self._oldest and not claim.reserved_bytes:
+            self._oldest = None
         self._serve()
 
     def forget(self, claim: Claim) -> None:
-        """Takes back all of `claim`, and takes it out of the line: its connection is gone."""
+        """Free all of `claim`, which waits no longer: its connection is gone."""
         if claim.is_waiting:
             claim.is_waiting = False
             self._line = deque(waiting for waiting in self._line if waiting.claim is not claim)
@@ -153,19 +143,19 @@ class MemoryPool:
                 served.on_granted()
 
     def _take(self, waiting: _Waiting, *, is_quick: bool) -> bool:
-        """Takes what the first in a line wants from the first part that has it."""
+        """Serve the first in a line from the first part that has enough."""
         claim, size_bytes = waiting.claim, waiting.size_bytes
         may_share = not self._line or self._line[0] is waiting
-        if claim is self._eldest:
-            claim.eldest_bytes += size_bytes
+        if claim is self._oldest:
+            claim.reserved_bytes += size_bytes
         elif may_share and self._shared_bytes + size_bytes <= self._shared_limit:
             self._take_shared(claim, size_bytes)
         elif is_quick and self._quick_bytes + size_bytes <= self._quick_limit:
             self._quick_bytes += size_bytes
             claim.quick_bytes += size_bytes
-        elif may_share and self._eldest is None:
-            self._eldest = claim
-            claim.eldest_bytes += size_bytes
+        elif may_share and self._oldest is None:
+            self._oldest = claim
+            claim.reserved_bytes += size_bytes
         else:
             return False
         return True
@@ -176,7 +166,10 @@ class MemoryPool:
 
 
 class ResponseMemory:
-    """Counts bytes."""
+    """Counts what connections hold for responses: frames that wait, and what transports hold beyond their limit.
+
+    If it is too much, a connection with unsent responses starts nothing more, and those that take none are cut.
+    """
 
     __slots__ = ("held_bytes", "limit_bytes")
 

@@ -1,5 +1,5 @@
-"""Where a connection receives into: a small buffer while it idles, a larger one while data flows, and memory for large
-requests, all of it claimed from the budget of all connections before it is used."""
+"""Memory that a connection receives into: a small buffer while it idles, a larger one while data flows, and buffers for
+large requests, all of it claimed from the pool of all connections before it is used."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ GROWTH = 8
 
 
 def _nothing() -> None:
-    """In place of a call back to a connection that is lost: it is to be freed at once, not when somebody looks."""
+    """Replaces the callback of a lost connection: without the reference cycle it is freed at once."""
 
 
 class ReceiveMemory:
@@ -26,7 +26,7 @@ class ReceiveMemory:
         largest_buffer_bytes: int,
         on_granted: Callable[[], None],
     ) -> None:
-        """`on_granted` is called when memory that was waited for (`is_waiting`) is there: the socket may be read."""
+        """`on_granted` is called when memory that was waited for (`is_waiting`) is granted: the socket may be read."""
         self._codec = codec
         self._memory = memory
         self._claim = Claim()
@@ -37,7 +37,7 @@ class ReceiveMemory:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether nothing may be received before there is memory for it."""
+        """Whether nothing may be received before memory is granted."""
         return self._claim.is_waiting
 
     @property
@@ -51,12 +51,11 @@ class ReceiveMemory:
         return self._memory.is_short and self._claim.size_bytes > 0
 
     def provide(self, *, was_filled: bool, may_read: bool = True) -> None:
-        """Sees to it that the next read finds room, if it need not wait for memory; gives back what is not needed.
+        """Claim what the next read needs, and give back what is not needed.
 
-        Without `may_read` the socket is not read, for reasons of the connection's own: nothing is claimed for what
-        has yet to come, as it would be kept from others for as long.
+        Without `may_read` the socket is not read anyway: nothing is claimed for bytes still to come.
 
-        Raises RemoteProtocolError for a large frame from a peer that has not said who it is.
+        Raises RemoteProtocolError for a large frame before the Handshake.
         """
         if self._claim.is_waiting:
             return
@@ -84,17 +83,17 @@ class ReceiveMemory:
             self._use(window_bytes)
 
     def hold(self, size_bytes: int) -> None:
-        """Counts so much for a request that is not done with its payload, until this is called with 0."""
+        """Keep so much claimed for a request that still uses its payload, until this is called with 0."""
         self._held_bytes = size_bytes
 
     def shrink(self) -> None:
-        """Makes the buffer small again, if nothing is in it."""
+        """Make the buffer small again, if nothing is in it."""
         if not self._codec.pending_bytes and not self.is_small:
             self._codec.use_buffer(SMALL_BUFFER_BYTES)
             self.provide(was_filled=False)
 
     def release(self) -> None:
-        """Gives everything back, and calls nobody any more: the connection is lost."""
+        """Give everything back: the connection is lost."""
         self._on_granted = _nothing
         self._codec.release()
         self._memory.forget(self._claim)

@@ -126,11 +126,11 @@ class RequestScheduler(Generic[R, P]):
         self.state = State.OPEN
         self.allows = ALLOWS[State.OPEN]
         self.in_flight = 0
+        self.holder: StartedRequest | None = None
+        """The request that holds the following ones back."""
         self._max_in_flight = max_in_flight
         self._is_congested = is_congested
         self._backlog: deque[R] = deque()
-        self.holder: StartedRequest | None = None
-        """The request that holds the following ones back."""
         self._keeps_order = keeps_order
         self._in_order: deque[StartedRequest] = deque()
         """If order is kept: the requests in flight."""
@@ -192,7 +192,7 @@ class RequestScheduler(Generic[R, P]):
 
     def hold(self, started: StartedRequest) -> None:
         """Start no further request before `release` or `end` of this one."""
-        assert self.holder is None
+        assert self.holder in (None, started)
         self.holder = started
 
     def release(self, started: StartedRequest) -> bool:

@@ -1,17 +1,17 @@
 """What one connection has to send, in order: frames from memory, and ranges of log files.
 
-On a plaintext connection file ranges go out by `sendfile`. uvloop has no writable event for a transport's descriptor,
+On a plaintext connection file ranges are sent by `sendfile`. uvloop has no writable event for a transport's descriptor,
 so the two ways of sending take turns: while the transport's own buffer is empty the queue calls `os.sendfile` on its
-non-blocking socket; once the socket takes no more, the next piece is read and handed to the transport, whose
-`resume_writing` says when the socket has taken it all, and `sendfile` goes on behind it. So at most one piece of a
-file is in memory for each connection, however slow its reader, and nobody else waits for it. Small ranges always go
-through memory, together with the frames around them.
+non-blocking socket; once the socket takes no more, the next piece is read and handed to the transport. When
+`resume_writing` says that the socket has taken it, `sendfile` goes on after it. So at most one piece of a file is in
+memory for each connection, however slow its reader. Small ranges always go through memory, together with the frames
+around them.
 
-Without sendfile (for TLS, or by the setting fetch.sendfile.enable) every piece goes through the transport.
+Without sendfile (with TLS, or by the setting fetch.sendfile.enable) every piece goes through the transport.
 
-Measured on loopback, uvloop 0.23, page cache, 2 cores, answers of 1 MiB with 4 in flight: sendfile 3.2 to 3.4 GB/s
+Measured on loopback, uvloop 0.23, page cache, 2 cores, responses of 1 MiB with 4 in flight: sendfile 3.2 to 3.4 GB/s
 with 0.12 s of broker CPU a GB; pread in pieces of 256 KiB through the transport 1.9 to 2.3 GB/s with 0.5 s; pread into
-one buffer of 1 MiB and a direct send 2.3 to 2.9 GB/s with 0.4 s. Answers of 8 MiB: 3.1 to 3.3, 1.8 to 2.1 and 1.8 to
+one buffer of 1 MiB and a direct send 2.3 to 2.9 GB/s with 0.4 s. Responses of 8 MiB: 3.1 to 3.3, 1.8 to 2.1 and 1.8 to
 2.4 GB/s.
 """
 
@@ -48,7 +48,7 @@ class FileEnded(WarmlogError):
 
 
 def _nothing() -> None:
-    """In place of a call back to a connection that is gone: it is to be freed at once, not when somebody looks."""
+    """Replaces the callback of a lost connection: without the reference cycle it is freed at once."""
 
 
 class SendQueue:
@@ -64,7 +64,7 @@ class SendQueue:
         lines: RepeatedLines,
         on_sent: Callable[[], None],
     ) -> None:
-        """`on_sent` is called when some of what had to wait has been sent without anybody calling `pump`."""
+        """`on_sent` is called when some of what had to wait was sent without a call of `pump`."""
         self.queued_bytes = 0
         """Not yet handed to the transport or the socket."""
         self.held_bytes = 0
@@ -103,7 +103,7 @@ class SendQueue:
 
     @property
     def is_reader_due(self) -> bool:
-        """Whether there is something that the reader could take now: nothing that must come from the disk first."""
+        """Whether there is something that the reader could take now, and that need not be read from disk first."""
         return not self.is_empty and not self._is_reading_cold
 
     def push(self, pieces: Sequence[bytes | FileSlice]) -> None:
@@ -120,12 +120,12 @@ class SendQueue:
         self._pushed_bytes += size_bytes
 
     def close(self) -> None:
-        """Forgets what was not sent, and calls nobody any more: the connection is gone."""
+        """Forget what was not sent: the connection is lost."""
         self._on_sent = _nothing
         self.clear()
 
     def clear(self) -> None:
-        """Forgets what was not sent."""
+        """Forget what was not sent."""
         self._queue.clear()
         self.queued_bytes = self._position = self._paused_bytes = 0
         self._hold(-self.held_bytes)
@@ -145,7 +145,7 @@ class SendQueue:
         self._go_on()
 
     def pump(self) -> None:
-        """Sends as much as the socket takes now; the rest follows by itself."""
+        """Send as much as the socket takes now; the rest follows by itself."""
         if self._is_pumping or self._is_turn_over:
             return
         self._is_pumping = True
@@ -188,7 +188,7 @@ class SendQueue:
             self._warm_bytes = sys.maxsize
 
     def _send_from_memory(self) -> int:
-        """Sends the frames at the head of the queue, and small ranges between them, in one write; returns the size."""
+        """Send the frames at the head of the queue, and small ranges between them, in one write; return the size."""
         parts: list[bytes] = []
         size_bytes = 0
         while self._queue and size_bytes < PIECE_BYTES and self._is_small(self._queue[0]):
@@ -211,7 +211,7 @@ class SendQueue:
         return self._position == 0 and item.size_bytes <= min(SMALL_BYTES, self._warm_bytes)
 
     def _send_from_file(self, item: FileSlice) -> int:
-        """Sends some of the range at the head of the queue; returns how many bytes, 0 when it is being read first."""
+        """Send some of the range at the head of the queue; return how many bytes, 0 while it is being read first."""
         rest = item.slice(self._position, min(item.size_bytes - self._position, TURN_BYTES))
         if self._warm_bytes <= 0 and not self._is_warm(rest):
             return 0

@@ -1,11 +1,9 @@
-"""The time by which data is given up: the clock's, unless it has just jumped ahead.
+"""The time by which data is deleted: the clock's, unless it has just jumped ahead.
 
-A computer without a battery behind its clock, or with a bad time server, may be years ahead for a while; deleting by
-that time would delete everything. So this clock believes a step forward only after it has stood for
-`log.retention.clock.settle.ms` of elapsed time (of the kind that nobody can set, and that counts while the system is
-suspended). Until then it goes on from the time that was believed before. A start is judged in the same way, by when the
-data directory was last written to: after a long pause data is given up an hour later than it could be, and nothing else
-differs. A step back is believed at once: the earlier it is, the less is given up.
+A computer whose clock has no battery, or a bad time server, may be years ahead for a while; deleting by that time would
+delete everything. So this clock trusts a step forward only after `log.retention.clock.settle.ms` of elapsed time
+(CLOCK_BOOTTIME, which cannot be set). Until then it goes on from the time that it trusted before. A start is judged in
+the same way, by when the data directory was last written to. A step back is trusted at once: it deletes less.
 
 `TrustedClock` is pure: times come in as arguments. `start_clock` joins it to the system's clocks.
 """
@@ -15,7 +13,7 @@ import time
 from collections.abc import Callable
 
 LARGEST_STEP_MS = 600_000
-"""Ten minutes: what clocks are corrected by in everyday life, and what makes no difference to what is kept."""
+"""Ten minutes: as much as clocks are commonly corrected by, and too little to matter for retention."""
 
 _log = logging.getLogger(__name__)
 
@@ -24,24 +22,24 @@ class TrustedClock:
     """See the module. Used by one thread."""
 
     def __init__(self, last_known_ms: int | None, *, wall_ms: int, elapsed_ms: int, settle_ms: int) -> None:
-        """`last_known_ms` is when something was last written, None if that is not known; `settle_ms` 0 believes all."""
+        """`last_known_ms` is when something was last written, None if that is not known; `settle_ms` 0 trusts all."""
         self._settle_ms = settle_ms
-        self._believed_ms = wall_ms if last_known_ms is None else last_known_ms
-        self._believed_at_ms = elapsed_ms
+        self._trusted_ms = wall_ms if last_known_ms is None else last_known_ms
+        self._trusted_at_ms = elapsed_ms
         self._doubted: tuple[int, int] | None = None
         """What the clock showed, and at which elapsed time, when it was first doubted."""
         self.now_ms(wall_ms, elapsed_ms)
 
     @property
     def is_doubted(self) -> bool:
-        """Whether the clock has jumped ahead, and is not believed yet."""
+        """Whether the clock has jumped ahead, and is not trusted yet."""
         return self._doubted is not None
 
     def now_ms(self, wall_ms: int, elapsed_ms: int) -> int:
-        """The time that is believed, when the clock shows `wall_ms`, `elapsed_ms` after some fixed moment."""
-        expected_ms = self._believed_ms + elapsed_ms - self._believed_at_ms
+        """The trusted time when the clock shows `wall_ms`, `elapsed_ms` after some fixed moment."""
+        expected_ms = self._trusted_ms + elapsed_ms - self._trusted_at_ms
         if wall_ms <= expected_ms + LARGEST_STEP_MS or self._has_settled(wall_ms, elapsed_ms):
-            self._believed_ms, self._believed_at_ms = wall_ms, elapsed_ms
+            self._trusted_ms, self._trusted_at_ms = wall_ms, elapsed_ms
             self._doubted = None
             return wall_ms
         return expected_ms
@@ -54,7 +52,7 @@ class TrustedClock:
             doubted_ms, doubted_at_ms = self._doubted
             if abs(wall_ms - doubted_ms - (elapsed_ms - doubted_at_ms)) <= LARGEST_STEP_MS:
                 return elapsed_ms - doubted_at_ms >= self._settle_ms
-        expected_ms = self._believed_ms + elapsed_ms - self._believed_at_ms
+        expected_ms = self._trusted_ms + elapsed_ms - self._trusted_at_ms
         _log.warning(
             "the clock is %.1f hours ahead of what was to be expected: for %.1f hours nothing is given up by it",
             (wall_ms - expected_ms) / 3_600_000,
@@ -65,7 +63,7 @@ class TrustedClock:
 
 
 def start_clock(last_known_ms: int | None, settle_ms: int) -> Callable[[], int]:
-    """What gives the time that is believed now, beginning with this moment."""
+    """Return what gives the trusted time, beginning with this moment."""
 
     def clocks() -> tuple[int, int]:
         return time.time_ns() // 1_000_000, time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000

@@ -1,4 +1,4 @@
-"""How many descriptors the process may have, and who gets them: connections, and files of the storage engine."""
+"""The limit of descriptors, shared between connections and files of the storage engine."""
 
 import logging
 import resource
@@ -19,10 +19,7 @@ class FileShares(NamedTuple):
 
 
 def share_files(limit: int, *, connections: int, open_files: int) -> FileShares:
-    """What can be given of what is wanted when the process may have `limit` descriptors.
-
-    When that is too little for both, each gives way in proportion.
-    """
+    """Divide `limit` descriptors; if they are too few for both wishes, in proportion."""
     available = max(limit - RESERVED, 2 * LEAST_OPEN_FILES)
     if connections + open_files <= available:
         return FileShares(connections, open_files)
@@ -31,10 +28,7 @@ def share_files(limit: int, *, connections: int, open_files: int) -> FileShares:
 
 
 def raise_file_limit(wanted: int) -> int:
-    """Raises the process's soft limit of descriptors as far as `wanted` asks and the hard limit lets it.
-
-    Returns what the limit is then.
-    """
+    """Raise the process's soft limit of descriptors to `wanted` or the hard limit; return what it is then."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft == resource.RLIM_INFINITY or soft >= allowed:

@@ -1,4 +1,4 @@
-"""What nobody has foreseen: the asker learns that there was an error, the log says which."""
+"""Unexpected errors: the client learns that there was one, the log says which."""
 
 import logging
 import sys
@@ -10,10 +10,9 @@ _log = logging.getLogger(__name__)
 
 
 def own_failure(what: str) -> ApiError:
-    """Logs the exception that is being handled; returns what to answer.
+    """Log the exception that is being handled; return the error for the client.
 
-    A lack of memory or descriptors may show anywhere, and is answered as such. Anything else is a bug of ours, logged
-    with its traceback.
+    A lack of memory or descriptors is returned as such. Anything else is a bug of ours, logged with its traceback.
     """
     error = sys.exception()
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):

@@ -1,8 +1,6 @@
-"""Lines of the log that any peer can bring about, as often as it likes: the first few as they are, then a count.
+"""Log lines that any peer can cause as often as it likes: the first few of each kind in a period, then a count.
 
-Each kind of line has an allowance for a while; what goes beyond is counted, and said in one line at its end. That is
-for what peers do to their own connections, and for requests that failed because of the disk. Bugs go to the log as they
-are.
+For what peers do to their own connections, and for requests that failed because of the disk. Bugs are always logged.
 """
 
 import logging
@@ -22,7 +20,7 @@ class _Kind:
 
 
 class RepeatedLines:
-    """Who writes them. The kinds are few, and named in the code: nothing of a peer's making is kept."""
+    """Writes them. The kinds are few, and named in the code: no text from a peer is kept."""
 
     def __init__(self, log: logging.Logger, *, lines: int = LINES, period_s: float = PERIOD_S) -> None:
         self._log = log
@@ -31,7 +29,7 @@ class RepeatedLines:
         self._kinds: dict[str, _Kind] = {}
 
     def write(self, level: int, kind: str, message: str, now_s: float) -> None:
-        """Writes `message`, or counts it when there were enough of its kind."""
+        """Write `message`, or count it if there were enough of its kind."""
         state = self._kinds.get(kind)
         if state is None:
             state = self._kinds[kind] = _Kind(now_s)
@@ -41,14 +39,14 @@ class RepeatedLines:
             self._log.log(level, "%s", message)
 
     def tick(self, now_s: float) -> None:
-        """Sums up the kinds whose period is over. To be called now and then."""
+        """Sum up the kinds whose period is over. To be called now and then."""
         for kind, state in list(self._kinds.items()):
             if now_s - state.since_s >= self._period_s:
                 del self._kinds[kind]
                 self._sum_up(kind, state, now_s)
 
     def finish(self, now_s: float) -> None:
-        """Sums up everything: nobody writes any more."""
+        """Sum up everything, at the end."""
         for kind, state in self._kinds.items():
             self._sum_up(kind, state, now_s)
         self._kinds.clear()

@@ -1,4 +1,4 @@
-"""What systemd wants to know of a service of `Type=notify`: sd_notify(3), without a library.
+"""What systemd expects of a service of `Type=notify`: sd_notify(3), without a library.
 
 The service manager names a datagram socket in `NOTIFY_SOCKET`: a path, or an abstract name that begins with "@".
 Each datagram holds lines `NAME=value`. With `WATCHDOG_USEC` the manager wants a sign of life that often; it gets one
@@ -24,12 +24,12 @@ def status(text: str) -> str:
 
 
 def extend_timeout(microseconds: int = EXTENSION_US) -> str:
-    """Asks for this much more time, from now on, before start or stop count as failed."""
+    """Ask for this much more time, from now on, before start or stop count as failed."""
     return f"EXTEND_TIMEOUT_USEC={microseconds}"
 
 
 class ServiceManager:
-    """Whoever started this process, if it wants to be told."""
+    """The service manager that started this process, if there is one."""
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
         address = environment.get("NOTIFY_SOCKET", "")
@@ -38,7 +38,7 @@ class ServiceManager:
         self._alive_s = 0.0
 
     def tell(self, *lines: str) -> None:
-        """Sends `lines` at once. A manager that does not listen is logged and otherwise ignored."""
+        """Send `lines` at once. A failure is logged and otherwise ignored."""
         if not self._address:
             return
         try:
@@ -48,7 +48,7 @@ class ServiceManager:
             _log.warning("cannot notify the service manager at %r: %s", self._address, error)
 
     def keep_alive(self, now_s: float) -> None:
-        """Gives the sign of life when it is time to; to be called often."""
+        """Send the sign of life if it is due; to be called often."""
         if self._alive_interval_s and now_s - self._alive_s >= self._alive_interval_s:
             self._alive_s = now_s
             self.tell(ALIVE)

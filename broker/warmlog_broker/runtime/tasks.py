@@ -1,4 +1,4 @@
-"""Tasks that nobody waits for at once: this is their owner, who awaits them when the broker stops."""
+"""Background tasks and their owner, which awaits them when the broker stops."""
 
 import asyncio
 import logging
@@ -28,14 +28,14 @@ class Tasks:
         return len(self._running)
 
     def start(self, work: Coroutine[Any, Any, None], name: str | None = None) -> asyncio.Task[None]:
-        """Runs `work` as a task."""
+        """Run `work` as a task."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._running.add(task)
         task.add_done_callback(self._done)
         return task
 
     async def finish(self, timeout_s: float) -> None:
-        """Waits for all tasks; those that run longer than `timeout_s` are cancelled."""
+        """Wait for all tasks; those that run longer than `timeout_s` are cancelled."""
         if not self._running:
             return
         _, late = await asyncio.wait(self._running, timeout=timeout_s)

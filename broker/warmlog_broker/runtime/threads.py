@@ -1,13 +1,5 @@
-"""Threads for what would hold up the event loop. All of them run before the broker serves.
-
-A request is no time to find out that no further thread is to be had, and a broker whose threads were all there from the
-beginning does not grow by one, with its stack and its share of the allocator, on the day of its highest load.
-
-The thread that waits for the disk.
-
-One thread and a queue written in C: a group commit happens a thousand times a second and more, and an executor with
-its futures and conditions costs several times as much at each handover.
-"""
+"""Threads for work that would block the event loop. All are started before the broker serves: a lack of threads shows
+at the start, and memory does not grow with the load."""
 
 import logging
 import threading
@@ -28,7 +20,7 @@ _log = logging.getLogger(__name__)
 DISK_THREADS = 4
 """For what is done one at a time: metadata, checkpoints, making and removing directories."""
 PREPARING_THREADS = 2
-"""For batches whose records are looked at: one in the interpreter, and one in a codec, which runs beside it."""
+"""For batches whose records are read: one in the interpreter, and one in a codec, which runs beside it."""
 
 
 class CannotStartThreads(Exception):
@@ -37,7 +29,7 @@ class CannotStartThreads(Exception):
 
 @contextmanager
 def starting(what: str) -> Iterator[None]:
-    """Within, a thread that cannot be started is CannotStartThreads, which names `what` it was for."""
+    """Turn a failure to start a thread into CannotStartThreads, which names `what` it was for."""
     try:
         yield
     except RuntimeError as error:
@@ -48,7 +40,7 @@ def starting(what: str) -> Iterator[None]:
 
 
 def start_threads(count: int, name: str) -> ThreadPoolExecutor:
-    """A pool of `count` threads that run already. CannotStartThreads when the system does not give so many."""
+    """A pool of `count` running threads. Raises CannotStartThreads if the system does not allow so many."""
     pool = ThreadPoolExecutor(count, name)
     all_run = Barrier(count + 1)
     try:
@@ -69,13 +61,13 @@ class ThreadPools:
 
     disk: ThreadPoolExecutor
     trying: ThreadPoolExecutor
-    """One for each data directory, as a directory that is tried may hang."""
+    """One for each data directory, as a probe of a directory may hang."""
     cold_readers: ThreadPoolExecutor
     preparers: ThreadPoolExecutor
 
     @classmethod
     def start(cls, config: BrokerConfig) -> Self:
-        """All or none. CannotStartThreads when the system does not give so many."""
+        """All or none. Raises CannotStartThreads if the system does not allow so many."""
         with ExitStack() as undo:
 
             def started(count: int, name: str) -> ThreadPoolExecutor:
@@ -93,27 +85,30 @@ class ThreadPools:
         return pools
 
     def shut_down(self) -> None:
-        """Returns when all have ended."""
+        """Return when all have ended."""
         for pool in (self.disk, self.trying, self.cold_readers, self.preparers):
             pool.shutdown()
 
 
 class FlushThread:
-    """Runs jobs one after another, in the order in which they come."""
+    """One thread that runs jobs in order, for waits on the disk.
+
+    A queue in C: a group commit happens a thousand times a second, and an executor costs several times as much.
+    """
 
     def __init__(self) -> None:
-        """CannotStartThreads when the system gives no more."""
+        """Raises CannotStartThreads if the system allows no more."""
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="flush", daemon=True)
         with starting("flushes"):
             self._thread.start()
 
     def submit(self, job: Job) -> None:
-        """`job` is called in the thread; it must see to its own errors."""
+        """Call `job` in the thread; it handles its own errors."""
         self._jobs.put(job)
 
     def close(self) -> None:
-        """Returns when all jobs have been run and the thread has ended. Harmless when called again."""
+        """Return when all jobs were run and the thread has ended. May be called again."""
         self._jobs.put(None)
         self._thread.join()
 

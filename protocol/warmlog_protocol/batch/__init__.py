@@ -1,4 +1,4 @@
-"""Record batches, in columns (magic 3) and in rows (magic 2): what a producer seals is what lies on disk and is read.
+"""Record batches, in columns (magic 3) and in rows (magic 2): what a producer seals is what is stored and read.
 
 `header` is what both formats begin with, `columns` and `rows` are their bodies, `batch` makes, reads and translates
 whole batches, `filtering` rewrites them.

@@ -164,7 +164,7 @@ def decode_columns(
 
 
 def read_times(header: BatchHeader, body: memoryview, unpacked: memoryview) -> tuple[IntColumn | None, int, IntColumn]:
-    """Offset deltas (None: 0, 1, 2, …), base timestamp and timestamp deltas. Nothing behind them is looked at."""
+    """Offset deltas (None: 0, 1, 2, …), base timestamp and timestamp deltas. What follows them is not read."""
     offset_deltas, base_timestamp_ms, timestamp_deltas_ms, _ = _read_times(header, body[0], unpacked, IntColumn)
     return offset_deltas, base_timestamp_ms, timestamp_deltas_ms
 

@@ -5,7 +5,7 @@ A control batch has attributes bit 5, holds one record and is never delivered, t
     key    i16 version = 0 | i16 type         (ControlType)
     value  i16 version = 0 | i32 epoch of the transaction coordinator          for ABORT and COMMIT
 
-Later versions may be longer; what is known of them lies where it lies in version 0.
+Later versions may be longer; their known fields are at the positions of version 0.
 """
 
 from enum import IntEnum

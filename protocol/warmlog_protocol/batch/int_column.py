@@ -1,4 +1,4 @@
-"""A column of unsigned integers, as it lies in the body of a columnar batch.
+"""A column of unsigned integers, as stored in the body of a columnar batch.
 
 The bytes are little-endian: `width` bytes for each of `count` values, or, when width is 0, one u64 that holds for every
 record. On a little-endian machine they are read in place; on a big-endian one `array.byteswap` turns a copy around.

@@ -20,7 +20,7 @@ HIGH_WATERMARK = -1
 """DeleteRecords: everything that a consumer may read now."""
 
 CONSUMER_REPLICA_ID = -1
-"""`replica_id` of a reader that is no broker: it sees what lies below the high watermark."""
+"""`replica_id` of a reader that is no broker: it reads below the high watermark."""
 DEBUGGING_REPLICA_ID = -2
 """`replica_id` of a tool, which sees no more, but is told the log end offset by ListOffsets for LATEST_TIMESTAMP."""
 

@@ -4,7 +4,7 @@ from warmlog_protocol.messages.base import Message
 
 
 class HandshakeRequest(Message, frozen=True):
-    """Who is there. The broker answers nothing else before this."""
+    """The client introduces itself. The broker refuses every other request before this."""
 
     client_name: str
     client_version: str
@@ -19,7 +19,7 @@ class ApiVersions(Message, frozen=True):
 
 
 class HandshakeResponse(Message, frozen=True):
-    """Who answers, what it speaks, and the largest frame that it takes, in bytes."""
+    """The broker, the APIs that it speaks, and the largest frame that it accepts, in bytes."""
 
     broker_version: str
     cluster_id: str

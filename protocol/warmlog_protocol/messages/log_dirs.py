@@ -12,7 +12,7 @@ class ReplicaLogDir(Message, frozen=True):
 
 
 class AlterReplicaLogDirsRequest(Message, frozen=True):
-    """Partitions to move, while they are used. The path of the directory where one lies calls its move off."""
+    """Partitions to move, while they are used. The path of its present directory cancels the move of a partition."""
 
     partitions: list[ReplicaLogDir]
 
@@ -53,7 +53,7 @@ class LogDirPartition(Message, frozen=True):
 
 
 class LogDir(Message, frozen=True):
-    """A data directory. Sizes are those of its file system, -1 when it does not answer; usable is what is free."""
+    """A data directory. Sizes are those of its file system, -1 if it does not respond; usable is what is free."""
 
     error_code: int
     error_message: str

@@ -53,7 +53,7 @@ class DeleteRecordsRequest(Message, frozen=True):
 
 
 class DeletedRecords(Message, frozen=True):
-    """`low_watermark` is the log start offset, which survives whatever happens after the answer; -1 with an error.
+    """`low_watermark` is the log start offset, which is durable at the response; -1 with an error.
 
     Offsets above the high watermark or below -1 are OFFSET_OUT_OF_RANGE; a topic whose cleanup.policy does not say
     delete is POLICY_VIOLATION.

@@ -12,7 +12,7 @@ class ProducePartition(Message, frozen=True):
 
 
 class ProduceRequest(Message, frozen=True):
-    """At most one batch for each partition. `acks` 0 is never answered."""
+    """At most one batch for each partition. With `acks` 0 there is no response."""
 
     acks: Int32
     timeout_ms: Int32
@@ -21,7 +21,7 @@ class ProduceRequest(Message, frozen=True):
 
 
 class ProducedPartition(Message, frozen=True):
-    """Where the batch lies. `log_append_time_ms` is -1 where the producer's timestamps count (CreateTime)."""
+    """The place of the batch. `log_append_time_ms` is -1 if the producer's timestamps count (CreateTime)."""
 
     topic: str
     partition: int
@@ -39,7 +39,7 @@ class ProduceResponse(Message, frozen=True):
 
 
 class InitProducerIdRequest(Message, frozen=True):
-    """Ask for a producer id. With an id and epoch: the same id with a higher epoch, if nobody else raised it."""
+    """Ask for a producer id. With an id and epoch: the same id with a higher epoch, unless it was raised meanwhile."""
 
     transactional_id: str | None = None
     transaction_timeout_ms: Int32 = 60_000

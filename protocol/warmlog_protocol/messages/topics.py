@@ -64,7 +64,7 @@ class DescribeConfigsRequest(Message, frozen=True):
 
 
 class ConfigEntry(Message, frozen=True):
-    """One setting as it is in force. `is_default` is false where somebody set it."""
+    """One setting in force. `is_default` is false if it was set."""
 
     name: str
     value: str

@@ -13,7 +13,7 @@ def memory_of(shared_bytes: int, *, largest_frame_bytes: int = 1000) -> MemoryPo
     return MemoryPool(rest_bytes + largest_frame_bytes, largest_frame_bytes)
 
 
-class Asker:
+class Claimant:
     """Somebody who receives requests; the names of those who are served stand in `served`."""
 
     def __init__(self, memory: MemoryPool, name: str, served: list[str]) -> None:
@@ -45,8 +45,8 @@ def test_what_is_free_can_be_claimed_until_it_is_given_back() -> None:
 
 def test_who_has_waited_longest_gets_what_is_kept_for_one_request() -> None:
     memory, served = memory_of(90), list[str]()
-    stalled = Asker(memory, "stalled", served)
-    first, second = Asker(memory, "first", served), Asker(memory, "second", served)
+    stalled = Claimant(memory, "stalled", served)
+    first, second = Claimant(memory, "first", served), Claimant(memory, "second", served)
     assert stalled.ask(90)
     assert first.ask(500)
     assert not memory.is_short
@@ -61,10 +61,10 @@ def test_who_has_waited_longest_gets_what_is_kept_for_one_request() -> None:
 
 def test_nobody_overtakes_who_waits() -> None:
     memory, served = memory_of(90), list[str]()
-    holders = [Asker(memory, "holder", served), Asker(memory, "eldest", served)]
+    holders = [Claimant(memory, "holder", served), Claimant(memory, "oldest", served)]
     assert holders[0].ask(80)
     assert holders[1].ask(500)
-    large, next_one = Asker(memory, "large", served), Asker(memory, "next", served)
+    large, next_one = Claimant(memory, "large", served), Claimant(memory, "next", served)
     assert not large.ask(60)
     assert not next_one.ask(5)
     assert not memory.try_claim(Claim(), 1)
@@ -74,11 +74,11 @@ def test_nobody_overtakes_who_waits() -> None:
 
 def test_small_requests_need_not_wait_behind_large_ones() -> None:
     memory, served = memory_of(90), list[str]()
-    holders = [Asker(memory, "holder", served), Asker(memory, "eldest", served)]
+    holders = [Claimant(memory, "holder", served), Claimant(memory, "oldest", served)]
     assert holders[0].ask(90)
     assert holders[1].ask(500)
-    assert not Asker(memory, "large", served).ask(60)
-    small = [Asker(memory, f"small {number}", served) for number in range(4)]
+    assert not Claimant(memory, "large", served).ask(60)
+    small = [Claimant(memory, f"small {number}", served) for number in range(4)]
     assert [asker.ask(10, is_quick=True) for asker in small] == [True, True, True, False]
     small[1].end()
     assert served == ["small 3"]
@@ -88,9 +88,9 @@ def test_small_requests_need_not_wait_behind_large_ones() -> None:
 
 def test_small_requests_do_not_wait_for_good_where_there_is_no_part_for_them() -> None:
     memory, served = MemoryPool(1000, 1000), list[str]()
-    large = [Asker(memory, "large", served) for _ in range(2)]
+    large = [Claimant(memory, "large", served) for _ in range(2)]
     assert large[0].ask(900)
-    assert not Asker(memory, "small", served).ask(10, is_quick=True)
+    assert not Claimant(memory, "small", served).ask(10, is_quick=True)
     for number in range(10):
         asking, ending = large[1 - number % 2], large[number % 2]
         assert not asking.ask(900)
@@ -102,26 +102,26 @@ def test_small_requests_do_not_wait_for_good_where_there_is_no_part_for_them() -
 
 def test_who_is_gone_does_not_hold_up_the_others() -> None:
     memory, served = memory_of(90), list[str]()
-    holder, eldest = Asker(memory, "holder", served), Asker(memory, "eldest", served)
+    holder, oldest = Claimant(memory, "holder", served), Claimant(memory, "oldest", served)
     assert holder.ask(90)
-    assert eldest.ask(500)
-    gone, here = Asker(memory, "gone", served), Asker(memory, "here", served)
+    assert oldest.ask(500)
+    gone, here = Claimant(memory, "gone", served), Claimant(memory, "here", served)
     assert not gone.ask(80)
     assert not here.ask(10)
     gone.vanish()
     assert served == []
-    eldest.vanish()
+    oldest.vanish()
     assert served == ["here"]
     here.vanish()
     holder.vanish()
-    Asker(memory, "never came", served).vanish()
+    Claimant(memory, "never came", served).vanish()
     assert memory.claimed_bytes == 0
     assert not memory.is_short
 
 
 def test_with_room_for_one_request_they_come_one_after_another() -> None:
     memory, served = MemoryPool(1000, 1000), list[str]()
-    askers = [Asker(memory, str(number), served) for number in range(3)]
+    askers = [Claimant(memory, str(number), served) for number in range(3)]
     assert [asker.ask(1000) for asker in askers] == [True, False, False]
     askers[0].end()
     askers[1].end()

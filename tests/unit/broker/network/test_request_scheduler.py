@@ -145,6 +145,7 @@ def test_nothing_starts_after_one_that_holds_until_it_is_released_or_has_ended()
     assert not room.scheduler.release(room.started[1])
     assert room.start_all() == [3]
     room.scheduler.hold(room.started[2])
+    room.scheduler.hold(room.started[2])
     assert room.receive(4) == []
     room.end(3)
     assert room.start_all() == [4]
