@@ -115,7 +115,10 @@ class LogAppender:
         )
         self._producers.check_marker(batch.header, marker.coordinator_epoch)
         if marker.control_type is ControlType.ABORT:
-            self._load_active_index(now_ms)
+            try:
+                local.load_transaction_index(local.active, now_ms)
+            except OSError as error:
+                raise local.write_error("append", error) from error
         first_offset = local.log_end_offset
         segment = self._write(batch, leader_epoch, now_ms)
         placed = batch.header._replace(base_offset=first_offset)
@@ -145,12 +148,6 @@ class LogAppender:
             return NO_TIMESTAMP
         except OSError as error:
             raise local.write_error("append", error) from error
-
-    def _load_active_index(self, now_ms: int) -> None:
-        try:
-            self._local.load_transaction_index(self._local.active, now_ms)
-        except OSError as error:
-            raise self._local.write_error("append", error) from error
 
     def _write(self, batch: CheckedBatch, leader_epoch: int, now_ms: int) -> LogSegment:
         """Write `batch` at the log end, which moves past it, into the segment that is returned."""
