@@ -118,7 +118,8 @@ def verify_copy(
     summary = verify_partition(target, _expectations(source), report)
     beside = [finding for finding in report.findings if not _is_of_log(finding)]
     if beside and not report.suppressed:
-        rebuilt = rebuild_partition(target, SegmentConfig(), with_snapshots=_has_snapshots(beside))
+        with_snapshots = any(finding.path.endswith(SNAPSHOT_SUFFIX) for finding in beside)
+        rebuilt = rebuild_partition(target, SegmentConfig(), with_snapshots=with_snapshots)
         remarks += tuple(f"rebuilt: {finding}" for finding in beside) + tuple(rebuilt.remarks)
         report = Report()
         summary = verify_partition(target, _expectations(source), report)
@@ -144,10 +145,6 @@ def _expectations(source: KafkaPartition) -> Expectations:
 
 def _is_of_log(finding: Finding) -> bool:
     return finding.path.endswith(LOG_KIND)
-
-
-def _has_snapshots(findings: list[Finding]) -> bool:
-    return any(finding.path.endswith(SNAPSHOT_SUFFIX) for finding in findings)
 
 
 def _refuse_damage(source: KafkaPartition, findings: list[Finding]) -> None:

@@ -87,7 +87,8 @@ class LogAppender:
         self._write(batch, leader_epoch, now_ms)
         if has_producer:
             self._remember(header, first_offset, now_ms)
-        return self._appended(first_offset, append_time_ms)
+        log_start_offset = self._bounds.log_start_offset
+        return _new_tuple(AppendInfo, (first_offset, local.log_end_offset - 1, append_time_ms, log_start_offset, False))
 
     def append_end_transaction(
         self,
@@ -114,7 +115,10 @@ class LogAppender:
         )
         self._producers.check_marker(batch.header, marker.coordinator_epoch)
         if marker.control_type is ControlType.ABORT:
-            self._load_active_index(now_ms)
+            try:
+                local.load_transaction_index(local.active, now_ms)
+            except OSError as error:
+                raise local.write_error("append", error) from error
         first_offset = local.log_end_offset
         segment = self._write(batch, leader_epoch, now_ms)
         placed = batch.header._replace(base_offset=first_offset)
@@ -125,7 +129,7 @@ class LogAppender:
             except OSError as error:
                 raise local.take_back(first_offset, error, now_ms) from error
         self._producers.end_transaction(placed, marker, now_ms)
-        return self._appended(first_offset, NO_TIMESTAMP)
+        return AppendInfo(first_offset, first_offset, NO_TIMESTAMP, self._bounds.log_start_offset, is_duplicate=False)
 
     def _take_append_time(self, now_ms: int) -> int:
         """The time to stamp a batch with: the clock's, or the last batch's if the clock has gone back since then."""
@@ -144,12 +148,6 @@ class LogAppender:
             return NO_TIMESTAMP
         except OSError as error:
             raise local.write_error("append", error) from error
-
-    def _load_active_index(self, now_ms: int) -> None:
-        try:
-            self._local.load_transaction_index(self._local.active, now_ms)
-        except OSError as error:
-            raise self._local.write_error("append", error) from error
 
     def _write(self, batch: CheckedBatch, leader_epoch: int, now_ms: int) -> LogSegment:
         """Write `batch` at the log end, which moves past it, into the segment that is returned."""
@@ -180,12 +178,6 @@ class LogAppender:
             self._producers.update(header, first_offset, now_ms)
         except MemoryError as error:
             raise self._local.write_error("append", out_of_memory(), is_fatal=True) from error
-
-    def _appended(self, first_offset: int, append_time_ms: int) -> AppendInfo:
-        """What was written at `first_offset`."""
-        last_offset = self._local.log_end_offset - 1
-        log_start_offset = self._bounds.log_start_offset
-        return _new_tuple(AppendInfo, (first_offset, last_offset, append_time_ms, log_start_offset, False))
 
     def _original(self, batch: RememberedBatch) -> AppendInfo:
         append_time_ms = batch.timestamp_ms if self._local.factory.config.takes_append_time else NO_TIMESTAMP

@@ -19,6 +19,7 @@ import os
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 from uuid import uuid4
 
 from warmlog_broker.storage.directory.gap_marker import GAPS_NAME
@@ -63,14 +64,13 @@ class CopyStep:
             _copy_small(path, target, sync=sync)
 
 
-@dataclass(slots=True)
-class _CopiedSegment:
+class _CopiedSegment(NamedTuple):
     """How far one segment has been copied."""
 
     segment: LogSegment
     size_bytes: int
-    is_complete: bool
-    """With its side files; the log file will not grow any more."""
+    has_side_files: bool
+    """They are copied last, once the log file will not grow any more."""
 
 
 def make_directory(source: Log, data_directory: Path) -> Path:
@@ -150,12 +150,12 @@ class LogCopy:
             known = self._copied.get(segment.base_offset)
             position = known.size_bytes if known is not None else 0
             end = min(segment.size_bytes, position + max_bytes)
-            is_complete = end == segment.size_bytes and segment is not local.active
-            if known is None or end > position or is_complete > known.is_complete:
-                side_files = self._side_files(segment) if is_complete else ()
+            takes_side_files = end == segment.size_bytes and segment is not local.active
+            if known is None or end > position or (takes_side_files and not known.has_side_files):
+                side_files = self._side_files(segment) if takes_side_files else ()
                 path = self._path(segment.base_offset, LOG_KIND)
                 steps.append(CopyStep(segment.records.open_file(), path, position, end - position, tuple(side_files)))
-                self._copied[segment.base_offset] = _CopiedSegment(segment, end, is_complete)
+                self._copied[segment.base_offset] = _CopiedSegment(segment, end, takes_side_files)
                 max_bytes -= end - position
             if max_bytes <= 0:
                 break

@@ -4,7 +4,7 @@ A read begins at the log start or after it, and ends at its bound: the log end, 
 offset. Between the bound and the log end there is nothing to read, which is no error. An offset outside the log is.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -40,48 +40,6 @@ class FetchData(NamedTuple):
     """Of a read of committed data: the aborted transactions that may have records in it, in the order of their ends."""
     next_offset: int = UNKNOWN_OFFSET
     """Of a read that found nothing although it began before its end: where to continue."""
-
-
-def aborted_in(
-    segments: LogSegments, data: FetchData, log_end_offset: int, load_index: Callable[[LogSegment], None]
-) -> tuple[AbortedTxn, ...]:
-    """The aborted transactions with records in the bytes that a read has found, and perhaps a few after them.
-
-    The marker of one may be any number of segments later, also above the last stable offset: indexes are searched
-    until one says that all below the end of the bytes is decided. A segment without an index costs a look into memory;
-    the first time, when `load_index` is called for it, into its directory.
-    """
-    base_offset = data.start.segment_base_offset
-    segment = segments.get(base_offset)
-    assert segment is not None
-    upper_bound_offset = segment.fetch_upper_bound_offset(data.start.position, data.size_bytes)
-    if upper_bound_offset is None:
-        following = segments.higher(base_offset)
-        upper_bound_offset = log_end_offset if following is None else following.base_offset
-    aborted: list[AbortedTxn] = []
-    for candidate in segments.values(base_offset, log_end_offset + 1):
-        found, is_complete = _collect(candidate, data.start.offset, upper_bound_offset, load_index)
-        aborted += found
-        if is_complete:
-            break
-    return tuple(aborted)
-
-
-def _collect(
-    segment: LogSegment, fetch_offset: int, upper_bound_offset: int, load_index: Callable[[LogSegment], None]
-) -> CollectedAborted:
-    """What the segment's transaction index says, which is rebuilt if its file was damaged or removed."""
-    index = segment.transactions
-    if not index.is_verified:
-        load_index(segment)
-    if not index.entries:
-        return NOTHING_ABORTED
-    try:
-        return index.collect_aborted(fetch_offset, upper_bound_offset)
-    except (CorruptIndex, FileNotFoundError):
-        index.invalidate()
-        load_index(segment)
-        return index.collect_aborted(fetch_offset, upper_bound_offset)
 
 
 def _lost_end(segments: LogSegments, start_offset: int, end: LogOffsetMetadata) -> DamagedLog:
@@ -150,8 +108,7 @@ class LogReader:
             raise
         if bound != "committed" or not data.slices:
             return data
-        aborted = aborted_in(local.segments, data, local.log_end_offset, local.load_transaction_index)
-        return data._replace(aborted=aborted)
+        return data._replace(aborted=self._aborted_in(data))
 
     def read_up_to(
         self, end: LogOffsetMetadata, start_offset: int, max_bytes: int, *, min_one_batch: bool
@@ -210,6 +167,43 @@ class LogReader:
             return
         reason = f"offset {start_offset} expected, offsets {header.base_offset} to {header.last_offset} found"
         raise DamagedLog(segment.path, found.position, reason, next_offset)
+
+    def _aborted_in(self, data: FetchData) -> tuple[AbortedTxn, ...]:
+        """The aborted transactions with records in the bytes that a read has found, and perhaps a few after them.
+
+        The marker of one may be any number of segments later, also above the last stable offset: indexes are searched
+        until one says that all below the end of the bytes is decided. A segment without an index costs a look into
+        memory, and the first time one into its directory.
+        """
+        segments, log_end_offset = self._local.segments, self._local.log_end_offset
+        base_offset = data.start.segment_base_offset
+        segment = segments.get(base_offset)
+        assert segment is not None
+        upper_bound_offset = segment.fetch_upper_bound_offset(data.start.position, data.size_bytes)
+        if upper_bound_offset is None:
+            following = segments.higher(base_offset)
+            upper_bound_offset = log_end_offset if following is None else following.base_offset
+        aborted: list[AbortedTxn] = []
+        for candidate in segments.values(base_offset, log_end_offset + 1):
+            found, is_complete = self._collect_aborted(candidate, data.start.offset, upper_bound_offset)
+            aborted += found
+            if is_complete:
+                break
+        return tuple(aborted)
+
+    def _collect_aborted(self, segment: LogSegment, fetch_offset: int, upper_bound_offset: int) -> CollectedAborted:
+        """What the segment's transaction index says, which is rebuilt if its file was damaged or removed."""
+        index = segment.transactions
+        if not index.is_verified:
+            self._local.load_transaction_index(segment)
+        if not index.entries:
+            return NOTHING_ABORTED
+        try:
+            return index.collect_aborted(fetch_offset, upper_bound_offset)
+        except (CorruptIndex, FileNotFoundError):
+            index.invalidate()
+            self._local.load_transaction_index(segment)
+            return index.collect_aborted(fetch_offset, upper_bound_offset)
 
     def find_extents(self, start_offset: int, end_offset: int, target_bytes: int) -> Iterator[tuple[list[Extent], int]]:
         """Where `[start_offset, end_offset)`, as far as it may be read, can be cut: see `splits`."""

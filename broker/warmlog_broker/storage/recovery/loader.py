@@ -145,7 +145,9 @@ def load_log(request: LoadRequest) -> LoadedLog:
 
     OSError from the disk, InconsistentTopicId if the directory belongs to another topic id.
     """
-    is_new_directory = _make_directory(request.directory)
+    is_new_directory = not request.directory.is_dir()
+    if is_new_directory:
+        request.directory.mkdir()
     topic_id = store_topic_id(request.directory, request.topic_id)
     listing = _list_directory(request.directory, request.factory.open_files)
     report = RecoveryReport(was_clean=request.stored.clean_end is not None)
@@ -161,7 +163,7 @@ def load_log(request: LoadRequest) -> LoadedLog:
         found.segments[-1].truncate_to(cutting.offset, request.now_ms)
         found = found._replace(end_offset=cutting.offset)
     loaded = LoadedLog(
-        segments=_in_order(found.segments),
+        segments=LogSegments(found.segments),
         log_start_offset=_log_start(request, found.segments[0].base_offset, listing, report),
         log_end_offset=found.end_offset,
         producers=ProducerStates(found.end_offset),
@@ -218,15 +220,6 @@ def _not_before_log_start(request: LoadRequest, found: _Found, report: RecoveryR
     return _Found([request.open_segment(log_start_offset)], log_start_offset)
 
 
-def _make_directory(directory: Path) -> bool:
-    """Create the partition's directory; False if it exists."""
-    try:
-        directory.mkdir()
-    except FileExistsError:
-        return False
-    return True
-
-
 def _log_start(request: LoadRequest, first_base_offset: int, listing: _Listing, report: RecoveryReport) -> int:
     """Where the log may be read from: as stored, or at its first segment if retention has removed those before.
 
@@ -261,13 +254,6 @@ def store_topic_id(directory: Path, topic_id: UUID | None) -> UUID | None:
     elif stored_id != topic_id:
         raise InconsistentTopicId(f"{directory} belongs to the topic with id {stored_id}, not {topic_id}")
     return topic_id
-
-
-def _in_order(segments: list[LogSegment]) -> LogSegments:
-    ordered = LogSegments()
-    for segment in segments:
-        ordered.add(segment)
-    return ordered
 
 
 def _list_directory(directory: Path, open_files: OpenFiles) -> _Listing:

@@ -164,6 +164,15 @@ def test_a_body_that_is_malformed_under_a_valid_crc_is_found(room: LogRoom) -> N
     assert f"{path}, position 0, offset 0: expected 2 records, found batch at offsets 0 to 1" in text
 
 
+def test_a_magic_that_does_not_fit_the_body_is_found(room: LogRoom) -> None:
+    path = room.segment_path(0)
+    content = bytearray(path.read_bytes())
+    content[16] ^= 1
+    path.write_bytes(content)
+    findings = verify(room.directory)[0].findings
+    assert any("magic 2, a body of the other format" in str(finding) for finding in findings)
+
+
 @pytest.mark.parametrize("change", [1, -1])
 def test_a_max_timestamp_that_is_not_that_of_the_records_is_found(room: LogRoom, change: int) -> None:
     path = room.segment_path(0)
