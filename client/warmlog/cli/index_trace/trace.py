@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from warmlog_broker.storage.index.search import SlotBounds, Probe, classic_search, warm_cold_search
+from warmlog_broker.storage.index.search import Probe, SlotBounds, classic_search, warm_cold_search
 
 MAX_COLUMNS = 32
 """An index of more pages is drawn without most of those that nobody visits."""
