@@ -155,7 +155,7 @@ def test_a_disk_that_is_exchanged_under_the_broker_is_not_written_to(tmp_path: P
             disks[1].mkdir()
             (disks[1] / ".lock").touch()
             until(lambda: leaders(client).count(-1) == 1)
-        assert "another disk is there" in broker.output
+        assert "the disk was replaced" in broker.output
         assert broker.terminate() == 1
     assert [path.name for path in disks[1].iterdir()] == [".lock"]
 
