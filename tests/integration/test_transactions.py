@@ -225,7 +225,7 @@ async def test_a_consumer_that_follows_gets_a_transaction_when_it_is_committed(
 def test_batches_of_transactions_are_refused_where_no_coordinator_is(client: WireClient, topic: str) -> None:
     batch = batch_of([b"a"], producer=client.producer_id(), base_sequence=0)
     transactional = with_attributes(batch, 1 << 4)
-    with pytest.raises(InvalidTxnState, match="has no open transaction: this broker has no transactions"):
+    with pytest.raises(InvalidTxnState, match="no open transaction: this broker has no transactions"):
         client.produce(topic, transactional)
     with pytest.raises(InvalidRecord, match="control batch"):
         client.produce(topic, with_attributes(batch, 3 << 4))

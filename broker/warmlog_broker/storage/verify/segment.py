@@ -228,7 +228,7 @@ class SegmentVerification:
             self._transactions.skip_to(offset)
 
     def _on_batch(self, header: BatchHeader, position: int, read: ReadBatch) -> None:
-        self._check_place(header, position)
+        self._check_offsets(header, position)
         self.walk.before_batch(header.base_offset)
         self._check_epoch(header, position)
         batch = read_batch(read(), verify_crc=False)
@@ -261,7 +261,7 @@ class SegmentVerification:
             self.path(LOG_KIND), position=position, offset=header.base_offset, expected=expected, found=found
         )
 
-    def _check_place(self, header: BatchHeader, position: int) -> None:
+    def _check_offsets(self, header: BatchHeader, position: int) -> None:
         walk = self.walk
         if header.base_offset < self.base_offset or header.last_offset >= self._end_offset:
             expected = f"offsets from {self.base_offset} to {self._end_offset - 1}"
