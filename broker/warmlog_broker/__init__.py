@@ -1,4 +1,4 @@
-"""The broker: a service that keeps durable logs, one per topic-partition, and lets clients produce and fetch.
+"""The broker: a service that keeps a durable log for each topic partition, for clients to produce to and fetch from.
 
 `serve` runs one as a process, `start_broker` inside an event loop; both take a `BrokerConfig`. The names load on first
 use: tools that only read log files import neither the server nor uvloop.

@@ -12,10 +12,10 @@ EXIT_MISUSED = 2
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Reads the command line and serves; returns the exit code."""
+    """Read the command line and serve; return the exit code."""
     parser = argparse.ArgumentParser(prog="warmlog_broker", description="A durable log broker.")
     parser.add_argument(
-        "--data-dir", action="append", default=[], help="the directory that holds everything; one for each disk"
+        "--data-dir", action="append", default=[], help="the directory for all data; repeatable: one for each disk"
     )
     parser.add_argument("--listen", help="HOST:PORT to accept connections at (listen)")
     parser.add_argument("--config", type=Path, help="a TOML file with settings")
@@ -30,12 +30,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def given_settings(options: argparse.Namespace) -> dict[str, str]:
-    """What was set on the command line; InvalidConfig for a `--set` without "="."""
+    """Return the settings of the command line; InvalidConfig for a `--set` without "="."""
     settings = {}
     for text in options.set:
         name, equals, value = text.partition("=")
         if not equals:
-            raise InvalidConfig(f"--set {text}: NAME=VALUE expected")
+            raise InvalidConfig(f"--set {text}: expected NAME=VALUE")
         settings[name.strip()] = value
     if options.listen is not None:
         settings["listen"] = options.listen
@@ -43,7 +43,7 @@ def given_settings(options: argparse.Namespace) -> dict[str, str]:
 
 
 def directory_settings(names: Sequence[str]) -> dict[str, str]:
-    """What the data directories named on a command line set."""
+    """Return the settings for the data directories of a command line."""
     if len(names) > 1:
         return {"data.dirs": ",".join(names)}
     return {"data.dir": names[0]} if names else {}

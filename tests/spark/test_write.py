@@ -145,7 +145,7 @@ def test_a_time_without_a_zone_is_refused_with_what_to_cast_it_to(
 def test_modes_other_than_append_are_refused_in_words(spark: SparkSession, broker: BrokerProcess, refused: str) -> None:
     frame = spark.range(1).selectExpr("'v' as value")
     writer = frame.write.format("warmlog").options(topic="refused", **{"bootstrap.servers": broker.address})
-    with pytest.raises(AnalysisException, match=r"a log is only appended to: write with .mode\(\"append\"\)"):
+    with pytest.raises(AnalysisException, match=r"a log can only be appended to: write with .mode\(\"append\"\)"):
         writer.mode("overwrite").save()
     for mode in ("ignore", "error"):
         with pytest.raises(AnalysisException, match=r'Please use either the "Append" or "Overwrite" mode'):

@@ -88,7 +88,7 @@ def test_a_stream_that_would_overwrite_is_refused_in_words(
     writer = counts.writeStream.format("warmlog").options(topic=topics.create("complete")).outputMode("complete")
     writer = writer.option("bootstrap.servers", broker.address).option("checkpointLocation", str(tmp_path))
     query = writer.start()
-    with pytest.raises(PySparkException, match=r"a log is only appended to: write with \.outputMode"):
+    with pytest.raises(PySparkException, match=r"a log can only be appended to: write with \.outputMode"):
         query.awaitTermination(WAIT_S)
 
 

@@ -1,1 +1,1 @@
-"""One broker in one process: assemble its parts, serve, stop; judge the starts that crashed."""
+"""One broker in one process: assemble its parts, serve, stop; handle repeated crashes."""

@@ -227,7 +227,7 @@ class Broker:
 
     @property
     def stop_limit_s(self) -> float:
-        """How long `stop` may take; after that it hangs, and does not end by itself."""
+        """How long `stop` may take. A longer one hangs on a disk, and does not end by itself."""
         waiting_s = (self.config.shutdown_drain_ms + self.config.shutdown_disk_ms) / 1000
         return waiting_s + CLOSE_TIMEOUT_S + TASKS_TIMEOUT_S
 

@@ -122,7 +122,7 @@ class StartJournal:
             self.close()
 
     def forget(self, *, is_all: bool) -> None:
-        """Remove the lines of this start, which is no crash, or with `is_all` the file."""
+        """Remove the lines of this start, which is not a crash, or with `is_all` the file."""
         self.close()
         with _logged("the end of this start cannot be recorded, so it will count as a crash"):
             if self.earlier and not is_all:

@@ -59,7 +59,7 @@ def check_directories(paths: Sequence[Path]) -> None:
 
     for path in paths:
         if kind_of(path) is None:
-            raise typer.BadParameter(f"{path} is neither a data directory nor a partition's", param_hint="DIR")
+            raise typer.BadParameter(f"{path} is not a data directory or that of a partition", param_hint="DIR")
 
 
 def _print(report: "Report") -> None:

@@ -108,7 +108,7 @@ def parse_separator(text: str) -> bytes:
     """Return the bytes of a key separator; ValueError if it is empty, has a newline or an unknown escape."""
     separator = unescape(text)
     if not separator or b"\n" in separator:
-        raise ValueError(f"{text!r} cannot separate key and value: give text that is within a line")
+        raise ValueError(f"{text!r} cannot separate key and value: give some text without a newline")
     return separator
 
 

@@ -16,7 +16,7 @@ INDEX_SUFFIX = ".index"
 
 
 class PlacedHeader(NamedTuple):
-    """A batch's header and where it begins in the file."""
+    """A batch's header and its position in the file."""
 
     position: int
     header: BatchHeader

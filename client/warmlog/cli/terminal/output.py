@@ -61,7 +61,7 @@ def remark(text: str) -> None:
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[Cell]], *, title: str = "") -> None:
-    """Puts a table on stdout; numbers are aligned to the right on a terminal."""
+    """Write a table to stdout; a terminal aligns numbers to the right."""
     if is_terminal():
         _rich_table(headings, rows, title)
         return

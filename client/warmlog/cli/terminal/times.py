@@ -27,7 +27,7 @@ def parse_time(text: str) -> datetime:
     if time.tzinfo is None:
         time = time.replace(tzinfo=UTC)
     if time < _EPOCH:
-        raise ValueError(f"{text!r} is before 1970, and timestamps of records begin there")
+        raise ValueError(f"{text!r} is before 1970, the earliest time of a record")
     return time
 
 

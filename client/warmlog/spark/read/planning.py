@@ -18,7 +18,7 @@ _log = logging.getLogger("warmlog.spark")
 PIECES_A_TASK = 16
 """How many cuts at ends of batches to request for each task's worth of bytes."""
 FINE_PIECE_BYTES = 1024 * 1024
-"""The distance of cuts if the user wants many tasks."""
+"""The most bytes between cuts if the user sets `minPartitions`."""
 MAX_SCAN_MS = 10_000
 """How long the broker may read headers to find what is outside the requested times."""
 

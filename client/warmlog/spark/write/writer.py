@@ -92,14 +92,14 @@ def batch_writer(options: WriteOptions, schema: Any, *, overwrite: bool) -> Warm
     """Return the writer of one DataFrame. Raises InvalidConfig, and the errors of `check_topic`."""
     from warmlog.spark.write.task import check_topic  # numpy and pyarrow: only where records are written
 
-    columns = _columns(options, schema, overwrite, 'a log is only appended to: write with .mode("append")')
+    columns = _columns(options, schema, overwrite, 'a log can only be appended to: write with .mode("append")')
     check_topic(options)
     return WarmlogWriter(options, columns)
 
 
 def stream_writer(options: WriteOptions, schema: Any, *, overwrite: bool) -> WarmlogStreamWriter:
     """Return the writer of one micro-batch. Raises InvalidConfig."""
-    refusal = 'a log is only appended to: write with .outputMode("append") or "update", not "complete"'
+    refusal = 'a log can only be appended to: write with .outputMode("append") or "update", not "complete"'
     return WarmlogStreamWriter(options, _columns(options, schema, overwrite, refusal), schema)
 
 

@@ -55,9 +55,9 @@ def test_options_that_cannot_be_used_are_refused_in_words(option: dict[str, str]
 
 
 def test_overwriting_is_refused_in_words() -> None:
-    with pytest.raises(InvalidConfig, match=r'a log is only appended to: write with .mode\("append"\)'):
+    with pytest.raises(InvalidConfig, match=r'a log can only be appended to: write with .mode\("append"\)'):
         WarmlogDataSource(OPTIONS).writer(VALUE, overwrite=True)
-    with pytest.raises(InvalidConfig, match=r'a log is only appended to: write with .outputMode\("append"\)'):
+    with pytest.raises(InvalidConfig, match=r'a log can only be appended to: write with .outputMode\("append"\)'):
         WarmlogDataSource(OPTIONS).streamWriter(VALUE, overwrite=True)
 
 
