@@ -65,7 +65,7 @@ class Opened:
         logs = [log for log in self.logs if log is not None]
         ends = {log.key: log.close() for log in logs if log.key != but}
         for directory in self.directories.live:
-            here = [log for log in logs if log.directory.parent == directory.path]
+            here = [log for log in logs if log.local.directory.parent == directory.path]
             directory.write_checkpoints({log.key: log.offsets for log in here})
             closed = {log.key: end for log in here if (end := ends.get(log.key)) is not None}
             if closed or not here:
@@ -140,12 +140,12 @@ def test_only_the_logs_of_the_directory_that_was_not_stopped_cleanly_begin_anoth
     config = config_of(first, data_dirs=f"{first},{second}")
     write_entries(first, TOPIC, config=config)
     with Opened(first, config) as opened:
-        assert [log and log.directory.parent for log in opened.logs] == [first, second]
+        assert [log and log.local.directory.parent for log in opened.logs] == [first, second]
         opened.stop_cleanly(but=TopicPartition("t", 1))
     with Opened(first, config) as again:
         assert [directory.was_clean for directory in again.directories.live] == [True, False]
         assert again.epochs == [0, 1]
-        assert [log and log.latest_epoch for log in again.logs] == [0, 1]
+        assert [log and log.epochs.latest_epoch for log in again.logs] == [0, 1]
     with Opened(first, config) as killed:
         assert killed.epochs == [1, 2]
 
@@ -159,7 +159,7 @@ def test_a_log_that_was_moved_by_hand_begins_another_leader_epoch_only_if_it_was
     (first / "t-0").rename(second / "t-0")
     (second / "t-1").rename(first / "t-1")
     with Opened(first, config) as again:
-        assert [log and log.directory.parent for log in again.logs] == [second, first]
+        assert [log and log.local.directory.parent for log in again.logs] == [second, first]
         assert again.epochs == [0, 1]
 
 

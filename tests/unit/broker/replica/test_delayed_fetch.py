@@ -49,6 +49,10 @@ class FakePartition:
             raise self.failure
         return self
 
+    @property
+    def bounds(self) -> "FakePartition":
+        return self
+
     def end_of(self, bound: ReadBound) -> LogOffsetMetadata:
         return self.end
 

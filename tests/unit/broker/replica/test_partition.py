@@ -159,8 +159,8 @@ def test_readers_are_woken_when_their_own_bound_moves(make_partition: MakePartit
     partition.add_reader(replica, "log_end")
     append(partition)
     assert (consumer.moves, replica.moves) == (0, 1)
-    assert partition.log.end_of("log_end").offset == 1
-    assert partition.log.end_of("high_watermark").offset == 0
+    assert partition.log.bounds.end_of("log_end").offset == 1
+    assert partition.log.bounds.end_of("high_watermark").offset == 0
     flush(partition)
     assert consumer.moves == 1
     partition.remove_reader(consumer)
@@ -209,7 +209,7 @@ def test_going_offline_fails_who_waits_and_who_comes(make_partition: MakePartiti
     with pytest.raises(StorageError, match="the disk is broken"):
         append(partition)
     with pytest.raises(StorageError, match="the disk is broken"):
-        partition.log.end_of("high_watermark")
+        partition.log.bounds.end_of("high_watermark")
     assert partition.offsets is not None
 
 
