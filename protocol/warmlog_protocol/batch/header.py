@@ -50,7 +50,8 @@ TRANSACTIONAL_BIT = 1 << 4
 CONTROL_BIT = 1 << 5
 DELETE_HORIZON_BIT = 1 << 6
 
-_MOST_COLUMN_BITS = 0b111
+MOST_COLUMN_BITS = 0b111
+"""The first byte of columns is at most this; that of a row that is not compressed is its size, and greater."""
 _LEAST_COLUMNS_BYTES = 10
 _LEAST_ROW_BYTES = 6
 _ROW_FRAMES: dict[int, bytes] = {
@@ -201,7 +202,7 @@ def check_magic(header: BatchHeader, buffer: Buffer, position: int = 0) -> None:
     write. A body that fits neither format passes.
     """
     body, body_bytes = position + HEADER_BYTES, header.batch_length - _MIN_LENGTH
-    may_be_columns = body_bytes >= _LEAST_COLUMNS_BYTES and buffer[body] <= _MOST_COLUMN_BITS
+    may_be_columns = body_bytes >= _LEAST_COLUMNS_BYTES and buffer[body] <= MOST_COLUMN_BITS
     codec = header.attributes & CODEC_BITS
     if header.magic == MAGIC_COLUMNS:
         if (may_be_columns and codec != _LZ4) or not body_bytes:

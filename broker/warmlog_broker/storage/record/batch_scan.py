@@ -16,11 +16,13 @@ from typing import NamedTuple
 
 from warmlog_broker.storage.io.open_files import OpenFile
 from warmlog_protocol.batch.header import (
+    CODEC_BITS,
     CRC_START,
     HEADER_BYTES,
     LENGTH_OVERHEAD_BYTES,
     MAGIC_COLUMNS,
     MAGIC_ROWS,
+    MOST_COLUMN_BITS,
     BatchHeader,
     check_magic,
     read_header,
@@ -162,13 +164,20 @@ def scan_checked(
             read_batch = partial(pread_exactly, file, path, position, size)
         if crc != header.crc:
             raise DamagedLog(path, position, f"CRC {header.crc:#010x} expected, {crc:#010x} found")
-        try:
-            if at + min(size, _FORMAT_BYTES) <= len(chunk):
-                check_magic(header, chunk, at)
-            else:
-                check_magic(header, pread_exactly(file, path, position, min(size, _FORMAT_BYTES)))
-        except CorruptBatch as error:
-            raise DamagedLog(path, position, str(error)) from None
+        body = at + HEADER_BYTES
+        # Without a codec, one byte is proof enough: small batches are spared a call.
+        if (
+            header.attributes & CODEC_BITS
+            or body >= len(chunk)
+            or (chunk[body] <= MOST_COLUMN_BITS) != (header.magic == MAGIC_COLUMNS)
+        ):
+            start_of_batch = chunk[at : at + _FORMAT_BYTES]
+            if len(start_of_batch) < min(size, _FORMAT_BYTES):
+                start_of_batch = pread_exactly(file, path, position, min(size, _FORMAT_BYTES))
+            try:
+                check_magic(header, start_of_batch)
+            except CorruptBatch as error:
+                raise DamagedLog(path, position, str(error)) from None
         yield header, position, read_batch
         previous_offset = header.last_offset
         position += size
