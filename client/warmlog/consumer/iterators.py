@@ -55,18 +55,14 @@ class RecordIterator(AsyncIterator[Record]):
         self._has_begun = False
 
     async def __anext__(self) -> Record:
-        if self._has_begun:
+        if not self._has_begun:
+            await self._batches.begin()
+            self._has_begun = True
+        while True:
             for record in self._core.hand:
                 return record
-        return await self._next_in_next_batch()
-
-    async def _next_in_next_batch(self) -> Record:
-        await self._batches.begin()
-        self._has_begun = True
-        while await self._core.next_hand():
-            for record in self._core.hand:
-                return record
-        raise StopAsyncIteration
+            if not await self._core.next_hand():
+                raise StopAsyncIteration
 
 
 class ArrowIterator(AsyncIterator["pa.RecordBatch"]):

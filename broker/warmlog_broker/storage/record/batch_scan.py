@@ -25,7 +25,7 @@ from warmlog_protocol.batch.header import (
     check_magic,
     read_header,
 )
-from warmlog_protocol.codec.crc import crc32c, extend_crc32c
+from warmlog_protocol.codec.crc import crc32c
 from warmlog_protocol.errors import CorruptBatch
 
 FIND_CHUNK_BYTES = 4096
@@ -217,7 +217,7 @@ def _crc_in_pieces(file: OpenFile, start: int, end: int) -> int:
         piece = _pread(file.fd, min(CHECK_CHUNK_BYTES, end - start), start)
         if not piece:
             break
-        crc = extend_crc32c(crc, piece)
+        crc = crc32c(piece, crc)
         start += len(piece)
     return crc
 
