@@ -130,7 +130,7 @@ async def read_table(
         remedies=Remedies(
             when_lost="seek to a later offset",
             when_cut="seek to where it was cut",
-            when_made_anew="open a new consumer",
+            when_recreated="open a new consumer",
             when_damaged="other offsets can be read: seek past the damaged batch",
         ),
         connection=connection,

@@ -207,7 +207,7 @@ class ClientConnection(FrameBuffer):
         version = self._versions.get(api.key)
         if version is None:
             if self.broker is None:
-                raise LocalProtocolError(f"{api.key.name} before the Handshake got its response")
+                raise LocalProtocolError(f"{api.key.name} was requested before the response to the Handshake")
             raise UnsupportedVersion(f"broker {self.broker.broker_version} does not speak {api.key.name} as we do")
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF

@@ -180,7 +180,7 @@ class FrameBuffer:
 
     @property
     def oversize_bytes(self) -> int:
-        """The size of the incomplete frame if it has, or the next `get_buffer` allocates, a buffer of its own; else 0."""
+        """The size of the incomplete frame if it has a buffer of its own, or gets one by `get_buffer`; else 0."""
         if self._buffer is not self._shared:
             return len(self._buffer)
         sizes = self._next_sizes()

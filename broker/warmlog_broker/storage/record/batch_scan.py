@@ -223,7 +223,7 @@ def _crc_in_pieces(file: OpenFile, start: int, end: int) -> int:
 
 
 def _reason(chunk: bytes, at: int, position: int, end: int, previous_offset: int) -> str:
-    """Why the header at `at` of `chunk`, which is at `position` of the file, cannot be that of the next batch."""
+    """Say why the header at index `at` of `chunk`, `position` in the file, cannot be that of the next batch."""
     try:
         header = read_header(chunk, at)
     except CorruptBatch as error:
