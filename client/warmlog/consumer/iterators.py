@@ -31,15 +31,10 @@ class BatchIterator(AsyncIterator[Batch]):
         self._until = until
         self._has_begun = False
 
-    async def begin(self) -> None:
-        """Fix where the iteration ends, at its first item."""
+    async def __anext__(self) -> Batch:
         if not self._has_begun:
             await self._core.limit(self._until)
             self._has_begun = True
-
-    async def __anext__(self) -> Batch:
-        if not self._has_begun:
-            await self.begin()
         batch = await self._core.next_batch()
         if batch is None:
             raise StopAsyncIteration
@@ -51,12 +46,12 @@ class RecordIterator(AsyncIterator[Record]):
 
     def __init__(self, core: ConsumerCore, until: Points | None) -> None:
         self._core = core
-        self._batches = BatchIterator(core, until)
+        self._until = until
         self._has_begun = False
 
     async def __anext__(self) -> Record:
         if not self._has_begun:
-            await self._batches.begin()
+            await self._core.limit(self._until)
             self._has_begun = True
         while True:
             for record in self._core.hand:
