@@ -164,9 +164,11 @@ class BrokerConfig:
         minimum=0,
         maximum=64 * MIB,
     )
-    index_warm_interval_ms: int = _ms(5 * SECOND_MS, "How often these bytes are read.")
+    index_warm_interval_ms: int = _ms(
+        5 * SECOND_MS, "How often the ends of active indexes are read, to keep them in memory."
+    )
     index_warm_max_bytes: int = _bytes(
-        256 * MIB, "The most that is kept in memory this way, over all indexes.", minimum=0, maximum=TIB
+        256 * MIB, "The most memory for the ends of active indexes, over all of them.", minimum=0, maximum=TIB
     )
     log_dir_move_bytes_per_second: int = _integer(
         64 * MIB,

@@ -61,7 +61,7 @@ def is_leftover(path: Path, topic_id: UUID) -> bool:
     try:
         return stored_topic_id(path / METADATA_NAME) in (None, topic_id) and _holds_no_record(path)
     except OSError as error:
-        _log.warning("%s: it cannot be told what it holds: %s", path, error)
+        _log.warning("%s cannot be read, so it is not removed: %s", path, error)
         return False
 
 

@@ -129,7 +129,7 @@ def _respond_or_wait(
     services.lines.write(
         logging.WARNING,
         "fetches that could not wait",
-        f"Fetch of {context.peer} answered at once: {len(services.delayed_fetches)} fetches wait already",
+        f"Fetch of {context.peer} got its response at once: {len(services.delayed_fetches)} fetches wait already",
         services.loop.time(),
     )
     return _respond(services, result)

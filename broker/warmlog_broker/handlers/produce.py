@@ -58,44 +58,40 @@ LAST_EPOCH = 2**15 - 2
 class PendingProduce(Deferred):
     """A Produce request, from its first append to its response."""
 
-    __slots__ = ("_is_appended", "_timeout_ms", "_waiting", "results")
+    __slots__ = ("_is_appended", "_timeout_ms", "results", "waiting")
 
     def __init__(self, timeout_ms: int) -> None:
         super().__init__()
         self.results: list[ProducedPartition] = []
         self._timeout_ms = timeout_ms
-        self._waiting: set[int] = set()
-        """The indexes of the results that are not durable yet."""
+        self.waiting: set[int] = set()
+        """The indexes of the results that are not durable yet: they wait for `batch_done`."""
         self._is_appended = False
-
-    def wait(self) -> None:
-        """Have the result that is added next wait for `batch_done` with its index."""
-        self._waiting.add(len(self.results))
 
     def appended(self, now_s: float) -> "ProduceResponse | PendingProduce":
         """All is appended: return the response if nothing is to be waited for; otherwise start the timeout."""
         self._is_appended = True
-        if not self._waiting:
+        if not self.waiting:
             return ProduceResponse(self.results)
         self.deadline_s = now_s + self._timeout_ms / 1000
         return self
 
     def batch_done(self, index: int, error: ApiError | None) -> None:
         """The batch at `index` is durable, or never will be. No-op after `expire`."""
-        if index not in self._waiting:
+        if index not in self.waiting:
             return
         if error is not None:
             self.results[index] = _failed(self.results[index], error)
-        self._waiting.remove(index)
-        if self._is_appended and not self._waiting:
+        self.waiting.remove(index)
+        if self._is_appended and not self.waiting:
             self.complete(ProduceResponse(self.results))
 
     def expire(self) -> None:
         """Respond with an error for what is not durable yet, and may still become so."""
-        for index in self._waiting:
+        for index in self.waiting:
             error = RequestTimedOut(f"not on disk after {self._timeout_ms} ms; it may still get there")
             self.results[index] = _failed(self.results[index], error)
-        self._waiting.clear()
+        self.waiting.clear()
         self.complete(ProduceResponse(self.results))
 
 
@@ -236,15 +232,16 @@ def _append(
     if isinstance(item.batch, ApiError):
         raise item.batch
     must_wait = partition.must_wait(acks)
+    index = len(pending.results)
     first_offset, _, append_time_ms, log_start_offset, _ = partition.append(
         item.batch,
         acks,
-        partial(pending.batch_done, len(pending.results)) if must_wait else None,
+        partial(pending.batch_done, index) if must_wait else None,
         now_ms=now_ms,
         next_producer_id=services.producer_ids.next_id,
     )
     if must_wait:
-        pending.wait()
+        pending.waiting.add(index)
     return ProducedPartition(item.topic, item.partition, NO_ERROR, "", first_offset, append_time_ms, log_start_offset)
 
 

@@ -214,10 +214,10 @@ class Compactor:
         name = partition.key.directory_name
         is_passing = isinstance(error, MemoryError | DiskFull | OutOfResources)
         if is_passing or (isinstance(error, OSError) and is_shortage(error)):
-            _log.error("%s: not compacted now: %s", name, str(error) or "out of memory")
+            _log.error("%s: compaction failed and is tried again later: %s", name, str(error) or "out of memory")
         else:
             self._given_up[partition] = str(error)
-            _log.error("%s IS NOT COMPACTED ANY MORE, until a restart: %s", name, error)
+            _log.error("%s IS NOT COMPACTED UNTIL A RESTART: %s", name, error)
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:
         return await self._loop.run_in_executor(self._threads, work)

@@ -307,8 +307,8 @@ def read_records(data: bytes, path: Path) -> Loaded:
             entries.append(_decoder.decode(body))
         except msgspec.DecodeError as error:
             raise StorageError(
-                f"{path}, position {position}: an entry that this version does not know, was it written by a newer "
-                f"warmlog? {error}"
+                f"{path}, position {position}: an entry that this version does not know; a newer warmlog may have "
+                f"written it: {error}"
             ) from None
         position += _RECORD.size + len(body)
     return Loaded(entries, position, len(data) - position)
@@ -429,8 +429,8 @@ def pack_file(entries: Iterable[AnyEntry]) -> bytes:
 def _read_from_disk(path: Path) -> bytes:
     """Return the content as the disk has it.
 
-    After a failed flush the kernel treats pages as clean that never reached the disk, until the power goes. So what can
-    be synced is synced, and all pages are dropped, before anything is read.
+    After a failed flush the kernel takes pages for clean that never reached the disk, and reads return them until a
+    power cut. So what can be synced is synced, and all pages are dropped, before anything is read.
     """
     with path.open("rb") as file:
         os.fdatasync(file.fileno())

@@ -156,7 +156,7 @@ class Flusher:
         await self._idle.wait()
 
     def close(self) -> None:
-        """End the threads. Nothing may be under way."""
+        """End the threads. No flush may be under way."""
         if self._timer is not None:
             self._timer.cancel()
         self._thread.close()

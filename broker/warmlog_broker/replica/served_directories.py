@@ -119,7 +119,7 @@ class ServedDirectory:
             try:
                 free_bytes = await asyncio.get_running_loop().run_in_executor(self._trying, self.data.free_bytes)
             except OSError as error:
-                _log.error("the free room of %s is not known: %s", self.path, error)
+                _log.error("the free space of %s cannot be read: %s", self.path, error)
                 self.probe_soon()
             else:
                 self.room.note(free_bytes)

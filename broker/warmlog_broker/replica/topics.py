@@ -91,7 +91,7 @@ class PartitionWatcher(Protocol):
         ...
 
     def unloaded(self, partition: Partition) -> None:
-        """It does so no longer: the partition was deleted, or its disk has failed. Then batches that wait fail."""
+        """This broker leads it no longer: it was deleted, or its disk has failed. Then pending appends fail."""
         ...
 
 

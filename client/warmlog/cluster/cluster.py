@@ -78,7 +78,7 @@ class HomeLoop:
         if is_closed:
             raise WrongEventLoop(
                 "the event loop that this client was started in is closed, and its connections with it: start, use and "
-                "close a client within one asyncio.run(), and make a new client for the next"
+                "close a client within one asyncio.run(), and create another client for the next"
             )
         raise WrongEventLoop(
             "this client was started in another event loop: call it there, from another thread with "

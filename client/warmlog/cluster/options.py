@@ -34,7 +34,7 @@ def connection_options(given: Mapping[str, object]) -> ConnectionOptions:
     """The options of these names. TypeError for an unknown name, InvalidConfig for a wrong type or a value below 1."""
     for name, value in given.items():
         if name not in _TYPES:
-            raise TypeError(f"unknown option {name!r}; a connection has {', '.join(_TYPES)}")
+            raise TypeError(f"unknown option {name!r}; the options of a connection are {', '.join(_TYPES)}")
         if type(value) is not _TYPES[name] or (isinstance(value, int) and value < 1):
             raise InvalidConfig(f"{name}={value!r}: a positive {_TYPES[name].__name__} expected")
     return ConnectionOptions(**given)  # type: ignore[arg-type]

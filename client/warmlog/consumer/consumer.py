@@ -91,7 +91,7 @@ class Consumer:
     async def start(self) -> Self:
         """Connect and look up where to start. Raises BrokerUnavailable, and UnknownTopicOrPartition with its name."""
         if self._is_started:
-            raise ClientClosed("a consumer can be started only once: make a new one")
+            raise ClientClosed("a consumer can be started only once: create another one")
         self._is_started = True
         core = ConsumerCore(self._bootstrap, self._options, self._connection_options)
         try:

@@ -31,15 +31,10 @@ class BatchIterator(AsyncIterator[Batch]):
         self._until = until
         self._has_begun = False
 
-    async def begin(self) -> None:
-        """Fix where the iteration ends, at its first item."""
+    async def __anext__(self) -> Batch:
         if not self._has_begun:
             await self._core.limit(self._until)
             self._has_begun = True
-
-    async def __anext__(self) -> Batch:
-        if not self._has_begun:
-            await self.begin()
         batch = await self._core.next_batch()
         if batch is None:
             raise StopAsyncIteration
@@ -51,22 +46,18 @@ class RecordIterator(AsyncIterator[Record]):
 
     def __init__(self, core: ConsumerCore, until: Points | None) -> None:
         self._core = core
-        self._batches = BatchIterator(core, until)
+        self._until = until
         self._has_begun = False
 
     async def __anext__(self) -> Record:
-        if self._has_begun:
+        if not self._has_begun:
+            await self._core.limit(self._until)
+            self._has_begun = True
+        while True:
             for record in self._core.hand:
                 return record
-        return await self._next_in_next_batch()
-
-    async def _next_in_next_batch(self) -> Record:
-        await self._batches.begin()
-        self._has_begun = True
-        while await self._core.next_hand():
-            for record in self._core.hand:
-                return record
-        raise StopAsyncIteration
+            if not await self._core.next_hand():
+                raise StopAsyncIteration
 
 
 class ArrowIterator(AsyncIterator["pa.RecordBatch"]):
@@ -134,7 +125,7 @@ async def read_table(
         remedies=Remedies(
             when_lost="seek to a later offset",
             when_cut="seek to where it was cut",
-            when_made_anew="open a new consumer",
+            when_recreated="open a new consumer",
             when_damaged="other offsets can be read: seek past the damaged batch",
         ),
         connection=connection,

@@ -187,21 +187,18 @@ class Accumulator:
         if batch is None:
             batch = self._new_batch(queue)
             self._grant(topic, batch, batch.size_bytes + size_bytes)
-            self._open(topic, queue, batch)
+            queue.open = batch
+            self.incomplete[batch] = queue
+            if topic.sticky is queue:
+                self.plain[topic.name] = batch
+            self._lingering.append((batch.created_at + self._options.linger_ms / 1000, batch))
+            self._wake()
         elif batch.size_bytes + size_bytes > batch.granted_bytes:
             self._grant(topic, batch, batch.size_bytes + size_bytes)
         return batch
 
     def _new_batch(self, queue: PartitionQueue) -> ProducerBatch:
         return ProducerBatch(queue.topic, queue.partition, self._now(), self._on_await, self._on_error_received)
-
-    def _open(self, topic: TopicQueues, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        queue.open = batch
-        self.incomplete[batch] = queue
-        if topic.sticky is queue:
-            self.plain[topic.name] = batch
-        self._lingering.append((batch.created_at + self._options.linger_ms / 1000, batch))
-        self._wake()
 
     def close_batch(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """Accept no more records into the open batch of `queue` and line it up."""

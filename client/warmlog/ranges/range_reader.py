@@ -106,7 +106,7 @@ class _ReadBatch(NamedTuple):
 
 
 class _RangeBatches(Iterator[Any]):
-    """Hands out each record once. A step that was interrupted leaves only `_ready`, which changes as a whole."""
+    """Arrow batches with each record once. An interrupted step leaves only `_ready`, which changes as a whole."""
 
     def __init__(self, read: Callable[[_Position], Generator[_ReadBatch, None, None]], position: _Position) -> None:
         """`read` reads from a position on."""
@@ -384,7 +384,7 @@ class _RangeReader:
     def _remedy(self, error: WarmlogError) -> str:
         remedies = self._settings.remedies
         if isinstance(error, TOPIC_IS_GONE):
-            return f"{_RECREATED}: {remedies.when_made_anew}"
+            return f"{_RECREATED}: {remedies.when_recreated}"
         if isinstance(error, LogTruncated):
             return remedies.when_cut
         if isinstance(error, OffsetOutOfRange):

@@ -80,9 +80,9 @@ class AbortedRanges:
 
 
 def error_in(fetched: FetchedPartition, fetch_offset: int) -> ApiError:
-    """The error of a partition that could not be fetched: UnreadableBatch if the broker says how far damage reaches.
+    """The error of a partition that could not be fetched: UnreadableBatch if the broker says where the damage ends.
 
-    Brokers up to 0.1.0 do not say.
+    Brokers up to 0.1.0 do not say so.
     """
     if fetched.error_code != ErrorCode.CORRUPT_MESSAGE or fetched.next_offset <= fetch_offset:
         return error_from_code(fetched.error_code, fetched.error_message)

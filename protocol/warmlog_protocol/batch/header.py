@@ -26,7 +26,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from warmlog_protocol.codec.compression import Codec
-from warmlog_protocol.codec.crc import Piece, crc32c, extend_crc32c
+from warmlog_protocol.codec.crc import Piece, crc32c
 from warmlog_protocol.errors import CorruptBatch, MessageTooLarge
 
 Buffer = bytes | bytearray | memoryview
@@ -190,7 +190,7 @@ def seal_pieces(header: BatchHeader, body: Sequence[Piece]) -> list[Piece]:
     covered = _COVERED.pack(*header[5:])
     crc = crc32c(covered)
     for piece in body:
-        crc = extend_crc32c(crc, piece)
+        crc = crc32c(piece, crc)
     return [_prefix(header, len(covered) + sum(map(len, body)), crc) + covered, *body]
 
 

@@ -11,7 +11,7 @@ _ONE_BYTE = [bytes((byte,)) for byte in range(0x80)]
 
 
 def pack_varint(value: int) -> bytes:
-    """`value`, which fits 64 bits."""
+    """Return `value`, which must fit in 64 bits, as a zigzag varint."""
     zigzag = value << 1 if value >= 0 else ~(value << 1)
     if zigzag < 0x80:
         return _ONE_BYTE[zigzag]

@@ -12,11 +12,6 @@ Piece = Any
 """Bytes, in any contiguous buffer: `bytes`, a memoryview, a numpy array of bytes."""
 
 
-def crc32c(data: Piece) -> int:
-    """The CRC-32C of `data`."""
-    return library.crc32c(data)
-
-
-def extend_crc32c(crc: int, data: Piece) -> int:
-    """The CRC-32C of what `crc` was computed over, followed by `data`."""
+def crc32c(data: Piece, crc: int = 0) -> int:
+    """The CRC-32C of what `crc` was computed over, if it is given, followed by `data`."""
     return library.crc32c(data, crc)

@@ -108,7 +108,7 @@ Answer = ReceivedResponse
 """The name that it had in 0.1.0."""
 
 
-class ServerConnection:
+class ServerConnection(FrameBuffer):
     """The broker's side of one connection."""
 
     def __init__(
@@ -120,46 +120,10 @@ class ServerConnection:
         max_items: int = DEFAULT_MAX_ITEMS,
     ) -> None:
         """`max_items` is how many topics or partitions one request may name."""
-        self._frames = FrameBuffer(
-            max_frame_bytes=max_frame_bytes, buffer_bytes=buffer_bytes, max_header_bytes=max_header_bytes
-        )
+        super().__init__(max_frame_bytes=max_frame_bytes, buffer_bytes=buffer_bytes, max_header_bytes=max_header_bytes)
         self._max_items = max_items
         self.is_open = False
         """True once the Handshake has come."""
-
-    def get_buffer(self) -> memoryview:
-        """Room for bytes from the socket. Invalidates what it returned before, payloads included."""
-        return self._frames.get_buffer()
-
-    @property
-    def pending_bytes(self) -> int:
-        """Bytes of an incomplete request."""
-        return self._frames.pending_bytes
-
-    @property
-    def buffer_bytes(self) -> int:
-        """The size of the buffer that requests share."""
-        return self._frames.buffer_bytes
-
-    @property
-    def oversize_bytes(self) -> int:
-        """The size of the incomplete request if it needs a buffer of its own; 0 otherwise.
-
-        The next `get_buffer` allocates that buffer.
-        """
-        return self._frames.oversize_bytes
-
-    def allow(self, frame_bytes: int) -> None:
-        """Receive at most so much of a request with a buffer of its own: more than was received."""
-        self._frames.allow(frame_bytes)
-
-    def use_buffer(self, buffer_bytes: int) -> None:
-        """Resize the shared buffer: large while data flows, small while the connection idles."""
-        self._frames.use_buffer(buffer_bytes)
-
-    def release(self) -> None:
-        """Free the buffers: the connection is lost. References to this object may remain for a while."""
-        self._frames.release()
 
     def received(self, count: int) -> list[Request]:
         """The requests that the last `count` bytes completed.
@@ -167,7 +131,7 @@ class ServerConnection:
         Raises RemoteProtocolError if the connection cannot go on: bytes that are no frame, a request that is unknown,
         malformed or before the Handshake. Its `reply` is the last response, if there can be one.
         """
-        return [self._request(frame) for frame in self._frames.received(count)]
+        return [self._request(frame) for frame in self.frames_received(count)]
 
     def respond(self, correlation_id: int, response: Message, payload_bytes: int = 0) -> bytes:
         """The frame of a response, up to its payload, which the caller sends next.
@@ -215,7 +179,7 @@ class ServerConnection:
         return RemoteProtocolError(str(error), self.refuse(correlation_id, error), kind=kind)
 
 
-class ClientConnection:
+class ClientConnection(FrameBuffer):
     """The client's side of one connection."""
 
     def __init__(
@@ -226,20 +190,12 @@ class ClientConnection:
         allocate: Allocate = zeroed_memory,
     ) -> None:
         """`allocate`: for responses that are larger than `buffer_bytes`."""
-        self._frames = FrameBuffer(max_frame_bytes=max_frame_bytes, buffer_bytes=buffer_bytes, allocate=allocate)
+        super().__init__(max_frame_bytes=max_frame_bytes, buffer_bytes=buffer_bytes, allocate=allocate)
         self._next_correlation_id = 0
         self._waiting: dict[int, Api] = {}
         self._versions: dict[int, int] = {ApiKey.HANDSHAKE: APIS[ApiKey.HANDSHAKE].max_version}
         self.broker: HandshakeResponse | None = None
         """The broker's response to the Handshake; None before it."""
-
-    def get_buffer(self) -> memoryview:
-        """Room for bytes from the socket. Invalidates payloads that are not owned."""
-        return self._frames.get_buffer()
-
-    def release(self) -> None:
-        """Free the buffers: the connection is lost. References to this object may remain for a while."""
-        self._frames.release()
 
     def request(self, message: Message, payload_bytes: int = 0, *, is_answered: bool = True) -> tuple[int, bytes]:
         """A correlation id and the frame of a request, up to its payload, which the caller sends next.
@@ -251,7 +207,7 @@ class ClientConnection:
         version = self._versions.get(api.key)
         if version is None:
             if self.broker is None:
-                raise LocalProtocolError(f"{api.key.name} before the Handshake got its response")
+                raise LocalProtocolError(f"{api.key.name} was requested before the response to the Handshake")
             raise UnsupportedVersion(f"broker {self.broker.broker_version} does not speak {api.key.name} as we do")
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
@@ -261,7 +217,7 @@ class ClientConnection:
 
     def received(self, count: int) -> list[ReceivedResponse]:
         """The responses that the last `count` bytes completed. Raises RemoteProtocolError if they are malformed."""
-        return [self._response(frame) for frame in self._frames.received(count)]
+        return [self._response(frame) for frame in self.frames_received(count)]
 
     def _response(self, frame: Frame) -> ReceivedResponse:
         (correlation_id, error_code), body = split_header(frame.header, RESPONSE_PREFIX_FIELDS)

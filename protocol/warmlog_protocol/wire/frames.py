@@ -157,7 +157,7 @@ class FrameBuffer:
         """Receive at most so much of a frame with a buffer of its own: more than was received. All of it by default."""
         self._allowed_bytes = frame_bytes
 
-    def received(self, count: int) -> list[Frame]:
+    def frames_received(self, count: int) -> list[Frame]:
         """The frames that are complete with the last `count` bytes written into `get_buffer()`.
 
         Raises RemoteProtocolError if a frame's sizes are impossible or above the limit.
@@ -180,7 +180,7 @@ class FrameBuffer:
 
     @property
     def oversize_bytes(self) -> int:
-        """The size of the incomplete frame if it has or will have a buffer of its own; 0 otherwise."""
+        """The size of the incomplete frame if it has a buffer of its own, or gets one by `get_buffer`; else 0."""
         if self._buffer is not self._shared:
             return len(self._buffer)
         sizes = self._next_sizes()
@@ -199,7 +199,7 @@ class FrameBuffer:
             self._buffer, self._start, self._end = self._shared, 0, len(pending)
 
     def release(self) -> None:
-        """Free all memory: nothing more will be received."""
+        """Free all memory: the connection is lost, but references to this object may remain for a while."""
         self._shared = self._buffer = memoryview(bytearray(HEAD_BYTES))
         self._start = self._end = 0
 

@@ -67,7 +67,7 @@ class Lane:
         count = self.socket.recv_into(self._frames.get_buffer())
         assert count, "the broker has closed the connection"
         answered = []
-        for frame in self._frames.received(count):
+        for frame in self._frames.frames_received(count):
             correlation_id, error_code, partitions, *_ = _decode(frame.header)
             assert not error_code, partitions
             assert not any(partition[2] for partition in partitions), partitions

@@ -56,7 +56,7 @@ class CleaningPace:
 
 @dataclass(frozen=True, slots=True)
 class SourceSegment:
-    """A closed segment, by its files."""
+    """A closed segment that is read by the names of its files."""
 
     path: Path
     """The .log."""

@@ -79,7 +79,7 @@ class Evictable(Protocol):
 
 
 class OpenFiles:
-    """Bounds the descriptors and maps that are open by evicting the least recently used."""
+    """The open descriptors and maps, of which the least recently used are closed above a limit."""
 
     def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
         if limit < 1:

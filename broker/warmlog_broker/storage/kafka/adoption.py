@@ -60,7 +60,7 @@ def check_partition(source: KafkaPartition) -> PartitionSummary:
 
 
 def bytes_to_copy(source: KafkaPartition, *, is_linked: bool) -> int:
-    """How much disk space `copy_partition` takes at most."""
+    """Return the most bytes of disk space that `copy_partition` can take."""
     base_offsets = source.base_offsets()
     linked = {segment_file_name(base, LOG_KIND) for base in base_offsets[:-1]} if is_linked else set()
     return sum(path.stat().st_size for path in _files(source) if path.name not in linked)

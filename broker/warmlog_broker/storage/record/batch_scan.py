@@ -27,7 +27,7 @@ from warmlog_protocol.batch.header import (
     check_magic,
     read_header,
 )
-from warmlog_protocol.codec.crc import crc32c, extend_crc32c
+from warmlog_protocol.codec.crc import crc32c
 from warmlog_protocol.errors import CorruptBatch
 
 FIND_CHUNK_BYTES = 4096
@@ -226,13 +226,13 @@ def _crc_in_pieces(file: OpenFile, start: int, end: int) -> int:
         piece = _pread(file.fd, min(CHECK_CHUNK_BYTES, end - start), start)
         if not piece:
             break
-        crc = extend_crc32c(crc, piece)
+        crc = crc32c(piece, crc)
         start += len(piece)
     return crc
 
 
 def _reason(chunk: bytes, at: int, position: int, end: int, previous_offset: int) -> str:
-    """Why the header at `at` of `chunk`, which is at `position` of the file, cannot be that of the next batch."""
+    """Say why the header at index `at` of `chunk`, `position` in the file, cannot be that of the next batch."""
     try:
         header = read_header(chunk, at)
     except CorruptBatch as error:

@@ -138,7 +138,9 @@ def check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> Non
 def check_fits_segment(size_bytes: int, config: LogConfig) -> None:
     """RecordListTooLarge if the batch does not fit into any segment."""
     if size_bytes > config.segment_bytes:
-        raise RecordListTooLarge(f"a batch of {size_bytes} bytes, segment.bytes is {config.segment_bytes}")
+        raise RecordListTooLarge(
+            f"a batch of {size_bytes} bytes does not fit into segment.bytes={config.segment_bytes}"
+        )
 
 
 def stamp(batch: CheckedBatch, now_ms: int) -> CheckedBatch:

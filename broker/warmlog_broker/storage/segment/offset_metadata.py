@@ -1,7 +1,7 @@
 """An offset with its segment and its position there.
 
-Message-only metadata has the offset alone. The position allows to bound a read, and to count unread bytes, without an
-index lookup.
+Message-only metadata has the offset alone. With the position, a read can be bounded and unread bytes can be counted
+without an index lookup.
 """
 
 from typing import NamedTuple

@@ -81,7 +81,7 @@ class _Story:
         )
 
     def _produce(self, flights: Flights) -> dict[int, ExpectedPartition]:
-        """Return what each partition must hold from now on."""
+        """Produce every flight; return what each partition must hold then."""
         self._screen.step(2, f"Produce every flight, keyed by carrier, to a topic with {PARTITIONS} partitions")
         with self._screen.progress("on disk", len(flights)) as bar, self._timed("produce, with the kill", flights):
             sending = run_client(lambda: self._send(flights, bar), is_bulk=True)

@@ -40,7 +40,7 @@ _COPIED_ALREADY = "new records get offsets that are copied already; export to an
 _REMEDIES = Remedies(
     when_lost=_LOSS_REMEDY,
     when_cut="run it again",
-    when_made_anew="export to another path",
+    when_recreated="export to another path",
     when_damaged=_LOSS_REMEDY,
 )
 

@@ -99,7 +99,7 @@ OPTIONS: dict[str, Option] = {
             "whether offsets that are gone or unreadable are an error; otherwise they are skipped with a warning",
             default="true",
         ),
-        Option("minPartitions", "number", Use.READ, "the least number of tasks, unless there are fewer records"),
+        Option("minPartitions", "number", Use.READ, "the smallest number of tasks, unless there are fewer records"),
         Option("maxRecordsPerPartition", "number", Use.READ, "the most offsets that a task reads"),
         Option(
             "maxBytesPerPartition",
@@ -186,7 +186,7 @@ OPTIONS: dict[str, Option] = {
             "includeHeaders",
             "boolean",
             Use.ALL,
-            "whether to read a column headers; when writing, whether to write it (default: true)",
+            "whether to read the column `headers`; when writing, whether to write it (default there: true)",
             default="false",
         ),
         Option("topic", "name", Use.WRITE, "where to write; overrides a column topic"),

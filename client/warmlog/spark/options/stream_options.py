@@ -21,11 +21,11 @@ from warmlog.spark.options.read_options import (
     topic_choice,
 )
 
-_GO_ON = f"{LOSS_REMEDY}, or start the query with a new checkpoint and startingOffsets"
+_CONTINUE = f"{LOSS_REMEDY}, or start the query with a new checkpoint and startingOffsets"
 _REMEDIES = Remedies(
-    when_lost=_GO_ON,
+    when_lost=_CONTINUE,
     when_cut="start the query with a new checkpoint and startingOffsets",
-    when_made_anew=_GO_ON,
+    when_recreated=_CONTINUE,
     when_damaged=f"{LOSS_REMEDY}, or start the query after the damaged batch with a new checkpoint and startingOffsets",
 )
 

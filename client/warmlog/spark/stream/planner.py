@@ -58,7 +58,7 @@ class StreamPlanner:
         self._last_batch_at_ms: float | None = None
 
     def initial(self) -> dict[TopicPartition, int]:
-        """Return where a new stream starts; decided once."""
+        """Return where a new stream starts, which is decided once."""
         if self._initial is None:
             bounds = self._options.bounds
             states = self._discover(fails_on_missing=True)
@@ -189,7 +189,7 @@ class StreamPlanner:
         for tp, end in found.items():
             error = LogTruncated(*tp, start[tp], end)
             if self._options.bounds.fails_on_data_loss:
-                raise error.reworded(f"{error}; to go on, {self._options.reading.remedies.when_cut}")
+                raise error.reworded(f"{error}; to continue, {self._options.reading.remedies.when_cut}")
             _log.warning("%s; continuing at %d, as failOnDataLoss is false", error, end if end >= 0 else start[tp])
         self._cuts = {tp: cut for tp, cut in self._cuts.items() if cut[0] == start.get(tp)}
         self._cuts.update({tp: (start[tp], end) for tp, end in found.items() if end >= 0})
@@ -229,7 +229,7 @@ class StreamPlanner:
 
     def _report(self, losses: Sequence[Loss]) -> None:
         if losses and self._options.bounds.fails_on_data_loss:
-            raise OffsetOutOfRange(f"{losses[0]}; to go on, {self._options.reading.remedies.when_lost}")
+            raise OffsetOutOfRange(f"{losses[0]}; to continue, {self._options.reading.remedies.when_lost}")
         for loss in losses:
             _log.warning("%s; skipped, as failOnDataLoss is false", loss)
 

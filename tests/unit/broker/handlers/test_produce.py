@@ -77,7 +77,7 @@ async def test_no_response_is_given_before_all_is_appended() -> None:
     pending = PendingProduce(1000)
     owner = Owner()
     for index in range(2):
-        pending.wait()
+        pending.waiting.add(index)
         pending.results.append(ProducedPartition("t", index, ErrorCode.NONE))
         pending.batch_done(index, StorageError("gone") if index == 0 else None)
     assert owner.responses == []

@@ -36,7 +36,7 @@ def pour(buffer: FrameBuffer, data: bytes) -> list[tuple[bytes, bytes]]:
         count = min(len(room), len(rest))
         room[:count] = rest[:count]
         rest = rest[count:]
-        out += [(frame.header, bytes(frame.payload)) for frame in buffer.received(count)]
+        out += [(frame.header, bytes(frame.payload)) for frame in buffer.frames_received(count)]
     return out
 
 
@@ -48,7 +48,7 @@ def receive_one(buffer: FrameBuffer, data: bytes) -> Frame:
         count = min(len(room), len(rest))
         room[:count] = rest[:count]
         rest = rest[count:]
-        if frames := buffer.received(count):
+        if frames := buffer.frames_received(count):
             assert len(frames) == 1
             return frames[0]
 
@@ -95,7 +95,7 @@ def test_all_frames_of_one_read_come_out_together() -> None:
     buffer = new_buffer()
     three = raw_frame(b"\x90", b"abc") * 3
     buffer.get_buffer()[: len(three)] = three
-    assert [bytes(frame.payload) for frame in buffer.received(len(three))] == [b"abc"] * 3
+    assert [bytes(frame.payload) for frame in buffer.frames_received(len(three))] == [b"abc"] * 3
 
 
 def test_pending_bytes_counts_what_has_come_of_an_unfinished_frame() -> None:
@@ -310,7 +310,7 @@ def test_of_a_large_frame_no_more_is_taken_than_was_allowed(size: int) -> None:
     data = memoryview(raw_frame(b"\x90", payload))
     room = buffer.get_buffer()
     room[:100] = data[:100]
-    assert not buffer.received(100)
+    assert not buffer.frames_received(100)
     taken = 100
     for allowed in (1000, size // 2, len(data)):
         buffer.allow(allowed)
@@ -319,7 +319,7 @@ def test_of_a_large_frame_no_more_is_taken_than_was_allowed(size: int) -> None:
             assert 0 < len(room) <= allowed - taken
             room[:] = data[taken : taken + len(room)]
             taken += len(room)
-            frames = buffer.received(len(room))
+            frames = buffer.frames_received(len(room))
     (frame,) = frames
     assert frame.is_payload_owned
     assert frame.payload == payload
@@ -329,7 +329,7 @@ def test_a_large_frame_costs_nothing_before_it_has_come() -> None:
     buffer = new_buffer(max_frame_bytes=2**31)
     buffer.get_buffer()[:HEAD_BYTES] = struct.pack(">II", 2**30, 10)
     tracemalloc.start()
-    buffer.received(HEAD_BYTES)
+    buffer.frames_received(HEAD_BYTES)
     assert len(buffer.get_buffer()) > 2**29
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()

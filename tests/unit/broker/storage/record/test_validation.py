@@ -136,7 +136,7 @@ def test_impossible_timestamps_are_refused(base_ms: int, max_ms: int) -> None:
 def test_a_batch_larger_than_a_segment_is_refused() -> None:
     config = replace(LogConfig(), segment_bytes=100)
     check_fits_segment(100, config)
-    with pytest.raises(RecordListTooLarge, match=r"101 bytes, segment.bytes is 100"):
+    with pytest.raises(RecordListTooLarge, match=r"101 bytes does not fit into segment.bytes=100"):
         check_fits_segment(101, config)
 
 
