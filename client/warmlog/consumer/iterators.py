@@ -134,7 +134,7 @@ async def read_table(
         remedies=Remedies(
             when_lost="seek to a later offset",
             when_cut="seek to where it was cut",
-            when_made_anew="open a new consumer",
+            when_recreated="open a new consumer",
             when_damaged="other offsets can be read: seek past the damaged batch",
         ),
         connection=connection,
@@ -145,7 +145,7 @@ async def read_table(
     finally:
         is_over.set()  # a thread cannot be cancelled, and closing the loop waits for it
     for planned in ranges:
-        core.seek_now(planned.place, planned.end, planned.leader_epoch)
+        core.seek_now(planned.tp, planned.end, planned.leader_epoch)
     return pa.Table.from_batches(batches, arrow_schema(names))
 
 

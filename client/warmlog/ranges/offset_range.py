@@ -26,7 +26,7 @@ class PartitionState(NamedTuple):
     """At the time when `latest` was looked up."""
 
     @property
-    def place(self) -> TopicPartition:
+    def tp(self) -> TopicPartition:
         return self.topic, self.partition
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ class OffsetRange(NamedTuple):
     start_epoch: int = NO_LEADER_EPOCH
 
     @property
-    def place(self) -> TopicPartition:
+    def tp(self) -> TopicPartition:
         return self.topic, self.partition
 
     @property

@@ -17,7 +17,7 @@ class Remedies:
     when_lost: str = "make a new reader with a later start"
     when_cut: str = "make a new reader"
     """The log was truncated after these ranges were planned."""
-    when_made_anew: str = "make a new reader"
+    when_recreated: str = "make a new reader"
     """The topic was deleted or recreated."""
     when_damaged: str = "other offsets can be read: leave these out with start and end"
 

@@ -25,7 +25,7 @@ LOSS_REMEDY = "set failOnDataLoss to false"
 _REMEDIES = Remedies(
     when_lost=f"load() again, or start later with startingOffsets, or {LOSS_REMEDY}",
     when_cut=f"load() again, or {LOSS_REMEDY}",
-    when_made_anew=f"load() again, or {LOSS_REMEDY}",
+    when_recreated=f"load() again, or {LOSS_REMEDY}",
     when_damaged=f"leave these offsets out with startingOffsets and endingOffsets, or {LOSS_REMEDY}",
 )
 _ISOLATION = ("read_uncommitted", "read_committed")

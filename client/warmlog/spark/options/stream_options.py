@@ -25,7 +25,7 @@ _GO_ON = f"{LOSS_REMEDY}, or start the query with a new checkpoint and startingO
 _REMEDIES = Remedies(
     when_lost=_GO_ON,
     when_cut="start the query with a new checkpoint and startingOffsets",
-    when_made_anew=_GO_ON,
+    when_recreated=_GO_ON,
     when_damaged=f"{LOSS_REMEDY}, or start the query after the damaged batch with a new checkpoint and startingOffsets",
 )
 

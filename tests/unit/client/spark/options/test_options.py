@@ -26,7 +26,7 @@ BASE = {"bootstrap.servers": "b:1", "subscribe": "t"}
 NOW_MS = 1_700_000_000_000
 REMEDIES = Remedies(
     when_lost="load() again, or start later with startingOffsets, or set failOnDataLoss to false",
-    when_made_anew="load() again, or set failOnDataLoss to false",
+    when_recreated="load() again, or set failOnDataLoss to false",
     when_damaged="leave these offsets out with startingOffsets and endingOffsets, or set failOnDataLoss to false",
     when_cut="load() again, or set failOnDataLoss to false",
 )
@@ -58,7 +58,7 @@ def test_errors_tell_the_user_of_a_stream_what_helps_a_stream() -> None:
     assert remedies.when_lost == (
         "set failOnDataLoss to false, or start the query with a new checkpoint and startingOffsets"
     )
-    assert remedies.when_made_anew == remedies.when_lost
+    assert remedies.when_recreated == remedies.when_lost
     assert remedies.when_cut == "start the query with a new checkpoint and startingOffsets"
     assert "after the damaged batch with a new checkpoint and startingOffsets" in remedies.when_damaged
 
