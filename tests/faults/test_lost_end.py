@@ -85,7 +85,7 @@ async def test_a_consumer_is_told_and_misses_none_of_the_new_records(
         assert len(told) == 1
         assert f"{TOPIC}-0: " in told[0]
         assert "20" in told[0]
-        assert f"going on at {cut_at}" in told[0]
+        assert f"continuing at {cut_at}" in told[0]
 
 
 async def test_a_log_that_was_cut_and_not_written_since_is_told_of_too(

@@ -48,7 +48,7 @@ async def test_a_consumer_goes_on_in_the_new_topic_and_says_so(
             assert await waiting == [b"a", b"b", b"c"]
         warnings = [text for text in caplog.messages if "deleted and recreated" in text]
         assert len(warnings) == 1
-        for part in (f"{topic}-0", str(old_id), str(new_id), "position 50", "going on at its earliest offset, 0"):
+        for part in (f"{topic}-0", str(old_id), str(new_id), "position 50", "continuing at its earliest offset, 0"):
             assert part in warnings[0]
 
 

@@ -97,7 +97,7 @@ def test_a_stream_ends_with_the_range_and_what_to_do_when_a_topic_is_gone(
     topics.delete("goes")
     with planner_of(broker, **choice) as planner:
         planner.set_target()
-        message = "goes-0 offsets 5 to 5: the partition is gone; to go on, set failOnDataLoss to false"
+        message = "goes-0 offsets 5 to 5: the partition is gone; to continue, set failOnDataLoss to false"
         with pytest.raises(OffsetOutOfRange, match=message):
             planner.next_end(READ, Admission())
         with pytest.raises(OffsetOutOfRange, match="goes-1 offsets 5 to 6: the partition is gone"):

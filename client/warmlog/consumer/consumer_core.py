@@ -8,8 +8,9 @@ from operator import length_hint
 from uuid import UUID
 
 from warmlog.cluster.cluster import Cluster
-from warmlog.cluster.list_offsets import OffsetAt, TopicPartition, list_offsets
+from warmlog.cluster.list_offsets import OffsetAt, list_offsets
 from warmlog.cluster.options import ConnectionOptions
+from warmlog.cluster.responses import TopicPartition
 from warmlog.consumer.fetcher import Fetcher
 from warmlog.consumer.options import ConsumerOptions
 from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader
@@ -238,7 +239,7 @@ class ConsumerCore:
             raise error
         if is_recreated or isinstance(error, LogTruncated):
             policy_offset = f"its {self._options.on_out_of_range} offset, " if is_recreated else ""
-            _log.warning("%s; going on at %s%d", error, policy_offset, reader.position)
+            _log.warning("%s; continuing at %s%d", error, policy_offset, reader.position)
 
     async def _with_remedy(self, reader: PartitionReader, error: WarmlogError) -> WarmlogError | None:
         """`error` with what to do, to be raised until a seek; None if a later read may succeed."""

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from warmlog.blocking.cluster import BlockingCluster, in_requests
 from warmlog.cluster.options import ConnectionOptions
+from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import (
     BrokerUnavailable,
     InvalidRequest,
@@ -16,7 +17,7 @@ from warmlog.errors import (
     UnsupportedVersion,
     error_from_code,
 )
-from warmlog.ranges.offset_range import OffsetRange, PartitionState, TopicPartition
+from warmlog.ranges.offset_range import OffsetRange, PartitionState
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,

@@ -13,8 +13,9 @@ from warmlog.blocking.cluster import BlockingCluster
 from warmlog.blocking.connection import BlockingConnection
 from warmlog.cluster.address import parse_address
 from warmlog.cluster.options import ConnectionOptions
+from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import ApiError, BrokerUnavailable
-from warmlog.ranges.offset_range import OffsetRange, TopicPartition
+from warmlog.ranges.offset_range import OffsetRange
 
 _log = logging.getLogger("warmlog.ranges")
 

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from warmlog.cluster.responses import TopicPartition
 from warmlog_protocol.messages import NO_LEADER_EPOCH, FoundSplit
-
-TopicPartition = tuple[str, int]
 
 LARGEST_PARTITION = 2**31 - 1
 LARGEST_OFFSET = 2**63 - 1

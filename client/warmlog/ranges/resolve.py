@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from warmlog.ranges.offset_range import OffsetRange, PartitionState, TopicPartition
+from warmlog.cluster.responses import TopicPartition
+from warmlog.ranges.offset_range import OffsetRange, PartitionState
 from warmlog.ranges.points import Point, PointKind, Points
 from warmlog_protocol.errors import InvalidConfig, OffsetOutOfRange
 

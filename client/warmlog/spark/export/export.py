@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import ApiError, BrokerUnavailable, LogTruncated, OffsetOutOfRange, may_pass
 from warmlog.ranges.discover import Discovery, find_cuts
 from warmlog.ranges.offset_range import PartitionState
@@ -182,7 +183,7 @@ def _copy(session: Any, manifest: Manifest, options: ExportOptions, plan: _Plan)
         losses = []
 
 
-def _resume(manifest: Manifest, states: Sequence[PartitionState], options: ExportOptions) -> dict[tuple[str, int], int]:
+def _resume(manifest: Manifest, states: Sequence[PartitionState], options: ExportOptions) -> dict[TopicPartition, int]:
     """Return where each partition continues: at its earliest record if nothing is copied yet."""
     last = manifest.last
     if last is None:

@@ -10,9 +10,10 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
+from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import TOPIC_IS_GONE, LogTruncated, OffsetOutOfRange
 from warmlog.ranges.discover import Discovery, find_cuts
-from warmlog.ranges.offset_range import PartitionState, Piece, TopicPartition, sized_ranges
+from warmlog.ranges.offset_range import PartitionState, Piece, sized_ranges
 from warmlog.ranges.resolve import Loss, resolve_ranges, starting_times
 from warmlog.ranges.retrying import retrying
 from warmlog.spark.options.stream_options import Admission, StreamOptions
@@ -189,7 +190,7 @@ class StreamPlanner:
         for tp, end in found.items():
             error = LogTruncated(*tp, start[tp], end)
             if self._options.bounds.fails_on_data_loss:
-                raise error.reworded(f"{error}; to go on, {self._options.reading.remedies.when_cut}")
+                raise error.reworded(f"{error}; to continue, {self._options.reading.remedies.when_cut}")
             _log.warning("%s; continuing at %d, as failOnDataLoss is false", error, end if end >= 0 else start[tp])
         self._cuts = {tp: cut for tp, cut in self._cuts.items() if cut[0] == start.get(tp)}
         self._cuts.update({tp: (start[tp], end) for tp, end in found.items() if end >= 0})
@@ -229,7 +230,7 @@ class StreamPlanner:
 
     def _report(self, losses: Sequence[Loss]) -> None:
         if losses and self._options.bounds.fails_on_data_loss:
-            raise OffsetOutOfRange(f"{losses[0]}; to go on, {self._options.reading.remedies.when_lost}")
+            raise OffsetOutOfRange(f"{losses[0]}; to continue, {self._options.reading.remedies.when_lost}")
         for loss in losses:
             _log.warning("%s; skipped, as failOnDataLoss is false", loss)
 

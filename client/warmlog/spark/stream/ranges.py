@@ -19,7 +19,8 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from warmlog.ranges.offset_range import OffsetRange, PartitionState, TopicPartition
+from warmlog.cluster.responses import TopicPartition
+from warmlog.ranges.offset_range import OffsetRange, PartitionState
 from warmlog.ranges.points import LATEST, Point, PointKind, Points
 from warmlog.ranges.resolve import Loss, keep_available
 from warmlog.spark.stream.admission import begin_of
