@@ -68,7 +68,7 @@ class TopicDescription:
 
     @property
     def durability(self) -> Durability:
-        """What an acknowledgement means on this topic; `str` gives it in words."""
+        """What an acknowledgement means on this topic; `str` describes it."""
         return Durability.of({name: config.value for name, config in self.configs.items()})
 
 

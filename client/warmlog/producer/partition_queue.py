@@ -72,7 +72,7 @@ def verdict(error: WarmlogError, *, has_predecessor: bool, needs_reset: bool) ->
 
 
 class PartitionQueue:
-    """One partition of one topic, without I/O: the producer asks for the next batch and reports what became of it.
+    """One partition of one topic, without I/O: the producer takes the next batch and reports its outcome.
 
     An idempotent queue starts with `needs_reset`: it has no producer id yet.
     """
@@ -181,7 +181,7 @@ class PartitionQueue:
         return judged
 
     def give_up(self, batch: ProducerBatch) -> None:
-        """Remove a batch that will not be sent (again), wherever it is."""
+        """Remove a batch that will not be sent (again)."""
         if batch is self.open:
             self.open = None
         elif batch.order < 0:

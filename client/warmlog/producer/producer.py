@@ -237,5 +237,5 @@ class Producer:
 
 
 def _no_fast_path(topic: str, value: bytes, key: bytes, timestamp_ms: int | None) -> DeliveryFuture | None:  # noqa: ARG001
-    """Stands for `Accumulator.add_keyed` before `start` and after `close`."""
+    """In place of `Accumulator.add_keyed` before `start` and after `close`."""
     return None

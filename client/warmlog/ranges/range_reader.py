@@ -275,7 +275,7 @@ class _RangeReader:
                 window.advance(batch.next_offset)
                 self._epoch = batch.header.partition_leader_epoch
             if window.is_done:
-                break  # what follows was not asked for and may be damaged
+                break  # what follows was not requested and may be damaged
         window.learn(batches)
         if window.position == before == fetch.start:
             raise BrokerUnavailable(f"it sent nothing; its high watermark is {fetched.high_watermark}")

@@ -1,4 +1,4 @@
-"""Points become ranges: pure functions of what the user asks for and what the broker has.
+"""Points become ranges: pure functions of what the user requests and what the broker has.
 
 Ranges are final: later steps do not ask the broker again where they start and end. Offsets that the user names and the
 log does not have are data loss: an error or, if the user allows it, a `Loss` to warn of.
@@ -18,7 +18,7 @@ REMOVED = "retention or DeleteRecords removed them"
 
 @dataclass(frozen=True)
 class ReadBounds:
-    """What is asked for, and what to do if it does not exist."""
+    """What is requested, and what to do if it does not exist."""
 
     starting: Points
     ending: Points
@@ -33,7 +33,7 @@ class ReadBounds:
 
 
 class Loss(NamedTuple):
-    """Offsets `[start, end)` that were asked for and cannot be read, and why."""
+    """Offsets `[start, end)` that were requested and cannot be read, and why."""
 
     topic: str
     partition: int
