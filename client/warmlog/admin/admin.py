@@ -68,7 +68,7 @@ class TopicDescription:
 
     @property
     def durability(self) -> Durability:
-        """What an acknowledgement means on this topic; `str` gives it in words."""
+        """What an acknowledgement means on this topic; `str` describes it."""
         return Durability.of({name: config.value for name, config in self.configs.items()})
 
 
@@ -202,7 +202,7 @@ class Admin:
         found = await look_up(self._open(), asked, replica_id=replica_id)
         return {partition: offset for (_, partition), offset in sorted(found.items())}
 
-    async def delete_records(self, before: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int | ApiError]:
+    async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | ApiError]:
         """Delete the records below an offset of each partition; -1 means all below the high watermark.
 
         Returns for each partition its new log start offset, durable on return, or the error: OffsetOutOfRange,
@@ -219,9 +219,7 @@ class Admin:
         found = await ask_leaders(cluster, before, ask)
         return {tp: result if isinstance(result, ApiError) else result.low_watermark for tp, result in found.items()}
 
-    async def epoch_ends(
-        self, asked: Mapping[tuple[str, int], int]
-    ) -> dict[tuple[str, int], EpochEndOffset | ApiError]:
+    async def epoch_ends(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEndOffset | ApiError]:
         """For each partition the end offset of a leader epoch, or of the newest known one below it; or the error."""
         cluster = self._open()
 

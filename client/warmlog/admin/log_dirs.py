@@ -8,8 +8,8 @@ from warmlog_protocol.messages import LogDir
 
 @dataclass(frozen=True, slots=True)
 class LogDirReplica:
-    """A partition in a data directory. `offset_lag` is how many offsets a copy in progress (`is_future`) lags behind;
-    -1 while the partition is offline."""
+    """A partition in a data directory. `offset_lag` is the lag of a copy in progress (`is_future`), in offsets; -1
+    while the partition is offline."""
 
     topic: str
     partition: int

@@ -1,6 +1,6 @@
 """Record batches as Arrow: columns wrapped or filled by numpy, without a Python object for each record.
 
-The columns are those of Spark's Kafka connector, in the order asked for:
+The columns are those of Spark's Kafka connector, in the requested order:
 
 =============  ===============================  ========================================================================
 key, value     binary (int32 offsets)           nulls kept; the data buffer is the batch's own if a single uncompressed
@@ -162,7 +162,7 @@ def _cut(part: BatchPart) -> Iterator[BatchPart]:
 
 
 class _Builder:
-    """Makes Arrow batches of one partition with the columns asked for."""
+    """Makes Arrow batches of one partition with the requested columns."""
 
     def __init__(self, topic: str, partition: int, columns: Sequence[str], as_text: Collection[str] = ()) -> None:
         self._topic = topic.encode()

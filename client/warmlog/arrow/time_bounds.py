@@ -1,4 +1,4 @@
-"""Which records are within a time range; whole batches are left out or taken by their header if it tells enough.
+"""Which records are within a time range; whole batches are left out or taken by their header if that is enough.
 
 The largest timestamp of a batch is in its header. The smallest is the base timestamp of a batch in columns; with
 LogAppendTime all records have the largest. The header of a batch in rows, which Kafka wrote, does not have the

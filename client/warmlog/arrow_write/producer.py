@@ -31,6 +31,7 @@ from warmlog.blocking.cluster import BlockingCluster
 from warmlog.blocking.connection import BlockingConnection, Closing, WholeCall
 from warmlog.cluster.broker_link import backoff_ms
 from warmlog.cluster.options import ConnectionOptions
+from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import (
     ApiError,
     BrokerUnavailable,
@@ -131,7 +132,7 @@ class BlockingProducer(Closing):
         self._codec = codec
         self._timeout_s = delivery_timeout_ms / 1000
         self._options = options or ConnectionOptions()
-        self._queues: dict[tuple[str, int], PartitionQueue] = {}
+        self._queues: dict[TopicPartition, PartitionQueue] = {}
         self._busy: dict[PartitionQueue, None] = {}
         self._in_flight: list[PendingResponse] = []
         self._unacknowledged: dict[ProducerBatch, PartitionQueue] = {}

@@ -152,7 +152,7 @@ class Cluster:
         return NotLeaderOrFollower(f"{topic}-{partition} has no leader now")
 
     def replica(self, topic: str, partition: int) -> BrokerLink | None:
-        """The link to a broker that has the partition, if one is known. It can tell why the partition is offline."""
+        """The link to a broker that has the partition, if one is known. It may know why the partition is offline."""
         known = self._topics.get(topic)
         if known is None or not 0 <= partition < len(known.partitions):
             return None

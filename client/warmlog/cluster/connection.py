@@ -179,7 +179,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write(self) -> None:
         transport = self._transport
-        # Not while closing: asyncio from Python 3.12 to late 2025 would go on watching the descriptor of a lost socket,
+        # Not while closing: asyncio from Python 3.12 to late 2025 would keep watching the descriptor of a lost socket,
         # which the next connection gets (https://github.com/python/cpython/issues/136234).
         if transport is not None and self._outgoing and self._lost is None and not transport.is_closing():
             transport.writelines(self._outgoing)

@@ -46,7 +46,7 @@ async def list_offsets(
 
 
 def located(at: OffsetAt | ApiError) -> OffsetAt:
-    """Return the offset, or raise the error in its tp."""
+    """Return the offset, or raise the error in its place."""
     if isinstance(at, ApiError):
         raise at
     return at

@@ -21,7 +21,7 @@ class HasError(Protocol):
 Part = TypeVar("Part", bound=HasError)
 
 DEFAULT_MAX_MESSAGE_BYTES = 1024 * 1024
-"""Assumed for a topic whose `max.message.bytes` the broker does not tell."""
+"""Assumed for a topic whose `max.message.bytes` the broker does not return."""
 
 
 def checked(part: Part) -> Part:

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Self
 
-from warmlog.cluster.list_offsets import TopicPartition
 from warmlog.cluster.options import connection_options
+from warmlog.cluster.responses import TopicPartition
 from warmlog.consumer.consumer_core import ConsumerCore, Points
 from warmlog.consumer.iterators import ArrowIterator, BatchIterator, RecordIterator, read_table
 from warmlog.consumer.options import ConsumerOptions, parse_isolation

@@ -8,8 +8,9 @@ from operator import length_hint
 from uuid import UUID
 
 from warmlog.cluster.cluster import Cluster
-from warmlog.cluster.list_offsets import OffsetAt, TopicPartition, list_offsets
+from warmlog.cluster.list_offsets import OffsetAt, list_offsets
 from warmlog.cluster.options import ConnectionOptions
+from warmlog.cluster.responses import TopicPartition
 from warmlog.consumer.fetcher import Fetcher
 from warmlog.consumer.options import ConsumerOptions
 from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader
@@ -273,12 +274,12 @@ class ConsumerCore:
     async def _locate(self, reader: PartitionReader, error: CorruptBatch) -> UnreadableBatch:
         """`error`, which begins where the reader fetches, with the offset to continue at.
 
-        The broker says it if it knows of the damage; otherwise the offsets after it are tried.
+        The broker returns it if it knows of the damage; otherwise the offsets after it are tried.
         """
         damaged = reader.fetch_offset
         part, _ = await self._fetch_one(reader, damaged)
-        if part.error_code and isinstance(told := error_in(part, damaged), UnreadableBatch):
-            return told
+        if part.error_code and isinstance(found := error_in(part, damaged), UnreadableBatch):
+            return found
 
         async def is_readable(offset: int) -> bool:
             part, payload = await self._fetch_one(reader, offset)

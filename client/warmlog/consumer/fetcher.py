@@ -227,6 +227,6 @@ class Fetcher:
     def _give_up(self, reader: PartitionReader, error: WarmlogError) -> None:
         """Have the user's next read handle `error`."""
         reader.failing_since = None
-        self._cluster.worked(reader.topic, reader.partition)  # the error is told: a later failure is a new one
+        self._cluster.worked(reader.topic, reader.partition)  # the error was raised: a later failure is a new one
         reader.error = error
         self.arrived.set()

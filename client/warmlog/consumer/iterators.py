@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Sequence
 from threading import Event
 from typing import TYPE_CHECKING
 
-from warmlog.cluster.list_offsets import OffsetAt, TopicPartition, list_offsets
+from warmlog.cluster.list_offsets import OffsetAt, list_offsets
 from warmlog.cluster.options import ConnectionOptions
+from warmlog.cluster.responses import TopicPartition
 from warmlog.consumer.consumer_core import ConsumerCore, Points
 from warmlog.consumer.options import ConsumerOptions
 from warmlog.errors import NotLeaderOrFollower, WarmlogError
@@ -136,7 +137,7 @@ async def read_table(
     finally:
         is_over.set()  # a thread cannot be cancelled, and closing the loop waits for it
     for planned in ranges:
-        core.seek_now(planned.place, planned.end, planned.leader_epoch)
+        core.seek_now(planned.tp, planned.end, planned.leader_epoch)
     return pa.Table.from_batches(batches, arrow_schema(names))
 
 

@@ -47,7 +47,7 @@ class DrainFlag:
 
 
 class _Topics(dict[str, TopicQueues]):
-    """The queues of each topic, created when they are first asked for."""
+    """The queues of each topic, created on first use."""
 
     def __missing__(self, name: str) -> TopicQueues:
         queues = self[name] = TopicQueues(name)

@@ -15,7 +15,7 @@ from warmlog.producer.record_input import Header
 
 
 class RecordMetadata(NamedTuple):
-    """The position of one record. `offset` is -1 if the broker did not tell it: with acks=0, and after some retries."""
+    """The position of one record. `offset` is -1 if unknown: with acks=0, and after some retries."""
 
     topic: str
     partition: int
@@ -27,8 +27,8 @@ class RecordMetadata(NamedTuple):
 class RecordMetadataRanges:
     """The positions of the records of one `send_many`: their offset ranges by partition, in the order of sending.
 
-    Records without keys, or of one key, keep their order within a partition. A batch whose offset the broker did not
-    tell has no range (see RecordMetadata).
+    Records without keys, or of one key, keep their order within a partition. A batch whose offset is unknown has no
+    range (see RecordMetadata).
     """
 
     topic: str

@@ -11,7 +11,7 @@ With an idempotent producer each batch gets a sequence when it is first sent. It
 batch that it already has. Batches that follow a lost one are refused as OUT_OF_ORDER and sent again after it. When a
 batch is given up, those after it could never be accepted under their sequences: nothing new is sent (`needs_reset`)
 until it is certain of each sent batch whether the broker has it (those without a response are sent again as they are).
-The rest then goes on under a new producer epoch, from sequence 0.
+The rest then continues under a new producer epoch, from sequence 0.
 
 A partition that knows nothing of a producer accepts any sequence as its first. Until it has acknowledged one batch, the
 next is held back: it could be accepted in place of the first, which could then never follow.
@@ -72,7 +72,7 @@ def verdict(error: WarmlogError, *, has_predecessor: bool, needs_reset: bool) ->
 
 
 class PartitionQueue:
-    """One partition of one topic, without I/O: the producer asks for the next batch and reports what became of it.
+    """One partition of one topic, without I/O: the producer takes the next batch and reports its outcome.
 
     An idempotent queue starts with `needs_reset`: it has no producer id yet.
     """
@@ -130,11 +130,11 @@ class PartitionQueue:
 
     @property
     def awaits_producer(self) -> bool:
-        """Whether the queue needs a producer id or epoch to go on, and may `adopt` one now."""
+        """Whether the queue needs a producer id or epoch before it can continue, and may `adopt` one now."""
         return self.needs_reset and not self.in_flight and all(batch.is_rejected for batch in self.retries)
 
     def adopt(self, producer: tuple[int, int]) -> None:
-        """Go on under `producer` from sequence 0; batches to retry, which the broker does not have, are restamped."""
+        """Continue under `producer` from sequence 0; restamp the batches to retry, none of which the broker has."""
         assert not self.in_flight
         self.producer = producer
         self.next_sequence = 0
@@ -181,7 +181,7 @@ class PartitionQueue:
         return judged
 
     def give_up(self, batch: ProducerBatch) -> None:
-        """Remove a batch that will not be sent (again), wherever it is."""
+        """Remove a batch that will not be sent (again)."""
         if batch is self.open:
             self.open = None
         elif batch.order < 0:

@@ -61,7 +61,7 @@ class Producer:
           in flight while the next one fills up.
         - `delivery_timeout_ms`: a batch is given up this long after its first record, with DeliveryTimeout. The broker
           may have it or not. An idempotent producer then finds out which of the batches in flight the broker has, and
-          goes on under the next producer epoch: later records are accepted, and none is in the log twice or out of
+          continues under the next producer epoch: later records are accepted, and none is in the log twice or out of
           order.
         - `connection`: any of the fields of ConnectionOptions.
         """
@@ -237,5 +237,5 @@ class Producer:
 
 
 def _no_fast_path(topic: str, value: bytes, key: bytes, timestamp_ms: int | None) -> DeliveryFuture | None:  # noqa: ARG001
-    """Stands for `Accumulator.add_keyed` before `start` and after `close`."""
+    """In place of `Accumulator.add_keyed` before `start` and after `close`."""
     return None

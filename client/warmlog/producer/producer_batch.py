@@ -228,7 +228,7 @@ class ProducerBatch:
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def complete(self, base_offset: int, log_append_time_ms: int) -> None:
-        """The broker has the batch, at `base_offset`; -1 if it did not tell."""
+        """The broker has the batch, at `base_offset`; -1 if unknown."""
         self.base_offset = base_offset
         self.log_append_time_ms = log_append_time_ms
         self._finish()

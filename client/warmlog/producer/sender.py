@@ -1,9 +1,8 @@
 """The task that sends a producer's batches and handles the responses.
 
-It looks at what is ready whenever something changed: a batch closed, a linger over, a response, a connection. Every
-Produce request carries at most one batch of each partition, all of the same leader. A broker has at most
-`max_in_flight` requests without a response, so a partition has no more batches in flight than that; meanwhile open
-batches fill up.
+It checks what is ready after every change: a batch closed, a linger over, a response, a connection. Every Produce
+request carries at most one batch of each partition, all of the same leader. A broker has at most `max_in_flight`
+requests without a response, so a partition has no more batches in flight than that; meanwhile open batches fill up.
 """
 
 import asyncio
@@ -205,7 +204,7 @@ class Sender:
             queue.paused_until = self._loop.time() + pause_ms / 1000
 
     def _expire(self, batch: ProducerBatch) -> None:
-        """Give up a batch whose delivery timeout is over, with the reason as far as it is known."""
+        """Give up a batch whose delivery timeout is over, with the last known reason."""
         queue = self._accumulator.incomplete[batch]
         reason: WarmlogError | str | None = None
         link = self._cluster.leader(queue.topic, queue.partition)

@@ -19,8 +19,9 @@ import pyarrow as pa
 
 from warmlog.arrow.reader import arrow_schema
 from warmlog.cluster.address import parse_addresses
+from warmlog.cluster.responses import TopicPartition
 from warmlog.ranges.discover import Discovery
-from warmlog.ranges.offset_range import OffsetRange, TopicPartition, sized_ranges
+from warmlog.ranges.offset_range import OffsetRange, sized_ranges
 from warmlog.ranges.points import Point, PointKind, Points, parse_offset
 from warmlog.ranges.range_reader import read_ranges, warn_of_loss
 from warmlog.ranges.read_settings import KAFKA_COLUMNS, Projection, ReadSettings

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from warmlog.blocking.cluster import BlockingCluster, in_requests
 from warmlog.cluster.options import ConnectionOptions
+from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import (
     BrokerUnavailable,
     InvalidRequest,
@@ -16,7 +17,7 @@ from warmlog.errors import (
     UnsupportedVersion,
     error_from_code,
 )
-from warmlog.ranges.offset_range import OffsetRange, PartitionState, TopicPartition
+from warmlog.ranges.offset_range import OffsetRange, PartitionState
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -149,7 +150,7 @@ class Discovery:
         self, ranges: list[OffsetRange], target_bytes: int, max_scan_ms: int
     ) -> dict[OffsetRange, list[FoundSplit]]:
         """The splits of ranges with one leader. If they exceed a response: each half of the ranges, half as finely."""
-        wanted = [FindSplitsPartition(*each.place, each.start, each.end, each.topic_id or None) for each in ranges]
+        wanted = [FindSplitsPartition(*each.tp, each.start, each.end, each.topic_id or None) for each in ranges]
         request = FindSplitsRequest(wanted, target_bytes, max_scan_ms)
         try:
             found = self._call_leader(ranges[0], request)
@@ -192,8 +193,8 @@ def find_cuts(
 
     Asks about partitions that have another leader epoch now.
     """
-    known = {state.place: epochs.get(state.place, NO_LEADER_EPOCH) for state in states if state.place in read_to}
-    now = {state.place: state.leader_epoch for state in states}
+    known = {state.tp: epochs.get(state.tp, NO_LEADER_EPOCH) for state in states if state.tp in read_to}
+    now = {state.tp: state.leader_epoch for state in states}
     changed = {key: epoch for key, epoch in known.items() if epoch not in (NO_LEADER_EPOCH, now[key])}
     ends = discovery.epoch_ends(changed) if changed else {}
     return {key: end for key, end in ends.items() if end < read_to[key]}

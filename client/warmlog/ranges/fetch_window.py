@@ -38,7 +38,7 @@ class StoredBatch(Protocol):
 
 
 class FetchWindow:
-    """The state of one range `[start, end)`: what has been read, what has been asked for."""
+    """The state of one range `[start, end)`: what has been read and what has been requested."""
 
     def __init__(self, start: int, end: int, *, in_flight: int = IN_FLIGHT, fetch_bytes: int = FETCH_BYTES) -> None:
         self.position = start  # the first offset that has not been read

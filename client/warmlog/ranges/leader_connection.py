@@ -13,8 +13,9 @@ from warmlog.blocking.cluster import BlockingCluster
 from warmlog.blocking.connection import BlockingConnection
 from warmlog.cluster.address import parse_address
 from warmlog.cluster.options import ConnectionOptions
+from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import ApiError, BrokerUnavailable
-from warmlog.ranges.offset_range import OffsetRange, TopicPartition
+from warmlog.ranges.offset_range import OffsetRange
 
 _log = logging.getLogger("warmlog.ranges")
 
@@ -38,7 +39,7 @@ class LeaderConnection:
 
     def address(self, planned: OffsetRange) -> str:
         """HOST:PORT of the last known leader of this range."""
-        return self._moved.get(planned.place, planned.leader)
+        return self._moved.get(planned.tp, planned.leader)
 
     def connected(self, planned: OffsetRange) -> BlockingConnection:
         """Return an open connection to the leader, a new one unless the last one can be used."""
@@ -61,10 +62,10 @@ class LeaderConnection:
         brokers = list(dict.fromkeys((*self._bootstrap, known)))
         try:
             with BlockingCluster(brokers, self._options) as cluster:
-                found = str(cluster.leader_address(*planned.place))
+                found = str(cluster.leader_address(*planned.tp))
         except (BrokerUnavailable, ApiError) as error:
-            _log.debug("%s-%d: no broker names the leader: %s", *planned.place, error)
+            _log.debug("%s-%d: no broker names the leader: %s", *planned.tp, error)
             return
         if found != known:
-            _log.info("%s-%d is now led by broker %s instead of %s", *planned.place, found, known)
-            self._moved[planned.place] = found
+            _log.info("%s-%d is now led by broker %s instead of %s", *planned.tp, found, known)
+            self._moved[planned.tp] = found

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from warmlog.cluster.responses import TopicPartition
 from warmlog_protocol.messages import NO_LEADER_EPOCH, FoundSplit
-
-TopicPartition = tuple[str, int]
 
 LARGEST_PARTITION = 2**31 - 1
 LARGEST_OFFSET = 2**63 - 1
@@ -26,7 +25,7 @@ class PartitionState(NamedTuple):
     """At the time when `latest` was looked up."""
 
     @property
-    def place(self) -> TopicPartition:
+    def tp(self) -> TopicPartition:
         return self.topic, self.partition
 
     def __str__(self) -> str:
@@ -55,7 +54,7 @@ class OffsetRange(NamedTuple):
     start_epoch: int = NO_LEADER_EPOCH
 
     @property
-    def place(self) -> TopicPartition:
+    def tp(self) -> TopicPartition:
         return self.topic, self.partition
 
     @property

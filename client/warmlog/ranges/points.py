@@ -17,7 +17,8 @@ from datetime import datetime
 from enum import Enum
 from typing import NamedTuple
 
-from warmlog.ranges.offset_range import LARGEST_OFFSET, TopicPartition
+from warmlog.cluster.responses import TopicPartition
+from warmlog.ranges.offset_range import LARGEST_OFFSET
 from warmlog.times import milliseconds_of
 
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -255,7 +255,7 @@ class _RangeReader:
                 return  # the error may concern only what is not read now: the next fetch starts at the position
             raise self._fetch_error(connection, fetched)
         if fetched.diverging is not None:
-            raise LogTruncated(*self._range.place, before, fetched.diverging.end_offset)
+            raise LogTruncated(*self._range.tp, before, fetched.diverging.end_offset)
         if not window.accepts(fetch, read_header(payload).base_offset if len(payload) >= HEADER_BYTES else None):
             return
         self._pass_gap(fetched)
@@ -275,7 +275,7 @@ class _RangeReader:
                 window.advance(batch.next_offset)
                 self._epoch = batch.header.partition_leader_epoch
             if window.is_done:
-                break  # what follows was not asked for and may be damaged
+                break  # what follows was not requested and may be damaged
         window.learn(batches)
         if window.position == before == fetch.start:
             raise BrokerUnavailable(f"it sent nothing; its high watermark is {fetched.high_watermark}")
@@ -298,7 +298,7 @@ class _RangeReader:
 
     def _truncated(self, diverging_offset: int) -> LogTruncated:
         reason = f"the log was cut at {diverging_offset} after these ranges were planned, and the records there are new"
-        return LogTruncated(*self._range.place, self._range.end, diverging_offset, reason)
+        return LogTruncated(*self._range.tp, self._range.end, diverging_offset, reason)
 
     def _fetch_error(self, connection: BlockingConnection, fetched: FetchedPartition) -> ApiError:
         """The error of the partition. OffsetOutOfRange needs to know where the log starts now: raises if that fails."""
@@ -326,7 +326,7 @@ class _RangeReader:
         first = first_header(fetched, response.payload, position)
         if first is None or not first.base_offset <= position < first.next_offset or is_intact(first, response.payload):
             return error
-        return UnreadableBatch(str(error), *self._range.place, position, first.next_offset)
+        return UnreadableBatch(str(error), *self._range.tp, position, first.next_offset)
 
     def _is_retried(self, error: BrokerUnavailable | ApiError) -> bool:
         """Carry out the verdict on `error`: raise it, skip what is lost, or return true to fetch again."""
@@ -336,7 +336,7 @@ class _RangeReader:
         )
         if action is Action.RETRY:
             return True
-        lost = Loss(*self._range.place, window.position, next_offset, self._reason(error))
+        lost = Loss(*self._range.tp, window.position, next_offset, self._reason(error))
         if action is Action.RAISE:
             if isinstance(error, OffsetOutOfRange) and not isinstance(error, LogTruncated):
                 reason = OffsetOutOfRange(f"offsets {lost.start} to {lost.end - 1} are {lost.reason}")

@@ -1,4 +1,4 @@
-"""Points become ranges: pure functions of what the user asks for and what the broker has.
+"""Points become ranges: pure functions of what the user requests and what the broker has.
 
 Ranges are final: later steps do not ask the broker again where they start and end. Offsets that the user names and the
 log does not have are data loss: an error or, if the user allows it, a `Loss` to warn of.
@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from warmlog.ranges.offset_range import OffsetRange, PartitionState, TopicPartition
+from warmlog.cluster.responses import TopicPartition
+from warmlog.ranges.offset_range import OffsetRange, PartitionState
 from warmlog.ranges.points import Point, PointKind, Points
 from warmlog_protocol.errors import InvalidConfig, OffsetOutOfRange
 
@@ -17,7 +18,7 @@ REMOVED = "retention or DeleteRecords removed them"
 
 @dataclass(frozen=True)
 class ReadBounds:
-    """What is asked for, and what to do if it does not exist."""
+    """What is requested, and what to do if it does not exist."""
 
     starting: Points
     ending: Points
@@ -32,7 +33,7 @@ class ReadBounds:
 
 
 class Loss(NamedTuple):
-    """Offsets `[start, end)` that were asked for and cannot be read, and why."""
+    """Offsets `[start, end)` that were requested and cannot be read, and why."""
 
     topic: str
     partition: int
@@ -56,7 +57,7 @@ def starting_times(starting: Points, states: Sequence[PartitionState]) -> dict[T
 
     Without times before 1970: to the broker a negative number is a special offset such as -1, the latest.
     """
-    found = ((state.place, _point(starting, state)) for state in states)
+    found = ((state.tp, _point(starting, state)) for state in states)
     return {
         key: point.number
         for key, point in found
@@ -100,9 +101,9 @@ def keep_available(planned: OffsetRange, state: PartitionState) -> tuple[OffsetR
     lost: list[Loss] = []
     start, end = planned.start, planned.end
     if start < state.earliest:
-        lost.append(Loss(*planned.place, start, min(state.earliest, end), f"gone: {REMOVED} ({state})"))
+        lost.append(Loss(*planned.tp, start, min(state.earliest, end), f"gone: {REMOVED} ({state})"))
     if max(start, end) > state.latest:
-        lost.append(Loss(*planned.place, max(start, state.latest), max(start, end), f"not there ({state})"))
+        lost.append(Loss(*planned.tp, max(start, state.latest), max(start, end), f"not there ({state})"))
     start = min(max(start, state.earliest), state.latest)
     return planned._replace(start=start, end=max(start, min(end, state.latest))), lost
 
@@ -115,20 +116,20 @@ def _in_words(planned: OffsetRange, state: PartitionState, remedy: str) -> str:
             f"start at earliest or at {state.earliest}{remedy}"
         )
     if planned.start > state.latest and planned.from_ms is None:
-        place = f"{state.topic}-{state.partition} offset {planned.start}"
-        return f"{place}: not there yet ({state}); start at latest or at {state.latest}{remedy}"
+        where = f"{state.topic}-{state.partition} offset {planned.start}"
+        return f"{where}: not there yet ({state}); start at latest or at {state.latest}{remedy}"
     return f"{planned}: not there yet ({state}); end at latest or at {state.latest}{remedy}"
 
 
 def _point(points: Points, state: PartitionState) -> Point | None:
-    return points if isinstance(points, Point) else points.get(state.place)
+    return points if isinstance(points, Point) else points.get(state.tp)
 
 
 def _missing_partitions(name: str, points: Points, states: Sequence[PartitionState], *, fails: bool) -> list[Loss]:
     """The partitions in `points` that do not exist. Raises InvalidConfig if it leaves out one that does."""
     if isinstance(points, Point):
         return []
-    existing = {state.place for state in states}
+    existing = {state.tp for state in states}
     for problem, partitions in (("leaves out", existing - points.keys()), ("names unknown", points.keys() - existing)):
         if partitions and (fails or problem == "leaves out"):
             listed = ", ".join(f"{topic}-{partition}" for topic, partition in sorted(partitions))
@@ -146,7 +147,7 @@ def _range_of(state: PartitionState, bounds: ReadBounds, offset_of_time: Mapping
     from_ms = starting.number if starting.kind is PointKind.TIME else None
     until_ms = ending.number if ending.kind is PointKind.TIME else None
     planned = OffsetRange(
-        *state.place, start, end, state.leader, state.topic_id, from_ms, until_ms, leader_epoch=state.leader_epoch
+        *state.tp, start, end, state.leader, state.topic_id, from_ms, until_ms, leader_epoch=state.leader_epoch
     )
     is_time_upside_down = from_ms is not None and until_ms is not None and from_ms > until_ms
     if is_time_upside_down or (start > end and starting.kind is ending.kind is PointKind.OFFSET):
@@ -162,7 +163,7 @@ def _range_of(state: PartitionState, bounds: ReadBounds, offset_of_time: Mapping
 
 
 def _is_missing(from_ms: int, state: PartitionState, offset_of_time: Mapping[TopicPartition, int]) -> bool:
-    return state.earliest >= state.latest if from_ms < 0 else offset_of_time[state.place] < 0
+    return state.earliest >= state.latest if from_ms < 0 else offset_of_time[state.tp] < 0
 
 
 def _offset(point: Point, state: PartitionState, offset_of_time: Mapping[TopicPartition, int]) -> int:
@@ -176,6 +177,6 @@ def _offset(point: Point, state: PartitionState, offset_of_time: Mapping[TopicPa
             return max(state.earliest, state.latest - point.number)
         case PointKind.TIME if point.number < 0:
             return state.earliest
-        case PointKind.TIME if offset_of_time.get(state.place, -1) >= 0:
-            return offset_of_time[state.place]
+        case PointKind.TIME if offset_of_time.get(state.tp, -1) >= 0:
+            return offset_of_time[state.tp]
     return state.latest

@@ -56,7 +56,7 @@ def whole_headers(
 
 
 class AbortedRanges:
-    """Which batches of one Fetch response to hide from a reader of committed records, told in their order.
+    """Which batches of one Fetch response to hide from a reader of committed records, passed in their order.
 
     An aborted transaction reaches from its first offset to its producer's next abort marker.
     """

@@ -127,7 +127,7 @@ def _read_ranges(address: str, topic: str, is_over: Event) -> Found:
 
     with Discovery([address]) as discovery:
         states = discovery.states(discovery.topics([topic]))
-    ranges = [OffsetRange(*state.place, state.earliest, state.latest, address, state.topic_id) for state in states]
+    ranges = [OffsetRange(*state.tp, state.earliest, state.latest, address, state.topic_id) for state in states]
     settings = ReadSettings(fails_on_data_loss=False, fetch_bytes=700)
     for batch in read_ranges(ranges, Projection(tuple(COLUMNS)), settings, is_over, on_loss=note):
         found.add_table(batch)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import ApiError, BrokerUnavailable, LogTruncated, OffsetOutOfRange, may_pass
 from warmlog.ranges.discover import Discovery, find_cuts
 from warmlog.ranges.offset_range import PartitionState
@@ -132,11 +133,11 @@ def _plan(manifest: Manifest, options: ExportOptions) -> _Plan:
         start = _resume(manifest, states, options)
         _check_cuts(manifest, states, options, discovery)
         available = advance(start, states, ()).available
-        ranges, losses = stream_ranges(start, available, {state.place: state for state in states})
+        ranges, losses = stream_ranges(start, available, {state.tp: state for state in states})
         _check_losses(losses, options)
         tasks = plan_tasks(size_ranges(discovery, ranges, options.limits), options.limits)
     _warn(losses)
-    positions = {state.partition: max(start.get(state.place, 0), state.earliest) for state in states}
+    positions = {state.partition: max(start.get(state.tp, 0), state.earliest) for state in states}
     epochs = {state.partition: state.leader_epoch for state in states}
     return _Plan(tasks, states[0].topic_id.hex(), positions, losses, epochs)
 
@@ -182,11 +183,11 @@ def _copy(session: Any, manifest: Manifest, options: ExportOptions, plan: _Plan)
         losses = []
 
 
-def _resume(manifest: Manifest, states: Sequence[PartitionState], options: ExportOptions) -> dict[tuple[str, int], int]:
+def _resume(manifest: Manifest, states: Sequence[PartitionState], options: ExportOptions) -> dict[TopicPartition, int]:
     """Return where each partition continues: at its earliest record if nothing is copied yet."""
     last = manifest.last
     if last is None:
-        return {state.place: state.earliest for state in states}
+        return {state.tp: state.earliest for state in states}
     if last.topic != options.topic:
         raise ExportRefused(f"{options.path} holds topic {last.topic}: export {options.topic} to another path")
     if last.topic_id != states[0].topic_id.hex():
@@ -199,10 +200,10 @@ def _resume(manifest: Manifest, states: Sequence[PartitionState], options: Expor
             f"{options.path} holds topic {last.topic} {had} headers: {remedy} --headers, or export to another path"
         )
     start = {(options.topic, partition): offset for partition, offset in last.positions.items()}
-    short = [state for state in states if start.get(state.place, 0) > max(state.latest, state.high_watermark or 0)]
+    short = [state for state in states if start.get(state.tp, 0) > max(state.latest, state.high_watermark or 0)]
     if short:
         raise OffsetOutOfRange(
-            f"{options.topic}-{short[0].partition} is copied up to {start[short[0].place]} and {short[0]}: the log "
+            f"{options.topic}-{short[0].partition} is copied up to {start[short[0].tp]} and {short[0]}: the log "
             f"has lost its end, and {_COPIED_ALREADY}"
         )
     return start

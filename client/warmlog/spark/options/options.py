@@ -1,4 +1,4 @@
-"""The options of one load(), stream or write, in whatever case Spark passes them.
+"""The options of one load(), stream or write, in any case: Spark may change it.
 
 An unknown option is an error that suggests the nearest one, unlike in Spark's Kafka connector. As there, a batch
 ignores options for streams with a warning; any other misplaced option is an error. Every error is one line, as it

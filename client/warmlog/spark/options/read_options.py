@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from warmlog.ranges.offset_range import LARGEST_PARTITION, TopicPartition
+from warmlog.cluster.responses import TopicPartition
+from warmlog.ranges.offset_range import LARGEST_PARTITION
 from warmlog.ranges.points import EARLIEST, LATEST, Point, PointKind, Points, offset_point, parse_offset, parse_time_ms
 from warmlog.ranges.read_settings import Projection, ReadSettings, Remedies
 from warmlog.ranges.resolve import ReadBounds

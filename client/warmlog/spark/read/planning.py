@@ -3,9 +3,10 @@
 import logging
 from collections.abc import Collection, Sequence
 
+from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import UnknownTopicOrPartition
 from warmlog.ranges.discover import Discovery
-from warmlog.ranges.offset_range import OffsetRange, PartitionState, SizedRange, TopicPartition, sized_ranges
+from warmlog.ranges.offset_range import OffsetRange, PartitionState, SizedRange, sized_ranges
 from warmlog.ranges.points import Point
 from warmlog.ranges.resolve import resolve_ranges, starting_times
 from warmlog.ranges.retrying import retrying

@@ -10,9 +10,10 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
+from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import TOPIC_IS_GONE, LogTruncated, OffsetOutOfRange
 from warmlog.ranges.discover import Discovery, find_cuts
-from warmlog.ranges.offset_range import PartitionState, Piece, TopicPartition, sized_ranges
+from warmlog.ranges.offset_range import PartitionState, Piece, sized_ranges
 from warmlog.ranges.resolve import Loss, resolve_ranges, starting_times
 from warmlog.ranges.retrying import retrying
 from warmlog.spark.options.stream_options import Admission, StreamOptions
@@ -65,8 +66,8 @@ class StreamPlanner:
             times = self._ask(lambda: self._discovery.offsets(starting_times(bounds.starting, states)))
             resolved = resolve_ranges(states, bounds, times)
             self._report(resolved.losses)
-            self._initial = {planned.place: planned.start for planned in resolved.ranges}
-            self._starts_at_end = {state.place for state in states if self._initial[state.place] >= state.latest}
+            self._initial = {planned.tp: planned.start for planned in resolved.ranges}
+            self._starts_at_end = {state.tp for state in states if self._initial[state.tp] >= state.latest}
         return self._initial
 
     def latest(self) -> dict[TopicPartition, int]:
@@ -75,7 +76,7 @@ class StreamPlanner:
 
     def set_target(self) -> None:
         """Read nothing after the present ends of the partitions."""
-        self._target = {state.place: state.latest for state in self._discover()}
+        self._target = {state.tp: state.latest for state in self._discover()}
 
     def next_end(self, start: Offsets, admission: Admission) -> dict[TopicPartition, int]:
         """Return where the micro-batch from `start` ends; `start` if there is to be none."""
@@ -84,7 +85,7 @@ class StreamPlanner:
         except TOPIC_IS_GONE:  # while it was planned: now it is reported as a loss, unless it never existed
             end = self._next_end(start, admission)
         self._topic_ids.update({state.topic: state.topic_id for state in self._states.values()})
-        self._epochs.update({state.place: state.leader_epoch for state in self._states.values()})
+        self._epochs.update({state.tp: state.leader_epoch for state in self._states.values()})
         self._has_begun = True
         return end
 
@@ -127,7 +128,7 @@ class StreamPlanner:
 
     def _discover_unchanged(self) -> None:
         states = self._discover()
-        self._states = {state.place: state for state in states if not self._is_recreated(state)}
+        self._states = {state.tp: state for state in states if not self._is_recreated(state)}
 
     def _tasks(self, start: Offsets, end: Offsets) -> list[Task]:
         back = {tp: until for tp, until in end.items() if self._cuts.get(tp) == (start.get(tp), until)}
@@ -171,7 +172,7 @@ class StreamPlanner:
             near = [planned._replace(end=min(planned.end, planned.start + span)) for planned in ranges]
             found = self._ask(lambda near=near: self._discovery.splits(near, piece_bytes))  # type: ignore[misc]
             pieces = {
-                planned.place: [piece for sized in sized_ranges(planned, splits) for piece in sized.pieces]
+                planned.tp: [piece for sized in sized_ranges(planned, splits) for piece in sized.pieces]
                 for planned, splits in zip(near, found, strict=True)
             }
             are_all = all(planned.end <= asked.end for planned, asked in zip(ranges, near, strict=True))
@@ -193,7 +194,7 @@ class StreamPlanner:
             _log.warning("%s; continuing at %d, as failOnDataLoss is false", error, end if end >= 0 else start[tp])
         self._cuts = {tp: cut for tp, cut in self._cuts.items() if cut[0] == start.get(tp)}
         self._cuts.update({tp: (start[tp], end) for tp, end in found.items() if end >= 0})
-        return {state.place: self._cuts[state.place][1] for state in states if state.place in self._cuts}
+        return {state.tp: self._cuts[state.tp][1] for state in states if state.tp in self._cuts}
 
     def _is_recreated(self, state: PartitionState) -> bool:
         return self._topic_ids.get(state.topic, state.topic_id) != state.topic_id
@@ -204,10 +205,10 @@ class StreamPlanner:
         """Return the chosen partitions (see `chosen_states`). The caller reports what is lost."""
         choice = self._options.topics
         states = self._ask(lambda: chosen_states(self._discovery, choice, known, fails_on_missing=fails_on_missing))
-        self._states = {state.place: state for state in states}
+        self._states = {state.tp: state for state in states}
         for state in states:
             self._topic_ids.setdefault(state.topic, state.topic_id)
-            self._epochs.setdefault(state.place, state.leader_epoch)
+            self._epochs.setdefault(state.tp, state.leader_epoch)
         found = {state.topic for state in states}
         missing = {f"topic {name}" for name in choice.names if name not in found}
         assigned = {(topic, number) for topic in found for number in choice.assigned.get(topic, ())}

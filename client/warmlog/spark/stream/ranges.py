@@ -19,7 +19,8 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from warmlog.ranges.offset_range import OffsetRange, PartitionState, TopicPartition
+from warmlog.cluster.responses import TopicPartition
+from warmlog.ranges.offset_range import OffsetRange, PartitionState
 from warmlog.ranges.points import LATEST, Point, PointKind, Points
 from warmlog.ranges.resolve import Loss, keep_available
 from warmlog.spark.stream.admission import begin_of
@@ -48,16 +49,16 @@ def advance(
     available: dict[TopicPartition, int] = {}
     losses: list[Loss] = []
     for state in states:
-        begin = start.get(state.place)
-        if state.place in cuts:
-            available[state.place] = cuts[state.place]
+        begin = start.get(state.tp)
+        if state.tp in cuts:
+            available[state.tp] = cuts[state.tp]
             continue
         if begin is None or (begin <= max(state.latest, state.high_watermark or 0) and state.topic not in recreated):
-            available[state.place] = max(state.latest, begin or 0)
+            available[state.tp] = max(state.latest, begin or 0)
             continue
-        available[state.place] = 0 if state.topic in recreated else state.latest
+        available[state.tp] = 0 if state.topic in recreated else state.latest
         reason = f"the topic was recreated, or lost its end, after this stream had read to {begin} ({state})"
-        losses.append(Loss(*state.place, begin, begin, reason))
+        losses.append(Loss(*state.tp, begin, begin, reason))
     gone = sorted(start.keys() - available.keys())
     losses += [Loss(*tp, start[tp], start[tp], "the partition is gone") for tp in gone]
     return Advance(available, losses)

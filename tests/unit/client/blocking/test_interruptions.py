@@ -37,7 +37,6 @@ pytestmark = [  # of sockets and generators that an interruption leaves to the g
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-TOPIC = "t"
 MODULES = [
     warmlog.blocking.connection,
     warmlog.arrow_write.producer,
@@ -59,7 +58,7 @@ Call = Callable[[Callable[[], Any]], Any]
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[FakeBroker]:
-    with broker_in_thread(t=2) as fake:
+    with broker_in_thread() as fake:
         yield fake
 
 
@@ -72,42 +71,49 @@ def until_done(function: Callable[[], Any]) -> Any:
             continue
 
 
-def batch_of(values: Sequence[bytes], partition: int = 0) -> ArrowBatch:
-    return ArrowBatch(TOPIC, partition, [PreparedRows(ArrowRows(pa.array(values))).span()], 100, 5)
+def new_topic(broker: FakeBroker) -> str:
+    """An empty topic for one run: requests of an earlier run that were never waited for may still arrive."""
+    name = f"t{len(broker.topics)}"
+    broker.topics[name] = [FakePartition(), FakePartition()]
+    return name
+
+
+def batch_of(topic: str, values: Sequence[bytes], partition: int = 0) -> ArrowBatch:
+    return ArrowBatch(topic, partition, [PreparedRows(ArrowRows(pa.array(values))).span()], 100, 5)
 
 
 def produce(broker: FakeBroker, faults: Sequence[Fault], call: Call) -> None:
-    """Send to an empty topic, each call through `call`; each record must be there once and in order."""
-    broker.topics[TOPIC] = [FakePartition(), FakePartition()]
+    """Send to a new topic, each call through `call`; each record must be there once and in order."""
+    topic = new_topic(broker)
     broker.faults = deque(faults)
     sent: list[list[bytes]] = [[], []]
     with BlockingCluster(broker.address, OPTIONS) as cluster, BlockingProducer(cluster, options=OPTIONS) as producer:
         for number in range(8):
             values, partition = [b"%d.%d" % (number, index) for index in range(2)], number % 3 % 2
             sent[partition] += values
-            batch = batch_of(values, partition)
+            batch = batch_of(topic, values, partition)
             call(lambda batch=batch: producer.send(batch))
             if number in (3, 7):
                 call(producer.flush)
         assert producer.records == 16
         assert producer.value_bytes == 800
-    assert [partition.values() for partition in broker.topics[TOPIC]] == sent
+    assert [partition.values() for partition in broker.topics[topic]] == sent
 
 
 def ask(broker: FakeBroker, call: Call) -> None:
     """Ask what a cluster can be asked, each question through `call`, of partitions with no record and with two."""
-    broker.topics[TOPIC] = [FakePartition(), FakePartition()]
-    broker.add_batch(TOPIC, 1, encode_batch([b"a", b"b"], timestamps_ms=[100, 200]))
+    topic = new_topic(broker)
+    broker.add_batch(topic, 1, encode_batch([b"a", b"b"], timestamps_ms=[100, 200]))
     with BlockingCluster(broker.address, OPTIONS) as cluster:
-        assert call(lambda: cluster.topics([TOPIC]))[TOPIC].name == TOPIC
-        asked = {(TOPIC, 0): LATEST_TIMESTAMP, (TOPIC, 1): 150}
+        assert call(lambda: cluster.topics([topic]))[topic].name == topic
+        asked = {(topic, 0): LATEST_TIMESTAMP, (topic, 1): 150}
         found = call(lambda: cluster.list_offsets(asked))
-        assert {place: listed.offset for place, listed in found.items()} == {(TOPIC, 0): 0, (TOPIC, 1): 1}
-        assert call(lambda: cluster.max_message_bytes(TOPIC)) == 1 << 20
-        assert call(lambda: cluster.leader_address(TOPIC, 1)).port == broker.port
-        assert call(lambda: cluster.leader(TOPIC, 1)).is_open
+        assert {tp: listed.offset for tp, listed in found.items()} == {(topic, 0): 0, (topic, 1): 1}
+        assert call(lambda: cluster.max_message_bytes(topic)) == 1 << 20
+        assert call(lambda: cluster.leader_address(topic, 1)).port == broker.port
+        assert call(lambda: cluster.leader(topic, 1)).is_open
         call(cluster.forget_leaders)
-        assert call(lambda: cluster.leader(TOPIC, 0)).is_open
+        assert call(lambda: cluster.leader(topic, 0)).is_open
 
 
 # --- at each step of the code ---------------------------------------------------------------------------------------
@@ -211,8 +217,9 @@ def test_a_cluster_interrupted_at_any_call_to_the_system_answers_the_next_time(b
 def test_a_connection_that_was_interrupted_is_closed_and_its_cluster_opens_another(
     broker: FakeBroker, how: str
 ) -> None:
+    topic = new_topic(broker)
     with BlockingCluster(broker.address, OPTIONS) as cluster:
-        connection = cluster.leader(TOPIC, 0)
+        connection = cluster.leader(topic, 0)
         for number in (1, 2):  # sending and receiving
             InterruptedSocket.reset(number, how)
             with pytest.raises(KeyboardInterrupt):
@@ -220,8 +227,8 @@ def test_a_connection_that_was_interrupted_is_closed_and_its_cluster_opens_anoth
             assert not connection.is_open
             with pytest.raises(ClientClosed, match="is closed"):
                 connection.call(MetadataRequest(), MetadataResponse)
-            assert cluster.leader(TOPIC, 0) is not connection
-            connection = cluster.leader(TOPIC, 0)
+            assert cluster.leader(topic, 0) is not connection
+            connection = cluster.leader(topic, 0)
             assert connection.call(MetadataRequest(), MetadataResponse).topics
 
 
@@ -241,16 +248,16 @@ def test_what_was_asked_for_on_a_connection_that_was_interrupted_is_not_waited_f
 
 
 def test_a_batch_is_lined_up_once_however_often_its_send_is_repeated(broker: FakeBroker) -> None:
-    broker.topics[TOPIC] = [FakePartition(), FakePartition()]
+    topic = new_topic(broker)
     with BlockingCluster(broker.address, OPTIONS) as cluster, BlockingProducer(cluster, options=OPTIONS) as producer:
-        batch = batch_of([b"a"])
+        batch = batch_of(topic, [b"a"])
         producer.send(batch)
         producer.send(batch)
         producer.flush()
         producer.send(batch)
         producer.flush()
         assert producer.records == 1
-    assert broker.topics[TOPIC][0].values() == [b"a"]
+    assert broker.topics[topic][0].values() == [b"a"]
 
 
 def test_an_exception_of_a_signal_handler_interrupts_as_well(broker: FakeBroker) -> None:
@@ -260,41 +267,41 @@ def test_an_exception_of_a_signal_handler_interrupts_as_well(broker: FakeBroker)
     def ring(*_: object) -> None:
         raise TooLong
 
-    broker.topics[TOPIC] = [FakePartition(), FakePartition()]
+    topic = new_topic(broker)
     before = signal.signal(signal.SIGALRM, ring)
     try:
         with (
             BlockingCluster(broker.address, OPTIONS) as cluster,
             BlockingProducer(cluster, options=OPTIONS) as producer,
         ):
-            producer.send(batch_of([b"a"]))
+            producer.send(batch_of(topic, [b"a"]))
             producer.flush()
             broker.faults.append(Fault.HOLD)
-            producer.send(batch_of([b"b"]))
+            producer.send(batch_of(topic, [b"b"]))
             signal.setitimer(signal.ITIMER_REAL, 0.1)
             with pytest.raises(TooLong):
                 producer.flush()
             producer.flush()
     finally:
         signal.signal(signal.SIGALRM, before)
-    assert broker.topics[TOPIC][0].values() == [b"a", b"b"]
+    assert broker.topics[topic][0].values() == [b"a", b"b"]
 
 
 def test_a_producer_goes_on_after_its_cluster_was_closed_or_interrupted_between_two_calls(
     broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broker.topics[TOPIC] = [FakePartition(), FakePartition()]
+    topic = new_topic(broker)
     with BlockingCluster(broker.address, OPTIONS) as cluster, BlockingProducer(cluster, options=OPTIONS) as producer:
-        producer.send(batch_of([b"a"]))
+        producer.send(batch_of(topic, [b"a"]))
         cluster.close()
         producer.flush()
-        producer.send(batch_of([b"b"]))
+        producer.send(batch_of(topic, [b"b"]))
         with monkeypatch.context() as patch:
             patch.setattr("warmlog.blocking.connection._send_all", _interrupt)
             with pytest.raises(KeyboardInterrupt):
                 cluster.topics()
         producer.flush()
-    assert broker.topics[TOPIC][0].values() == [b"a", b"b"]
+    assert broker.topics[topic][0].values() == [b"a", b"b"]
 
 
 def _interrupt(*_: object) -> None:
@@ -302,11 +309,12 @@ def _interrupt(*_: object) -> None:
 
 
 def test_a_producer_that_is_closed_says_so(broker: FakeBroker) -> None:
+    topic = new_topic(broker)
     with BlockingCluster(broker.address, OPTIONS) as cluster:
         producer = BlockingProducer(cluster, options=OPTIONS)
-        producer.send(batch_of([b"a"]))
+        producer.send(batch_of(topic, [b"a"]))
         producer.close()
-        for call in (producer.flush, lambda: producer.send(batch_of([b"b"]))):
+        for call in (producer.flush, lambda: producer.send(batch_of(topic, [b"b"]))):
             with pytest.raises(ClientClosed, match="the producer is closed"):
                 call()
 
@@ -318,10 +326,10 @@ CHILD = Path(__file__).parent / "interrupted_child.py"
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_process_that_gets_sigint_all_the_time_sends_and_reads_everything_once(broker: FakeBroker, seed: int) -> None:
-    broker.topics[TOPIC] = [FakePartition(), FakePartition()]
-    command = [sys.executable, str(CHILD), broker.address, TOPIC, str(seed)]
+    topic = new_topic(broker)
+    command = [sys.executable, str(CHILD), broker.address, topic, str(seed)]
     done = subprocess.run(command, timeout=120, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     batches = int(done.stdout)
     expected = [[b"%d.%d" % (number, partition) for number in range(batches)] for partition in range(2)]
-    assert [partition.values() for partition in broker.topics[TOPIC]] == expected
+    assert [partition.values() for partition in broker.topics[topic]] == expected

@@ -264,8 +264,8 @@ def test_the_rest_of_a_range_whose_topic_is_gone_is_skipped_with_a_warning_where
 
 def test_the_error_says_what_its_reader_can_do() -> None:
     with FakeBroker(log_of(100), [failing(UnknownTopicId("gone"))]) as broker:
-        settings = replace(QUICK, remedies=Remedies(when_recreated="load anew, or allow it"))
-        with pytest.raises(UnknownTopicId, match=r"planned: load anew, or allow it$"):
+        settings = replace(QUICK, remedies=Remedies(when_recreated="load again, or allow it"))
+        with pytest.raises(UnknownTopicId, match=r"planned: load again, or allow it$"):
             read_offsets(broker, (0, 100), settings=settings)
 
 

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warmlog.ranges.offset_range import Piece, TopicPartition
+from warmlog.cluster.responses import TopicPartition
+from warmlog.ranges.offset_range import Piece
 from warmlog.spark.stream.admission import admit_bytes, admit_offsets, begin_of, is_enough
 
 places = st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 12))

@@ -7,9 +7,10 @@ from typing import Any, cast
 
 import pytest
 
+from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import BrokerUnavailable, InconsistentTopicId, LogTruncated, OffsetOutOfRange, UnknownTopicId
 from warmlog.ranges.discover import Discovery
-from warmlog.ranges.offset_range import OffsetRange, PartitionState, TopicPartition
+from warmlog.ranges.offset_range import OffsetRange, PartitionState
 from warmlog.spark.options.stream_options import Admission, parse_stream_options
 from warmlog.spark.stream.planner import StreamPlanner
 from warmlog_protocol.errors import InvalidConfig
