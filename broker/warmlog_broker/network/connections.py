@@ -42,8 +42,8 @@ class Connections:
         return len(self._all)
 
     def __iter__(self) -> Iterator[Connection]:
-        """As they are now: connections may end meanwhile."""
-        return iter(list(self._all))
+        """As they are now, with those that are told why they are refused: connections may end meanwhile."""
+        return iter([*self._all, *self._refused])
 
     def refusal(self, host: str) -> str:
         """Why a connection from `host` cannot be served; empty if it can."""

@@ -54,7 +54,7 @@ class Event(Enum):
     STOP = auto()
     """The broker stops."""
     REFUSAL = auto()
-    """The peer was told, or is being told, why its connection ends."""
+    """The broker ends the connection. The peer may be told why."""
     LOSS = auto()
     """There is no connection any more."""
 

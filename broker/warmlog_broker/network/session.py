@@ -176,7 +176,8 @@ class Session(asyncio.BufferedProtocol):
             return False
         for started in self._requests.drop_waiting():
             self.end(started, None)
-        return self._transport.can_write_eof() and not (self._scheduler.is_done and self._sending.is_empty)
+        self._context.outbox.add(self)
+        return self._transport.can_write_eof()
 
     def pause_writing(self) -> None:
         """The transport holds enough."""
@@ -213,6 +214,7 @@ class Session(asyncio.BufferedProtocol):
         """Cut the connection. `kind` is what such lines are counted as when there are many."""
         if self._scheduler.state is not State.CLOSED:
             self._log(kind, f"connection with {self.name} closed: {reason}")
+            self._scheduler.on(Event.REFUSAL)
             self._transport.abort()
 
     # --- called by the broker -------------------------------------------------------------------------------------

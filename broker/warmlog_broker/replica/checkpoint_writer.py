@@ -69,6 +69,7 @@ class CheckpointWriter:
             await loop.run_in_executor(self._threads, self._directory.write_checkpoints, offsets)
         except OSError:
             self.note(moved)
+            self._has_kept_more = True
             raise
         self._written = set(offsets)
         for partition in moved:

@@ -258,7 +258,7 @@ class Topics:
 
     def _unloaded(self, partition: Partition) -> None:
         for watcher in self._watchers.get(partition.key.topic, ()):
-            watcher.unloaded(partition)
+            _tell(watcher.unloaded, partition)
 
     async def create(self, wanted: Sequence[NewTopic], *, validate_only: bool) -> list[TopicCreated | ApiError]:
         """Create topics, each by itself, durably; return for each its entry, or the error."""
@@ -450,7 +450,15 @@ def _internal_refusal(name: str) -> InvalidTopic:
 def _tell_loaded(watcher: PartitionWatcher, topic: Topic) -> None:
     for partition in topic.partitions:
         if partition.allows.append:
-            watcher.loaded(partition)
+            _tell(watcher.loaded, partition)
+
+
+def _tell(told: Callable[[Partition], None], partition: Partition) -> None:
+    """An error of a watcher must not stop others, nor what is done to the partition."""
+    try:
+        told(partition)
+    except Exception:
+        _log.exception("%s: a watcher failed: a bug", partition.key.directory_name)
 
 
 def _keys(entry: TopicCreated) -> list[TopicPartition]:

@@ -22,8 +22,8 @@ from warmlog_broker.network.codec import SMALL_BUFFER_BYTES, Codec, Pieces, Slic
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
 from warmlog_broker.network.request_context import RequestContext
-from warmlog_broker.network.request_scheduler import StartedRequest
-from warmlog_broker.network.response import Deferred, MessageWithSlices, Response
+from warmlog_broker.network.request_scheduler import StartedRequest, State
+from warmlog_broker.network.response import ConnectionEnds, Deferred, MessageWithSlices, Response
 from warmlog_broker.network.send_queue import SendQueue
 from warmlog_broker.network.session import Session, SessionContext
 from warmlog_broker.runtime.outbox import Outbox
@@ -317,8 +317,9 @@ def test_a_stopped_session_ends_when_requests_under_way_have_ended(
     run(work())
 
 
-def test_a_stopped_session_ends_when_the_peer_has_taken_what_the_transport_holds(
-    run: Run, cold_readers: ThreadPoolExecutor
+@pytest.mark.parametrize("ending", ["stop", "half-close"])
+def test_a_session_without_requests_ends_when_the_peer_has_taken_what_the_transport_holds(
+    run: Run, cold_readers: ThreadPoolExecutor, ending: str
 ) -> None:
     """It holds less than what it calls back for."""
     text = "x" * 100_000
@@ -336,7 +337,11 @@ def test_a_stopped_session_ends_when_the_peer_has_taken_what_the_transport_holds
                 session._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
                 await loop.sock_sendall(reader, pack_frame((ApiKey.HANDSHAKE, 0, 0), HandshakeRequest("test", "1")))
                 await until(lambda: 0 < session._transport.get_write_buffer_size() < len(text))
-                session.stop()
+                if ending == "stop":
+                    session.stop()
+                else:
+                    reader.shutdown(socket.SHUT_WR)
+                    await until(lambda: session._scheduler.state is not State.OPEN)
                 received = 0
                 while piece := await loop.sock_recv(reader, 100_000):
                     received += len(piece)
@@ -358,6 +363,47 @@ def test_a_peer_that_has_sent_all_reads_what_is_under_way(run: Run, cold_readers
             pending.complete(ProduceResponse([]))
             assert (await client.receive()).result == ProduceResponse([])
             assert await client.receive() is None
+
+    run(work())
+
+
+def test_no_request_starts_after_one_that_closes_the_connection(run: Run, cold_readers: ThreadPoolExecutor) -> None:
+    """A Produce with acks=0 is refused: the batches after it must not be appended."""
+    started: list[object] = []
+
+    def refuse(context: RequestContext, request: object) -> Response:
+        started.append(request)
+        raise ConnectionEnds("refused")
+
+    async def work() -> None:
+        async with serving(cold_readers) as (server, port), connected(port) as client:
+            server.handlers[ApiKey.PRODUCE] = refuse
+            await client.call(HandshakeRequest("test", "1"))
+            client.writer.write(pack_frame((ApiKey.PRODUCE, 0, 1), ProduceRequest(0, 1000, [])) * 3)
+            await until(lambda: not len(server.context.connections))
+            assert len(started) == 1
+
+    run(work())
+
+
+def test_a_peer_that_is_being_refused_is_cut_when_the_broker_closes_all(
+    run: Run, cold_readers: ThreadPoolExecutor
+) -> None:
+    """No timer would end it after a stop."""
+
+    async def work() -> None:
+        async with (
+            serving(cold_readers) as (server, port),
+            connected(port),
+            connected(port),
+            connected(port) as third,
+        ):
+            await until(lambda: len(server.sessions) == 3)
+            server.timers.advance = lambda now_s: None  # type: ignore[method-assign]
+            for session in server.context.connections:
+                session.close("the broker stops")
+            with suppress(ConnectionError):
+                assert await third.receive() is None
 
     run(work())
 

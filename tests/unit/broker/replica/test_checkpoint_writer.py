@@ -2,15 +2,23 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from errno import ENOSPC
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from unit.broker.conftest import NOW_MS, MakePartition
 from warmlog_broker.replica.checkpoint_writer import CheckpointWriter
 from warmlog_broker.replica.partition import Partition
-from warmlog_broker.storage.directory.data_dir import LOG_STARTS_NAME, RECOVERY_POINTS_NAME, DataDirectory
+from warmlog_broker.storage.directory.data_dir import (
+    LOG_STARTS_NAME,
+    RECOVERY_POINTS_NAME,
+    DataDirectory,
+    LogOffsets,
+)
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
+from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.log.log_copy import LogCopy, make_directory
 from warmlog_protocol.messages import ACKS_LEADER
 from wire_client import batch_of
@@ -51,6 +59,22 @@ async def test_a_move_that_fails_after_the_switch_leaves_the_old_directory_what_
         await writer.write()
         assert read_offsets(tmp_path / RECOVERY_POINTS_NAME) == {partition.key: 0}
         assert read_offsets(tmp_path / LOG_STARTS_NAME) == {partition.key: 1}
+
+
+async def test_what_is_kept_for_a_move_is_written_by_the_attempt_after_one_that_failed(
+    tmp_path: Path, directory: DataDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A move goes on after the second attempt, and relies on it."""
+    key = TopicPartition("events", 0)
+    with ThreadPoolExecutor(1) as threads:
+        writer = CheckpointWriter(directory, threads, {})
+        writer.keep(key, LogOffsets(5, 3, 5, 0))
+        with monkeypatch.context() as patched:
+            patched.setattr(DataDirectory, "write_checkpoints", Mock(side_effect=OSError(ENOSPC, "no space")))
+            with pytest.raises(OSError, match="no space"):
+                await writer.write()
+        await writer.write()
+        assert read_offsets(tmp_path / LOG_STARTS_NAME) == {key: 3}
 
 
 async def switched(partition: Partition, writer: CheckpointWriter, path: Path) -> None:

@@ -313,3 +313,19 @@ async def test_a_coordinator_is_told_of_the_partitions_that_this_broker_leads(ro
     assert before.heard == after.heard
     room.topics.partition("t", 0).set_read_only("the disk takes no writes")
     assert after.heard[5:] == [("unloaded", 0, 0)]
+
+
+async def test_a_coordinator_that_fails_keeps_neither_others_nor_the_topic_from_their_way(room: Room) -> None:
+    class Broken(Coordinator):
+        def loaded(self, partition: Partition) -> None:
+            raise RuntimeError("a bug")
+
+        unloaded = loaded
+
+    sound = Coordinator()
+    room.topics.watch("t", Broken())
+    room.topics.watch("t", sound)
+    assert isinstance(await room.create("t"), TopicCreated)
+    await room.topics.delete("t")
+    assert sound.heard == [("loaded", 0, 0), ("loaded", 1, 0), ("unloaded", 0, 0), ("unloaded", 1, 0)]
+    assert len(room.remover) == 2
