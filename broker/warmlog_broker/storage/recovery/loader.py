@@ -8,8 +8,7 @@ After a clean stop nothing is scanned and no index is opened: the log end offset
 left, the last file must still have the size that it had then, and the producer state comes from the snapshot at the end
 offset. Otherwise the log is checked from the recovery point on (`recovery`).
 
-Index files without a log file are unlinked; all other files stay where they are. A segment whose offsets are too far
-apart for its indexes, which old versions of Kafka could write, is split (`segment_overflow`).
+Index files without a log file are unlinked; all other files stay where they are.
 """
 
 import logging
@@ -35,11 +34,10 @@ from warmlog_broker.storage.producer.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from warmlog_broker.storage.producer.snapshots import ProducerSnapshots
 from warmlog_broker.storage.record.file_records import PRIVATE_SUFFIX
 from warmlog_broker.storage.recovery.recovery import RecoveryReport, RecoveryRules, recover_segments, set_aside
-from warmlog_broker.storage.recovery.segment_overflow import split_overflowed
 from warmlog_broker.storage.segment.segment import LogSegment, SegmentConfig
 from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND
 from warmlog_broker.storage.segment.segment_indexes import REBUILT_SUFFIX
-from warmlog_broker.storage.segment.segment_swap import CLEANED_SUFFIX, DELETED_SUFFIX, finish_swaps
+from warmlog_broker.storage.segment.segment_swap import DELETED_SUFFIX, finish_swaps
 from warmlog_broker.storage.segment.segments import LogSegments
 from warmlog_protocol.errors import InconsistentTopicId, StorageError
 
@@ -103,9 +101,6 @@ class LoadRequest:
     def open_segment(self, base_offset: int) -> LogSegment:
         return self.factory.open(base_offset, self.now_ms)
 
-    def open_cleaned_segment(self, base_offset: int) -> LogSegment:
-        return self.factory.open(base_offset, self.now_ms, suffix=CLEANED_SUFFIX)
-
 
 @dataclass(slots=True)
 class LoadedLog:
@@ -152,7 +147,6 @@ def load_log(request: LoadRequest) -> LoadedLog:
     listing = _list_directory(request.directory, request.factory.open_files)
     report = RecoveryReport(was_clean=request.stored.clean_end is not None)
     segments = [request.open_segment(base_offset) for base_offset in listing.base_offsets]
-    segments = split_overflowed(segments, request.open_cleaned_segment, report)
     epochs, are_epochs_lost = _read_epochs(request, report)
     cutting = request.unfinished_truncation
     if cutting is not None:
