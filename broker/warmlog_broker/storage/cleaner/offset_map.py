@@ -16,8 +16,8 @@ from warmlog_broker.storage.cleaner.aborted_data import TransactionWalk
 from warmlog_broker.storage.cleaner.sources import CleaningPace, SourceSegment
 from warmlog_broker.storage.index.transaction_index import AbortedTxn
 from warmlog_protocol.batch import Columns, RecordBatch
+from warmlog_protocol.batch.header import NO_OFFSET
 
-NO_OFFSET = -1
 ENTRY_BYTES = 208
 """What one entry takes at most: 80 for a key of 32 bytes, 32 for the offset, and a dictionary that has just grown."""
 

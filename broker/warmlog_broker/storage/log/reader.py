@@ -15,13 +15,13 @@ from warmlog_broker.storage.io.open_files import ClosedFile
 from warmlog_broker.storage.log.bounds import LogBounds, ReadBound
 from warmlog_broker.storage.log.compaction import LogCompaction
 from warmlog_broker.storage.log.local_log import LocalLog
-from warmlog_broker.storage.record.batch_scan import UNKNOWN_OFFSET, DamagedLog
+from warmlog_broker.storage.record.batch_scan import DamagedLog
 from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_broker.storage.segment.segment import LogSegment, SegmentRead, TimeSearch, TimestampAndOffset
 from warmlog_broker.storage.segment.segments import LogSegments
 from warmlog_broker.storage.segment.splits import Extent, find_extents
-from warmlog_protocol.batch.header import MAGIC_COLUMNS, MAGIC_ROWS, NO_TIMESTAMP
+from warmlog_protocol.batch.header import MAGIC_COLUMNS, MAGIC_ROWS, NO_OFFSET, NO_TIMESTAMP
 from warmlog_protocol.errors import CorruptBatch, OffsetOutOfRange
 
 NOTHING_ABORTED = CollectedAborted([], is_complete=False)
@@ -38,7 +38,7 @@ class FetchData(NamedTuple):
     is_first_batch_incomplete: bool
     aborted: tuple[AbortedTxn, ...] = ()
     """Of a read of committed data: the aborted transactions that may have records in it, in the order of their ends."""
-    next_offset: int = UNKNOWN_OFFSET
+    next_offset: int = NO_OFFSET
     """Of a read that found nothing although it began before its end: where to continue."""
 
 
@@ -103,7 +103,7 @@ class LogReader:
                     raise damage.error()
             data = self.read_up_to(end, start_offset, max_bytes, min_one_batch=min_one_batch)
         except DamagedLog as error:
-            is_known = error.next_offset != UNKNOWN_OFFSET
+            is_known = error.next_offset != NO_OFFSET
             error.next_offset = min(error.next_offset, end.offset) if is_known else end.offset
             raise
         if bound != "committed" or not data.slices:
@@ -133,7 +133,7 @@ class LogReader:
                     self._check_gap(segment, found, start_offset)
             except DamagedLog as error:
                 following = segments.higher(segment.base_offset)
-                if error.next_offset == UNKNOWN_OFFSET and following is not None:
+                if error.next_offset == NO_OFFSET and following is not None:
                     error.next_offset = following.base_offset
                 raise
             if found is not None:
@@ -141,7 +141,7 @@ class LogReader:
                 if found.slice is not None:
                     return FetchData(start, [found.slice], found.slice.size_bytes, found.is_first_batch_incomplete)
                 is_gap = start_offset < end.offset <= found.first_offset
-                return FetchData(start, [], 0, False, next_offset=end.offset if is_gap else UNKNOWN_OFFSET)
+                return FetchData(start, [], 0, False, next_offset=end.offset if is_gap else NO_OFFSET)
             segment = segments.higher(segment.base_offset)
         if start_offset < end.offset and not _follows_rows(segments, start_offset):
             raise _lost_end(segments, start_offset, end)

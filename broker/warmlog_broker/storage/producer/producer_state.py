@@ -23,7 +23,14 @@ from warmlog_broker.storage.index.transaction_index import AbortedTxn
 from warmlog_broker.storage.producer.transactions import CompletedTxn, Transactions
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard, Verifications
 from warmlog_protocol.batch.control import ControlType, EndTxnMarker
-from warmlog_protocol.batch.header import NO_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
+from warmlog_protocol.batch.header import (
+    NO_OFFSET,
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+)
 from warmlog_protocol.errors import (
     InvalidProducerEpoch,
     InvalidTxnState,
@@ -36,8 +43,7 @@ FORGOTTEN_AT_ONCE = 8
 REMEMBERED_BATCHES = 5
 """How many batches a producer may have in flight, and so how many are remembered (Kafka's constant)."""
 
-NO_OFFSET = -1
-NO_EPOCH = -1
+NO_COORDINATOR_EPOCH = -1
 
 _new_tuple = tuple.__new__  # a third of the time that a NamedTuple takes, at each append
 _SEQUENCE_MASK = 0x7FFFFFFF
@@ -79,10 +85,10 @@ class ProducerEntry:
     producer_id: int
     epoch: int
     last_seen_ms: int
-    coordinator_epoch: int = NO_EPOCH
-    last_timestamp_ms: int = -1
+    coordinator_epoch: int = NO_COORDINATOR_EPOCH
+    last_timestamp_ms: int = NO_TIMESTAMP
     transaction_first_offset: int = NO_OFFSET
-    transaction_active_ms: int = -1
+    transaction_active_ms: int = NO_TIMESTAMP
     """When the producer last appended to its open transaction; after a restart, the timestamp of that batch."""
     batches: deque[RememberedBatch] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
     next_sequence: int = 0
@@ -258,7 +264,7 @@ class ProducerStates:
         entry.last_timestamp_ms = header.max_timestamp_ms
         entry.last_seen_ms = now_ms
         entry.transaction_first_offset = NO_OFFSET
-        entry.transaction_active_ms = -1
+        entry.transaction_active_ms = NO_TIMESTAMP
         if completed is not None:
             self.transactions.complete(completed)
         self.verifications.clear(entry.producer_id)
@@ -337,7 +343,7 @@ def _check_sequence(entry: ProducerEntry, header: BatchHeader) -> None:
     """Raise for a known producer's batch, no duplicate and of no older epoch, that is not the next one."""
     first, last = header.base_sequence, header.last_sequence
     if header.producer_epoch != entry.epoch:
-        if first != 0 and entry.epoch != NO_EPOCH:
+        if first != 0 and entry.epoch != NO_PRODUCER_EPOCH:
             raise OutOfOrderSequence(
                 f"producer {entry.producer_id}: epoch {header.producer_epoch} must begin with 0, not {first}"
             )

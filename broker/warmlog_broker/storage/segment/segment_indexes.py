@@ -18,11 +18,12 @@ from typing import TypeVar
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET, CorruptIndex
 from warmlog_broker.storage.index.lazy_index import LazyIndex
 from warmlog_broker.storage.index.offset_index import OffsetIndex
-from warmlog_broker.storage.index.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
+from warmlog_broker.storage.index.time_index import TimeIndex, TimestampOffset
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.record.batch_scan import DamagedLog
 from warmlog_broker.storage.record.damage import walk_around_damage
 from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_protocol.batch.header import NO_TIMESTAMP
 from warmlog_protocol.errors import StorageError
 
 logger = logging.getLogger(__name__)
