@@ -106,7 +106,7 @@ NEVER_STORED = StoredState(LogOffsets(0, 0, 0), None)
 
 
 class DataDirectory:
-    """A locked data directory. `open` locks it and reads its state; `close` releases it."""
+    """A locked data directory. `lock` returns one, `take_over` reads its state, `close` releases it."""
 
     def __init__(self, path: Path, lock_descriptor: int) -> None:
         self.path = path
@@ -123,17 +123,6 @@ class DataDirectory:
         self._cleaner_offsets: dict[TopicPartition, int] = {}
         self.last_written_ms: int | None = None
         """Wall-clock time of the last checkpoint or clean stop; None without any."""
-
-    @classmethod
-    def open(cls, path: Path) -> Self:
-        """Lock and take over a directory of any cluster."""
-        directory = cls.lock(path)
-        try:
-            directory.take_over(None)
-        except BaseException:
-            directory.close()
-            raise
-        return directory
 
     @classmethod
     def lock(cls, path: Path, *, must_exist: bool = False) -> Self:

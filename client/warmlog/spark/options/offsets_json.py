@@ -82,8 +82,3 @@ def offsets_document(offsets: Mapping[TopicPartition, int]) -> OffsetsDocument:
 def offsets_of(document: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
     """Invert `offsets_document`."""
     return {(topic, int(partition)): offset for topic, by in document.items() for partition, offset in by.items()}
-
-
-def print_offsets(offsets: Mapping[TopicPartition, int]) -> str:
-    """Return the JSON of `offsets`; the same for equal offsets."""
-    return json.dumps(offsets_document(offsets), separators=(",", ":"))

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 
+from unit.broker.data_directories import open_directory
 from unit.broker.storage.log_room import START_MS, TINY, make_batch, read_values
 from unit.broker.storage.time_lookups import record_at
 from warmlog_broker.storage.directory.data_dir import (
@@ -17,7 +18,6 @@ from warmlog_broker.storage.directory.data_dir import (
     HIGH_WATERMARKS_NAME,
     LOG_STARTS_NAME,
     RECOVERY_POINTS_NAME,
-    DataDirectory,
 )
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.open_files import OpenFiles
@@ -53,7 +53,7 @@ class Home:
         return self.logs[FLIGHTS]
 
     def start(self) -> None:
-        self.directory = DataDirectory.open(self.path)
+        self.directory = open_directory(self.path)
         for key in (FLIGHTS, OTHER):
             self.logs[key] = Log.open(
                 self.directory.partition_path(key),

@@ -8,10 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warmlog.ranges.offset_range import TopicPartition
-from warmlog.spark.options.offsets_json import offsets_document, offsets_of, parse_offsets, print_offsets
+from warmlog.spark.options.offsets_json import offsets_document, offsets_of, parse_offsets
 
 places = st.tuples(st.text(min_size=1, max_size=5), st.integers(0, 300))
 offsets_by_place = st.dictionaries(places, st.integers(-2, 2**63 - 1), max_size=20)
+
+
+def printed(offsets: dict[TopicPartition, int]) -> str:
+    return json.dumps(offsets_document(offsets), separators=(",", ":"))
 
 
 @given(offsets_by_place, st.randoms(use_true_random=False))
@@ -20,14 +24,14 @@ def test_equal_offsets_have_the_same_text_in_whatever_order_they_came(
 ) -> None:
     items = list(offsets.items())
     shuffle.shuffle(items)
-    text = print_offsets(dict(items))
-    assert text == print_offsets(offsets)
+    text = printed(dict(items))
+    assert text == printed(offsets)
     assert parse_offsets(text) == offsets
     assert offsets_of(json.loads(text)) == offsets_of(offsets_document(offsets)) == offsets
 
 
 def test_topics_are_sorted_by_name_and_partitions_by_number() -> None:
-    assert print_offsets({("b", 10): 1, ("b", 9): 2, ("a", 0): 3}) == '{"a":{"0":3},"b":{"9":2,"10":1}}'
+    assert printed({("b", 10): 1, ("b", 9): 2, ("a", 0): 3}) == '{"a":{"0":3},"b":{"9":2,"10":1}}'
 
 
 @pytest.mark.parametrize(
