@@ -1,6 +1,6 @@
 """What compaction leaves of one batch.
 
-Of each key the record with the greatest offset stays, and everything above what the map of offsets covers. Records
+The record with the greatest offset of each key stays, and everything above what the map of offsets covers. Records
 without a key and data of aborted transactions are removed. Tombstones stay until the delete horizon of their batch,
 which the first pass that meets them sets: a reader that starts from the beginning and takes at most
 `delete.retention.ms` sees every deletion.
@@ -145,7 +145,7 @@ class CompactionRules:
         last = self._last_records.get(header.producer_id) if header.has_producer else None
         if last is None:  # no active producer
             return False
-        if last.last_offset == NO_DATA:  # only the markers of its epoch know of it
+        if last.last_offset == NO_DATA:  # only markers of its epoch mention it
             return header.is_control and header.producer_epoch == last.epoch
         if last.last_offset == UNKNOWN:  # any data batch may turn out to be its last one
             return not header.is_control

@@ -177,7 +177,7 @@ class DataDirectory:
             raise OSError(ENOSPC, f"{size_bytes} bytes are needed, {free_bytes} are free", str(self.path))
 
     def check(self) -> None:
-        """OSError if the disk was removed, hidden by another mount, or made read-only. Usually waits for no disk."""
+        """OSError if the disk was removed, hidden by another mount, or made read-only. Rarely waits for the disk."""
         lock_path = self.path / LOCK_NAME
         mine, there = os.fstat(self._lock_descriptor), lock_path.stat()
         if (mine.st_dev, mine.st_ino) != (there.st_dev, there.st_ino):
@@ -186,7 +186,7 @@ class DataDirectory:
             raise OSError(EROFS, "the file system has become read-only", str(self.path))
 
     def free_bytes(self) -> int:
-        """How much this user may still write. Usually waits for no disk."""
+        """The bytes that this user may still write. Rarely waits for the disk."""
         found = os.fstatvfs(self._lock_descriptor)
         return found.f_bavail * found.f_frsize
 

@@ -91,7 +91,7 @@ class LeaderEpochs:
         self._changed()
 
     def learn(self, epoch: int, base_offset: int, max_epoch: int | None) -> None:
-        """Note the epoch of a batch that is read again. One above `max_epoch`, the newest there was, is damaged."""
+        """Note the epoch of a batch of the log; one above `max_epoch`, the newest, is damage and ignored."""
         if epoch > self.latest_epoch and (max_epoch is None or epoch <= max_epoch):
             self.assign(epoch, base_offset)
 

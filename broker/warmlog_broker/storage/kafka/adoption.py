@@ -57,7 +57,7 @@ def check_partition(source: KafkaPartition) -> PartitionSummary:
     report = Report()
     summary = verify_partition(source.path, _expectations(source), report)
     _refuse_damage(source, [finding for finding in report.findings if _is_of_log(finding)])
-    _refuse_what_cannot_go_on(source, summary)
+    _refuse_unservable(source, summary)
     return summary
 
 
@@ -128,7 +128,7 @@ def verify_copy(
         report = Report()
         summary = verify_partition(target, _expectations(source), report)
     _refuse_damage(source, report.findings)
-    _refuse_what_cannot_go_on(source, summary)
+    _refuse_unservable(source, summary)
     end, high_watermark = summary.next_offset, source.high_watermark
     if high_watermark is not None and high_watermark < end:
         remarks += (f"offsets from {high_watermark} to {end - 1}, above Kafka's high watermark, become readable",)
@@ -157,7 +157,7 @@ def _refuse_damage(source: KafkaPartition, findings: list[Finding]) -> None:
         raise AdoptionRefused(f"{source.key.directory_name} is damaged: {findings[0]}{more}")
 
 
-def _refuse_what_cannot_go_on(source: KafkaPartition, summary: PartitionSummary) -> None:
+def _refuse_unservable(source: KafkaPartition, summary: PartitionSummary) -> None:
     """Refuse a log with an open transaction, which nothing here could end, or one that is too short."""
     name = source.key.directory_name
     if not summary.base_offsets:

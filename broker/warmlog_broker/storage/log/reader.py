@@ -113,10 +113,10 @@ class LogReader:
     def read_up_to(
         self, end: LogOffsetMetadata, start_offset: int, max_bytes: int, *, min_one_batch: bool
     ) -> FetchData:
-        """As `read`, below `end`, with no regard to the log start, aborted transactions and known damage.
+        """As `read`, below `end`, without regard to the log start, aborted transactions and known damage.
 
-        Nothing, at `end`, if compaction may have removed all of the batches; nothing, where the batch begins, if the
-        position of `end` is not known or in an earlier segment. DamagedLog, with the offset at which to continue, if
+        Empty at `end` if compaction may have removed all of the batches. Empty where the batch begins if the position
+        of `end` is unknown or in an earlier segment. DamagedLog, with the offset at which to continue, if
         `start_offset` is damaged or lost.
         """
         segments = self._local.segments
@@ -172,8 +172,8 @@ class LogReader:
         """The aborted transactions with records in the bytes that a read has found, and perhaps a few after them.
 
         The marker of one may be any number of segments later, also above the last stable offset: indexes are searched
-        until one says that all below the end of the bytes is decided. A segment without an index costs a look into
-        memory, and the first time one into its directory.
+        until one says that all below the end of the bytes is decided. For a segment without an index this costs
+        no more than a look at its directory, once.
         """
         segments, log_end_offset = self._local.segments, self._local.log_end_offset
         base_offset = data.start.segment_base_offset
@@ -226,7 +226,7 @@ class LogReader:
                 yield
 
     def search_time(self, timestamp_ms: int, from_offset: int = 0) -> tuple[TimeSearch, int] | None:
-        """For the first record from `from_offset` on with this timestamp or a later one; None if there is none.
+        """A search for the first record from `from_offset` on with this or a later timestamp; None if there is none.
 
         The search is through one segment, and may be run in any thread. If it finds nothing, the returned offset is
         where to search next; if its slice was cut meanwhile, nothing that it found counts.
@@ -270,7 +270,7 @@ class LogReader:
     def divergence(self, offset: int, epoch: int) -> EpochEnd | None:
         """Where the log was cut since a batch of `epoch` was read from before `offset`; None if it has that batch.
 
-        (-1, -1) if the epochs do not tell. None below the log start, too: there a read is out of range.
+        (-1, -1) if the epochs do not say where. Also None below the log start: a read there is out of range.
         """
         found = self._local.epochs.divergence(offset, epoch, self._local.log_end_offset)
         if found is None or offset < self._bounds.log_start_offset or self._is_of_epoch(offset - 1, epoch):

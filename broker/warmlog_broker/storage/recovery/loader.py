@@ -104,7 +104,7 @@ class LoadRequest:
 
 @dataclass(slots=True)
 class LoadedLog:
-    """What `Log` begins with."""
+    """What `Log` is made of."""
 
     segments: LogSegments
     log_start_offset: int
@@ -148,14 +148,14 @@ def load_log(request: LoadRequest) -> LoadedLog:
     report = RecoveryReport(was_clean=request.stored.clean_end is not None)
     segments = [request.open_segment(base_offset) for base_offset in listing.base_offsets]
     epochs, are_epochs_lost = _read_epochs(request, report)
-    cutting = request.unfinished_truncation
-    if cutting is not None:
-        segments = _go_on_cutting(request, cutting, segments, listing, epochs, report)
+    unfinished = request.unfinished_truncation
+    if unfinished is not None:
+        segments = _resume_truncation(request, unfinished, segments, listing, epochs, report)
     found = _check(request, segments, epochs, report) if segments else _create(request, is_new_directory, report)
     found = _not_before_log_start(request, found, report)
-    if cutting is not None and found.end_offset > cutting.offset:
-        found.segments[-1].truncate_to(cutting.offset, request.now_ms)
-        found = found._replace(end_offset=cutting.offset)
+    if unfinished is not None and found.end_offset > unfinished.offset:
+        found.segments[-1].truncate_to(unfinished.offset, request.now_ms)
+        found = found._replace(end_offset=unfinished.offset)
     loaded = LoadedLog(
         segments=LogSegments(found.segments),
         log_start_offset=_log_start(request, found.segments[0].base_offset, listing, report),
@@ -187,7 +187,7 @@ class _Found(NamedTuple):
 
 
 def _create(request: LoadRequest, is_new_directory: bool, report: RecoveryReport) -> _Found:
-    """Create the first segment of a log that has none: never below what was given out and flushed."""
+    """Create the first segment of a log that has none: never below an offset that was assigned and flushed."""
     report.was_clean = True
     offsets = request.stored.offsets
     first_offset = offsets.log_start_offset
@@ -342,25 +342,27 @@ def _recover(request: LoadRequest, segments: list[LogSegment], epochs: LeaderEpo
     return _Found(segments, end_offset, was_checked=True)
 
 
-def _go_on_cutting(
+def _resume_truncation(
     request: LoadRequest,
-    cutting: Truncation,
+    truncation: Truncation,
     segments: list[LogSegment],
     listing: _Listing,
     epochs: LeaderEpochs,
     report: RecoveryReport,
 ) -> list[LogSegment]:
     """Continue a truncation that a crash interrupted; return the segments that stay. The last one must still be cut."""
-    report.rebuilt.append(f"a truncation to {cutting.offset}{' with nothing before it' * cutting.is_full} was finished")
-    kept = [] if cutting.is_full else [segment for segment in segments if segment.base_offset <= cutting.offset]
+    report.rebuilt.append(
+        f"a truncation to {truncation.offset}{' with nothing before it' * truncation.is_full} was finished"
+    )
+    kept = [] if truncation.is_full else [segment for segment in segments if segment.base_offset <= truncation.offset]
     for segment in reversed(segments[len(kept) :]):
         segment.delete()
-    if cutting.is_full:
+    if truncation.is_full:
         for snapshot in listing.snapshot_offsets:
             (request.directory / f"{snapshot:020d}{SNAPSHOT_SUFFIX}").unlink(missing_ok=True)
         listing.snapshot_offsets.clear()
         epochs.clear()
-    return kept or [request.open_segment(cutting.offset)]
+    return kept or [request.open_segment(truncation.offset)]
 
 
 def _restore_epochs(loaded: LoadedLog, are_lost: bool, max_epoch: int | None) -> None:

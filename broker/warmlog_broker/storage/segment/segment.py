@@ -183,7 +183,7 @@ class LogSegment:
         if not 0 <= last_offset - self.base_offset <= MAX_RELATIVE_OFFSET:
             raise SegmentOffsetOverflow(f"{self.path}: offset {last_offset} does not fit")
         if not self._is_ready_for_appends:
-            self._get_ready_for_appends()
+            self._prepare_for_appends()
         position = self.records.append(prefix, covered)
         largest = self._largest
         if largest is None or max_timestamp_ms > largest[0]:
@@ -222,7 +222,7 @@ class LogSegment:
         self._finish_indexes()
         self.records.trim()
 
-    def _get_ready_for_appends(self) -> None:
+    def _prepare_for_appends(self) -> None:
         self.indexes.make_room()
         self._largest = self.max_timestamp
         self._is_ready_for_appends = True

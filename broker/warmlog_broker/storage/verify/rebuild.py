@@ -63,8 +63,8 @@ def rebuild_partition(
     OSError if the disk refuses; some files are then rebuilt and the others unchanged.
     """
     result = RebuildResult()
-    for left in directory.glob(f"*{REBUILT_SUFFIX}"):
-        left.unlink()
+    for leftover in directory.glob(f"*{REBUILT_SUFFIX}"):
+        leftover.unlink()
     base_offsets = sorted(int(path.stem) for path in directory.glob(f"{'[0-9]' * 20}{LOG_KIND}"))
     producers = _producers_at_start(directory, base_offsets[0]) if base_offsets else ProducerReplay()
     for base_offset in base_offsets:
@@ -145,7 +145,7 @@ class _SegmentRebuild:
             os.fsync(index.open_file())
             index.close()
         for kind in (OFFSET_INDEX_KIND, TIME_INDEX_KIND):
-            self._put_in_place(kind)
+            self._rename_rebuilt(kind)
 
     def _index_batches(self, records: FileRecords, builder: IndexBuilder) -> None:
         max_offset = self.base_offset + MAX_RELATIVE_OFFSET
@@ -201,8 +201,8 @@ class _SegmentRebuild:
         index.replace(self.aborted)
         index.flush()
         index.close()
-        self._put_in_place(TRANSACTION_INDEX_KIND)
+        self._rename_rebuilt(TRANSACTION_INDEX_KIND)
 
-    def _put_in_place(self, kind: str) -> None:
+    def _rename_rebuilt(self, kind: str) -> None:
         self.path(kind, REBUILT_SUFFIX).replace(self.path(kind))
         self.result.written.append(self.path(kind))

@@ -104,7 +104,7 @@ class SegmentVerification:
         self._end_offset = base_offset + MAX_RELATIVE_OFFSET + 1
         if end_offset is not None:
             self._end_offset = min(end_offset, self._end_offset)
-        self._told_bytes = self._largest_batch_bytes = 0
+        self._reported_bytes = self._largest_batch_bytes = 0
         self._offsets: OffsetIndexCheck | None = None
         self._times: TimeIndexCheck | None = None
         self._transactions: TransactionIndexCheck | None = None
@@ -251,8 +251,8 @@ class SegmentVerification:
         counts.records += header.record_count
         counts.log_bytes += header.size_bytes
         self._largest_batch_bytes = max(self._largest_batch_bytes, header.size_bytes)
-        if position - self._told_bytes >= PROGRESS_BYTES:
-            self._told_bytes = position
+        if position - self._reported_bytes >= PROGRESS_BYTES:
+            self._reported_bytes = position
             self.report.on_progress(self.report)
 
     # Checks of a batch
