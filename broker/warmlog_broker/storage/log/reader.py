@@ -31,7 +31,7 @@ class FetchData(NamedTuple):
     """What a read found. The bytes begin with the batch that holds the start offset, and may end within a batch."""
 
     start: LogOffsetMetadata
-    """The start offset that was asked for, and where its batch begins."""
+    """The requested start offset, and where its batch begins."""
     slices: list[FileSlice]
     """None, or one."""
     size_bytes: int

@@ -9,7 +9,6 @@ snapshot there, or after damage, that is unknown, and such files are left unchan
 """
 
 import os
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,7 +55,6 @@ def rebuild_partition(
     config: SegmentConfig,
     *,
     with_snapshots: bool = False,
-    on_segment: Callable[[Path], None] = lambda _path: None,
 ) -> RebuildResult:
     """Rebuild the side files of all segments in `directory`, which must not be in use. Durable on return.
 
@@ -74,7 +72,6 @@ def rebuild_partition(
         segment = _SegmentRebuild(directory, base_offset, base_offset, config, producers, result, is_newest)
         segment.run()
         producers.states.end_offset = max(producers.states.end_offset, segment.next_offset)
-        on_segment(segment.path(LOG_KIND))
         result.segments += 1
     if with_snapshots and base_offsets:
         _write_snapshot(directory, producers.states.end_offset, producers, result)

@@ -144,7 +144,7 @@ DAMAGES: dict[str, Callable[[Home, Path], bytes | None]] = {
 
 @pytest.fixture
 def home(quick_path: Path) -> Iterator[Home]:
-    """Stopped nowhere yet; beside it lies what its side files were when half of it was there."""
+    """Stopped nowhere yet; beside it are its side files from when half of it was there."""
     home = Home(quick_path / "data")
     home.fill(0, COUNT // 2)
     for n in range(9):
@@ -206,8 +206,8 @@ def test_whatever_happens_to_a_side_file_all_records_are_read_back_and_appending
             home.start()
         return
     home.start()
-    # An intact snapshot of another partition cannot be told from ours; and where there is no transaction index there
-    # may never have been one: `log rebuild-index` makes it anew.
+    # An intact snapshot of another partition cannot be told from ours; and a missing transaction index may
+    # never have existed: `log rebuild-index` rebuilds it.
     knows_producers = (kind, damage) != (".snapshot", "foreign")
     knows_aborted = (kind, damage) != (".txnindex", "missing")
     check_whole(home, COUNT, knows_producers=knows_producers, knows_aborted=knows_aborted)
