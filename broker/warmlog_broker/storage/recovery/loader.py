@@ -35,7 +35,7 @@ from warmlog_broker.storage.producer.snapshots import ProducerSnapshots
 from warmlog_broker.storage.record.file_records import PRIVATE_SUFFIX
 from warmlog_broker.storage.recovery.recovery import RecoveryReport, RecoveryRules, recover_segments, set_aside
 from warmlog_broker.storage.segment.segment import LogSegment, SegmentConfig
-from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND
+from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, segment_file_name
 from warmlog_broker.storage.segment.segment_indexes import REBUILT_SUFFIX
 from warmlog_broker.storage.segment.segment_swap import DELETED_SUFFIX, finish_swaps
 from warmlog_broker.storage.segment.segments import LogSegments
@@ -359,7 +359,7 @@ def _resume_truncation(
         segment.delete()
     if truncation.is_full:
         for snapshot in listing.snapshot_offsets:
-            (request.directory / f"{snapshot:020d}{SNAPSHOT_SUFFIX}").unlink(missing_ok=True)
+            (request.directory / segment_file_name(snapshot, SNAPSHOT_SUFFIX)).unlink(missing_ok=True)
         listing.snapshot_offsets.clear()
         epochs.clear()
     return kept or [request.open_segment(truncation.offset)]

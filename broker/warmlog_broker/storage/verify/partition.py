@@ -324,7 +324,7 @@ class _Snapshots:
         self._pending = []
 
     def _path(self, offset: int) -> Path:
-        return self._directory / f"{offset:020d}{SNAPSHOT_SUFFIX}"
+        return self._directory / segment_file_name(offset, SNAPSHOT_SUFFIX)
 
     def _read(self, offset: int) -> list[ProducerEntry] | None:
         """The entries; None if the file is gone or damaged. A damaged one is read twice, as it may be half written."""

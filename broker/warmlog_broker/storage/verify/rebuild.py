@@ -27,6 +27,7 @@ from warmlog_broker.storage.segment.segment_files import (
     OFFSET_INDEX_KIND,
     TIME_INDEX_KIND,
     TRANSACTION_INDEX_KIND,
+    base_offsets_in,
     segment_file_name,
 )
 from warmlog_broker.storage.segment.segment_indexes import REBUILT_SUFFIX, IndexBuilder, SegmentConfig, SegmentIndexes
@@ -63,7 +64,7 @@ def rebuild_partition(
     result = RebuildResult()
     for leftover in directory.glob(f"*{REBUILT_SUFFIX}"):
         leftover.unlink()
-    base_offsets = sorted(int(path.stem) for path in directory.glob(f"{'[0-9]' * 20}{LOG_KIND}"))
+    base_offsets = base_offsets_in(directory)
     producers = _producers_at_start(directory, base_offsets[0]) if base_offsets else ProducerReplay()
     for base_offset in base_offsets:
         if with_snapshots and base_offset != base_offsets[0]:
