@@ -28,6 +28,7 @@ from warmlog_protocol.batch.header import (
     NO_PRODUCER_EPOCH,
     NO_SEQUENCE,
     NO_TIMESTAMP,
+    SEQUENCE_MASK,
     TRANSACTIONAL_BIT,
     BatchHeader,
 )
@@ -46,7 +47,6 @@ REMEMBERED_BATCHES = 5
 NO_COORDINATOR_EPOCH = -1
 
 _new_tuple = tuple.__new__  # a third of the time that a NamedTuple takes, at each append
-_SEQUENCE_MASK = 0x7FFFFFFF
 _HALF_OF_SEQUENCES = 1 << 30
 
 
@@ -60,7 +60,7 @@ class RememberedBatch(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        return (self.last_sequence - self.offset_delta) & _SEQUENCE_MASK
+        return (self.last_sequence - self.offset_delta) & SEQUENCE_MASK
 
     @property
     def first_offset(self) -> int:
@@ -100,7 +100,7 @@ class ProducerEntry:
         if len(self.batches) == REMEMBERED_BATCHES:
             self.remembers_all = False
         self.batches.append(batch)
-        self.next_sequence = (batch.last_sequence + 1) & _SEQUENCE_MASK
+        self.next_sequence = (batch.last_sequence + 1) & SEQUENCE_MASK
         self.last_timestamp_ms = batch.timestamp_ms
 
     def find(self, header: BatchHeader) -> RememberedBatch | None:
@@ -188,7 +188,7 @@ class ProducerStates:
         """Record a data batch that was appended at `base_offset`; the first transactional one opens a transaction."""
         entry = self._entry_in_epoch(header, now_ms)
         delta = header.last_offset_delta
-        last_sequence = (header.base_sequence + delta) & _SEQUENCE_MASK
+        last_sequence = (header.base_sequence + delta) & SEQUENCE_MASK
         fields = (last_sequence, base_offset + delta, delta, header.max_timestamp_ms)
         entry.remember(_new_tuple(RememberedBatch, fields))
         entry.last_seen_ms = now_ms
@@ -354,8 +354,8 @@ def _check_sequence(entry: ProducerEntry, header: BatchHeader) -> None:
     message = f"producer {entry.producer_id}, epoch {entry.epoch}: {expected}"
     if entry.batches:
         oldest = entry.batches[0]
-        newest_first_offset = oldest.first_offset - ((oldest.first_sequence - first) & _SEQUENCE_MASK)
-        is_older = 1 <= (oldest.first_sequence - last) & _SEQUENCE_MASK <= _HALF_OF_SEQUENCES
+        newest_first_offset = oldest.first_offset - ((oldest.first_sequence - first) & SEQUENCE_MASK)
+        is_older = 1 <= (oldest.first_sequence - last) & SEQUENCE_MASK <= _HALF_OF_SEQUENCES
         if is_older and newest_first_offset >= 0:
             raise ForgottenSequence(message, newest_first_offset, entry.remembers_all)
     raise OutOfOrderSequence(message)
