@@ -38,9 +38,10 @@ from warmlog_broker.storage.directory.topic_partition import (
     parse_directory_name,
 )
 from warmlog_broker.storage.io.durable_files import sync_directory
+from warmlog_broker.storage.segment.segment_files import LOG_KIND, segment_file_name
+from warmlog_protocol.batch.header import HEADER_BYTES
 
-FIRST_LOG_NAME = f"{0:020d}.log"
-BATCH_HEADER_BYTES = 61
+FIRST_LOG_NAME = segment_file_name(0, LOG_KIND)
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +79,7 @@ def _is_first_and_empty(file: Path) -> bool:
     if file.name != FIRST_LOG_NAME:
         return False
     with file.open("rb") as log:
-        return not any(log.read(BATCH_HEADER_BYTES))
+        return not any(log.read(HEADER_BYTES))
 
 
 @dataclass(slots=True)

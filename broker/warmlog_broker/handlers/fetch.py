@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import Items
+from warmlog_broker.handlers.metadata import NO_TOPIC_ID
 from warmlog_broker.network.request_context import RequestContext
 from warmlog_broker.network.response import Deferred, MessageWithSlices, Response
 from warmlog_broker.replica.delayed_fetch import DelayedFetches, WantedRead
@@ -28,10 +29,11 @@ from warmlog_broker.replica.partition import Partition, read_bound
 from warmlog_broker.storage.io.os_errors import storage_error
 from warmlog_broker.storage.log.bounds import ReadBound
 from warmlog_broker.storage.log.reader import FetchData
-from warmlog_broker.storage.record.batch_scan import UNKNOWN_OFFSET, DamagedLog
+from warmlog_broker.storage.record.batch_scan import DamagedLog
 from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_broker.storage.segment.segment_indexes import IndexRebuild, LostIndex
+from warmlog_protocol.batch.header import NO_OFFSET
 from warmlog_protocol.errors import ApiError, ErrorCode, StorageError
 from warmlog_protocol.messages import (
     AbortedTransaction,
@@ -46,8 +48,6 @@ MANY_ITEMS = 128
 """A fetch that names more partitions is read in turns."""
 ITEMS_A_TURN = 32
 """Partitions that are read in one turn, in about 1 ms."""
-NO_OFFSET = -1
-NO_TOPIC_ID = bytes(16)
 
 _log = logging.getLogger(__name__)
 
@@ -243,7 +243,7 @@ def _read(
     )
     result.size_bytes += size_bytes
     result.has_error |= diverging is not None
-    result.has_gap |= data.next_offset != UNKNOWN_OFFSET
+    result.has_gap |= data.next_offset != NO_OFFSET
     result.wanted[partition] = WantedRead(data.start, wanted.max_bytes, bound)
     return ReadPartition(fetched, slices)
 

@@ -21,10 +21,10 @@ from warmlog_broker.handlers.items import Items
 from warmlog_broker.network.request_context import RequestContext
 from warmlog_broker.replica.partition import Partition, read_bound
 from warmlog_broker.storage.cleaner.throttle import Turns
-from warmlog_broker.storage.directory.leader_epochs import NO_EPOCH, NO_OFFSET
 from warmlog_broker.storage.io.os_errors import storage_error
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.segment.segment import TimeSearch, TimestampAndOffset
+from warmlog_protocol.batch.header import NO_LEADER_EPOCH, NO_OFFSET
 from warmlog_protocol.errors import ApiError, CorruptBatch, ErrorCode, InvalidRequest
 from warmlog_protocol.messages import (
     DEBUGGING_REPLICA_ID,
@@ -138,7 +138,9 @@ async def offset_for_leader_epoch(
         return EpochEndOffset(wanted.topic, wanted.partition, ErrorCode.NONE, "", epoch, end_offset, log.log_end_offset)
 
     def failed(wanted: OffsetForLeaderEpochPartition, error: ApiError) -> EpochEndOffset:
-        return EpochEndOffset(wanted.topic, wanted.partition, error.code, str(error), NO_EPOCH, NO_OFFSET, NO_OFFSET)
+        return EpochEndOffset(
+            wanted.topic, wanted.partition, error.code, str(error), NO_LEADER_EPOCH, NO_OFFSET, NO_OFFSET
+        )
 
     items = Items(services, context, "OffsetForLeaderEpoch")
     return OffsetForLeaderEpochResponse(await items.handle_all(request.partitions, find, failed))

@@ -25,6 +25,7 @@ from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.record.recompression import prepare_batch
 from warmlog_broker.storage.record.validation import CheckedBatch, check_batch
 from warmlog_protocol.batch import NeedsMemory
+from warmlog_protocol.batch.header import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from warmlog_protocol.errors import (
     ApiError,
     InvalidProducerEpoch,
@@ -48,8 +49,6 @@ from warmlog_protocol.wire.received_batch import ReceivedBatch
 NO_ERROR = 0
 PARTITIONS_A_TURN = 16
 """Partitions that are appended to in one turn: 1 ms, and more if files are created."""
-NO_PRODUCER_ID = -1
-NO_EPOCH = -1
 FIRST_EPOCH = 0
 LAST_EPOCH = 2**15 - 2
 """One below the largest i16, as Kafka has it; a producer that has used it up gets a new id."""
@@ -271,7 +270,9 @@ def next_epoch(services: Services, producer_id: int, epoch: int) -> int:
         raise UnknownProducerId(f"producer id {producer_id} was never given out by this broker")
     if not 0 <= epoch <= LAST_EPOCH:
         raise InvalidRequest(f"producer epoch {epoch}, it must be from 0 to {LAST_EPOCH}")
-    newest = max((_epoch_in(partition, producer_id) for partition in services.topics.partitions), default=NO_EPOCH)
+    newest = max(
+        (_epoch_in(partition, producer_id) for partition in services.topics.partitions), default=NO_PRODUCER_EPOCH
+    )
     if newest > epoch:
         raise InvalidProducerEpoch(f"producer {producer_id}: epoch {epoch} is fenced by {newest}")
     return epoch + 1
@@ -279,6 +280,6 @@ def next_epoch(services: Services, producer_id: int, epoch: int) -> int:
 
 def _epoch_in(partition: Partition, producer_id: int) -> int:
     if not partition.allows.read:
-        return NO_EPOCH
+        return NO_PRODUCER_EPOCH
     entry = partition.log.producers.get(producer_id)
-    return NO_EPOCH if entry is None else entry.epoch
+    return NO_PRODUCER_EPOCH if entry is None else entry.epoch

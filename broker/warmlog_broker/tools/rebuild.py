@@ -1,6 +1,5 @@
 """Rebuilds the indexes of a data directory, or of one partition, with the settings of each topic."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,9 +21,7 @@ class RebuildOptions:
     with_snapshots: bool = False
 
 
-def rebuild_directory(
-    path: Path, options: RebuildOptions, *, on_segment: Callable[[Path], None] = lambda _path: None
-) -> dict[Path, RebuildResult]:
+def rebuild_directory(path: Path, options: RebuildOptions) -> dict[Path, RebuildResult]:
     """Rebuild a data directory, or the directory of one partition; return what was done, by partition.
 
     Raises DirectoryLocked if a broker uses it.
@@ -42,9 +39,7 @@ def rebuild_directory(
             asked_bytes = options.index_interval_bytes
             interval_bytes = config.index_interval_bytes if asked_bytes is None else asked_bytes
             segment_config = SegmentConfig(interval_bytes, config.segment_index_bytes)
-            results[directory] = rebuild_partition(
-                directory, segment_config, with_snapshots=options.with_snapshots, on_segment=on_segment
-            )
+            results[directory] = rebuild_partition(directory, segment_config, with_snapshots=options.with_snapshots)
         return results
 
 

@@ -10,18 +10,17 @@ from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import (
     FORMAT_NAME,
     HIGH_WATERMARKS_NAME,
+    KAFKA_PROPERTIES_NAME,
     LOG_STARTS_NAME,
     RECOVERY_POINTS_NAME,
 )
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, parse_directory_name
-from warmlog_broker.storage.segment.segment_files import LOG_KIND
+from warmlog_broker.storage.segment.segment_files import base_offsets_in
 from warmlog_broker.storage.verify.partition import Expectations, check_offsets, verify_data_directory, verify_partition
 from warmlog_broker.storage.verify.report import Report
 from warmlog_protocol.errors import InvalidConfig, StorageError
-
-KAFKA_PROPERTIES_NAME = "meta.properties"
 
 Kind = Literal["data", "partition"]
 
@@ -39,7 +38,7 @@ def is_partition(path: Path) -> bool:
     """Whether `path` is a partition's directory, in use or not, by its name and its files."""
     if parse_directory_name(path.name) is None:
         return False
-    return (path / METADATA_NAME).is_file() or any(path.glob(f"{'[0-9]' * 20}{LOG_KIND}"))
+    return (path / METADATA_NAME).is_file() or bool(base_offsets_in(path))
 
 
 def verify_directory(path: Path, report: Report) -> None:

@@ -41,6 +41,7 @@ MAGIC_COLUMNS = 3
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
+NO_OFFSET = -1
 NO_TIMESTAMP = -1
 NO_LEADER_EPOCH = -1
 
@@ -63,7 +64,7 @@ _ROW_FRAMES: dict[int, bytes] = {
 """How compressed rows begin."""
 _LZ4 = int(Codec.LZ4)  # its frame may be taken for the beginning of columns
 
-_SEQUENCE_MASK = 0x7FFFFFFF
+SEQUENCE_MASK = 0x7FFFFFFF
 _MIN_LENGTH = HEADER_BYTES - LENGTH_OVERHEAD_BYTES
 _MAX_LENGTH = 0x7FFFFFFF
 
@@ -143,7 +144,7 @@ class BatchHeader(NamedTuple):
         """
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
-        return (self.base_sequence + self.last_offset_delta) & _SEQUENCE_MASK
+        return (self.base_sequence + self.last_offset_delta) & SEQUENCE_MASK
 
 
 def codec_of(attributes: int) -> Codec:

@@ -1,4 +1,4 @@
-"""Compaction of one log: of each key the last value stays, at the offset that it always had.
+"""Compaction of one log: it keeps the last value of each key, at its original offset.
 
 `log.compaction` (`LogCompaction`) says what may be compacted and takes over new segments; a `Cleaning` does the
 expensive part, on closed segments that are not written to. A pass, with the thread of each step::

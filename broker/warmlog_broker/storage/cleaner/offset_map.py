@@ -16,8 +16,8 @@ from warmlog_broker.storage.cleaner.aborted_data import TransactionWalk
 from warmlog_broker.storage.cleaner.sources import CleaningPace, SourceSegment
 from warmlog_broker.storage.index.transaction_index import AbortedTxn
 from warmlog_protocol.batch import Columns, RecordBatch
+from warmlog_protocol.batch.header import NO_OFFSET
 
-NO_OFFSET = -1
 ENTRY_BYTES = 208
 """What one entry takes at most: 80 for a key of 32 bytes, 32 for the offset, and a dictionary that has just grown."""
 
@@ -40,18 +40,9 @@ class OffsetMap:
     def __len__(self) -> int:
         return len(self._offsets)
 
-    @property
-    def utilization(self) -> float:
-        """The share of the capacity that is in use."""
-        return len(self._offsets) / self.capacity
-
     def has_room_for(self, keys: int) -> bool:
         """Whether that many more keys fit if none is known. An empty map takes any number."""
         return not self._offsets or len(self._offsets) + keys <= self.capacity
-
-    def put(self, key: bytes, offset: int) -> None:
-        """Note the offset of one key; it must not be below one that was put before."""
-        self.put_all((key,), (offset,))
 
     def put_all(self, keys: Sequence[bytes], offsets: Sequence[int]) -> None:
         """Note the offset of each key, in rising order of the offsets."""
@@ -60,10 +51,6 @@ class OffsetMap:
         self._offsets.update(zip(_short(keys), offsets, strict=True))
         self.latest_offset = offsets[-1]
 
-    def get(self, key: bytes) -> int:
-        """The last offset of `key`; -1 if it was not put."""
-        return self.offsets_of((key,))[0]
-
     def offsets_of(self, keys: Sequence[bytes]) -> list[int]:
         """The last offset of each key, -1 for one that was not put."""
         return list(map(self._offsets.get, _short(keys), repeat(NO_OFFSET)))
@@ -71,11 +58,6 @@ class OffsetMap:
     def update_latest_offset(self, offset: int) -> None:
         """The log is reflected up to `offset`: no record with a key came since the last one that was put."""
         self.latest_offset = offset
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._offsets.clear()
-        self.latest_offset = NO_OFFSET
 
 
 def _short(keys: Sequence[bytes]) -> Iterable[bytes]:

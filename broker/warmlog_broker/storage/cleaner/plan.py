@@ -111,7 +111,7 @@ def _is_overdue(dirty: Iterable[LogSegment], config: LogConfig, now_ms: int) -> 
 
 
 def group_segments(
-    sources: Sequence[SourceSegment], *, max_bytes: int, max_index_bytes: int, max_span: int = MAX_RELATIVE_OFFSET
+    sources: Sequence[SourceSegment], *, max_bytes: int, max_index_bytes: int
 ) -> list[list[SourceSegment]]:
     """Group neighbours that fit into one segment: by size, by the size of each index, and by the span of offsets.
 
@@ -121,19 +121,17 @@ def group_segments(
     groups: list[list[SourceSegment]] = []
     for source in sources:
         group = groups[-1] if groups else None
-        if group is not None and _fits(group, source, max_bytes, max_index_bytes, max_span):
+        if group is not None and _fits(group, source, max_bytes, max_index_bytes):
             group.append(source)
         else:
             groups.append([source])
     return groups
 
 
-def _fits(
-    group: Sequence[SourceSegment], source: SourceSegment, max_bytes: int, max_index_bytes: int, max_span: int
-) -> bool:
+def _fits(group: Sequence[SourceSegment], source: SourceSegment, max_bytes: int, max_index_bytes: int) -> bool:
     return (
         sum(one.size_bytes for one in group) + source.size_bytes <= max_bytes
         and sum(one.offset_index_bytes for one in group) + source.offset_index_bytes <= max_index_bytes
         and sum(one.time_index_bytes for one in group) + source.time_index_bytes <= max_index_bytes
-        and (not source.size_bytes or source.next_base_offset - 1 - group[0].base_offset <= max_span)
+        and (not source.size_bytes or source.next_base_offset - 1 - group[0].base_offset <= MAX_RELATIVE_OFFSET)
     )

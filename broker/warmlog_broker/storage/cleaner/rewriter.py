@@ -44,7 +44,7 @@ class CleaningStats:
 
 @dataclass(slots=True)
 class Rewritten:
-    """What became of a group."""
+    """The result of rewriting a group."""
 
     sources: Sequence[SourceSegment]
     segment: LogSegment | None
@@ -120,7 +120,7 @@ def _rewrite(
     if data is not batch.buffer:
         to_come_bytes = total_bytes - stats.read_bytes
         if data is not None and target.size_bytes + len(data) + to_come_bytes > MAX_LOG_BYTES:
-            # The batch has grown, and the file has no room for that.
+            # The batch has grown and does not fit into the file.
             data, kept_records, dropped_without_key = batch.buffer, batch.record_count, 0
         else:
             result.has_changed = True

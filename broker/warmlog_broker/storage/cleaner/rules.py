@@ -1,6 +1,6 @@
 """What compaction leaves of one batch.
 
-Of each key the record with the greatest offset stays, and everything above what the map of offsets covers. Records
+The record with the greatest offset of each key stays, and everything above what the map of offsets covers. Records
 without a key and data of aborted transactions are removed. Tombstones stay until the delete horizon of their batch,
 which the first pass that meets them sets: a reader that starts from the beginning and takes at most
 `delete.retention.ms` sees every deletion.
@@ -20,14 +20,14 @@ from warmlog_broker.storage.index.transaction_index import AbortedTxn
 from warmlog_protocol.batch import BatchHeader, Columns, RecordBatch, empty_batch, filter_batch
 
 NO_DATA = -1
-UNKNOWN = -2
+UNKNOWN_DATA = -2
 
 
 class LastRecord(NamedTuple):
     """What an active producer wrote last that is on disk."""
 
     last_offset: int
-    """Of its last data; NO_DATA if there were only markers, UNKNOWN if all that is remembered may be lost."""
+    """Of its last data; NO_DATA if there were only markers, UNKNOWN_DATA if all that is remembered may be lost."""
     epoch: int
 
 
@@ -145,9 +145,9 @@ class CompactionRules:
         last = self._last_records.get(header.producer_id) if header.has_producer else None
         if last is None:  # no active producer
             return False
-        if last.last_offset == NO_DATA:  # only the markers of its epoch know of it
+        if last.last_offset == NO_DATA:  # only markers of its epoch mention it
             return header.is_control and header.producer_epoch == last.epoch
-        if last.last_offset == UNKNOWN:  # any data batch may turn out to be its last one
+        if last.last_offset == UNKNOWN_DATA:  # any data batch may turn out to be its last one
             return not header.is_control
         return header.last_offset == last.last_offset
 

@@ -89,7 +89,7 @@ class SourceSegment:
 
 
 def read_aborted(paths: Iterable[Path], open_files: OpenFiles) -> list[AbortedTxn]:
-    """What all of these transaction indexes say; segments without aborted transactions have none."""
+    """The entries of all these transaction indexes; segments without aborted transactions have none."""
     aborted: list[AbortedTxn] = []
     for path in paths:
         try:

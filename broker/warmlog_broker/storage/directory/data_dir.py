@@ -106,7 +106,7 @@ NEVER_STORED = StoredState(LogOffsets(0, 0, 0), None)
 
 
 class DataDirectory:
-    """A locked data directory. `open` locks it and reads its state; `close` releases it."""
+    """A locked data directory. `lock` returns one, `take_over` reads its state, `close` releases it."""
 
     def __init__(self, path: Path, lock_descriptor: int) -> None:
         self.path = path
@@ -123,17 +123,6 @@ class DataDirectory:
         self._cleaner_offsets: dict[TopicPartition, int] = {}
         self.last_written_ms: int | None = None
         """Wall-clock time of the last checkpoint or clean stop; None without any."""
-
-    @classmethod
-    def open(cls, path: Path) -> Self:
-        """Lock and take over a directory of any cluster."""
-        directory = cls.lock(path)
-        try:
-            directory.take_over(None)
-        except BaseException:
-            directory.close()
-            raise
-        return directory
 
     @classmethod
     def lock(cls, path: Path, *, must_exist: bool = False) -> Self:
@@ -188,7 +177,7 @@ class DataDirectory:
             raise OSError(ENOSPC, f"{size_bytes} bytes are needed, {free_bytes} are free", str(self.path))
 
     def check(self) -> None:
-        """OSError if the disk was removed, hidden by another mount, or made read-only. Usually waits for no disk."""
+        """OSError if the disk was removed, hidden by another mount, or made read-only. Rarely waits for the disk."""
         lock_path = self.path / LOCK_NAME
         mine, there = os.fstat(self._lock_descriptor), lock_path.stat()
         if (mine.st_dev, mine.st_ino) != (there.st_dev, there.st_ino):
@@ -197,7 +186,7 @@ class DataDirectory:
             raise OSError(EROFS, "the file system has become read-only", str(self.path))
 
     def free_bytes(self) -> int:
-        """How much this user may still write. Usually waits for no disk."""
+        """The bytes that this user may still write. Rarely waits for the disk."""
         found = os.fstatvfs(self._lock_descriptor)
         return found.f_bavail * found.f_frsize
 

@@ -46,7 +46,7 @@ def lock_for_broker(path: Path) -> int:
 
 @contextmanager
 def exclusive_lock(path: Path) -> Iterator[None]:
-    """Keep all others away within the context. DirectoryLocked, with the holder's pid, if it is taken."""
+    """Hold the lock alone within the context. DirectoryLocked, with the holder's pid, if it is taken."""
     descriptor = _open_lock(path)
     try:
         _take(descriptor, path, fcntl.LOCK_EX)

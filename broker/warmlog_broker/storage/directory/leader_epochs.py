@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from warmlog_broker.storage.directory.offset_checkpoint import malformed, pack_lines, read_lines
+from warmlog_protocol.batch.header import NO_LEADER_EPOCH, NO_OFFSET
 from warmlog_protocol.errors import StorageError
 
 EPOCHS_NAME = "leader-epoch-checkpoint"
-NO_EPOCH = -1
-NO_OFFSET = -1
 
 
 def pack_epochs(epochs: Iterable[tuple[int, int]]) -> bytes:
@@ -59,7 +58,7 @@ class EpochEnd(NamedTuple):
     end_offset: int
 
 
-UNKNOWN_EPOCH_END = EpochEnd(NO_EPOCH, NO_OFFSET)
+UNKNOWN_EPOCH_END = EpochEnd(NO_LEADER_EPOCH, NO_OFFSET)
 
 
 class LeaderEpochs:
@@ -68,7 +67,7 @@ class LeaderEpochs:
     def __init__(self, entries: list[tuple[int, int]] | None = None) -> None:
         self._entries = [EpochStart(*entry) for entry in entries or ()]
         self.has_unwritten_changes = False
-        self.latest_epoch = NO_EPOCH
+        self.latest_epoch = NO_LEADER_EPOCH
         """The newest epoch known; -1 without any. A plain field: every append reads it."""
         self._note_latest()
 
@@ -92,7 +91,7 @@ class LeaderEpochs:
         self._changed()
 
     def learn(self, epoch: int, base_offset: int, max_epoch: int | None) -> None:
-        """Note the epoch of a batch that is read again. One above `max_epoch`, the newest there was, is damaged."""
+        """Note the epoch of a batch of the log; one above `max_epoch`, the newest, is damage and ignored."""
         if epoch > self.latest_epoch and (max_epoch is None or epoch <= max_epoch):
             self.assign(epoch, base_offset)
 
@@ -123,7 +122,7 @@ class LeaderEpochs:
 
     def epoch_at(self, offset: int) -> int:
         """The epoch under which the batch at `offset` was written; -1 if that is not known."""
-        found = NO_EPOCH
+        found = NO_LEADER_EPOCH
         for entry in self._entries:
             if entry.start_offset > offset:
                 break
@@ -163,4 +162,4 @@ class LeaderEpochs:
         self._note_latest()
 
     def _note_latest(self) -> None:
-        self.latest_epoch = self._entries[-1].epoch if self._entries else NO_EPOCH
+        self.latest_epoch = self._entries[-1].epoch if self._entries else NO_LEADER_EPOCH

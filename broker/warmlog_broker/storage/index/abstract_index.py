@@ -77,7 +77,7 @@ class AbstractIndex(ManagedFile, Generic[Entry]):
     layout: ClassVar[Struct]
     """Of an entry: key and value."""
     key: ClassVar[Field]
-    """What the index is searched by, as a rule; strictly increasing."""
+    """What the index is mostly searched by; strictly increasing."""
     value: ClassVar[Field]
 
     def __init__(

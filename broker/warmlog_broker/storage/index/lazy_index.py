@@ -47,7 +47,7 @@ class LazyIndex(HasPath, Generic[Index]):
         if self.loaded is not None:
             return self.loaded.entries
         try:
-            return os.stat(self._path).st_size // self.entry_bytes  # noqa: PTH116  (asked for each append after a start)
+            return os.stat(self._path).st_size // self.entry_bytes  # noqa: PTH116  (called for each append after a start)
         except FileNotFoundError:
             return 0
 

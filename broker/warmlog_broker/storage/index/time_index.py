@@ -24,11 +24,10 @@ from warmlog_broker.storage.index.abstract_index import (
     InvalidIndexOffset,
 )
 from warmlog_broker.storage.index.search import WARM_BYTES
+from warmlog_protocol.batch.header import NO_TIMESTAMP
 
 _ENTRY = Struct(">qi")
 _new_tuple = tuple.__new__
-
-NO_TIMESTAMP = -1
 
 
 class TimestampOffset(NamedTuple):

@@ -283,7 +283,6 @@ class TransactionIndex(ManagedFile):
         if last_offset <= after:
             raise CorruptIndex(f"{self.path}: {entry} follows offset {after}")
         if not 0 <= first_offset <= last_offset or not stable_from <= last_stable_offset <= last_offset + 1:
-            raise CorruptIndex(f"{self.path}: {entry} cannot be, stable up to {stable_from} before it")
             raise CorruptIndex(f"{self.path}: {entry} is impossible after an entry that is stable up to {stable_from}")
 
     def _file_for_appends(self) -> OpenFile:

@@ -64,8 +64,8 @@ class WarmTarget:
 def warm_targets(indexes: Iterable[LazyIndex[Any]], warm_bytes: int) -> list[WarmTarget]:
     """Select what to keep warm of these indexes, the open ones first. Opens nothing, and skips closed ones.
 
-    Entries in memory are written, so that a file is at most one interval of the keeper behind. One entry more than
-    `warm_bytes` is kept, because the search also reads the one before the warm section.
+    Entries in memory are written, so that a file lacks at most the entries of one interval of the keeper. One entry
+    more than `warm_bytes` is kept, because the search also reads the one before the warm section.
     """
     open_ones, others = [], []
     for lazy in indexes:

@@ -23,8 +23,10 @@ from warmlog_broker.storage.io.copy_bytes import copy_bytes
 from warmlog_broker.storage.io.durable_files import replace_file, sync_directory
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.kafka.kafka_directory import KafkaPartition
+from warmlog_broker.storage.kafka.segment_overflow import split_overflowed
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.producer.snapshots import SUFFIX as SNAPSHOT_SUFFIX
+from warmlog_broker.storage.recovery.loader import SegmentFactory
 from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, segment_file_name
 from warmlog_broker.storage.segment.segment_indexes import SegmentConfig
 from warmlog_broker.storage.verify.partition import Expectations, PartitionSummary, verify_partition
@@ -55,7 +57,7 @@ def check_partition(source: KafkaPartition) -> PartitionSummary:
     report = Report()
     summary = verify_partition(source.path, _expectations(source), report)
     _refuse_damage(source, [finding for finding in report.findings if _is_of_log(finding)])
-    _refuse_what_cannot_go_on(source, summary)
+    _refuse_unservable(source, summary)
     return summary
 
 
@@ -94,17 +96,19 @@ def copy_partition(
 
 def recover_copy(target: Path, source: KafkaPartition, now_ms: int) -> tuple[str, ...]:
     """Recover a copy of a log that was not closed, as a broker's start does; return remarks about that."""
+    config, open_files = LogConfig(), OpenFiles()
+    remarks = split_overflowed(SegmentFactory(target, config, open_files), source.base_offsets(), now_ms)
     offsets = LogOffsets(source.recovery_point or 0, source.log_start_offset or 0, source.high_watermark or 0)
     log = Log.open(
         target,
         key=source.key,
-        config=LogConfig(),
-        open_files=OpenFiles(),
+        config=config,
+        open_files=open_files,
         now_ms=now_ms,
         stored=StoredState(offsets, None),
     )
     log.close()
-    return () if log.recovery_report.is_uneventful else (str(log.recovery_report),)
+    return remarks if log.recovery_report.is_uneventful else (*remarks, str(log.recovery_report))
 
 
 def verify_copy(
@@ -124,7 +128,7 @@ def verify_copy(
         report = Report()
         summary = verify_partition(target, _expectations(source), report)
     _refuse_damage(source, report.findings)
-    _refuse_what_cannot_go_on(source, summary)
+    _refuse_unservable(source, summary)
     end, high_watermark = summary.next_offset, source.high_watermark
     if high_watermark is not None and high_watermark < end:
         remarks += (f"offsets from {high_watermark} to {end - 1}, above Kafka's high watermark, become readable",)
@@ -153,7 +157,7 @@ def _refuse_damage(source: KafkaPartition, findings: list[Finding]) -> None:
         raise AdoptionRefused(f"{source.key.directory_name} is damaged: {findings[0]}{more}")
 
 
-def _refuse_what_cannot_go_on(source: KafkaPartition, summary: PartitionSummary) -> None:
+def _refuse_unservable(source: KafkaPartition, summary: PartitionSummary) -> None:
     """Refuse a log with an open transaction, which nothing here could end, or one that is too short."""
     name = source.key.directory_name
     if not summary.base_offsets:

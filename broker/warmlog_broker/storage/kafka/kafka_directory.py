@@ -15,14 +15,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
-from warmlog_broker.storage.directory.data_dir import HIGH_WATERMARKS_NAME, LOG_STARTS_NAME, RECOVERY_POINTS_NAME
+from warmlog_broker.storage.directory.data_dir import (
+    HIGH_WATERMARKS_NAME,
+    KAFKA_PROPERTIES_NAME,
+    LOG_STARTS_NAME,
+    RECOVERY_POINTS_NAME,
+)
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, read_partition_metadata
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, parse_directory_name
-from warmlog_broker.storage.segment.segment_files import LOG_KIND
+from warmlog_broker.storage.segment.segment_files import base_offsets_in
 from warmlog_protocol.errors import WarmlogError
 
-PROPERTIES_NAME = "meta.properties"
 CLEAN_MARKER_NAME = ".kafka_cleanshutdown"
 KNOWN_VERSIONS = ("0", "1")
 INTERNAL_TOPICS = frozenset(
@@ -53,7 +57,7 @@ class KafkaPartition:
 
     def base_offsets(self) -> list[int]:
         """The base offsets of the segments, in order."""
-        return sorted(int(path.stem) for path in self.path.glob(f"{'[0-9]' * 20}{LOG_KIND}"))
+        return base_offsets_in(self.path)
 
 
 @dataclass(slots=True)
@@ -69,7 +73,7 @@ class KafkaDirectory:
     @classmethod
     def read(cls, path: Path) -> "KafkaDirectory":
         """Read the directory at `path`. NotKafkas, or StorageError for a checkpoint that cannot be parsed."""
-        _check_properties(path / PROPERTIES_NAME)
+        _check_properties(path / KAFKA_PROPERTIES_NAME)
         recovery_points = read_offsets(path / RECOVERY_POINTS_NAME)
         log_starts = read_offsets(path / LOG_STARTS_NAME)
         high_watermarks = read_offsets(path / HIGH_WATERMARKS_NAME)

@@ -1,6 +1,6 @@
 """Appending to one log: what is decided before a batch is written, and what is known after.
 
-Offsets are given out here, so a refused batch leaves no trace: every check comes before the write, and the log end
+Offsets are assigned here, so a refused batch leaves no trace: every check comes before the write, and the log end
 moves right after it. The transaction index entry of a marker comes after that (KAFKA-7866); if it cannot be written,
 the marker is cut off again or the log goes offline.
 """
@@ -139,7 +139,7 @@ class LogAppender:
         return self.last_append_time_ms
 
     def _latest_timestamp_ms(self) -> int:
-        """The largest timestamp of the last segment that has records; -1 if there is none, or it cannot be told."""
+        """The largest timestamp of the last segment that has records; -1 if there is none, or it is unknown."""
         local = self._local
         segment = local.active if local.active.size_bytes else local.segments.lower(local.active.base_offset)
         try:
@@ -165,7 +165,7 @@ class LogAppender:
             segment.append(last_offset, header.max_timestamp_ms, last_offset, prefix, covered)
         except OSError as error:
             raise local.write_error("append", error) from error
-        except MemoryError as error:  # before or after the write: it cannot be told
+        except MemoryError as error:  # before or after the write, which is unknown
             raise local.take_back(first_offset, out_of_memory(), now_ms) from error
         local.log_end_offset = last_offset + 1
         if leader_epoch != epochs.latest_epoch:

@@ -46,9 +46,10 @@ class LogBounds:
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it, readers that want only committed records may read: no transaction that began below it is open.
+        """The end (exclusive) of what a read_committed reader may read.
 
-        Nor is one that is over by a marker at or above the high watermark. Raising the log start raises it too.
+        Each transaction that began below it has ended with a marker below the high watermark. Raising the log start
+        raises it too.
         """
         unstable = self._local.producers.transactions.first_unstable_offset(self.high_watermark.offset)
         if unstable is None:
@@ -87,7 +88,7 @@ class LogBounds:
         self.raise_high_watermark(original.high_watermark.offset)
 
     def raise_log_start(self, offset: int) -> bool:
-        """Give up the records below `offset`; False if they are gone already. Retention removes the segments.
+        """Remove the records below `offset`; False if they are gone already. Retention removes their files.
 
         OffsetOutOfRange above the high watermark.
         """

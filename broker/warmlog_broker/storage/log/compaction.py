@@ -1,7 +1,7 @@
 """The log's side of compaction: what of it may be compacted now, and taking over what a `Cleaning` has written.
 
 All of it belongs to the thread that owns the log. A cleaning that is under way elsewhere is cancelled when the log is
-closed, deleted, cut, or no longer compacted: it holds nothing but files.
+closed, deleted, cut, or no longer compacted; it holds only files.
 """
 
 from itertools import pairwise
@@ -9,7 +9,7 @@ from itertools import pairwise
 from warmlog_broker.storage.cleaner.cleaner import CleaningTask
 from warmlog_broker.storage.cleaner.plan import CleanableRange, cleanable_range
 from warmlog_broker.storage.cleaner.rewriter import Rewritten
-from warmlog_broker.storage.cleaner.rules import NO_DATA, UNKNOWN, LastRecord
+from warmlog_broker.storage.cleaner.rules import NO_DATA, UNKNOWN_DATA, LastRecord
 from warmlog_broker.storage.cleaner.sources import CleaningAborted, CleaningPace, SourceSegment
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.log.bounds import LogBounds
@@ -139,7 +139,9 @@ class LogCompaction:
 
 
 def _last_flushed(entry: ProducerEntry, flushed_offset: int) -> int:
-    """The last offset of the producer's newest batch below `flushed_offset`; NO_DATA or UNKNOWN if there is none."""
+    """The last offset of the producer's newest batch below `flushed_offset`; NO_DATA or UNKNOWN_DATA without one."""
     if not entry.batches:
         return NO_DATA
-    return next((batch.last_offset for batch in reversed(entry.batches) if batch.last_offset < flushed_offset), UNKNOWN)
+    return next(
+        (batch.last_offset for batch in reversed(entry.batches) if batch.last_offset < flushed_offset), UNKNOWN_DATA
+    )

@@ -35,11 +35,11 @@ class FlushPlan:
     directories: tuple[Path, ...] = ()
     """Where files were created or renamed."""
     epochs: tuple[EpochStart, ...] | None = None
-    """The leader epochs to write to their file; None when they have not changed."""
+    """The leader epochs to write to their file; None if they have not changed."""
     truncations: int = 0
     """`LocalLog.truncations` when the plan was made."""
-    epochs_trouble: str = ""
-    """Why the leader epochs could not be written, for a lack that passes: the next flush writes them."""
+    epochs_error: str = ""
+    """Why the leader epochs could not be written (out of space or descriptors); the next flush writes them."""
 
     @property
     def end_offset(self) -> int:
@@ -82,7 +82,7 @@ class FlushPlan:
 
     def place_side_files(self) -> None:
         """Rename what was staged, and synced since, into place."""
-        if not self.epochs_trouble:
+        if not self.epochs_error:
             self._write_epochs(lambda path, _: commit_file(path))
 
     def _write_epochs(self, write: Callable[[Path, bytes], None]) -> None:
@@ -96,7 +96,7 @@ class FlushPlan:
         except OSError as error:
             if not is_shortage(error):
                 raise
-            self.epochs_trouble = str(error)
+            self.epochs_error = str(error)
 
     def sync_directories(self) -> None:
         """Make new names durable."""
@@ -117,7 +117,7 @@ class Unsynced:
         self._segments.append(segment)
 
     def forget_segment(self, segment: LogSegment) -> None:
-        """The segment is removed from the log: it need not be durable."""
+        """Note that the segment is removed from the log and need not be durable."""
         if segment in self._segments:
             self._segments.remove(segment)
 
@@ -125,7 +125,7 @@ class Unsynced:
         self._snapshots.append(path)
 
     def add_directory(self, directory: Path) -> None:
-        """Files were created, renamed or removed in it."""
+        """Note that files were created, renamed or removed in it."""
         self._directories.add(directory)
 
     def plan(
@@ -136,7 +136,7 @@ class Unsynced:
         end: LogOffsetMetadata,
         truncations: int = 0,
     ) -> FlushPlan | None:
-        """The plan that syncs all of it and the active segment; None when there is nothing to sync."""
+        """The plan that syncs all of it and the active segment; None if there is nothing to sync."""
         segments: tuple[tuple[LogSegment, Unflushed], ...] = ()
         for segment in (*self._segments, active) if self._segments else (active,):
             unflushed = segment.unflushed()
@@ -154,7 +154,7 @@ class Unsynced:
         return FlushPlan(directory, end, segments, snapshots, directories, epochs, truncations)
 
     def put_back(self, plan: FlushPlan) -> None:
-        """The plan did not complete (out of descriptors or memory): merge its work into the next one."""
+        """Merge the work of a plan that did not complete (out of descriptors or memory) into the next one."""
         self._snapshots.extend(plan.snapshots)
         self._directories.update(plan.directories)
 
@@ -167,7 +167,7 @@ class Unsynced:
 
 
 def sync_directory_if_there(directory: Path) -> None:
-    """Sync a directory, which needs none if it was renamed or removed meanwhile."""
+    """Sync a directory, unless it was renamed or removed meanwhile."""
     try:
         sync_directory(directory)
     except FileNotFoundError:
@@ -176,7 +176,7 @@ def sync_directory_if_there(directory: Path) -> None:
 
 
 def _sync_file_if_there(path: Path) -> None:
-    """Sync a file that retention may have renamed or removed meanwhile."""
+    """Sync a file, unless retention has renamed or removed it meanwhile."""
     try:
         descriptor = open_to_sync(path)
     except FileNotFoundError:

@@ -56,12 +56,12 @@ class LogFlusher:
 
     def _note_epochs(self, plan: FlushPlan) -> None:
         """Note whether they are on disk, with one warning if they are not; the next flush tries again."""
-        trouble = plan.epochs_trouble
-        if trouble:
+        error = plan.epochs_error
+        if error:
             self._epochs.has_unwritten_changes = True
             if not self._are_epochs_missing:
-                logger.warning("%s: leader epochs were not written: %s", self._local.directory, trouble)
-        self._are_epochs_missing = bool(trouble)
+                logger.warning("%s: leader epochs were not written: %s", self._local.directory, error)
+        self._are_epochs_missing = bool(error)
 
     def put_back(self, plan: FlushPlan) -> None:
         """Merge a plan that has raised SyncNotBegun into the next one."""

@@ -2,8 +2,9 @@
 
 Batches are written as they come, several in one buffer, with their offsets and leader epochs. The leader has checked
 sequences, timestamps, max.message.bytes and segment.bytes, perhaps with other settings (KAFKA-17375); they are not
-checked again. Checked is what keeps the copy a log: whole batches with a correct CRC, offsets that rise and begin at or
-after the log end, leader epochs that do not fall. Offsets may have gaps, as in a compacted log (see `gap_marker`).
+checked again. The checks are for what keeps the copy a log: whole batches with a correct CRC, offsets that rise and
+begin at or after the log end, leader epochs that do not fall. Offsets may have gaps, as in a compacted log (see
+`gap_marker`).
 
 A partial batch at the end of the buffer, which a fetch with a size limit returns, is left out.
 """

@@ -1,4 +1,4 @@
-"""The segments of one log in one directory, and the disk under them: rolling, giving segments up, failing.
+"""The segments of one log in one directory, and the disk under them: rolling, removing segments, failing.
 
 This knows files: which segments there are, where the log ends, what is not synced, which files wait to be unlinked.
 `LogBounds` knows what of it may be read, `LogAppender` what clients may append.
@@ -148,7 +148,7 @@ class LocalLog:
         return storage_error(reason, error)
 
     def take_back(self, first_offset: int, error: OSError, now_ms: int) -> StorageError:
-        """The error to raise if what belongs to the last batch, at `first_offset`, could not be written.
+        """The error to raise if the index entry or state of the last batch, at `first_offset`, could not be written.
 
         The log end is after that batch, so nothing can be written over it (KAFKA-7866). If the disk is merely full the
         batch is cut off again, and the log ends as before; otherwise the log goes offline.
@@ -240,9 +240,9 @@ class LocalLog:
                 logger.warning("%s is left over and removed", path)
                 path.unlink()
 
-    # Giving segments up
+    # Removing and replacing segments
 
-    def give_up(self, segments: Iterable[LogSegment], reason: str) -> None:
+    def drop_segments(self, segments: Iterable[LogSegment], reason: str) -> None:
         """Take `segments`, none of them the active one, out of the log; StorageError from the disk."""
         self.finish_replacement()
         try:
@@ -253,14 +253,14 @@ class LocalLog:
             raise self.write_error(reason, error) from error
 
     def begin_replacement(self, new: Sequence[LogSegment], old: Sequence[LogSegment]) -> Replacement:
-        """Begin to put `new`, flushed `.cleaned` segments, in the place of `old`, closed ones; see `segment_swap`."""
+        """Begin to replace `old`, closed segments, by `new`, flushed `.cleaned` ones; see `segment_swap`."""
         self.check_online()
         self.finish_replacement()
         if self.active in old:
             raise ValueError(f"{self.active} is appended to and cannot be replaced")
 
         def retire(segment: LogSegment, keeps_snapshot: bool) -> None:
-            # Before the new names are durable nothing of the old may be unlinked, however short the delay is.
+            # No old file may be unlinked before the new names are durable, however short the delay is.
             self._deletions.add(partial(sync_directory_if_there, self.directory))
             self.retire(segment, keeps_snapshot=keeps_snapshot)
 
@@ -333,9 +333,10 @@ class LocalLog:
     # The end
 
     def leave(self, reason: str, *, sync: bool) -> Path:
-        """Close all files and rename the directory, so that no start finds it; return the new path. OSError.
+        """Close all files and rename the directory, so that no start finds it; return the new path.
 
-        With `sync` the new name is durable on return. `reason` is why the log is offline after that.
+        With `sync` the new name is durable on return. `reason` is why the log is offline after that. OSError from the
+        disk.
         """
         self.segments.close_handles()
         if self.replacement is not None:

@@ -15,13 +15,13 @@ from warmlog_broker.storage.io.open_files import ClosedFile
 from warmlog_broker.storage.log.bounds import LogBounds, ReadBound
 from warmlog_broker.storage.log.compaction import LogCompaction
 from warmlog_broker.storage.log.local_log import LocalLog
-from warmlog_broker.storage.record.batch_scan import UNKNOWN_OFFSET, DamagedLog
+from warmlog_broker.storage.record.batch_scan import DamagedLog
 from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_broker.storage.segment.segment import LogSegment, SegmentRead, TimeSearch, TimestampAndOffset
 from warmlog_broker.storage.segment.segments import LogSegments
 from warmlog_broker.storage.segment.splits import Extent, find_extents
-from warmlog_protocol.batch.header import MAGIC_COLUMNS, MAGIC_ROWS, NO_TIMESTAMP
+from warmlog_protocol.batch.header import MAGIC_COLUMNS, MAGIC_ROWS, NO_OFFSET, NO_TIMESTAMP
 from warmlog_protocol.errors import CorruptBatch, OffsetOutOfRange
 
 NOTHING_ABORTED = CollectedAborted([], is_complete=False)
@@ -31,14 +31,14 @@ class FetchData(NamedTuple):
     """What a read found. The bytes begin with the batch that holds the start offset, and may end within a batch."""
 
     start: LogOffsetMetadata
-    """The start offset that was asked for, and where its batch begins."""
+    """The requested start offset, and where its batch begins."""
     slices: list[FileSlice]
     """None, or one."""
     size_bytes: int
     is_first_batch_incomplete: bool
     aborted: tuple[AbortedTxn, ...] = ()
     """Of a read of committed data: the aborted transactions that may have records in it, in the order of their ends."""
-    next_offset: int = UNKNOWN_OFFSET
+    next_offset: int = NO_OFFSET
     """Of a read that found nothing although it began before its end: where to continue."""
 
 
@@ -103,7 +103,7 @@ class LogReader:
                     raise damage.error()
             data = self.read_up_to(end, start_offset, max_bytes, min_one_batch=min_one_batch)
         except DamagedLog as error:
-            is_known = error.next_offset != UNKNOWN_OFFSET
+            is_known = error.next_offset != NO_OFFSET
             error.next_offset = min(error.next_offset, end.offset) if is_known else end.offset
             raise
         if bound != "committed" or not data.slices:
@@ -113,10 +113,10 @@ class LogReader:
     def read_up_to(
         self, end: LogOffsetMetadata, start_offset: int, max_bytes: int, *, min_one_batch: bool
     ) -> FetchData:
-        """As `read`, below `end`, with no regard to the log start, aborted transactions and known damage.
+        """As `read`, below `end`, without regard to the log start, aborted transactions and known damage.
 
-        Nothing, at `end`, if compaction may have removed all of the batches; nothing, where the batch begins, if the
-        position of `end` is not known or in an earlier segment. DamagedLog, with the offset at which to continue, if
+        Empty at `end` if compaction may have removed all of the batches. Empty where the batch begins if the position
+        of `end` is unknown or in an earlier segment. DamagedLog, with the offset at which to continue, if
         `start_offset` is damaged or lost.
         """
         segments = self._local.segments
@@ -133,7 +133,7 @@ class LogReader:
                     self._check_gap(segment, found, start_offset)
             except DamagedLog as error:
                 following = segments.higher(segment.base_offset)
-                if error.next_offset == UNKNOWN_OFFSET and following is not None:
+                if error.next_offset == NO_OFFSET and following is not None:
                     error.next_offset = following.base_offset
                 raise
             if found is not None:
@@ -141,7 +141,7 @@ class LogReader:
                 if found.slice is not None:
                     return FetchData(start, [found.slice], found.slice.size_bytes, found.is_first_batch_incomplete)
                 is_gap = start_offset < end.offset <= found.first_offset
-                return FetchData(start, [], 0, False, next_offset=end.offset if is_gap else UNKNOWN_OFFSET)
+                return FetchData(start, [], 0, False, next_offset=end.offset if is_gap else NO_OFFSET)
             segment = segments.higher(segment.base_offset)
         if start_offset < end.offset and not _follows_rows(segments, start_offset):
             raise _lost_end(segments, start_offset, end)
@@ -172,8 +172,8 @@ class LogReader:
         """The aborted transactions with records in the bytes that a read has found, and perhaps a few after them.
 
         The marker of one may be any number of segments later, also above the last stable offset: indexes are searched
-        until one says that all below the end of the bytes is decided. A segment without an index costs a look into
-        memory, and the first time one into its directory.
+        until one says that all below the end of the bytes is decided. For a segment without an index this costs
+        no more than a look at its directory, once.
         """
         segments, log_end_offset = self._local.segments, self._local.log_end_offset
         base_offset = data.start.segment_base_offset
@@ -226,7 +226,7 @@ class LogReader:
                 yield
 
     def search_time(self, timestamp_ms: int, from_offset: int = 0) -> tuple[TimeSearch, int] | None:
-        """For the first record from `from_offset` on with this timestamp or a later one; None if there is none.
+        """A search for the first record from `from_offset` on with this or a later timestamp; None if there is none.
 
         The search is through one segment, and may be run in any thread. If it finds nothing, the returned offset is
         where to search next; if its slice was cut meanwhile, nothing that it found counts.
@@ -270,7 +270,7 @@ class LogReader:
     def divergence(self, offset: int, epoch: int) -> EpochEnd | None:
         """Where the log was cut since a batch of `epoch` was read from before `offset`; None if it has that batch.
 
-        (-1, -1) if the epochs do not tell. None below the log start, too: there a read is out of range.
+        (-1, -1) if the epochs do not say where. Also None below the log start: a read there is out of range.
         """
         found = self._local.epochs.divergence(offset, epoch, self._local.log_end_offset)
         if found is None or offset < self._bounds.log_start_offset or self._is_of_epoch(offset - 1, epoch):

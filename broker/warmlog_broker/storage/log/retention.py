@@ -1,4 +1,4 @@
-"""Which records and segments a log gives up, and when their files are unlinked.
+"""Which records and segments a log removes, and when their files are unlinked.
 
 Segments are deleted from the oldest on, for one of three reasons, each considered in turn from where the one before it
 stopped: all their records are below the log start offset; the log still has `retention.bytes` without them; their
@@ -85,7 +85,7 @@ def _below_high_watermark(segments: Sequence[LogSegment], log_end_offset: int, h
 
 
 class LogRetention:
-    """What one log gives up."""
+    """Removes records and segments of one log."""
 
     __slots__ = ("_bounds", "_local")
 
@@ -94,7 +94,7 @@ class LogRetention:
         self._bounds = bounds
 
     def delete_records(self, offset: int) -> int:
-        """Give up the records below `offset`, or below the high watermark for -1; return the log start offset.
+        """Remove the records below `offset`, or below the high watermark for -1; return the log start offset.
 
         Not durable on return: it is once the checkpoint of log starts has been written. Raises OffsetOutOfRange above
         the high watermark, and PolicyViolation if the topic's cleanup.policy does not delete.
@@ -125,7 +125,7 @@ class LogRetention:
         return end_offset
 
     def delete_old_segments(self, now_ms: int, *, below: int = MAX_INT64) -> int:
-        """Give up the segments that retention no longer keeps and that end at `below` or before; return how many.
+        """Remove the segments that retention no longer keeps and that end at `below` or before; return how many.
 
         The log start is raised first. Files are renamed now and unlinked later (`LocalLog.take_due_deletions`).
         """
@@ -141,8 +141,8 @@ class LogRetention:
         assert kept is not None
         self._bounds.raise_log_start(kept.base_offset)
         for segment, reason in deletable:
-            logger.info("%s: segment %d goes (%s)", local.key.directory_name, segment.base_offset, reason)
-        local.give_up([segment for segment, _ in deletable], "retention")
+            logger.info("%s: segment %d is removed (%s)", local.key.directory_name, segment.base_offset, reason)
+        local.drop_segments([segment for segment, _ in deletable], "retention")
         return len(deletable)
 
     def _deletable(self, now_ms: int, below: int) -> list[tuple[LogSegment, Reason]]:

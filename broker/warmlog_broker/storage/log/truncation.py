@@ -1,4 +1,4 @@
-"""Cutting a log back to an offset, or emptying it to begin at another: what a follower does that was ahead.
+"""Cutting a log back to an offset, or emptying it to begin at another, as a follower does that was ahead.
 
 The order of steps, so that a crash at any moment leaves a log that opens as it was before, or as it is after:
 

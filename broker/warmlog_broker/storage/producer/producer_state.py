@@ -23,7 +23,15 @@ from warmlog_broker.storage.index.transaction_index import AbortedTxn
 from warmlog_broker.storage.producer.transactions import CompletedTxn, Transactions
 from warmlog_broker.storage.producer.verification import NO_GUARD, VerificationGuard, Verifications
 from warmlog_protocol.batch.control import ControlType, EndTxnMarker
-from warmlog_protocol.batch.header import NO_SEQUENCE, TRANSACTIONAL_BIT, BatchHeader
+from warmlog_protocol.batch.header import (
+    NO_OFFSET,
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    SEQUENCE_MASK,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+)
 from warmlog_protocol.errors import (
     InvalidProducerEpoch,
     InvalidTxnState,
@@ -36,11 +44,9 @@ FORGOTTEN_AT_ONCE = 8
 REMEMBERED_BATCHES = 5
 """How many batches a producer may have in flight, and so how many are remembered (Kafka's constant)."""
 
-NO_OFFSET = -1
-NO_EPOCH = -1
+NO_COORDINATOR_EPOCH = -1
 
 _new_tuple = tuple.__new__  # a third of the time that a NamedTuple takes, at each append
-_SEQUENCE_MASK = 0x7FFFFFFF
 _HALF_OF_SEQUENCES = 1 << 30
 
 
@@ -54,7 +60,7 @@ class RememberedBatch(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        return (self.last_sequence - self.offset_delta) & _SEQUENCE_MASK
+        return (self.last_sequence - self.offset_delta) & SEQUENCE_MASK
 
     @property
     def first_offset(self) -> int:
@@ -79,10 +85,10 @@ class ProducerEntry:
     producer_id: int
     epoch: int
     last_seen_ms: int
-    coordinator_epoch: int = NO_EPOCH
-    last_timestamp_ms: int = -1
+    coordinator_epoch: int = NO_COORDINATOR_EPOCH
+    last_timestamp_ms: int = NO_TIMESTAMP
     transaction_first_offset: int = NO_OFFSET
-    transaction_active_ms: int = -1
+    transaction_active_ms: int = NO_TIMESTAMP
     """When the producer last appended to its open transaction; after a restart, the timestamp of that batch."""
     batches: deque[RememberedBatch] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
     next_sequence: int = 0
@@ -94,7 +100,7 @@ class ProducerEntry:
         if len(self.batches) == REMEMBERED_BATCHES:
             self.remembers_all = False
         self.batches.append(batch)
-        self.next_sequence = (batch.last_sequence + 1) & _SEQUENCE_MASK
+        self.next_sequence = (batch.last_sequence + 1) & SEQUENCE_MASK
         self.last_timestamp_ms = batch.timestamp_ms
 
     def find(self, header: BatchHeader) -> RememberedBatch | None:
@@ -182,7 +188,7 @@ class ProducerStates:
         """Record a data batch that was appended at `base_offset`; the first transactional one opens a transaction."""
         entry = self._entry_in_epoch(header, now_ms)
         delta = header.last_offset_delta
-        last_sequence = (header.base_sequence + delta) & _SEQUENCE_MASK
+        last_sequence = (header.base_sequence + delta) & SEQUENCE_MASK
         fields = (last_sequence, base_offset + delta, delta, header.max_timestamp_ms)
         entry.remember(_new_tuple(RememberedBatch, fields))
         entry.last_seen_ms = now_ms
@@ -258,7 +264,7 @@ class ProducerStates:
         entry.last_timestamp_ms = header.max_timestamp_ms
         entry.last_seen_ms = now_ms
         entry.transaction_first_offset = NO_OFFSET
-        entry.transaction_active_ms = -1
+        entry.transaction_active_ms = NO_TIMESTAMP
         if completed is not None:
             self.transactions.complete(completed)
         self.verifications.clear(entry.producer_id)
@@ -337,7 +343,7 @@ def _check_sequence(entry: ProducerEntry, header: BatchHeader) -> None:
     """Raise for a known producer's batch, no duplicate and of no older epoch, that is not the next one."""
     first, last = header.base_sequence, header.last_sequence
     if header.producer_epoch != entry.epoch:
-        if first != 0 and entry.epoch != NO_EPOCH:
+        if first != 0 and entry.epoch != NO_PRODUCER_EPOCH:
             raise OutOfOrderSequence(
                 f"producer {entry.producer_id}: epoch {header.producer_epoch} must begin with 0, not {first}"
             )
@@ -348,8 +354,8 @@ def _check_sequence(entry: ProducerEntry, header: BatchHeader) -> None:
     message = f"producer {entry.producer_id}, epoch {entry.epoch}: {expected}"
     if entry.batches:
         oldest = entry.batches[0]
-        newest_first_offset = oldest.first_offset - ((oldest.first_sequence - first) & _SEQUENCE_MASK)
-        is_older = 1 <= (oldest.first_sequence - last) & _SEQUENCE_MASK <= _HALF_OF_SEQUENCES
+        newest_first_offset = oldest.first_offset - ((oldest.first_sequence - first) & SEQUENCE_MASK)
+        is_older = 1 <= (oldest.first_sequence - last) & SEQUENCE_MASK <= _HALF_OF_SEQUENCES
         if is_older and newest_first_offset >= 0:
             raise ForgottenSequence(message, newest_first_offset, entry.remembers_all)
     raise OutOfOrderSequence(message)

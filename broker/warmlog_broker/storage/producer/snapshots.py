@@ -22,8 +22,9 @@ from pathlib import Path
 from struct import Struct
 
 from warmlog_broker.storage.io.durable_files import write_file
-from warmlog_broker.storage.producer.producer_state import NO_OFFSET, ProducerEntry, ProducerStates, RememberedBatch
-from warmlog_protocol.batch.header import NO_SEQUENCE
+from warmlog_broker.storage.producer.producer_state import ProducerEntry, ProducerStates, RememberedBatch
+from warmlog_broker.storage.segment.segment_files import segment_file_name
+from warmlog_protocol.batch.header import NO_OFFSET, NO_SEQUENCE, NO_TIMESTAMP
 from warmlog_protocol.codec.crc import crc32c
 from warmlog_protocol.errors import StorageError
 
@@ -35,7 +36,7 @@ VERSION = 1
 _HEAD = Struct(">hI")
 _COUNT = Struct(">i")
 _ENTRY = Struct(">qhiqiqiq")
-_NO_BATCH = RememberedBatch(NO_SEQUENCE, NO_OFFSET, 0, -1)
+_NO_BATCH = RememberedBatch(NO_SEQUENCE, NO_OFFSET, 0, NO_TIMESTAMP)
 
 
 def pack_snapshot(states: ProducerStates) -> bytes:
@@ -111,7 +112,7 @@ class ProducerSnapshots:
         return sorted(self._offsets)
 
     def path(self, offset: int) -> Path:
-        return self.directory / f"{offset:020d}{SUFFIX}"
+        return self.directory / segment_file_name(offset, SUFFIX)
 
     def take(self, states: ProducerStates, *, sync: bool) -> Path:
         """Write the snapshot of `states`; without `sync` the next flush makes it durable."""

@@ -63,7 +63,7 @@ class Transactions:
         self._completed.append(completed)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """The first offset of a transaction that is not over; None without any.
+        """The first offset of a transaction that is open or whose marker is not below `high_watermark`; None if none.
 
         Removes completed ones whose marker is below `high_watermark`, which only truncation lowers again.
         """

@@ -23,6 +23,7 @@ from warmlog_protocol.batch.header import (
     MAGIC_COLUMNS,
     MAGIC_ROWS,
     MOST_COLUMN_BITS,
+    NO_OFFSET,
     BatchHeader,
     check_magic,
     read_header,
@@ -40,13 +41,11 @@ _MIN_LENGTH = HEADER_BYTES - LENGTH_OVERHEAD_BYTES
 _unpack_placement = Struct(">qiibIhi").unpack_from  # the header up to the last offset delta
 _pread = os.pread
 
-UNKNOWN_OFFSET = -1
-
 
 class DamagedLog(CorruptBatch):
     """There is no valid batch at `position` of the file `path`."""
 
-    def __init__(self, path: str | Path, position: int, reason: str, next_offset: int = UNKNOWN_OFFSET) -> None:
+    def __init__(self, path: str | Path, position: int, reason: str, next_offset: int = NO_OFFSET) -> None:
         super().__init__(f"{path}: no valid batch at position {position}: {reason}")
         self.path = str(path)
         self.position = position

@@ -8,8 +8,7 @@ After a clean stop nothing is scanned and no index is opened: the log end offset
 left, the last file must still have the size that it had then, and the producer state comes from the snapshot at the end
 offset. Otherwise the log is checked from the recovery point on (`recovery`).
 
-Index files without a log file are unlinked; all other files stay where they are. A segment whose offsets are too far
-apart for its indexes, which old versions of Kafka could write, is split (`segment_overflow`).
+Index files without a log file are unlinked; all other files stay where they are.
 """
 
 import logging
@@ -35,11 +34,10 @@ from warmlog_broker.storage.producer.snapshots import SUFFIX as SNAPSHOT_SUFFIX
 from warmlog_broker.storage.producer.snapshots import ProducerSnapshots
 from warmlog_broker.storage.record.file_records import PRIVATE_SUFFIX
 from warmlog_broker.storage.recovery.recovery import RecoveryReport, RecoveryRules, recover_segments, set_aside
-from warmlog_broker.storage.recovery.segment_overflow import split_overflowed
 from warmlog_broker.storage.segment.segment import LogSegment, SegmentConfig
-from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND
+from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, segment_file_name
 from warmlog_broker.storage.segment.segment_indexes import REBUILT_SUFFIX
-from warmlog_broker.storage.segment.segment_swap import CLEANED_SUFFIX, DELETED_SUFFIX, finish_swaps
+from warmlog_broker.storage.segment.segment_swap import DELETED_SUFFIX, finish_swaps
 from warmlog_broker.storage.segment.segments import LogSegments
 from warmlog_protocol.errors import InconsistentTopicId, StorageError
 
@@ -103,13 +101,10 @@ class LoadRequest:
     def open_segment(self, base_offset: int) -> LogSegment:
         return self.factory.open(base_offset, self.now_ms)
 
-    def open_cleaned_segment(self, base_offset: int) -> LogSegment:
-        return self.factory.open(base_offset, self.now_ms, suffix=CLEANED_SUFFIX)
-
 
 @dataclass(slots=True)
 class LoadedLog:
-    """What `Log` begins with."""
+    """What `Log` is made of."""
 
     segments: LogSegments
     log_start_offset: int
@@ -152,16 +147,15 @@ def load_log(request: LoadRequest) -> LoadedLog:
     listing = _list_directory(request.directory, request.factory.open_files)
     report = RecoveryReport(was_clean=request.stored.clean_end is not None)
     segments = [request.open_segment(base_offset) for base_offset in listing.base_offsets]
-    segments = split_overflowed(segments, request.open_cleaned_segment, report)
     epochs, are_epochs_lost = _read_epochs(request, report)
-    cutting = request.unfinished_truncation
-    if cutting is not None:
-        segments = _go_on_cutting(request, cutting, segments, listing, epochs, report)
+    unfinished = request.unfinished_truncation
+    if unfinished is not None:
+        segments = _resume_truncation(request, unfinished, segments, listing, epochs, report)
     found = _check(request, segments, epochs, report) if segments else _create(request, is_new_directory, report)
     found = _not_before_log_start(request, found, report)
-    if cutting is not None and found.end_offset > cutting.offset:
-        found.segments[-1].truncate_to(cutting.offset, request.now_ms)
-        found = found._replace(end_offset=cutting.offset)
+    if unfinished is not None and found.end_offset > unfinished.offset:
+        found.segments[-1].truncate_to(unfinished.offset, request.now_ms)
+        found = found._replace(end_offset=unfinished.offset)
     loaded = LoadedLog(
         segments=LogSegments(found.segments),
         log_start_offset=_log_start(request, found.segments[0].base_offset, listing, report),
@@ -193,7 +187,7 @@ class _Found(NamedTuple):
 
 
 def _create(request: LoadRequest, is_new_directory: bool, report: RecoveryReport) -> _Found:
-    """Create the first segment of a log that has none: never below what was given out and flushed."""
+    """Create the first segment of a log that has none: never below an offset that was assigned and flushed."""
     report.was_clean = True
     offsets = request.stored.offsets
     first_offset = offsets.log_start_offset
@@ -348,25 +342,27 @@ def _recover(request: LoadRequest, segments: list[LogSegment], epochs: LeaderEpo
     return _Found(segments, end_offset, was_checked=True)
 
 
-def _go_on_cutting(
+def _resume_truncation(
     request: LoadRequest,
-    cutting: Truncation,
+    truncation: Truncation,
     segments: list[LogSegment],
     listing: _Listing,
     epochs: LeaderEpochs,
     report: RecoveryReport,
 ) -> list[LogSegment]:
     """Continue a truncation that a crash interrupted; return the segments that stay. The last one must still be cut."""
-    report.rebuilt.append(f"a truncation to {cutting.offset}{' with nothing before it' * cutting.is_full} was finished")
-    kept = [] if cutting.is_full else [segment for segment in segments if segment.base_offset <= cutting.offset]
+    report.rebuilt.append(
+        f"a truncation to {truncation.offset}{' with nothing before it' * truncation.is_full} was finished"
+    )
+    kept = [] if truncation.is_full else [segment for segment in segments if segment.base_offset <= truncation.offset]
     for segment in reversed(segments[len(kept) :]):
         segment.delete()
-    if cutting.is_full:
+    if truncation.is_full:
         for snapshot in listing.snapshot_offsets:
-            (request.directory / f"{snapshot:020d}{SNAPSHOT_SUFFIX}").unlink(missing_ok=True)
+            (request.directory / segment_file_name(snapshot, SNAPSHOT_SUFFIX)).unlink(missing_ok=True)
         listing.snapshot_offsets.clear()
         epochs.clear()
-    return kept or [request.open_segment(cutting.offset)]
+    return kept or [request.open_segment(truncation.offset)]
 
 
 def _restore_epochs(loaded: LoadedLog, are_lost: bool, max_epoch: int | None) -> None:

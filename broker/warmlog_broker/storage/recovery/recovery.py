@@ -2,7 +2,7 @@
 
 Below the recovery point everything was on disk before the stop. An invalid batch there was damaged later: nothing is
 cut, the damage is skipped and reported, and a read of it is refused. If the damage reaches up to the recovery point,
-the log continues in a new segment that begins there: offsets that were acknowledged are not given out again.
+the log continues in a new segment that begins there: offsets that were acknowledged are not assigned again.
 
 Above the recovery point, blocks may have reached the disk in any order. Files are synced and dropped from the page
 cache first, so that the disk's content is checked: sizes, CRCs, magics, offsets without gaps, leader epochs that do not

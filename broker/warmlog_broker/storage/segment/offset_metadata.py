@@ -6,19 +6,21 @@ without an index lookup.
 
 from typing import NamedTuple
 
-UNKNOWN = -1
+from warmlog_protocol.batch.header import NO_OFFSET
+
+NO_POSITION = -1
 
 
 class LogOffsetMetadata(NamedTuple):
     """`position` is in the file of the segment with that base offset; both are -1 if unknown."""
 
     offset: int
-    segment_base_offset: int = UNKNOWN
-    position: int = UNKNOWN
+    segment_base_offset: int = NO_OFFSET
+    position: int = NO_POSITION
 
     @property
     def is_message_only(self) -> bool:
-        return self.segment_base_offset == UNKNOWN
+        return self.segment_base_offset == NO_OFFSET
 
     def is_on_same_segment_as(self, other: "LogOffsetMetadata") -> bool:
         """Whether both are in one segment; False if either position is unknown."""

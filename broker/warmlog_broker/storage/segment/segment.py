@@ -24,7 +24,7 @@ from typing import NamedTuple
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
 from warmlog_broker.storage.index.lazy_index import LazyIndex
 from warmlog_broker.storage.index.offset_index import OffsetIndex
-from warmlog_broker.storage.index.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
+from warmlog_broker.storage.index.time_index import TimeIndex, TimestampOffset
 from warmlog_broker.storage.index.transaction_index import AbortedTxn, TransactionIndex
 from warmlog_broker.storage.io.durable_files import sync_directory
 from warmlog_broker.storage.io.open_files import OpenFile, OpenFiles
@@ -38,6 +38,7 @@ from warmlog_broker.storage.segment.segment_files import (
 from warmlog_broker.storage.segment.segment_indexes import SegmentConfig, SegmentIndexes
 from warmlog_broker.storage.segment.segment_lookup import SegmentLookup, TimeSearch, TimestampAndOffset
 from warmlog_broker.storage.segment.segment_recovery import OnBatch, SegmentRecovery, StepOver, check_and_index
+from warmlog_protocol.batch.header import NO_TIMESTAMP
 from warmlog_protocol.errors import WarmlogError
 
 __all__ = [
@@ -57,7 +58,7 @@ logger = logging.getLogger(__name__)
 
 _new_tuple = tuple.__new__
 
-_UNKNOWN = -2
+_NOT_READ = -2
 """A timestamp that has not been read yet."""
 
 
@@ -150,7 +151,7 @@ class LogSegment:
         self._is_directory_dirty = records.is_new
         self._is_ready_for_appends = False
         self._largest: TimestampOffset | None = None
-        self._first_batch_timestamp_ms = _UNKNOWN
+        self._first_batch_timestamp_ms = _NOT_READ
 
     def __repr__(self) -> str:
         return f"LogSegment({self.path}, {self.size_bytes} bytes)"
@@ -182,7 +183,7 @@ class LogSegment:
         if not 0 <= last_offset - self.base_offset <= MAX_RELATIVE_OFFSET:
             raise SegmentOffsetOverflow(f"{self.path}: offset {last_offset} does not fit")
         if not self._is_ready_for_appends:
-            self._get_ready_for_appends()
+            self._prepare_for_appends()
         position = self.records.append(prefix, covered)
         largest = self._largest
         if largest is None or max_timestamp_ms > largest[0]:
@@ -203,7 +204,7 @@ class LogSegment:
 
     def first_batch_timestamp_ms(self) -> int | None:
         """The first batch's max timestamp, -1 if it has none or is damaged; None for an empty segment. Read once."""
-        if self._first_batch_timestamp_ms == _UNKNOWN:
+        if self._first_batch_timestamp_ms == _NOT_READ:
             if self.size_bytes == 0:
                 return None
             try:
@@ -221,7 +222,7 @@ class LogSegment:
         self._finish_indexes()
         self.records.trim()
 
-    def _get_ready_for_appends(self) -> None:
+    def _prepare_for_appends(self) -> None:
         self.indexes.make_room()
         self._largest = self.max_timestamp
         self._is_ready_for_appends = True
@@ -349,7 +350,7 @@ class LogSegment:
         self.transactions.needs_rebuild = recovery.has_control_batches
         self._largest = builder.largest
         self.bytes_since_last_index_entry = builder.bytes_since_last_entry
-        self._first_batch_timestamp_ms = _UNKNOWN
+        self._first_batch_timestamp_ms = _NOT_READ
         self._is_ready_for_appends = False
         return recovery
 
@@ -364,7 +365,7 @@ class LogSegment:
         dropped_bytes = 0 if found is None else self.records.truncate_to(found.position)
         if self.size_bytes == 0:
             self.created_ms = now_ms
-            self._first_batch_timestamp_ms = _UNKNOWN
+            self._first_batch_timestamp_ms = _NOT_READ
         self.bytes_since_last_index_entry = 0
         self._largest = self.lookup.largest_timestamp()
         return dropped_bytes

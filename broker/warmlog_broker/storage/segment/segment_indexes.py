@@ -18,11 +18,12 @@ from typing import TypeVar
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET, CorruptIndex
 from warmlog_broker.storage.index.lazy_index import LazyIndex
 from warmlog_broker.storage.index.offset_index import OffsetIndex
-from warmlog_broker.storage.index.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
+from warmlog_broker.storage.index.time_index import TimeIndex, TimestampOffset
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.record.batch_scan import DamagedLog
 from warmlog_broker.storage.record.damage import walk_around_damage
 from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_protocol.batch.header import NO_TIMESTAMP
 from warmlog_protocol.errors import StorageError
 
 logger = logging.getLogger(__name__)
@@ -368,28 +369,28 @@ class IndexRebuild:
         self._end_position = records.size_bytes
         self._records = FileRecords(records.path, OpenFiles(), self._end_position, is_writable=False)
         self._records.open_file()  # now, because the segment may be renamed later
-        self._made = indexes.beside(self._records)
+        self._rebuilt = indexes.beside(self._records)
         self._done: Future[None] | None = None
 
     def begin(self, threads: Executor) -> "Future[None]":
         """Start the rebuild in one of `threads`, unless it has begun. The future holds an OSError from the disk."""
         if self._done is None:
-            self._done = threads.submit(self._made.rebuild, self._reason)
+            self._done = threads.submit(self._rebuilt.rebuild, self._reason)
         return self._done
 
     def finish(self) -> None:
-        """Move the files into place if they were made and still fit. Idempotent. OSError from the disk."""
+        """Move the files into place if the rebuild succeeded and they still fit. Idempotent. OSError from the disk."""
         done = self._done
         if self._indexes.rebuilding is not self or done is None or not done.done():
             return
         self._indexes.rebuilding = None
         self._records.close_handles()
         if done.cancelled() or done.exception() is not None:
-            self._made.remove()
+            self._rebuilt.remove()
             return
-        for index in (self._made.offset, self._made.time):
+        for index in (self._rebuilt.offset, self._rebuilt.time):
             index.close_handles()
-        self._indexes.take(self._made, self._end_position)
+        self._indexes.take(self._rebuilt, self._end_position)
 
 
 class IndexBuilder:

@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
 from warmlog_broker.storage.index.offset_index import OffsetIndex, OffsetPosition
-from warmlog_broker.storage.index.time_index import NO_TIMESTAMP, TimestampOffset
+from warmlog_broker.storage.index.time_index import TimestampOffset
 from warmlog_broker.storage.record.batch_scan import BatchPosition, DamagedLog, scan_headers
 from warmlog_broker.storage.record.damage import is_intact, walk_around_damage
 from warmlog_broker.storage.record.file_records import FileRecords, FileSlice
 from warmlog_broker.storage.segment.segment_indexes import SegmentIndexes
 from warmlog_protocol.batch import BatchHeader, NeedsMemory, RecordBatch, read_batch
+from warmlog_protocol.batch.header import NO_TIMESTAMP
 
 
 class TimestampAndOffset(NamedTuple):

@@ -99,10 +99,10 @@ def walk_valid_batches(
                 attributes |= header.attributes
                 valid_bytes = position + header.size_bytes
         except (CorruptBatch, InvalidRecord) as error:
-            go_on_at = step_over(error) if step_over is not None and isinstance(error, DamagedLog) else None
-            if go_on_at is None:
+            continue_at = step_over(error) if step_over is not None and isinstance(error, DamagedLog) else None
+            if continue_at is None:
                 return valid_bytes, str(error), attributes
-            valid_bytes = go_on_at
+            valid_bytes = continue_at
         else:
             return valid_bytes, "", attributes
 

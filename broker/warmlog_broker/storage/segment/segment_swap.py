@@ -82,12 +82,6 @@ class Replacement:
             self._steps.pop(0)()
         return self.is_done
 
-    def complete(self) -> None:
-        while not self.is_done:
-            self.sync()
-            self.advance()
-        self.sync()
-
     def close_handles(self) -> None:
         for segment in self._new:
             segment.close_handles()

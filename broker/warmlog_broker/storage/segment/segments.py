@@ -20,30 +20,19 @@ class LogSegments:
         self._by_base_offset = {segment.base_offset: segment for segment in segments}
         self._base_offsets = sorted(self._by_base_offset)
 
-    def add(self, segment: LogSegment) -> LogSegment | None:
-        """Add `segment` and return the one that it replaces, if any."""
-        replaced = self._by_base_offset.get(segment.base_offset)
-        self._by_base_offset[segment.base_offset] = segment
-        if replaced is None:
+    def add(self, segment: LogSegment) -> None:
+        """Add `segment`, in place of one with the same base offset if there is one."""
+        if segment.base_offset not in self._by_base_offset:
             insort(self._base_offsets, segment.base_offset)
-        return replaced
+        self._by_base_offset[segment.base_offset] = segment
 
-    def remove(self, base_offset: int) -> LogSegment | None:
-        """Remove and return the segment with that base offset, if there is one. Its files are not touched."""
-        segment = self._by_base_offset.pop(base_offset, None)
-        if segment is not None:
+    def remove(self, base_offset: int) -> None:
+        """Remove the segment with that base offset, if there is one. Its files are not touched."""
+        if self._by_base_offset.pop(base_offset, None) is not None:
             del self._base_offsets[bisect_left(self._base_offsets, base_offset)]
-        return segment
-
-    def clear(self) -> None:
-        self._by_base_offset.clear()
-        self._base_offsets.clear()
 
     def __len__(self) -> int:
         return len(self._base_offsets)
-
-    def __contains__(self, base_offset: int) -> bool:
-        return base_offset in self._by_base_offset
 
     def __iter__(self) -> Iterator[LogSegment]:
         """From the oldest to the active one, as a snapshot: the map may change meanwhile."""
@@ -63,10 +52,6 @@ class LogSegments:
     @property
     def first(self) -> LogSegment | None:
         return self._by_base_offset[self._base_offsets[0]] if self._base_offsets else None
-
-    @property
-    def last(self) -> LogSegment | None:
-        return self._by_base_offset[self._base_offsets[-1]] if self._base_offsets else None
 
     @property
     def active(self) -> LogSegment:

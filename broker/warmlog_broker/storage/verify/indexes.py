@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from warmlog_broker.storage.index.offset_index import OffsetPosition
-from warmlog_broker.storage.index.time_index import NO_TIMESTAMP, TimestampOffset
+from warmlog_broker.storage.index.time_index import TimestampOffset
 from warmlog_broker.storage.index.transaction_index import AbortedTxn
 from warmlog_broker.storage.verify.report import Report
-from warmlog_protocol.batch.header import BatchHeader
+from warmlog_protocol.batch.header import NO_TIMESTAMP, BatchHeader
 
 Entry = TypeVar("Entry", OffsetPosition, TimestampOffset)
 

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from warmlog_broker.storage.directory.data_dir import HIGH_WATERMARKS_NAME, LOG_STARTS_NAME, RECOVERY_POINTS_NAME
 from warmlog_broker.storage.directory.gap_marker import GAPS_NAME, has_gaps
-from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, NO_EPOCH, LeaderEpochs, read_epochs
+from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, LeaderEpochs, read_epochs
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.directory.partition_metadata import METADATA_NAME, read_partition_metadata
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, parse_directory_name
@@ -26,6 +26,7 @@ from warmlog_broker.storage.segment.segment_files import KINDS, LOG_KIND, segmen
 from warmlog_broker.storage.verify.producers import read_snapshot
 from warmlog_broker.storage.verify.report import Report, summarize
 from warmlog_broker.storage.verify.segment import LogWalk, SegmentVerification, pause
+from warmlog_protocol.batch.header import NO_LEADER_EPOCH
 from warmlog_protocol.errors import StorageError
 
 SEGMENT_ATTEMPTS = 4
@@ -55,7 +56,7 @@ class PartitionSummary:
     """Where the log ends."""
     is_end_known: bool = True
     """False if the newest log file cannot be read."""
-    max_leader_epoch: int = NO_EPOCH
+    max_leader_epoch: int = NO_LEADER_EPOCH
     max_producer_id: int = -1
     open_transactions: dict[int, int] = field(default_factory=dict)
     """The first offset of each open transaction, by producer id."""
@@ -122,7 +123,7 @@ def _verify_files(
     if walk.is_end_known:
         snapshots.find_after_end()
     summary.next_offset = walk.next_offset
-    summary.max_leader_epoch = max(walk.last_epoch, NO_EPOCH if epochs is None else epochs.latest_epoch)
+    summary.max_leader_epoch = max(walk.last_epoch, NO_LEADER_EPOCH if epochs is None else epochs.latest_epoch)
     summary.max_producer_id = walk.producers.max_producer_id
     summary.open_transactions = walk.producers.open_transactions
 
@@ -323,7 +324,7 @@ class _Snapshots:
         self._pending = []
 
     def _path(self, offset: int) -> Path:
-        return self._directory / f"{offset:020d}{SNAPSHOT_SUFFIX}"
+        return self._directory / segment_file_name(offset, SNAPSHOT_SUFFIX)
 
     def _read(self, offset: int) -> list[ProducerEntry] | None:
         """The entries; None if the file is gone or damaged. A damaged one is read twice, as it may be half written."""

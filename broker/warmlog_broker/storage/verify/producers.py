@@ -10,12 +10,12 @@ indexes may be ahead of the log, and are wrong only if they are behind it.
 from pathlib import Path
 
 from warmlog_broker.storage.index.transaction_index import AbortedTxn
-from warmlog_broker.storage.producer.producer_state import NO_EPOCH, NO_OFFSET, ProducerEntry, ProducerStates
+from warmlog_broker.storage.producer.producer_state import NO_COORDINATOR_EPOCH, ProducerEntry, ProducerStates
 from warmlog_broker.storage.producer.snapshots import unpack_snapshot
 from warmlog_broker.storage.verify.report import Report
 from warmlog_protocol.batch import RecordBatch
 from warmlog_protocol.batch.control import ControlType
-from warmlog_protocol.batch.header import BatchHeader
+from warmlog_protocol.batch.header import NO_OFFSET, BatchHeader
 from warmlog_protocol.errors import CorruptBatch
 
 _NO_CLOCK_MS = 0
@@ -116,7 +116,7 @@ def _compare_entry(
 
 
 def _is_same(found: ProducerEntry, in_log: ProducerEntry) -> bool:
-    knows_coordinator = NO_EPOCH not in (found.coordinator_epoch, in_log.coordinator_epoch)
+    knows_coordinator = NO_COORDINATOR_EPOCH not in (found.coordinator_epoch, in_log.coordinator_epoch)
     if knows_coordinator and found.coordinator_epoch != in_log.coordinator_epoch:
         return False
     return _describe(found) == _describe(in_log)

@@ -9,7 +9,6 @@ snapshot there, or after damage, that is unknown, and such files are left unchan
 """
 
 import os
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +27,7 @@ from warmlog_broker.storage.segment.segment_files import (
     OFFSET_INDEX_KIND,
     TIME_INDEX_KIND,
     TRANSACTION_INDEX_KIND,
+    base_offsets_in,
     segment_file_name,
 )
 from warmlog_broker.storage.segment.segment_indexes import REBUILT_SUFFIX, IndexBuilder, SegmentConfig, SegmentIndexes
@@ -56,16 +56,15 @@ def rebuild_partition(
     config: SegmentConfig,
     *,
     with_snapshots: bool = False,
-    on_segment: Callable[[Path], None] = lambda _path: None,
 ) -> RebuildResult:
     """Rebuild the side files of all segments in `directory`, which must not be in use. Durable on return.
 
     OSError if the disk refuses; some files are then rebuilt and the others unchanged.
     """
     result = RebuildResult()
-    for left in directory.glob(f"*{REBUILT_SUFFIX}"):
-        left.unlink()
-    base_offsets = sorted(int(path.stem) for path in directory.glob(f"{'[0-9]' * 20}{LOG_KIND}"))
+    for leftover in directory.glob(f"*{REBUILT_SUFFIX}"):
+        leftover.unlink()
+    base_offsets = base_offsets_in(directory)
     producers = _producers_at_start(directory, base_offsets[0]) if base_offsets else ProducerReplay()
     for base_offset in base_offsets:
         if with_snapshots and base_offset != base_offsets[0]:
@@ -74,7 +73,6 @@ def rebuild_partition(
         segment = _SegmentRebuild(directory, base_offset, base_offset, config, producers, result, is_newest)
         segment.run()
         producers.states.end_offset = max(producers.states.end_offset, segment.next_offset)
-        on_segment(segment.path(LOG_KIND))
         result.segments += 1
     if with_snapshots and base_offsets:
         _write_snapshot(directory, producers.states.end_offset, producers, result)
@@ -145,7 +143,7 @@ class _SegmentRebuild:
             os.fsync(index.open_file())
             index.close()
         for kind in (OFFSET_INDEX_KIND, TIME_INDEX_KIND):
-            self._put_in_place(kind)
+            self._rename_rebuilt(kind)
 
     def _index_batches(self, records: FileRecords, builder: IndexBuilder) -> None:
         max_offset = self.base_offset + MAX_RELATIVE_OFFSET
@@ -201,8 +199,8 @@ class _SegmentRebuild:
         index.replace(self.aborted)
         index.flush()
         index.close()
-        self._put_in_place(TRANSACTION_INDEX_KIND)
+        self._rename_rebuilt(TRANSACTION_INDEX_KIND)
 
-    def _put_in_place(self, kind: str) -> None:
+    def _rename_rebuilt(self, kind: str) -> None:
         self.path(kind, REBUILT_SUFFIX).replace(self.path(kind))
         self.result.written.append(self.path(kind))

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from warmlog_broker.storage.directory.leader_epochs import NO_EPOCH, LeaderEpochs
+from warmlog_broker.storage.directory.leader_epochs import LeaderEpochs
 from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
 from warmlog_broker.storage.index.offset_index import OffsetIndex
 from warmlog_broker.storage.index.time_index import TimeIndex
@@ -40,6 +40,7 @@ from warmlog_broker.storage.verify.producers import ProducerReplay, marker_error
 from warmlog_broker.storage.verify.report import Report
 from warmlog_protocol.batch import MAGIC_COLUMNS, BatchHeader, RecordBatch, read_batch
 from warmlog_protocol.batch.control import ControlType
+from warmlog_protocol.batch.header import NO_LEADER_EPOCH
 from warmlog_protocol.errors import CorruptBatch
 
 TAIL_ATTEMPTS = 5
@@ -70,7 +71,7 @@ class LogWalk:
     """Whether a gap between two columnar batches is damage: not so once a log is compacted."""
     producers: ProducerReplay = field(default_factory=ProducerReplay)
     next_offset: int = 0
-    last_epoch: int = NO_EPOCH
+    last_epoch: int = NO_LEADER_EPOCH
     last_magic: int = MAGIC_COLUMNS
     is_after_damage: bool = False
     """Whether the next offset is unknown."""
@@ -103,7 +104,7 @@ class SegmentVerification:
         self._end_offset = base_offset + MAX_RELATIVE_OFFSET + 1
         if end_offset is not None:
             self._end_offset = min(end_offset, self._end_offset)
-        self._told_bytes = self._largest_batch_bytes = 0
+        self._reported_bytes = self._largest_batch_bytes = 0
         self._offsets: OffsetIndexCheck | None = None
         self._times: TimeIndexCheck | None = None
         self._transactions: TransactionIndexCheck | None = None
@@ -250,8 +251,8 @@ class SegmentVerification:
         counts.records += header.record_count
         counts.log_bytes += header.size_bytes
         self._largest_batch_bytes = max(self._largest_batch_bytes, header.size_bytes)
-        if position - self._told_bytes >= PROGRESS_BYTES:
-            self._told_bytes = position
+        if position - self._reported_bytes >= PROGRESS_BYTES:
+            self._reported_bytes = position
             self.report.on_progress(self.report)
 
     # Checks of a batch

@@ -16,10 +16,11 @@ from warmlog.cli.dump.segment_file import (
     open_segment_file,
 )
 from warmlog_broker.storage.index.offset_index import OffsetIndex, OffsetPosition
-from warmlog_broker.storage.index.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
+from warmlog_broker.storage.index.time_index import TimeIndex, TimestampOffset
 from warmlog_broker.storage.index.transaction_index import VERSION, TransactionIndex
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.record.file_records import FileRecords
+from warmlog_protocol.batch.header import NO_TIMESTAMP
 from warmlog_protocol.errors import CorruptBatch
 
 

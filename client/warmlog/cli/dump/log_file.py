@@ -23,11 +23,11 @@ from warmlog.cli.dump.segment_file import (
 from warmlog.cli.terminal.exits import CommandFailed
 from warmlog_broker.storage.record.file_records import FileRecords
 from warmlog_protocol.batch import MAGIC_ROWS, NO_SEQUENCE, BatchHeader, RecordBatch, check_crc
+from warmlog_protocol.batch.header import SEQUENCE_MASK
 from warmlog_protocol.errors import CorruptBatch
 
 CHECKPOINT_SUFFIX = ".checkpoint"
 
-_SEQUENCE_MASK = 0x7FFFFFFF
 _CHECKPOINT_NAME = re.compile(r"(?P<offset>[0-9]{20})-(?P<epoch>[0-9]{10})\.checkpoint", re.ASCII)
 
 
@@ -125,7 +125,7 @@ def record_lines(batch: RecordBatch, view: LogView) -> Iterator[tuple[int, str]]
 def _sequence(header: BatchHeader, offset: int) -> int:
     if header.base_sequence == NO_SEQUENCE:
         return NO_SEQUENCE
-    return (header.base_sequence + offset - header.base_offset) & _SEQUENCE_MASK
+    return (header.base_sequence + offset - header.base_offset) & SEQUENCE_MASK
 
 
 def _is_valid(batch: RecordBatch) -> bool:

@@ -7,8 +7,9 @@ from warmlog.cli.dump.findings import Findings
 from warmlog_broker.storage.directory.leader_epochs import read_epochs
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.directory.partition_metadata import read_partition_metadata
-from warmlog_broker.storage.producer.producer_state import NO_OFFSET, ProducerEntry
+from warmlog_broker.storage.producer.producer_state import ProducerEntry
 from warmlog_broker.storage.producer.snapshots import unpack_snapshot
+from warmlog_protocol.batch.header import NO_OFFSET
 from warmlog_protocol.errors import StorageError
 
 

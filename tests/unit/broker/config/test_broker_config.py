@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from unit.broker.data_directories import open_directory
 from warmlog_broker.config.broker_config import (
     BROKER_SETTINGS,
     BrokerConfig,
@@ -13,7 +14,7 @@ from warmlog_broker.config.broker_config import (
 )
 from warmlog_broker.config.sources import load_settings
 from warmlog_broker.storage.config import TOPIC_SETTINGS, describe_settings
-from warmlog_broker.storage.directory.data_dir import DataDirectory, DataDirectoryError
+from warmlog_broker.storage.directory.data_dir import DataDirectoryError
 from warmlog_protocol.errors import InvalidConfig
 
 DIRECTORY = {"data.dir": "/data"}
@@ -92,7 +93,7 @@ def test_links_in_a_circle_are_left_to_the_start_which_names_the_directory(tmp_p
     (tmp_path / "circle").symlink_to("circle")
     config = BrokerConfig.from_settings({"data.dirs": f"{tmp_path}/circle,{tmp_path}/a"})
     with pytest.raises(DataDirectoryError, match=f"data directory {tmp_path}/circle cannot be used"):
-        DataDirectory.open(config.data_paths[0])
+        open_directory(config.data_paths[0])
 
 
 def test_settings_that_do_not_fit_together_are_refused() -> None:

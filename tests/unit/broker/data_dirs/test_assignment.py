@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from unit.broker.data_directories import open_directory
 from warmlog_broker.data_dirs import assignment as placement
 from warmlog_broker.data_dirs.assignment import Assigned, Assignments, Lost, find_assignments
 from warmlog_broker.data_dirs.directory_set import DirectorySet, OfflineDirectory
@@ -35,7 +36,7 @@ class Room:
     """Two data directories, and what the metadata log says of them."""
 
     def __init__(self, root: Path) -> None:
-        self.one, self.two = (DataDirectory.open(root / name) for name in ("one", "two"))
+        self.one, self.two = (open_directory(root / name) for name in ("one", "two"))
         self.directories = DirectorySet([self.one, self.two], [])
         self.state = MetadataState()
         self.state.apply(TOPIC)

@@ -9,9 +9,9 @@ import pytest
 import pytest_asyncio
 
 from unit.broker.conftest import NOW_MS, MakePartition
+from unit.broker.data_directories import open_directory
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
-from warmlog_broker.storage.directory.data_dir import DataDirectory
 from warmlog_protocol.messages import ACKS_LEADER
 from wire_client import batch_of
 
@@ -27,7 +27,7 @@ async def directories(tmp_path: Path, threads: ThreadPoolExecutor) -> AsyncItera
     config = BrokerConfig(data_dirs=f"{tmp_path / 'a'},{tmp_path / 'b'}", disk_reserve_bytes=0)
     directories = DataDirectories(
         [
-            ServedDirectory(DataDirectory.open(path), config, threads=threads, trying=threads)
+            ServedDirectory(open_directory(path), config, threads=threads, trying=threads)
             for path in (tmp_path / "a", tmp_path / "b")
         ]
     )

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from unit.broker.conftest import NOW_MS
+from unit.broker.data_directories import open_directory
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.metadata.metadata_log import MetadataLog, TopicCreated
 from warmlog_broker.metadata.store import Metadata
@@ -76,10 +77,7 @@ class Room:
         self.metadata = Metadata(self.metadata_log, self.threads)
         config = BrokerConfig(data_dirs=",".join(map(str, paths)), max_partitions_per_topic=30)
         self.directories = DataDirectories(
-            [
-                ServedDirectory(DataDirectory.open(path), config, threads=self.threads, trying=self.threads)
-                for path in paths
-            ]
+            [ServedDirectory(open_directory(path), config, threads=self.threads, trying=self.threads) for path in paths]
         )
         self.remover: list[Path] = []
         self.open_files = OpenFiles(64)

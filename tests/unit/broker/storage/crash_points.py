@@ -1,4 +1,4 @@
-"""A process that dies at a chosen one of its steps on the disk, as seen by whoever opens the directory afterwards."""
+"""A process that dies at a chosen one of its steps on the disk, as seen by the next one that opens the directory."""
 
 import os
 from collections.abc import Callable, Iterator

@@ -25,7 +25,7 @@ def batch_of(
     producer_id: int = -1,
     base_sequence: int = -1,
 ) -> bytes:
-    """One batch as it lies in a log."""
+    """One batch as it is stored in a log."""
     batch = encode_batch(
         [value.encode() for value in values],
         timestamps_ms=timestamps_ms,
@@ -106,7 +106,7 @@ def overwrite(path: Path, position: int, data: bytes) -> None:
 
 @contextmanager
 def no_file_grows_beyond(size_bytes: int) -> Iterator[None]:
-    """The kernel refuses to write behind `size_bytes` of any file of this process, as it does on a full disk.
+    """The kernel refuses to write after `size_bytes` of any file of this process, as it does on a full disk.
 
     (The error is EFBIG and not ENOSPC; a write that crosses the limit is cut short in the same way.)
     """

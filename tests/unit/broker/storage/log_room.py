@@ -50,7 +50,7 @@ class LogRoom:
         return self.log
 
     def crash(self, *, recovery_point: int | None = None) -> Log:
-        """Leaves everything as it lies and opens again. By default the flushed offset had just been checkpointed."""
+        """Leaves everything as it is and opens again. By default the flushed offset had just been checkpointed."""
         offsets = self.log.offsets
         if recovery_point is not None:
             offsets = offsets._replace(recovery_point=recovery_point)

@@ -15,11 +15,12 @@ import pytest
 
 import kafka_sample
 from kafka_sample import copy_sample
+from unit.broker.data_directories import open_directory
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.directory_set import lock_and_read
 from warmlog_broker.data_dirs.loader import LogOpener, Progress, load_partitions
 from warmlog_broker.metadata.metadata_log import MetadataLog, MetadataState, TopicCreated, TopicDeleted, pack_file
-from warmlog_broker.storage.directory.data_dir import DataDirectory, DirectoryLocked
+from warmlog_broker.storage.directory.data_dir import DirectoryLocked
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
 from warmlog_broker.storage.directory.partition_metadata import pack_partition_metadata
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
@@ -124,7 +125,7 @@ def test_topics_are_there_with_their_ids_offsets_and_settings(kafka: Path, data_
 def test_a_directory_that_is_in_use_already_gets_topics_and_stays_clean(kafka: Path, data_dir: Path) -> None:
     take_over(kafka, data_dir, topics=frozenset({"flights"}))
     load(data_dir)
-    directory = DataDirectory.open(data_dir)
+    directory = open_directory(data_dir)
     directory.mark_clean({})
     directory.close()
     marker = (data_dir / ".warmlog_cleanshutdown").read_bytes()
@@ -263,7 +264,7 @@ def test_no_kafka_starts_while_its_files_are_copied(kafka: Path, data_dir: Path)
 
 def test_a_broker_of_ours_that_is_running(kafka: Path, data_dir: Path) -> None:
     take_over(kafka, data_dir, topics=frozenset({"flights"}))
-    directory = DataDirectory.open(data_dir)
+    directory = open_directory(data_dir)
     try:
         with pytest.raises(DirectoryLocked, match=str(os.getpid())):
             take_over(kafka, data_dir)

@@ -1,4 +1,4 @@
-"""Compaction of logs with transactions: aborted data goes at once, markers when nobody needs them any more."""
+"""Compaction of logs with transactions: aborted data is removed at once, markers once no reader needs them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,7 +69,7 @@ def test_aborted_data_goes_first_then_the_entry_then_the_marker(room: Compaction
 
 
 def test_the_last_batch_of_a_producer_keeps_its_transactions_marker(room: CompactionRoom) -> None:
-    """Emptied, its header still begins a transaction for whoever reads the state of producers from the log."""
+    """Emptied, its header still begins a transaction for a start that reads the state of producers from the log."""
     room.put_in_transaction(pair(1, 1), producer=(1, 0, 0))
     room.end_transaction(1, commits=False)
     room.put_each([pair(2, 1)])
@@ -158,7 +158,7 @@ def test_a_producer_that_has_only_written_markers_keeps_the_last_one(room: Compa
 
 
 def test_what_a_producer_commits_counts_although_it_had_aborted_before(room: CompactionRoom) -> None:
-    """The aborted transaction lies below what the second pass reads; its entry is still in an index."""
+    """The aborted transaction is below what the second pass reads; its entry is still in an index."""
     room.put((b"k", b"old"))
     room.put_in_transaction((b"x", b"1"), producer=(7, 0, 0))
     room.end_transaction(7, commits=False)

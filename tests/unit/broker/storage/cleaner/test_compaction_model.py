@@ -1,7 +1,7 @@
 """A compacted log against a list of all that was ever written to it.
 
 Whatever is written, rolled, compacted, restarted and torn apart by crashes in the middle of a compaction: a reader from
-the start always ends with the last committed value of each key, and what it reads lies where it always lay.
+the start always ends with the last committed value of each key, and each record is at its original offset.
 """
 
 from pathlib import Path

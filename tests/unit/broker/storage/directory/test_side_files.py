@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 
+from unit.broker.data_directories import open_directory
 from unit.broker.storage.log_room import START_MS, TINY, make_batch, read_values
 from unit.broker.storage.time_lookups import record_at
 from warmlog_broker.storage.directory.data_dir import (
@@ -17,7 +18,6 @@ from warmlog_broker.storage.directory.data_dir import (
     HIGH_WATERMARKS_NAME,
     LOG_STARTS_NAME,
     RECOVERY_POINTS_NAME,
-    DataDirectory,
 )
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.open_files import OpenFiles
@@ -53,7 +53,7 @@ class Home:
         return self.logs[FLIGHTS]
 
     def start(self) -> None:
-        self.directory = DataDirectory.open(self.path)
+        self.directory = open_directory(self.path)
         for key in (FLIGHTS, OTHER):
             self.logs[key] = Log.open(
                 self.directory.partition_path(key),
@@ -144,7 +144,7 @@ DAMAGES: dict[str, Callable[[Home, Path], bytes | None]] = {
 
 @pytest.fixture
 def home(quick_path: Path) -> Iterator[Home]:
-    """Stopped nowhere yet; beside it lies what its side files were when half of it was there."""
+    """Stopped nowhere yet; beside it are its side files from when half of it was there."""
     home = Home(quick_path / "data")
     home.fill(0, COUNT // 2)
     for n in range(9):
@@ -206,8 +206,8 @@ def test_whatever_happens_to_a_side_file_all_records_are_read_back_and_appending
             home.start()
         return
     home.start()
-    # An intact snapshot of another partition cannot be told from ours; and where there is no transaction index there
-    # may never have been one: `log rebuild-index` makes it anew.
+    # An intact snapshot of another partition cannot be told from ours; and a missing transaction index may
+    # never have existed: `log rebuild-index` rebuilds it.
     knows_producers = (kind, damage) != (".snapshot", "foreign")
     knows_aborted = (kind, damage) != (".txnindex", "missing")
     check_whole(home, COUNT, knows_producers=knows_producers, knows_aborted=knows_aborted)

@@ -53,7 +53,7 @@ for turn in range(30):
     for number in range(1, 2_000):
         add(number, number)
     index.lookup(1), index.lookup(1_999)
-    held = index._map                 # somebody in another thread still holds the map
+    held = index._map                 # another thread still holds the map
     index.trim()
     index.lookup(1_999)
     index.truncate_to(10 + turn)

@@ -99,7 +99,7 @@ def test_a_lookup_finds_what_bisection_finds(
 
 
 def slots_of_lookups(index: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The slots that `_floor` reads from now on, the one that is touched for its page and the answer's left out."""
+    """The slots that `_floor` reads from now on, the one that is touched for its page and the result's left out."""
     slots: list[int] = []
 
     def unpack(buffer: Any, position: int) -> tuple[int, int]:

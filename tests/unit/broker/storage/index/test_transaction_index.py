@@ -247,9 +247,9 @@ def test_an_unknown_version_is_damage(index: TransactionIndex, path: Path) -> No
     "damage",
     [
         (1, AbortedTxn(1, 5, 10, 13)),  # ends where the one before it ends
-        (1, AbortedTxn(1, 16, 15, 13)),  # begins behind its end
+        (1, AbortedTxn(1, 16, 15, 13)),  # begins after its end
         (1, AbortedTxn(1, -1, 15, 13)),
-        (1, AbortedTxn(1, 5, 15, 17)),  # stable behind its own end
+        (1, AbortedTxn(1, 5, 15, 17)),  # stable after its own end
         (1, AbortedTxn(1, 5, 15, 10)),  # stable before what was
         (3, AbortedTxn(0, 0, 0, 0)),
     ],

@@ -1,4 +1,4 @@
-"""The keeper brings the end of every active index into memory, and harms nobody who cuts, closes or evicts it."""
+"""The keeper brings the end of every active index into memory, and does no harm if that is cut, closed or evicted."""
 
 import subprocess
 import sys

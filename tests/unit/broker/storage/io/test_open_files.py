@@ -1,4 +1,4 @@
-"""Descriptors close when nobody needs them, and never more than the limit are open unless all of them are needed."""
+"""Descriptors close once they are not needed, and at most the limit are open unless all of them are needed."""
 
 import os
 from pathlib import Path

@@ -133,12 +133,12 @@ class TestLimits:
 
     def test_a_full_disk_keeps_what_was_appended_before_it_was_full(self, room: LogRoom) -> None:
         append(room, at(0))
-        answers: list[Exception | None] = [None, OSError(ENOSPC, "No space left on device")]
+        results: list[Exception | None] = [None, OSError(ENOSPC, "No space left on device")]
 
         def write(fd: int, parts: tuple[bytes, ...], position: int) -> int:
-            answer = answers.pop(0)
-            if answer is not None:
-                raise answer
+            result = results.pop(0)
+            if result is not None:
+                raise result
             return os.pwritev(fd, parts, position)
 
         with patch("warmlog_broker.storage.record.file_records._pwritev", write), pytest.raises(StorageError):

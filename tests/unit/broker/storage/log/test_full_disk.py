@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from unit.broker.data_directories import open_directory
 from unit.broker.storage.log_room import LogRoom, read_values
-from warmlog_broker.storage.directory.data_dir import DataDirectory
 from warmlog_broker.storage.directory.leader_epochs import read_epochs
 from warmlog_broker.storage.io.os_errors import is_shortage
 
@@ -80,7 +80,7 @@ def test_a_log_is_recovered_and_served_without_a_snapshot_and_without_keeping_wh
 def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    directory = DataDirectory.open(tmp_path)
+    directory = open_directory(tmp_path)
     directory.write_checkpoints({})
     before = sorted((path.name, path.read_bytes()) for path in tmp_path.iterdir())
     with monkeypatch.context() as full:
@@ -91,4 +91,4 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_old_one(
     with monkeypatch.context() as full:
         full.setattr("os.pwrite", refuse)
         directory.close()
-        DataDirectory.open(tmp_path).close()
+        open_directory(tmp_path).close()

@@ -1,6 +1,6 @@
 """What a read gives at each bound, and at all borders: log start, last stable offset, high watermark, log end.
 
-Names begin with the key of Kafka's own test where there is one.
+Names begin with the key of Kafka's own test if there is one.
 """
 
 from pathlib import Path

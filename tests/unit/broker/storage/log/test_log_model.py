@@ -26,7 +26,7 @@ CONFIGS = [
 
 
 class LogMachine(RuleBasedStateMachine):
-    """`records` is what the log must hold from offset 0 on, None where there is a gap; `boundaries` are batches' ends.
+    """`records` is what the log must hold from offset 0 on, None for a gap; `boundaries` are batches' ends.
 
     `flushed` is the recovery point, `committed` the high watermark. `checkpoint` is what the data directory's files
     say of the log, which may be from long ago; a crash finds them as they are.
@@ -89,7 +89,7 @@ class LogMachine(RuleBasedStateMachine):
         assert info.last_offset == len(self.records) - 1
 
     def cut(self, end: int) -> None:
-        """What lies at `end` and after it was never there."""
+        """What is at `end` and after it was never there."""
         self.records = self.records[:end]
         self.times_ms = self.times_ms[:end]
         self.epochs = self.epochs[:end]
@@ -189,7 +189,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(part=st.floats(0, 1.2))
     def truncate(self, part: float) -> None:
-        """To some offset between the start and a little behind the end; the batch that holds it goes as a whole."""
+        """To an offset between the start and a little after the end; the batch that holds it is removed as a whole."""
         log = self.room.log
         offset = int(part * (len(self.records) + 1))
         bases = [base for base in log.local.segments.base_offsets if base <= offset]

@@ -108,7 +108,7 @@ def test_a_cut_on_the_way_is_noticed(room: LogRoom) -> None:
 
 
 def test_what_lies_about_its_time_is_passed_over_segment_by_segment(room: LogRoom) -> None:
-    """Where the log start lies within a batch, what made it late may lie below."""
+    """If the log start is within a batch, what made it late may be below."""
     for _ in range(3):
         room.append_bytes(encode_batch([b"late", b"early"], timestamps_ms=[LATE_MS, START_MS]))
         room.log.local.roll(room.now_ms)

@@ -1,4 +1,4 @@
-"""Cutting a log back, and beginning anew: what is left, what readers see, and what a crash in the middle leaves."""
+"""Cutting a log back, and emptying it: what is left, what readers see, and what a crash in the middle leaves."""
 
 import os
 import shutil

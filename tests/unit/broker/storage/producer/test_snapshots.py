@@ -1,4 +1,4 @@
-"""Producer snapshots: Kafka's bytes, which file is believed, and which are removed."""
+"""Producer snapshots: Kafka's bytes, which file is loaded, and which are removed."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Log files to which other names lead too: nothing that happens to the log changes what is behind those names."""
+"""Log files to which other names lead too: nothing that happens to the log changes what those names lead to."""
 
 import os
 from errno import ENOSPC, EXDEV

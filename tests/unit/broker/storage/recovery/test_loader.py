@@ -132,12 +132,12 @@ def test_a_log_that_changed_after_its_clean_stop_is_checked(room: LogRoom) -> No
     end = room.close()
     active = room.segment_path(int(room.files(".log")[-1][:20]))
     with active.open("ab") as file:
-        file.write(b"appended by somebody")
+        file.write(b"appended by a stranger")
     room.open()
     report = room.log.recovery_report
     assert not report.was_clean
     assert f"the clean stop left {end.active_segment_bytes}" in str(report)
-    assert report.cut_bytes == len(b"appended by somebody")
+    assert report.cut_bytes == len(b"appended by a stranger")
     check_whole(room)
 
 

@@ -1,4 +1,4 @@
-"""Index files that are missing, empty, stale or damaged: every answer is right, and the files are as they were."""
+"""Index files that are missing, empty, stale or damaged: every lookup is right, and the files are as they were."""
 
 import random
 import shutil

@@ -9,12 +9,8 @@ import pytest
 from unit.broker.storage.cleaner.compaction_room import CompactionRoom
 from unit.broker.storage.crash_points import crash_at
 from unit.broker.storage.log_files import append, open_segment
-from unit.broker.storage.log_room import LogRoom, read_values
-from warmlog_broker.storage.config import UNLIMITED, LogConfig
-from warmlog_broker.storage.directory.data_dir import LogOffsets, StoredState
-from warmlog_broker.storage.index.abstract_index import MAX_RELATIVE_OFFSET
-from warmlog_broker.storage.io.open_files import OpenFiles
-from warmlog_broker.storage.recovery.segment_overflow import split_segment
+from unit.broker.storage.log_room import LogRoom
+from warmlog_broker.storage.directory.data_dir import StoredState
 from warmlog_broker.storage.segment.segment import LogSegment, SegmentConfig
 
 MOST_STEPS = 500
@@ -189,78 +185,3 @@ def test_replacing_by_hand_is_durable_and_leaves_readers_their_files(room: Compa
     assert old_data.pread() == before
     check = [name for name in room.files() if name.endswith((".swap", ".cleaned"))]
     assert check == []
-
-
-# --- segments whose offsets are too far apart ---------------------------------------------------------------------
-
-FAR = MAX_RELATIVE_OFFSET + 2
-
-
-def write_overflowed(directory: Path) -> None:
-    """A .log whose second half begins more than 2^31 offsets after its base, and an active one behind it."""
-    directory.mkdir()
-    parts = []
-    for base_offset, offsets in ((0, (0, 1, 2)), (FAR, (FAR, FAR + 1))):
-        segment = open_segment(directory, base_offset)
-        append(segment, *offsets)
-        parts.append(segment.path.read_bytes())
-        segment.delete()
-    (directory / "00000000000000000000.log").write_bytes(b"".join(parts))
-    (directory / f"{FAR + 2:020d}.log").write_bytes(b"")
-
-
-def open_overflowed(root: Path) -> LogRoom:
-    room = LogRoom.__new__(LogRoom)
-    room.directory = root / "flights-0"
-    room.config = LogConfig(cleanup_policy="compact", retention_ms=UNLIMITED)
-    room.now_ms, room.leader_epoch, room.open_files = 1, 0, OpenFiles()
-    room.stored = StoredState(LogOffsets(FAR + 2, 0, FAR + 2), None)
-    room.open()
-    return room
-
-
-def test_a_segment_whose_offsets_are_too_far_apart_is_split_at_the_start(quick_path: Path) -> None:
-    """RC-11"""
-    write_overflowed(quick_path / "flights-0")
-    room = open_overflowed(quick_path)
-    assert len(room.log.local.segments) == 3
-    assert "was split in 2" in str(room.log.recovery_report)
-    assert len(read_values(room.log)) == 5
-    assert (room.log.log_start_offset, room.log.log_end_offset) == (0, FAR + 2)
-    room.close()
-    assert len(open_overflowed(quick_path).log.local.segments) == 3
-
-
-def test_a_crash_before_every_step_of_a_split_loses_nothing(quick_path: Path) -> None:
-    """RC-11"""
-    number = 0
-    while True:
-        root = quick_path / str(number)
-        root.mkdir()
-        write_overflowed(root / "flights-0")
-        with crash_at(number) as point:
-            open_overflowed(root)
-        room = open_overflowed(root)
-        assert len(room.log.local.segments) == 3, point.steps
-        assert len(read_values(room.log)) == 5, point.steps
-        check_nothing_is_left(room)
-        if not point.has_died:
-            break
-        number += 1
-        assert number < MOST_STEPS
-    assert number > 10
-
-
-def test_a_segment_that_does_not_overflow_is_not_split(tmp_path: Path) -> None:
-    """RC-11"""
-    segment = open_segment(tmp_path)
-    append(segment, 0, 1)
-
-    def open_cleaned(base_offset: int) -> LogSegment:
-        return LogSegment(
-            tmp_path, base_offset, config=segment.config, open_files=OpenFiles(), now_ms=0, suffix=".cleaned"
-        )
-
-    with pytest.raises(ValueError, match="does not overflow"):
-        split_segment(segment, open_cleaned)
-    assert list(tmp_path.glob("*.cleaned")) == []

@@ -1,4 +1,4 @@
-"""Indexes made anew from a log: the bytes that Kafka wrote, and those that a recovery writes."""
+"""Indexes rebuilt from a log: the bytes that Kafka wrote, and those that a recovery writes."""
 
 import os
 import shutil

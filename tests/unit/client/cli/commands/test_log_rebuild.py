@@ -12,9 +12,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from kafka_sample import SAMPLE
+from unit.broker.data_directories import open_directory
 from warmlog.cli.app import build_app
 from warmlog_broker.metadata.metadata_log import ClusterCreated, TopicCreated, pack_file
-from warmlog_broker.storage.directory.data_dir import DataDirectory, DirectoryLocked
+from warmlog_broker.storage.directory.data_dir import DirectoryLocked
 from warmlog_broker.storage.directory.dir_lock import exclusive_lock, shared_lock
 
 INDEX = Path("transfers-0", "00000000000000000000.index")
@@ -43,7 +44,7 @@ def test_the_settings_of_each_topic_say_how_dense(kafka: Path) -> None:
 
 def test_a_directory_that_a_broker_uses_is_refused_naming_it(kafka: Path) -> None:
     before = (kafka / INDEX).stat().st_mtime_ns
-    directory = DataDirectory.open(kafka)
+    directory = open_directory(kafka)
     try:
         for path in (kafka, kafka / "transfers-0"):
             done = rebuild(path)
@@ -71,7 +72,7 @@ def test_a_lock_as_kafka_holds_it_is_seen_and_its_holder_named(kafka: Path) -> N
 
 def test_no_broker_starts_meanwhile(kafka: Path) -> None:
     with exclusive_lock(kafka), pytest.raises(DirectoryLocked, match=str(os.getpid())):
-        DataDirectory.open(kafka)
+        open_directory(kafka)
     with exclusive_lock(kafka), open(kafka / ".lock", "r+b") as file, pytest.raises(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
