@@ -30,9 +30,9 @@ class Durability:
         )
 
     def __str__(self) -> str:
-        bound = f"flush within {self.flush_ms} ms"
+        bound = f"flushed within {self.flush_ms} ms"
         if self.flush_messages is not None:
             bound += f" or at {self.flush_messages} records"
         if self.write_caching:
-            return f"acks=all answers from the page cache (write.caching), as acks=1 does: {bound}"
-        return f"acks=all answers after fsync; acks=1 from the page cache: {bound}"
+            return f"acks=all and acks=1 acknowledge from the page cache (write.caching), {bound}"
+        return f"acks=all acknowledges after fsync; acks=1 from the page cache, {bound}"

@@ -136,7 +136,7 @@ class LogOpener:
         return log
 
 
-class Progress:
+class LoadingProgress:
     """Reports how far loading has come, at most every PROGRESS_INTERVAL_S."""
 
     def __init__(self, report: Callable[[int, int], None]) -> None:
@@ -151,7 +151,11 @@ class Progress:
 
 
 def load_partitions(
-    directories: DirectorySet, metadata_log: MetadataLog, opener: LogOpener, config: BrokerConfig, progress: Progress
+    directories: DirectorySet,
+    metadata_log: MetadataLog,
+    opener: LogOpener,
+    config: BrokerConfig,
+    progress: LoadingProgress,
 ) -> Stored:
     """Find and open every partition, in threads of each directory's own."""
     state = metadata_log.state

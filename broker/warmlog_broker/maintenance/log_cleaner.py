@@ -28,7 +28,7 @@ from warmlog_broker.storage.cleaner.plan import CleanableRange
 from warmlog_broker.storage.cleaner.rewriter import Rewritten
 from warmlog_broker.storage.cleaner.sources import CleaningAborted, CleaningPace
 from warmlog_broker.storage.config import UNLIMITED
-from warmlog_broker.storage.io.os_errors import is_shortage
+from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
 from warmlog_broker.storage.log.log import Log
 from warmlog_protocol.errors import DiskFull, OutOfResources, StorageError, WarmlogError
 
@@ -47,7 +47,7 @@ class Candidate(NamedTuple):
     range: CleanableRange
 
 
-class Compactor:
+class LogCleaner:
     """Compacts one broker's logs."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Compactor:
 
     def start(self) -> None:
         for number in range(self._config.log_cleaner_threads):
-            self._workers.append(self._loop.create_task(self._work(), name=f"compactor {number}"))
+            self._workers.append(self._loop.create_task(self._work(), name=f"log cleaner {number}"))
 
     async def stop(self) -> None:
         """Cancel what is under way, and return when it has ended. To be called before the logs are closed."""
@@ -213,7 +213,7 @@ class Compactor:
         """Retry later out of room, memory or descriptors; after other errors leave the log alone."""
         name = partition.key.directory_name
         is_passing = isinstance(error, MemoryError | DiskFull | OutOfResources)
-        if is_passing or (isinstance(error, OSError) and is_shortage(error)):
+        if is_passing or (isinstance(error, OSError) and is_resource_exhaustion(error)):
             _log.error("%s: not compacted now: %s", name, str(error) or "out of memory")
         else:
             self._given_up[partition] = str(error)

@@ -36,7 +36,7 @@ class ReceivedRequest(RequestHead, Protocol):
         ...
 
 
-class Codec(Protocol):
+class ProtocolCodec(Protocol):
     """The wire protocol of one connection."""
 
     @property

@@ -10,7 +10,7 @@ REFUSED_AT_ONCE = 64
 """Connections beyond the limits that are told so: each has a descriptor for a moment (file_limit.RESERVED)."""
 
 
-class Connection(Protocol):
+class OpenConnection(Protocol):
     """What the broker needs of a connection."""
 
     @property
@@ -30,9 +30,9 @@ class Connections:
     def __init__(self, limit: int, limit_per_address: int) -> None:
         self.limit = limit
         self.limit_per_address = limit_per_address
-        self._all: set[Connection] = set()
+        self._all: set[OpenConnection] = set()
         self._by_host: Counter[str] = Counter()
-        self._refused: set[Connection] = set()
+        self._refused: set[OpenConnection] = set()
         self.gone_count = 0
         """How many have ended, since the beginning."""
         self._gone = asyncio.Event()
@@ -41,7 +41,7 @@ class Connections:
     def __len__(self) -> int:
         return len(self._all)
 
-    def __iter__(self) -> Iterator[Connection]:
+    def __iter__(self) -> Iterator[OpenConnection]:
         """As they are now: connections may end meanwhile."""
         return iter(list(self._all))
 
@@ -53,24 +53,24 @@ class Connections:
             return f"{host} has {self.limit_per_address} connections open, as many as max.connections.per.ip allows"
         return ""
 
-    def may_tell(self, connection: Connection) -> bool:
+    def may_tell(self, connection: OpenConnection) -> bool:
         """Return whether the refused `connection` may stay for the moment that it takes to be told why."""
         if len(self._refused) >= REFUSED_AT_ONCE:
             return False
         self._refused.add(connection)
         return True
 
-    def remove_refused(self, connection: Connection) -> None:
+    def remove_refused(self, connection: OpenConnection) -> None:
         """It has ended. No-op if it was not refused."""
         self._refused.discard(connection)
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: OpenConnection) -> None:
         """Count `connection`, for which `refusal` was empty."""
         self._all.add(connection)
         self._by_host[connection.host] += 1
         self._gone.clear()
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: OpenConnection) -> None:
         """Count it no longer. No-op if it never was."""
         if connection in self._all:
             self._all.remove(connection)

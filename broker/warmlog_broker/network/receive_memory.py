@@ -3,7 +3,7 @@ large requests, all of it claimed from the pool of all connections before it is 
 
 from collections.abc import Callable
 
-from warmlog_broker.network.codec import SMALL_BUFFER_BYTES, Codec
+from warmlog_broker.network.codec import SMALL_BUFFER_BYTES, ProtocolCodec
 from warmlog_broker.network.memory_pool import QUICK_BYTES, Claim, MemoryPool, window
 from warmlog_protocol.errors import RemoteProtocolError
 
@@ -20,7 +20,7 @@ class ReceiveMemory:
 
     def __init__(
         self,
-        codec: Codec,
+        codec: ProtocolCodec,
         memory: MemoryPool,
         *,
         largest_buffer_bytes: int,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
-from warmlog_broker.network.codec import Codec, Pieces, ReceivedRequest, Slices
+from warmlog_broker.network.codec import Pieces, ProtocolCodec, ReceivedRequest, Slices
 from warmlog_broker.network.request_context import MAX_CLIENT_ID_CHARACTERS, RequestContext
 from warmlog_broker.network.request_scheduler import StartedRequest
 from warmlog_broker.network.response import NO_DEADLINE_S, ConnectionEnds, Deferred, MessageWithSlices, Response
@@ -47,7 +47,7 @@ class RequestRunner:
     def __init__(
         self,
         channel: Channel,
-        codec: Codec,
+        codec: ProtocolCodec,
         handlers: Mapping[int, Handler],
         *,
         tasks: Tasks,

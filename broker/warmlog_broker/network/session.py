@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from warmlog_broker.config.broker_config import BrokerConfig, format_address
-from warmlog_broker.network.codec import Codec, Pieces, ReceivedRequest
+from warmlog_broker.network.codec import Pieces, ProtocolCodec, ReceivedRequest
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.deadlines import ConnectionState, Deadlines
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
@@ -55,7 +55,7 @@ class SessionContext:
     """On the event loop's clock."""
     handlers: Mapping[int, Handler]
     """By the key of their API."""
-    make_codec: Callable[[BrokerConfig], Codec]
+    make_codec: Callable[[BrokerConfig], ProtocolCodec]
     make_send_queue: Callable[[asyncio.Transport, Callable[[], None]], SendQueue]
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.sync_strategy import run_plans
 from warmlog_broker.runtime.threads import FlushThread, start_threads
-from warmlog_broker.storage.io.os_errors import is_shortage
+from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
 from warmlog_broker.storage.log.flush_plan import FlushPlan
 
 POSTPONED_MS = 100
@@ -186,7 +186,7 @@ class Flusher:
             try:
                 plan = partition.prepare_flush()
             except Exception as error:  # it concerns this partition alone
-                if isinstance(error, OSError) and is_shortage(error):
+                if isinstance(error, OSError) and is_resource_exhaustion(error):
                     self._postpone(partition, error)
                 else:
                     _log.exception("%s: a flush could not be prepared", partition.key.directory_name)

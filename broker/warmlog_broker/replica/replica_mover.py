@@ -36,7 +36,7 @@ from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.directory.data_dir import DataDirectory
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.durable_files import sync_directory
-from warmlog_broker.storage.io.os_errors import is_shortage, storage_error
+from warmlog_broker.storage.io.os_errors import is_resource_exhaustion, storage_error
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.log.log_copy import CopyStep, LogCopy, make_directory
 from warmlog_protocol.errors import ApiError, DiskFull, LogDirNotFound, OutOfResources, StorageError
@@ -254,7 +254,7 @@ class Moves:
             try:
                 await write()
             except (DiskFull, OutOfResources, OSError) as error:
-                is_short = not isinstance(error, OSError) or is_shortage(error)
+                is_short = not isinstance(error, OSError) or is_resource_exhaustion(error)
                 if not is_short or self._is_stopping or self._loop.time() > deadline_s:
                     raise
                 _log.warning("%s; it is tried again", error)

@@ -28,7 +28,7 @@ from warmlog_broker.replica.flusher import Flusher
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.storage.directory.data_dir import DataDirectory
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
-from warmlog_broker.storage.io.os_errors import is_read_only, is_shortage
+from warmlog_broker.storage.io.os_errors import is_read_only, is_resource_exhaustion
 
 _log = logging.getLogger(__name__)
 
@@ -133,7 +133,7 @@ class ServedDirectory:
         try:
             await asyncio.get_running_loop().run_in_executor(self._trying, check)
         except OSError as error:
-            if not is_shortage(error):  # a lack of memory says nothing about the disk
+            if not is_resource_exhaustion(error):  # a lack of memory says nothing about the disk
                 self.fail(str(error), is_read_only=is_read_only(error))
         finally:
             self._probe = None

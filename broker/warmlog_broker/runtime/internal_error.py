@@ -3,7 +3,7 @@
 import logging
 import sys
 
-from warmlog_broker.storage.io.os_errors import is_shortage, storage_error
+from warmlog_broker.storage.io.os_errors import is_resource_exhaustion, storage_error
 from warmlog_protocol.errors import ApiError, UnknownServerError
 
 _log = logging.getLogger(__name__)
@@ -17,7 +17,7 @@ def own_failure(what: str) -> ApiError:
     error = sys.exception()
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
         error = MemoryError(str(error))
-    if isinstance(error, MemoryError) or (isinstance(error, OSError) and is_shortage(error)):
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and is_resource_exhaustion(error)):
         text = f"{what} failed: {str(error) or 'the broker is out of memory'}"
         _log.error("%s", text)
         return storage_error(text, error)

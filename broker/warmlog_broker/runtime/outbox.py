@@ -8,7 +8,7 @@ import asyncio
 from typing import Protocol
 
 
-class Sender(Protocol):
+class Flushable(Protocol):
     """A connection with something to send."""
 
     def flush(self) -> None:
@@ -17,18 +17,18 @@ class Sender(Protocol):
 
 
 class Outbox:
-    """The senders that have something to send."""
+    """The connections that have something to send."""
 
     def __init__(self) -> None:
-        self._senders: dict[Sender, None] = {}
+        self._connections: dict[Flushable, None] = {}
 
-    def add(self, sender: Sender) -> None:
-        """Flush `sender` in the next turn of the event loop, once however often it is added."""
-        if not self._senders:
+    def add(self, connection: Flushable) -> None:
+        """Flush `connection` in the next turn of the event loop, once however often it is added."""
+        if not self._connections:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._senders[sender] = None
+        self._connections[connection] = None
 
     def _flush(self) -> None:
-        senders, self._senders = self._senders, {}
-        for sender in senders:
-            sender.flush()
+        connections, self._connections = self._connections, {}
+        for connection in connections:
+            connection.flush()

@@ -21,11 +21,11 @@ from typing import Self
 from warmlog_broker.config.broker_config import BrokerConfig, format_address
 from warmlog_broker.data_dirs.deletion import DirectoryRemover
 from warmlog_broker.data_dirs.directory_set import lock_and_read, refuse_if_locked
-from warmlog_broker.data_dirs.loader import LogOpener, Progress, StartGivenUp, Stored, load_partitions
+from warmlog_broker.data_dirs.loader import LoadingProgress, LogOpener, StartGivenUp, Stored, load_partitions
 from warmlog_broker.handlers import bind_handlers
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.maintenance.housekeeping import Housekeeping
-from warmlog_broker.maintenance.log_cleaner import Compactor
+from warmlog_broker.maintenance.log_cleaner import LogCleaner
 from warmlog_broker.metadata.store import Metadata, ProducerIds
 from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.network.codec import WarmlogCodec
@@ -113,7 +113,7 @@ class Broker:
         self._metadata: Metadata
         self._moves: Moves
         self._housekeeping: Housekeeping
-        self._compactor: Compactor
+        self._log_cleaner: LogCleaner
         self.topics: Topics
         self.services: Services
 
@@ -170,7 +170,7 @@ class Broker:
                     max_producers=self.config.max_producer_ids_per_partition,
                     is_given_up=self._start_is_given_up.is_set,
                 )
-                progress = Progress(self._report_progress)
+                progress = LoadingProgress(self._report_progress)
                 load = partial(load_partitions, locked, metadata_log, opener, self._start_config, progress)
                 stored = await self._extending_timeout(self._loop.run_in_executor(self._threads.disk, load))
             self._assemble(stored, opener, undo)
@@ -181,7 +181,7 @@ class Broker:
         self._moves.resume(stored.futures)
         self._housekeeping.start()
         if self._guard.loop is None:
-            self._compactor.start()
+            self._log_cleaner.start()
         self._ticking = self._loop.create_task(self._tick(), name="tick")
 
     async def stop(self) -> bool:
@@ -214,7 +214,7 @@ class Broker:
             await asyncio.wait([self._ticking])
         self._lines.finish(self._loop.time())
         await self._tasks.finish(TASKS_TIMEOUT_S)
-        await self._compactor.stop()
+        await self._log_cleaner.stop()
         await self._moves.stop()
         await self._housekeeping.stop()
         self._service_manager.tell(status("flushing"))
@@ -257,7 +257,7 @@ class Broker:
         was_safe = self._guard.loop is not None
         self._guard.recovered()
         if was_safe:
-            self._compactor.start()
+            self._log_cleaner.start()
 
     async def wait_for_failure(self) -> None:
         """Return when every data directory has failed."""
@@ -322,14 +322,14 @@ class Broker:
             threads=self._threads.disk,
             now_ms=now_ms,
         )
-        self._compactor = Compactor(
+        self._log_cleaner = LogCleaner(
             config=config,
             topics=self.topics,
             on_replaced=self._housekeeping.segments_changed,
             now_ms=now_ms,
             working_on=self._guard.working_on,
         )
-        undo.callback(self._compactor.close)
+        undo.callback(self._log_cleaner.close)
         self.services = self._make_services(stored)
 
     def _make_topics(self, stored: Stored, opener: LogOpener, remover: DirectoryRemover) -> Topics:
