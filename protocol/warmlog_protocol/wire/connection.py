@@ -146,7 +146,7 @@ class ServerConnection:
         return self._frames.oversize_bytes
 
     def allow(self, frame_bytes: int) -> None:
-        """Receive at most so much of a request with a buffer of its own: more than was received."""
+        """Receive at most this much of a request that has its own buffer: more than was received."""
         self._frames.allow(frame_bytes)
 
     def use_buffer(self, buffer_bytes: int) -> None:
