@@ -7,11 +7,11 @@ from contextlib import suppress
 from typing import Protocol
 
 REFUSED_AT_ONCE = 64
-"""Connections beyond the limits that are told so: each has a descriptor for a moment (file_limit.RESERVED)."""
+"""Connections beyond the limits that may receive the reason: each uses a descriptor briefly (file_limit.RESERVED)."""
 
 
 class OpenConnection(Protocol):
-    """What the broker needs of a connection."""
+    """The interface of a connection that the broker uses."""
 
     @property
     def host(self) -> str: ...
@@ -34,7 +34,7 @@ class Connections:
         self._by_host: Counter[str] = Counter()
         self._refused: set[OpenConnection] = set()
         self.gone_count = 0
-        """How many have ended, since the beginning."""
+        """How many connections have ended since the start."""
         self._gone = asyncio.Event()
         self._gone.set()
 
@@ -42,11 +42,11 @@ class Connections:
         return len(self._all)
 
     def __iter__(self) -> Iterator[OpenConnection]:
-        """As they are now: connections may end meanwhile."""
+        """Iterate over a snapshot: connections may end meanwhile."""
         return iter(list(self._all))
 
     def refusal(self, host: str) -> str:
-        """Why a connection from `host` cannot be served; empty if it can."""
+        """Return why a connection from `host` cannot be served; empty if it can."""
         if len(self._all) >= self.limit:
             return f"{self.limit} connections are open, as many as max.connections allows"
         if self._by_host[host] >= self.limit_per_address:
@@ -54,14 +54,14 @@ class Connections:
         return ""
 
     def may_tell(self, connection: OpenConnection) -> bool:
-        """Return whether the refused `connection` may stay for the moment that it takes to be told why."""
+        """Return whether the refused `connection` may stay open until it has received the reason."""
         if len(self._refused) >= REFUSED_AT_ONCE:
             return False
         self._refused.add(connection)
         return True
 
     def remove_refused(self, connection: OpenConnection) -> None:
-        """It has ended. No-op if it was not refused."""
+        """Note that a refused connection has ended. No-op if it was not refused."""
         self._refused.discard(connection)
 
     def add(self, connection: OpenConnection) -> None:
@@ -71,7 +71,7 @@ class Connections:
         self._gone.clear()
 
     def remove(self, connection: OpenConnection) -> None:
-        """Count it no longer. No-op if it never was."""
+        """Stop counting `connection`. No-op if it was not counted."""
         if connection in self._all:
             self._all.remove(connection)
             self.gone_count += 1
@@ -82,7 +82,7 @@ class Connections:
                 self._gone.set()
 
     async def wait_until_gone(self, timeout_s: float) -> None:
-        """Return when there are no connections any more, or when the time is over."""
+        """Return when there are no more connections, or after `timeout_s`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._gone.wait()

@@ -1,4 +1,4 @@
-"""Unexpected errors: the client learns that there was one, the log says which."""
+"""Unexpected errors: logged in full, and reported to the client without details."""
 
 import logging
 import sys
@@ -12,7 +12,7 @@ _log = logging.getLogger(__name__)
 def own_failure(what: str) -> ApiError:
     """Log the exception that is being handled; return the error for the client.
 
-    A lack of memory or descriptors is returned as such. Anything else is a bug of ours, logged with its traceback.
+    If memory or descriptors ran out, the error says so. Anything else is a bug, logged with its traceback.
     """
     error = sys.exception()
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
@@ -22,4 +22,4 @@ def own_failure(what: str) -> ApiError:
         _log.error("%s", text)
         return storage_error(text, error)
     _log.exception("%s failed: a bug", what)
-    return UnknownServerError(f"{what} failed: the broker met an error of its own; its log says more")
+    return UnknownServerError(f"{what} failed: an internal error of the broker, see its log")

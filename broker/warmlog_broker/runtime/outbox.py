@@ -1,4 +1,4 @@
-"""Responses that are ready leave together, in the next turn of the event loop.
+"""Sends all responses that are ready together, in the next turn of the event loop.
 
 One event (a read from a socket, the end of a group commit) often completes many requests of one connection: their
 responses are sent in one write.
@@ -9,7 +9,7 @@ from typing import Protocol
 
 
 class Flushable(Protocol):
-    """A connection with something to send."""
+    """A connection that sends on `flush`."""
 
     def flush(self) -> None:
         """Send what is ready."""
@@ -17,13 +17,13 @@ class Flushable(Protocol):
 
 
 class Outbox:
-    """The connections that have something to send."""
+    """The connections with responses to send."""
 
     def __init__(self) -> None:
         self._connections: dict[Flushable, None] = {}
 
     def add(self, connection: Flushable) -> None:
-        """Flush `connection` in the next turn of the event loop, once however often it is added."""
+        """Flush `connection` in the next turn of the event loop, once even if it is added again."""
         if not self._connections:
             asyncio.get_running_loop().call_soon(self._flush)
         self._connections[connection] = None
