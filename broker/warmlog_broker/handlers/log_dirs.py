@@ -27,7 +27,7 @@ UNKNOWN = -1
 async def alter_replica_log_dirs(
     services: Services, context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
-    """Each partition by itself. On return its move would go on after a restart."""
+    """Begin to move each partition. Before the response, its move is stored so that a restart continues it."""
 
     async def alter(wanted: ReplicaLogDir) -> AlteredReplicaLogDir:
         await services.moves.request(wanted.topic, wanted.partition, Path(wanted.path))
@@ -80,7 +80,7 @@ def _describe_offline(services: Services, directory: OfflineDirectory, topics: s
 
 
 def _room(path: Path) -> tuple[int, int]:
-    """Return the bytes of the file system, and those that are free."""
+    """Return the total and the free bytes of the file system."""
     try:
         found = os.statvfs(path)
     except OSError:

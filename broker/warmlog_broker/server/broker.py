@@ -59,7 +59,7 @@ BACKLOG = 1024
 CLOSE_TIMEOUT_S = 5.0
 TASKS_TIMEOUT_S = 5.0
 EXTENSION_INTERVAL_S = 10.0
-"""A third of what `extend_timeout` asks for."""
+"""A third of the time that `extend_timeout` requests."""
 
 _log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class Broker:
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPools.start(config)
         self._held = ExitStack()
-        """Releases everything that is held; parts of it may have been released before."""
+        """Releases all resources; some may have been released before."""
         self._held.callback(self._threads.shut_down)
         self._outbox = Outbox()
         self._tasks = Tasks()
@@ -127,7 +127,7 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """The HOST:PORT that it listens on."""
+        """The HOST:PORT at which it listens."""
         return format_address(self.config.address[0], self.port)
 
     async def start(self, *, while_loading: AbstractContextManager[object] | None = None) -> None:
