@@ -254,7 +254,6 @@ class OutOfResources(StorageError):
 
 class SafeMode(StorageError):
     """The broker crashed repeatedly while starting: it serves reads and refuses records until an operator restarts it.
-
     Not retriable, since that takes longer than a client should wait."""
 
     code = ErrorCode.SAFE_MODE

@@ -34,11 +34,11 @@ async def alter_replica_log_dirs(
         return AlteredReplicaLogDir(wanted.topic, wanted.partition, ErrorCode.NONE, "")
 
     items = Items(services, context, "AlterReplicaLogDirs")
-    return AlterReplicaLogDirsResponse(await items.handle_all(request.partitions, alter, _not_altered))
 
+    def failed(wanted: ReplicaLogDir, error: ApiError) -> AlteredReplicaLogDir:
+        return AlteredReplicaLogDir(wanted.topic, wanted.partition, error.code, str(error))
 
-def _not_altered(wanted: ReplicaLogDir, error: ApiError) -> AlteredReplicaLogDir:
-    return AlteredReplicaLogDir(wanted.topic, wanted.partition, error.code, str(error))
+    return AlterReplicaLogDirsResponse(await items.handle_all(request.partitions, alter, failed))
 
 
 async def describe_log_dirs(

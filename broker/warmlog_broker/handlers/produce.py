@@ -271,7 +271,7 @@ async def init_producer_id(
 
 def next_epoch(services: Services, producer_id: int, epoch: int) -> int:
     if not 0 <= producer_id < services.producer_ids.next_id:
-        raise UnknownProducerId(f"producer id {producer_id} was never given out by this broker")
+        raise UnknownProducerId(f"producer id {producer_id} was never assigned by this broker")
     if not 0 <= epoch <= LAST_EPOCH:
         raise InvalidRequest(f"producer epoch {epoch}, it must be from 0 to {LAST_EPOCH}")
     newest = max((_epoch_in(partition, producer_id) for partition in services.topics.partitions), default=NO_EPOCH)

@@ -37,11 +37,11 @@ async def find_splits(services: Services, context: RequestContext, request: Find
         return FoundSplits(wanted.topic, wanted.partition, ErrorCode.NONE, "", found)
 
     items = Items(services, context, "FindSplits")
-    return FindSplitsResponse(await items.handle_all(request.partitions, find, _not_found))
 
+    def failed(wanted: FindSplitsPartition, error: ApiError) -> FoundSplits:
+        return FoundSplits(wanted.topic, wanted.partition, error.code, str(error))
 
-def _not_found(wanted: FindSplitsPartition, error: ApiError) -> FoundSplits:
-    return FoundSplits(wanted.topic, wanted.partition, error.code, str(error))
+    return FindSplitsResponse(await items.handle_all(request.partitions, find, failed))
 
 
 async def _splits(

@@ -58,11 +58,9 @@ async def delete_topics(
         return DeletedTopic(ErrorCode.NONE, "", name)
 
     items = Items(services, context, "DeleteTopics")
-    return DeleteTopicsResponse(await items.handle_all(request.names, delete, _not_deleted))
-
-
-def _not_deleted(name: str, error: ApiError) -> DeletedTopic:
-    return DeletedTopic(error.code, str(error), name)
+    return DeleteTopicsResponse(
+        await items.handle_all(request.names, delete, lambda name, error: DeletedTopic(error.code, str(error), name))
+    )
 
 
 async def describe_configs(
@@ -80,11 +78,11 @@ async def describe_configs(
         return _describe_topic(services.topics.get(name))
 
     items = Items(services, context, "DescribeConfigs")
-    return DescribeConfigsResponse(await items.handle_all(request.topics, describe, _not_described))
-
-
-def _not_described(name: str, error: ApiError) -> DescribedConfigs:
-    return DescribedConfigs(error.code, str(error), name, [])
+    return DescribeConfigsResponse(
+        await items.handle_all(
+            request.topics, describe, lambda name, error: DescribedConfigs(error.code, str(error), name, [])
+        )
+    )
 
 
 def _describe_topic(topic: Topic) -> DescribedConfigs:

@@ -58,19 +58,15 @@ class ProducerIds:
     def __init__(self, metadata: Metadata, block_size: int) -> None:
         self._metadata = metadata
         self._block_size = block_size
-        self._next_id = metadata.state.next_producer_id
-        self._reserving = asyncio.Lock()
-
-    @property
-    def next_id(self) -> int:
+        self.next_id = metadata.state.next_producer_id
         """The first id that was never assigned."""
-        return self._next_id
+        self._reserving = asyncio.Lock()
 
     async def give_out(self) -> int:
         """Assign the next id. StorageError if none can be reserved."""
         async with self._reserving:
-            if self._next_id >= self._metadata.state.next_producer_id:
-                await self._metadata.commit([ProducerIdsReserved(self._next_id + self._block_size)])
-            producer_id = self._next_id
-            self._next_id += 1
+            if self.next_id >= self._metadata.state.next_producer_id:
+                await self._metadata.commit([ProducerIdsReserved(self.next_id + self._block_size)])
+            producer_id = self.next_id
+            self.next_id += 1
             return producer_id

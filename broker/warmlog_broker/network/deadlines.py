@@ -124,9 +124,7 @@ class Deadlines:
             limit_ms = config.request_receive_timeout_ms
             return Overdue("request.receive.timeout.ms", f"a request was incomplete {limit_ms} ms after its first byte")
         if self._is_slow(self._receiving, now.received_bytes, now_s) and now.blocks_requests:
-            return Overdue(
-                "stall.timeout.ms", f"other connections wait for memory that it holds, and it sent {self._pace}"
-            )
+            return Overdue("stall.timeout.ms", f"others wait for memory that it holds, and it sent {self._pace}")
         return None
 
     def _sending_too_late(self, now_s: float, now: ConnectionState) -> Overdue | None:
@@ -139,9 +137,7 @@ class Deadlines:
             if now.blocks_responses:
                 return Overdue("stall.timeout.ms", f"responses take more than queued.max.response.bytes, and {pace}")
             if now.blocks_requests and not now.is_receiving:
-                return Overdue(
-                    "stall.timeout.ms", f"other connections wait for memory that its requests hold, and {pace}"
-                )
+                return Overdue("stall.timeout.ms", f"others wait for memory that its requests hold, and {pace}")
         return None
 
     def _idle(self, now_s: float, now: ConnectionState) -> Overdue | None:

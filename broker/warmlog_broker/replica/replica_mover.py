@@ -1,7 +1,7 @@
 """Moves partitions from one data directory to another while they are written and read.
 
 1. A copy in the target directory catches up with the partition (`storage/log/log_copy`), no faster than
-   `log.dir.move.bytes.per.second`. Appends go on as usual; the log is not compacted meanwhile.
+   `log.dir.move.bytes.per.second`. Appends continue; the log is not compacted meanwhile.
 2. Once little is missing it is copied at once, and appends go to the copy from then on. They are acknowledged only
    after step 5, with acks=1 as well: until then a crash would lose them. The high watermark does not move meanwhile,
    for some milliseconds.
@@ -142,7 +142,7 @@ class Moves:
                 _log.info("%s: the move to %s begins again", key.directory_name, target.path)
                 await self.request(key.topic, key.partition, target.path)
             except (ApiError, OSError) as error:
-                _log.error("%s: the move to %s cannot go on: %s", key.directory_name, target.path, error)
+                _log.error("%s: the move to %s cannot continue: %s", key.directory_name, target.path, error)
 
     async def _begin(self, partition: Partition, target: ServedDirectory) -> None:
         name, log, home = partition.key.directory_name, partition.log, self._directories.holder_of(partition)

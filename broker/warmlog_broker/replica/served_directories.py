@@ -9,9 +9,8 @@ detect disks that were unmounted, made read-only or replaced while nothing is wr
 A file system that has become read-only is read as before, up to the flushed offset of each partition; nothing in it is
 changed until a restart.
 
-If every directory has failed, the broker stops. If the first one, which holds the metadata log, has failed, the
-partitions of the others are served as before, but until a restart no topic can be created or deleted, and no producer
-id reserved.
+If every directory has failed, the broker stops. If the first one has, which holds the metadata log, the partitions of
+the others are served as before, but until a restart no topic can be created or deleted and no producer id reserved.
 """
 
 import asyncio

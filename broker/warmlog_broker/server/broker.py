@@ -9,7 +9,6 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from enum import Enum
@@ -378,23 +377,20 @@ class Broker:
             timers=self._timers,
             handlers=bind_handlers(self.services),
             make_codec=WarmlogCodec.for_broker,
-            make_send_queue=self._make_send_queue,
+            make_send_queue=lambda transport, on_sent: SendQueue(
+                transport,
+                cold_readers=self._threads.cold_readers,
+                uses_sendfile=self.config.fetch_sendfile_enable,
+                memory=self._response_memory,
+                lines=self._lines,
+                on_sent=on_sent,
+            ),
         )
         self.port = sockets[0].getsockname()[1]
         for listener in sockets:
             self._listeners.append(
                 await self._loop.create_server(lambda: Session(context), sock=listener, backlog=BACKLOG)
             )
-
-    def _make_send_queue(self, transport: asyncio.Transport, on_sent: Callable[[], None]) -> SendQueue:
-        return SendQueue(
-            transport,
-            cold_readers=self._threads.cold_readers,
-            uses_sendfile=self.config.fetch_sendfile_enable,
-            memory=self._response_memory,
-            lines=self._lines,
-            on_sent=on_sent,
-        )
 
     def _stop_listening(self) -> None:
         """Close the listeners and all connections."""

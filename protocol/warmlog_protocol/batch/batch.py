@@ -182,7 +182,7 @@ def _do_nothing() -> None:
 
 
 class RecordBatch:
-    """A batch in a buffer, decoded when its records are first asked for.
+    """A batch in a buffer, decoded when its records are first used.
 
     `buffer` is a view of the batch's bytes in the buffer given to `read_batch`, which must not change meanwhile.
     """

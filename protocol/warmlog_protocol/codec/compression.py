@@ -23,6 +23,7 @@ Xerial's framing (the Java library snappy-java), big-endian::
 from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
+from functools import partial
 from struct import Struct
 from typing import Any
 
@@ -194,10 +195,6 @@ def _decompress_into(codec: Codec, data: Buffer, output: memoryview) -> int:
         raise CorruptBatch(f"{codec.label} body: {error}") from error
 
 
-def _compress_gzip(data: Buffer) -> cramjam.Buffer:
-    return cramjam.gzip.compress(data, level=_GZIP_LEVEL)
-
-
 def _compress_lz4(data: Buffer) -> cramjam.Buffer:
     # No content checksum: the batch's CRC-32C covers these bytes.
     compressor = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
@@ -206,15 +203,11 @@ def _compress_lz4(data: Buffer) -> cramjam.Buffer:
     return compressor.finish()
 
 
-def _compress_zstd(data: Buffer) -> cramjam.Buffer:
-    return cramjam.zstd.compress(data, level=_ZSTD_LEVEL)
-
-
 _COMPRESS: dict[Codec, Callable[[Buffer], cramjam.Buffer]] = {
-    Codec.GZIP: _compress_gzip,
+    Codec.GZIP: partial(cramjam.gzip.compress, level=_GZIP_LEVEL),
     Codec.SNAPPY: cramjam.snappy.compress_raw,
     Codec.LZ4: _compress_lz4,
-    Codec.ZSTD: _compress_zstd,
+    Codec.ZSTD: partial(cramjam.zstd.compress, level=_ZSTD_LEVEL),
 }
 
 _DECOMPRESS_INTO: dict[Codec, Callable[[Any, memoryview], int]] = {

@@ -95,8 +95,7 @@ class EpochEndOffset(Message, frozen=True):
     """`end_offset` is the first offset after the batches of `leader_epoch`: the requested one, or the newest below it.
 
     For the latest epoch that is `log_end_offset`. Both are -1 if no such epoch is known: it is newer than all, or no
-    batch has one. FENCED_LEADER_EPOCH if the client's current epoch is older than the broker's, UNKNOWN_LEADER_EPOCH if
-    it is newer.
+    batch has one. FENCED_LEADER_EPOCH if the client's current epoch is older than the broker's, UNKNOWN_… if newer.
     """
 
     topic: str
