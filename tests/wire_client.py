@@ -29,7 +29,7 @@ from warmlog_protocol.messages import (
     ProduceRequest,
     ProduceResponse,
 )
-from warmlog_protocol.wire.connection import Answer, ClientConnection
+from warmlog_protocol.wire.connection import ClientConnection, ReceivedResponse
 
 TIMEOUT_S = 20.0
 Response = TypeVar("Response", bound=Message)
@@ -47,7 +47,7 @@ class WireClient:
         self.socket = socket.create_connection((host, int(port)), timeout=timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.connection = ClientConnection()
-        self._answers: dict[int, Answer] = {}
+        self._answers: dict[int, ReceivedResponse] = {}
         if handshake:
             try:
                 self.call(HandshakeRequest("wire-client", "1"))
@@ -66,9 +66,9 @@ class WireClient:
     def close(self) -> None:
         self.socket.close()
 
-    def send(self, message: Message, payload: bytes = b"", *, is_answered: bool = True) -> int:
+    def send(self, message: Message, payload: bytes = b"", *, has_response: bool = True) -> int:
         """Sends a request; returns its correlation id."""
-        correlation_id, frame = self.connection.request(message, len(payload), is_answered=is_answered)
+        correlation_id, frame = self.connection.request(message, len(payload), has_response=has_response)
         self.socket.sendall(frame + payload)
         return correlation_id
 
@@ -130,7 +130,7 @@ class WireClient:
         self, topic: str, batch: bytes, *, partition: int = 0, acks: int = ACKS_ALL, timeout_ms: int = 10_000
     ) -> int:
         message = ProduceRequest(acks, timeout_ms, [ProducePartition(topic, partition, len(batch))])
-        return self.send(message, batch, is_answered=acks != 0)
+        return self.send(message, batch, has_response=acks != 0)
 
     def produced(self, correlation_id: int) -> ProducedPartition:
         response = cast("ProduceResponse", self.receive(correlation_id)[0])

@@ -1,4 +1,4 @@
-"""What an acknowledgement means on a topic: broker and clients say it in the same words."""
+"""What an acknowledgement means on a topic, in the words that broker and clients share."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,18 +10,18 @@ NO_BOUND = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Durability:
-    """Three settings of a topic. As text: what is on disk at the response, for each value of `acks`."""
+    """Three settings of a topic. As text: what is on disk when a batch is acknowledged, for each value of `acks`."""
 
     write_caching: bool
-    """Whether the response to acks=all comes from the page cache, not after fsync: a power cut may lose the records."""
+    """Whether acks=all acknowledges from the page cache, without fsync: a power cut may lose the records."""
     flush_ms: int
     """Records acknowledged from the page cache are on disk after this time."""
     flush_messages: int | None
-    """At so many records a flush begins at once; None: at no number of them."""
+    """A flush begins at once when this many records are not flushed; None: only `flush_ms` counts."""
 
     @classmethod
     def of(cls, settings: Mapping[str, str]) -> Self:
-        """By the settings of a topic: their texts by their names."""
+        """Return the durability of a topic with `settings`, as text by name."""
         flush_messages = int(settings["flush.messages"])
         return cls(
             settings["write.caching"] == "true",
@@ -30,9 +30,9 @@ class Durability:
         )
 
     def __str__(self) -> str:
-        bound = f"flush within {self.flush_ms} ms"
+        bound = f"flushed within {self.flush_ms} ms"
         if self.flush_messages is not None:
             bound += f" or at {self.flush_messages} records"
         if self.write_caching:
-            return f"acks=all answers from the page cache (write.caching), as acks=1 does: {bound}"
-        return f"acks=all answers after fsync; acks=1 from the page cache: {bound}"
+            return f"acks=all and acks=1 acknowledge from the page cache (write.caching), {bound}"
+        return f"acks=all acknowledges after fsync; acks=1 from the page cache, {bound}"

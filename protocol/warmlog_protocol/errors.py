@@ -64,21 +64,21 @@ class ErrorCode(IntEnum):
 
 
 class WarmlogError(Exception):
-    """The root of every error that warmlog raises on purpose."""
+    """The base class of all errors that warmlog raises."""
 
 
 class ProtocolError(WarmlogError):
-    """The rules of the wire protocol were broken."""
+    """The wire protocol was violated."""
 
 
 class LocalProtocolError(ProtocolError):
-    """We broke them: a bug in the calling code."""
+    """This side violated the protocol: a bug in the calling code."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer broke them. `reply`, when not empty, is a last frame to send before the connection is closed.
+    """The peer violated the protocol. `reply`, if not empty, is a last frame to send before closing the connection.
 
-    `kind` is the same for all errors of the same kind: what a log that is flooded with them counts.
+    `kind` is a short label, the same for all errors of one kind, by which rate-limited logging counts them.
     """
 
     def __init__(self, message: str, reply: bytes = b"", *, kind: str = "malformed frames") -> None:
@@ -95,7 +95,7 @@ class ApiError(WarmlogError):
 
 
 class UnknownServerError(ApiError):
-    """The broker met something that it has no name for; its own log says more."""
+    """The broker failed in a way that has no error code; its log has the details."""
 
 
 class OffsetOutOfRange(ApiError):
@@ -125,7 +125,7 @@ class NotLeaderOrFollower(ApiError):
 
 
 class RequestTimedOut(ApiError):
-    """The broker could not finish the request within the time that it gave."""
+    """The broker could not finish the request within the request's timeout."""
 
     code = ErrorCode.REQUEST_TIMED_OUT
     retriable = True
@@ -180,7 +180,7 @@ class InvalidPartitions(ApiError):
 
 
 class InvalidReplicationFactor(ApiError):
-    """More replicas were asked for than there are brokers."""
+    """The replication factor exceeds the number of brokers."""
 
     code = ErrorCode.INVALID_REPLICATION_FACTOR
 
@@ -192,25 +192,25 @@ class InvalidConfig(ApiError):
 
 
 class InvalidRequest(ApiError):
-    """A request that can be read but does not make sense."""
+    """The request can be decoded but is not valid."""
 
     code = ErrorCode.INVALID_REQUEST
 
 
 class PolicyViolation(ApiError):
-    """A topic's settings do not allow what was asked for."""
+    """The topic's settings do not allow the request."""
 
     code = ErrorCode.POLICY_VIOLATION
 
 
 class OutOfOrderSequence(ApiError):
-    """A producer's batch does not follow the last one that the partition has of it."""
+    """A producer's batch does not follow its last batch in the partition."""
 
     code = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 class DuplicateSequence(ApiError):
-    """The batch was appended before, too long ago to say where. A producer takes it as success."""
+    """The batch was appended before, and its offset is no longer known. A producer treats this as success."""
 
     code = ErrorCode.DUPLICATE_SEQUENCE_NUMBER
 
@@ -234,34 +234,34 @@ class TransactionCoordinatorFenced(ApiError):
 
 
 class StorageError(ApiError):
-    """The disk refused. Mostly it has failed, and the partition is offline until a restart has verified it."""
+    """An error of the disk. Usually it has failed, and the partition is offline until a restart has verified it."""
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
     retriable = True
 
 
 class DiskFull(StorageError):
-    """There is no room for more, or just what `disk.reserve.bytes` keeps. Reading, deleting and retention go on."""
+    """The disk has no more free space than `disk.reserve.bytes`. Reading, deleting and retention continue."""
 
     code = ErrorCode.DISK_FULL
 
 
 class OutOfResources(StorageError):
-    """The broker has run out of memory or descriptors. Nothing was changed, and the partition is served as before."""
+    """The broker is out of memory or descriptors. Nothing was changed, and the partition is served as before."""
 
     code = ErrorCode.OUT_OF_RESOURCES
 
 
 class SafeMode(StorageError):
-    """The broker's starts have crashed again and again: it can be read, and takes no records until an operator restarts
-    it. Not retriable, as that takes longer than a client should wait."""
+    """The broker crashed repeatedly while starting: it serves reads and refuses records until an operator restarts it.
+    Not retriable, since that takes longer than a client should wait."""
 
     code = ErrorCode.SAFE_MODE
     retriable = False
 
 
 class TooManyConnections(ApiError):
-    """The broker holds as many connections as it may, in total or from one address."""
+    """The broker has reached its limit of connections, in total or from one address."""
 
     code = ErrorCode.TOO_MANY_CONNECTIONS
     retriable = True
@@ -274,7 +274,7 @@ class LogDirNotFound(ApiError):
 
 
 class UnknownProducerId(ApiError):
-    """The broker never gave out this producer id."""
+    """The broker never assigned this producer id."""
 
     code = ErrorCode.UNKNOWN_PRODUCER_ID
 
@@ -317,7 +317,7 @@ _BY_CODE = {int(cls.code): cls for cls in _CLASSES}
 
 
 def error_from_code(code: int, message: str) -> ApiError:
-    """The error of class `code` with `message`; an unknown code becomes UnknownServerError naming the number."""
+    """Return the error of class `code` with `message`; for an unknown code, UnknownServerError with the number."""
     cls = _BY_CODE.get(code)
     if cls is None:
         return UnknownServerError(f"error code {code}: {message}")

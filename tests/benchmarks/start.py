@@ -23,7 +23,7 @@ from broker_process import BrokerProcess
 from processor_time import processor_time
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.directory_set import commit, lock_and_read
-from warmlog_broker.data_dirs.loader import LogOpener, Progress, load_partitions
+from warmlog_broker.data_dirs.loader import LoadingProgress, LogOpener, load_partitions
 from warmlog_broker.metadata.metadata_log import TopicCreated
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.io.open_files import OpenFiles
@@ -116,7 +116,7 @@ def open_logs(data_dir: Path) -> dict[str, float]:
     directories, metadata_log = lock_and_read(config)
     directory = directories.first
     opener = LogOpener(OpenFiles(config.max_open_files))
-    stored = load_partitions(directories, metadata_log, opener, config, Progress(lambda done, total: None))
+    stored = load_partitions(directories, metadata_log, opener, config, LoadingProgress(lambda done, total: None))
     opened_s, opened_cpu_s = time.perf_counter(), time.process_time()
     logs = [each.log for _, group in stored.topics for each in group if each.log is not None]
     ends = {log.key: log.close() for log in logs}

@@ -32,7 +32,7 @@ def test_the_start_line_says_what_counts(tmp_path: Path) -> None:
         line = next(line for line in broker.output.splitlines() if "version" in line)
     assert broker.address in line
     assert str(tmp_path / "data") in line
-    assert "acks=all answers after fsync" in line
+    assert "acks=all acknowledges after fsync" in line
     assert "max.connections=123" in line
     assert "socket.request.max.bytes=104857600" in line
 

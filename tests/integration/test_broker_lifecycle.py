@@ -337,7 +337,7 @@ IN_WORDS, NO_THREADS, RAW = StorageError("in words"), CannotStartThreads("none l
         (startup, "find_assignments", RAW),
         (startup, "_reserve_adopted_producers", IN_WORDS),
         (server, "Metadata", RAW),
-        (server, "Compactor", NO_THREADS),
+        (server, "LogCleaner", NO_THREADS),
         (server, "ProducerIds", RAW),
         (server, "bind_handlers", NO_THREADS),
     ],

@@ -17,7 +17,9 @@ def test_a_topic_is_created_listed_described_and_deleted(warmlog: CommandLine) -
     described = succeeded(warmlog("topic", "describe", "life")).decode()
     assert "topic life, 4 partitions" in described
     assert "3\t" in described
-    assert "durability: acks=all answers after fsync; acks=1 from the page cache: flush within 100 ms" in described
+    assert (
+        "durability: acks=all acknowledges after fsync; acks=1 from the page cache, flushed within 100 ms" in described
+    )
     assert "segment.bytes\t16777216" in described
     assert "retention.ms" not in described
     assert "retention.ms\t604800000" in succeeded(warmlog("topic", "describe", "life", "--all")).decode()
@@ -46,8 +48,8 @@ def test_a_topic_whose_answers_do_not_wait_for_the_disk_says_so(warmlog: Command
     settings = ("--config", "write.caching=true", "--config", "flush.ms=20", "--config", "flush.messages=500")
     succeeded(warmlog("topic", "create", "cached", *settings))
     described = succeeded(warmlog("topic", "describe", "cached")).decode()
-    assert "durability: acks=all answers from the page cache (write.caching), as acks=1 does: " in described
-    assert "flush within 20 ms or at 500 records" in described
+    assert "durability: acks=all and acks=1 acknowledge from the page cache (write.caching), " in described
+    assert "flushed within 20 ms or at 500 records" in described
     found = json.loads(succeeded(warmlog("topic", "describe", "cached", "--json")))["durability"]
     assert found == {"acks_all": "page cache", "flush_ms": 20, "flush_messages": 500}
 

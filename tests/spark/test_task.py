@@ -9,7 +9,7 @@ from broker_process import BrokerProcess, port_to_keep
 from spark.topics import Record, Topics
 from warmlog.errors import OffsetOutOfRange
 from warmlog.ranges.discover import Discovery
-from warmlog.ranges.offset_range import OffsetRange, PartitionState
+from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets
 from warmlog.ranges.points import EARLIEST, LATEST, Point, PointKind
 from warmlog.ranges.range_reader import read_ranges
 from warmlog.ranges.read_settings import Projection, ReadSettings
@@ -26,13 +26,13 @@ def fill_long_topic(broker: BrokerProcess, **configs: str) -> None:
             topics.fill("long", 0, [Record(None, b"%0200d" % value) for value in range(first, first + 1_000)])
 
 
-def discover_one(broker: BrokerProcess) -> PartitionState:
+def discover_one(broker: BrokerProcess) -> PartitionOffsets:
     with Discovery([broker.address]) as discovery:
         (state,) = discovery.states(discovery.topics(["long"]))
     return state
 
 
-def whole_of(state: PartitionState) -> OffsetRange:
+def whole_of(state: PartitionOffsets) -> OffsetRange:
     ((planned,), _) = resolve_ranges([state], ReadBounds(EARLIEST, LATEST))
     return planned
 

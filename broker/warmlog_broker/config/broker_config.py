@@ -1,4 +1,4 @@
-"""The broker's settings: one table with the name, the bounds and the meaning of each.
+"""The broker's settings: one table with the name, bounds and meaning of each.
 
 A setting comes from a TOML file, an environment variable or the command line; the later of these takes precedence.
 `flush.threads` is `flush.threads = 4` (or a table `[flush]` with `threads = 4`), `WARMLOG_FLUSH_THREADS=4` and

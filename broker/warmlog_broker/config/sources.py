@@ -11,7 +11,7 @@ from warmlog_protocol.errors import InvalidConfig
 
 ENVIRONMENT_PREFIX = "WARMLOG_"
 NOT_SETTINGS = frozenset({"WARMLOG_BROKER", "WARMLOG_DEBUG"})
-"""Environment variables with the prefix that are for the command line: the broker to connect to, and tracebacks."""
+"""Environment variables with the prefix that are for the command line: the broker's address, and tracebacks."""
 
 _NAMES = [setting.name for setting in (*BROKER_SETTINGS, *TOPIC_SETTINGS)]
 
@@ -27,7 +27,7 @@ def load_settings(
 
 
 def _from_file(path: Path) -> dict[str, str]:
-    import tomllib  # most brokers have no such file, and start sooner without it
+    import tomllib  # imported here because most brokers have no such file
 
     try:
         with open(path, "rb") as file:

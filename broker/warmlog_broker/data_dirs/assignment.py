@@ -1,6 +1,6 @@
-"""In which data directory each partition is, as a start finds it.
+"""Finds the data directory of each partition at a start.
 
-What the directories hold is compared with what the metadata log says (PartitionsAssigned):
+The content of the directories is compared with the metadata log (PartitionsAssigned):
 
 =====================  ==================  =============================================================================
 metadata log says      found in            outcome
@@ -16,8 +16,8 @@ nothing                several             it is in the one with records, or els
 anything               several, records    offline, unless the metadata log says which one a move was about to remove
 =====================  ==================  =============================================================================
 
-The entry PartitionMoved decides a move between directories (`replica_mover`). What a crash has left of it is finished
-here: from that entry on the copy is the partition, and the old directory is removed.
+The entry PartitionMoved commits a move between directories (`replica_mover`). A move interrupted by a crash is finished
+here: once the entry is written, the copy is the partition, and the old directory is removed.
 """
 
 import logging
@@ -56,17 +56,17 @@ class Lost:
 
 @dataclass(slots=True)
 class Assignments:
-    """Where all partitions are."""
+    """The directories of all partitions."""
 
     by_key: dict[TopicPartition, Assigned | Lost] = field(default_factory=dict)
     known: dict[TopicPartition, bytes] = field(default_factory=dict)
-    """What the metadata log said."""
+    """The assignments in the metadata log."""
     futures: list[tuple[TopicPartition, DataDirectory, Path]] = field(default_factory=list)
     changes: list[AnyEntry] = field(default_factory=list)
-    """Moves that were finished: to be committed."""
+    """Entries for finished moves, to be committed."""
 
     def last_served_from(self, key: TopicPartition, directories: DirectorySet) -> DataDirectory | None:
-        """The directory from which the log was last served, if there is a log, and the directory."""
+        """The directory from which the log was last served; None if there is no log or no directory."""
         assigned = self.by_key[key]
         if isinstance(assigned, Lost) or assigned.is_new:
             return None
@@ -74,7 +74,7 @@ class Assignments:
         return assigned.directory if known is None else directories.get(known)
 
     def is_unrecorded(self, key: TopicPartition) -> bool:
-        """Whether the metadata log did not say that `key` is where it was found."""
+        """Whether the metadata log has no entry, or another one, for where `key` was found."""
         assigned = self.by_key[key]
         return isinstance(assigned, Assigned) and self.known.get(key) != assigned.directory.directory_id.bytes
 
@@ -123,7 +123,7 @@ def _find(
         names = " and ".join(str(directory.partition_path(key)) for directory in current)
         says = f"says {home.path}" if home else "does not say which is the latest"
         return Lost(
-            f"it is there more than once: {names}; the metadata log {says}. Move all but the right one out of the data "
+            f"it exists more than once: {names}; the metadata log {says}. Move all but the right one out of the data "
             f"directories and start again; nothing was changed"
         )
     if known is not None and home is None:
@@ -144,7 +144,7 @@ def _find(
 
 
 def _clear_leftovers(key: TopicPartition, entry: TopicCreated, known: bytes | None, found: _Found) -> None:
-    """Remove directories of a partition that never held a record, if it is in another one."""
+    """Remove directories of a partition that never held a record, if another one is its directory."""
     current = found.current.get(key, [])
     if len(current) < 2:
         return
@@ -211,7 +211,7 @@ def _finish_move(
 
 
 def _copies(directory: DataDirectory, state: MetadataState) -> Iterator[tuple[TopicPartition, Path]]:
-    """The copies of partitions, by the topic's id, since their names may be cut; without an id by the name."""
+    """Return the copies of partitions by the topic's id, since their names may be cut; without an id by name."""
     names = {topic.topic_id: name for name, topic in state.topics.items()}
     for key, path in directory.future_partitions():
         try:

@@ -1,4 +1,4 @@
-"""Directories that no partition uses any more: renamed to Kafka's `-delete` form, which no start finds, then removed.
+"""Removes directories of deleted partitions: renamed to Kafka's `-delete` form, which starts ignore, then removed.
 
 A directory of a deleted topic that the deletion did not rename, because of a crash or an error, is renamed by a start.
 It must be certain that the directory belonged to that topic:
@@ -15,8 +15,8 @@ is missing or damaged    any other                            stays: it may be a
 cannot be read           any                                  stays; the next start tries again, with an error
 =======================  ===================================  ========================================================
 
-The creation of a partition leaves a directory if its disk refuses something half-way: the partition is created in
-another data directory, and what was begun (`is_leftover`) is renamed and removed, by the next start if not at once.
+If the disk fails while a partition is created, the partition is created in another data directory, and the incomplete
+one (`is_leftover`) is renamed and removed, by the next start if not at once.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ def _rename(path: Path, key: TopicPartition) -> Path:
 
 
 def is_leftover(path: Path, topic_id: UUID) -> bool:
-    """Whether `path` holds no record, and no sign that it belongs to another topic. False if the disk does not tell."""
+    """Return whether `path` holds no record, and no sign of belonging to another topic. False if it cannot be read."""
     try:
         return stored_topic_id(path / METADATA_NAME) in (None, topic_id) and _holds_no_record(path)
     except OSError as error:
@@ -69,13 +69,13 @@ def is_leftover(path: Path, topic_id: UUID) -> bool:
 def _holds_no_record(path: Path) -> bool:
     """Whether a partition's directory has no log file but an empty first one. OSError from the disk.
 
-    `Path.glob` would take a directory that cannot be listed for an empty one.
+    `Path.glob` would treat a directory that cannot be listed as empty.
     """
     return all(_is_first_and_empty(file) for file in path.iterdir() if ".log" in file.name)
 
 
 def _is_first_and_empty(file: Path) -> bool:
-    """A preallocated file has its size, and zeros where its first batch would begin."""
+    """A preallocated file is not empty, but has zeros at its beginning."""
     if file.name != FIRST_LOG_NAME:
         return False
     with file.open("rb") as log:
@@ -84,7 +84,7 @@ def _is_first_and_empty(file: Path) -> bool:
 
 @dataclass(slots=True)
 class Renamed:
-    """What became of the directories of a deleted topic."""
+    """The result of renaming the directories of a deleted topic."""
 
     paths: list[Path] = field(default_factory=list)
     """The new paths of those that were renamed."""
@@ -93,7 +93,7 @@ class Renamed:
 
     @contextmanager
     def trying(self, path: Path) -> Iterator[None]:
-        """Within, an error of the disk is logged, and leaves the rest to the next start."""
+        """A context in which an error of the disk is logged, and the rest left to the next start."""
         try:
             yield
         except OSError as error:
@@ -102,9 +102,9 @@ class Renamed:
 
 
 def rename_deleted(data_dirs: Iterable[Path], deleted: TopicDeleted, *, is_name_taken: bool = False) -> Renamed:
-    """Rename what is left of a deleted topic's directories, durably if it is finished.
+    """Rename the remaining directories of a deleted topic, durably if the result is complete.
 
-    `is_name_taken` says that another topic has the name now. Errors of the disk are logged and not raised.
+    `is_name_taken`: another topic has the name now. Errors of the disk are logged, not raised.
     """
     renamed = Renamed()
     for data_dir in data_dirs:
@@ -122,14 +122,14 @@ def rename_deleted(data_dirs: Iterable[Path], deleted: TopicDeleted, *, is_name_
 
 
 def _is_named_by(found: PartitionDirectoryName, name: str, deleted: TopicDeleted) -> bool:
-    """Whether the topic may have had a directory of that name. The topic in the name of a copy may be cut."""
+    """Return whether the topic may have had a directory of that name. The topic in a copy's name may be cut."""
     key, mark = found
     is_live = name == key.directory_name and key.topic == deleted.name and key.partition < deleted.partitions
     return is_live or mark == "future"
 
 
 def _is_deleted(path: Path, found: PartitionDirectoryName, deleted: TopicDeleted, is_name_taken: bool) -> bool:
-    """Whether the directory is certainly the deleted topic's, as the table above says. OSError from the disk."""
+    """Return whether the directory is certainly the deleted topic's, by the table above. OSError from the disk."""
     if not path.is_dir():
         return False
     stated = stored_topic_id(path / METADATA_NAME)
@@ -150,7 +150,7 @@ def _is_deleted(path: Path, found: PartitionDirectoryName, deleted: TopicDeleted
 
 
 class DirectoryRemover:
-    """Removes renamed directories once their time has come."""
+    """Removes renamed directories after a delay."""
 
     def __init__(self, threads: Executor) -> None:
         self._threads = threads
@@ -162,7 +162,7 @@ class DirectoryRemover:
         self._waiting += [(due_s, path) for path in paths]
 
     async def remove_due(self) -> None:
-        """Remove, in a thread, what is due. What cannot be removed is left to the next start."""
+        """Remove the due directories in a thread. One that cannot be removed is left to the next start."""
         loop = asyncio.get_running_loop()
         now_s = loop.time()
         due = [path for due_s, path in self._waiting if due_s <= now_s]

@@ -1,11 +1,11 @@
-"""The data directories of a broker, at its start: locked, identified, and compared with the metadata log.
+"""Locks and identifies the data directories at a start, and compares them with the metadata log.
 
 The first of `data.dirs` holds `metadata.log`, which names the topics: a broker that cannot use it does not start. Any
 other directory that cannot be used (not mounted, not readable, not the same one as before) is offline until the next
 start, with the partitions that the metadata log assigns to it; the rest is served.
 
-What would need a decision is refused with an error, before anything is changed: a directory of another cluster, one
-that another broker holds, one that is given twice under different names, and one that a newer version wrote.
+What an operator must decide is refused with an error, before anything is changed: a directory of another cluster, one
+that another broker has locked, one that is given twice under different names, and one that a newer version wrote.
 """
 
 import fcntl
@@ -54,10 +54,10 @@ class OfflineDirectory:
 
 @dataclass(frozen=True, slots=True)
 class DirectorySet:
-    """All data directories of a broker as its start found them."""
+    """All data directories of a broker, as found at its start."""
 
     live: list[DataDirectory]
-    """At least one: the first is the one with the metadata log."""
+    """At least one; the first one holds the metadata log."""
     offline: list[OfflineDirectory]
 
     @property
@@ -65,11 +65,11 @@ class DirectorySet:
         return self.live[0]
 
     def get(self, directory_id: bytes) -> DataDirectory | None:
-        """The directory with this id, if it is there."""
+        """Return the directory with this id, or None."""
         return next((directory for directory in self.live if directory.directory_id.bytes == directory_id), None)
 
     def why_offline(self, directory_id: bytes, state: MetadataState) -> str:
-        """Return the reason why `get` does not find a directory."""
+        """Return why `get` does not find a directory."""
         for directory in self.offline:
             if directory.directory_id is not None and directory.directory_id.bytes == directory_id:
                 return directory.reason
@@ -130,7 +130,7 @@ def commit(metadata_log: MetadataLog, entries: Iterable[AnyEntry]) -> None:
 
 
 def _refuse_lost_metadata(first: DataDirectory, others: list[Path]) -> None:
-    """Raise DataDirectoryError if there must have been a metadata log that is not there now, or is elsewhere."""
+    """Raise DataDirectoryError if the metadata log is missing although there was one, or is in another directory."""
     path = first.path / FILE_NAME
     if path.exists() and path.stat().st_size:
         return
@@ -162,7 +162,7 @@ def _is_used(path: Path) -> bool:
 def _join_directories(
     directories: DirectorySet, paths: list[Path], metadata_log: MetadataLog, config: BrokerConfig
 ) -> None:
-    """Take all directories over, once it is certain that none of them has to be refused."""
+    """Assign all directories to the cluster, after checking that none has to be refused."""
     state = metadata_log.state
     first = directories.first
     cluster = state.cluster or ClusterCreated(str(uuid4()), config.node_id, now_ms())
@@ -192,13 +192,13 @@ def _join_directories(
 
 
 def _lock_another(path: Path, cluster_id: str, state: MetadataState) -> DataDirectory | OfflineDirectory:
-    """A directory that is not the first; one that cannot be used now is offline."""
+    """Lock and read a directory that is not the first; if it cannot be used, it is offline."""
     known_id = _known_id(path, state)
     try:
         if known_id is not None and not _is_used(path):
             # Locking it would create files where the disk is mounted when it comes back.
             raise DataDirectoryError(
-                f"data directory {path} was used before, and there is nothing of it: is its disk mounted? "
+                f"data directory {path} was used before, and is empty now: is its disk mounted? "
                 f"(A new disk needs a new path.)"
             )
         read_format(path)
@@ -221,7 +221,7 @@ def _lock_another(path: Path, cluster_id: str, state: MetadataState) -> DataDire
 
 
 def _known_id(path: Path, state: MetadataState) -> UUID | None:
-    """The id of the directory that was last seen at `path`."""
+    """Return the id of the directory that was last seen at `path`."""
     ids = [UUID(bytes=directory_id) for directory_id, known in state.directories.items() if known == str(path)]
     return ids[-1] if ids else None
 
@@ -250,7 +250,7 @@ def _refuse_copies(live: list[DataDirectory]) -> None:
 
 
 def _begin_metadata(directories: DirectorySet, metadata_log: MetadataLog) -> None:
-    """Note which directories there are, and finish deletions."""
+    """Store which directories there are, and finish deletions."""
     state = metadata_log.state
     entries: list[AnyEntry] = [
         DirectoryKnown(directory.directory_id.bytes, str(directory.path))
@@ -269,7 +269,7 @@ def _begin_metadata(directories: DirectorySet, metadata_log: MetadataLog) -> Non
 
 
 def _forget_directories(directories: DirectorySet, state: MetadataState) -> list[AnyEntry]:
-    """The entries for directories that are not in data.dirs any more and hold no partition."""
+    """Return the entries for directories that are no longer in data.dirs and hold no partition."""
     used = {each for by_partition in state.assignments.values() for each in by_partition.values()}
     used |= set(state.leaving.values())
     named = {directory.directory_id.bytes for directory in directories.live}

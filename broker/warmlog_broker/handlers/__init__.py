@@ -1,4 +1,4 @@
-"""Where requests go: one file an API family, and the table that joins API and handler."""
+"""Request handlers: one file per API family, and the table that joins API and handler."""
 
 from collections.abc import Callable
 from typing import Any
@@ -33,15 +33,15 @@ HANDLERS: dict[int, Callable[..., Response]] = {
     ApiKey.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch,
     ApiKey.FIND_SPLITS: find_splits,
 }
-"""`handler(services, context, request)` by the key of its API, whose request struct it takes; Produce takes the batches
-of the request as well. What it may return and raise: network/response. While a Produce is a coroutine, its connection's
-next request waits, so that batches keep their order."""
+"""`handler(services, context, request)` by API key; Produce has the batches of the request as a further argument. For
+results and exceptions see network/response. While a Produce is a coroutine, the next request of its connection waits,
+so that batches keep their order."""
 
 assert HANDLERS.keys() == APIS.keys()
 
 
 def bind_handlers(services: Services) -> dict[int, Handler]:
-    """The handlers of one broker, by the key of their API."""
+    """Return the handlers of one broker, by API key."""
 
     def bind(handler: Callable[[Services, RequestContext, Any], Response]) -> Handler:
         return lambda context, request: handler(services, context, request.message)

@@ -1,4 +1,4 @@
-"""What handlers work with: the parts of the broker."""
+"""The parts of the broker that handlers use."""
 
 import asyncio
 import time
@@ -25,7 +25,7 @@ class Services:
 
     loop: asyncio.AbstractEventLoop
     config: BrokerConfig
-    """In force: with the lower limits of the system, if it allows less than is configured."""
+    """The effective settings: with lower limits if the system allows less than is configured."""
     cluster: ClusterView
     topics: Topics
     directories: DataDirectories
@@ -35,16 +35,16 @@ class Services:
     cold_readers: Executor
     bodies: BodyThreads
     lines: RepeatedLines
-    """For log lines that a peer can cause at any rate."""
+    """For log lines that peers can cause at any rate."""
     version: str
     write_refusal: Callable[[], ApiError | None]
-    """Return the reason why no records are taken and no topics created, or None."""
+    """Return the error for records and new topics, or None if they are accepted."""
     timestamp_cache: TimestampCache = field(default_factory=TimestampCache)
     """For FindSplits."""
     wide_fetches: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by the fetch that is read in turns: one at a time, so that many of them do not delay others more."""
+    """Held by the fetch that is read in several turns: only one at a time, to limit the delay of other requests."""
     wide_appends: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held for each turn of a produce request that is appended in turns, for the same reason."""
+    """Held for each turn of a produce request that is appended in several turns, for the same reason."""
 
     @staticmethod
     def now_ms() -> int:

@@ -1,14 +1,14 @@
-"""Fetch: ranges of log files, once there is enough to read or the time is over.
+"""Fetch: ranges of log files, once there is enough to read or after `max_wait_ms`.
 
 The response is sent at once if `min_bytes` can be read, if a partition has an error, or if the fetch may not wait.
 Otherwise it waits (`replica/delayed_fetch`) and reads again when it is woken. A thread reads what is not in the page
-cache before the response is sent, so that a cold reader never stops the event loop.
+cache before the response is sent, so that a cold reader never blocks the event loop.
 
-A reader that names the leader epoch of the batch before its offset is told at once if the log does not hold that batch:
-the log was cut after it was read, by a power cut on a topic with write.caching for example.
+If the request has the leader epoch of the batch before its offset, the response says at once if the log does not hold
+that batch: it was truncated after it was read, for example by a power cut on a topic with write.caching.
 
-A fetch of committed data ends at the last stable offset, and names the aborted transactions that may have records in
-it, which the client leaves out.
+A fetch with read_committed ends at the last stable offset, and the response lists the aborted transactions that may
+have records in it, which the client leaves out.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ from warmlog_protocol.messages import (
 )
 
 MANY_ITEMS = 128
-"""A fetch that names more partitions is read in turns."""
+"""A fetch of more partitions is read in several turns of the event loop."""
 ITEMS_A_TURN = 32
 """Partitions that are read in one turn, in about 1 ms."""
 
@@ -59,18 +59,18 @@ class ReadPartition(Struct, frozen=True, gc=False):
 
 @dataclass(slots=True)
 class FetchResult:
-    """What was found, partition by partition, in the order of the request."""
+    """The results by partition, in the order of the request."""
 
     partitions: list[ReadPartition] = field(default_factory=list)
     wanted: dict[Partition, WantedRead] = field(default_factory=dict)
-    """Where to wait for more data."""
+    """The positions at which to wait for more data."""
     size_bytes: int = 0
     has_error: bool = False
-    """Whether there is an error or a divergence, which does not wait for data."""
+    """Whether there is an error or a divergence, so that the response does not wait for data."""
     has_gap: bool = False
-    """Whether a reader must be told the next offset, as there is no batch at its own."""
+    """Whether a response must be sent at once because a partition has no batch at the fetch offset."""
     rebuilds: list[IndexRebuild] = field(default_factory=list)
-    """Of indexes without which partitions could not be read."""
+    """Rebuilds of missing indexes that are needed to read partitions."""
 
     def failed(self, request: FetchPartition, error: ApiError) -> ReadPartition:
         self.has_error = True
@@ -93,7 +93,7 @@ class PendingFetch(Deferred):
         self._waits = waits
 
     def drop(self) -> bool:
-        """Stop waiting. False if the wait is over, and the response under way."""
+        """Stop waiting. Return False if the wait has ended, and the response is being sent."""
         return self._waits.forget(self) > 0
 
 
@@ -148,7 +148,7 @@ async def _read_in_turns_and_respond(services: Services, context: RequestContext
 async def _rebuild_and_respond(
     services: Services, context: RequestContext, request: FetchRequest, rebuilds: Sequence[IndexRebuild]
 ) -> Response:
-    """Have lost indexes rebuilt by a thread, and read again. What is lost then is an error, which can be retried."""
+    """Have missing indexes rebuilt by a thread, and read again. One that is missing then is a retriable error."""
     for rebuild in rebuilds:
         try:
             try:
@@ -161,7 +161,7 @@ async def _rebuild_and_respond(
 
 
 def is_due(result: FetchResult, min_bytes: int, max_wait_ms: int, *, skips_gaps: bool = False) -> bool:
-    """Whether the response is to be sent now."""
+    """Return whether the response is to be sent now."""
     if max_wait_ms <= 0 or result.size_bytes >= min_bytes or result.has_error or not result.wanted:
         return True
     return skips_gaps and result.has_gap
@@ -178,7 +178,7 @@ def read_partitions(services: Services, context: RequestContext, request: FetchR
 
 
 async def _read_in_turns(services: Services, context: RequestContext, request: FetchRequest) -> FetchResult:
-    """As `read_partitions`, while others have their turn."""
+    """As `read_partitions`, in several turns of the event loop."""
     result = FetchResult()
     async with services.wide_fetches:
         for first in range(0, len(request.partitions), ITEMS_A_TURN):
@@ -194,7 +194,7 @@ def _read_some(
     partitions: Sequence[FetchPartition],
     result: FetchResult,
 ) -> None:
-    """Add what can be read of `partitions`, some of those that `request` names, to `result`."""
+    """Read `partitions`, some of those in `request`, and add the outcome to `result`."""
     items = Items(services, context, "Fetch")
     bound = read_bound(request.isolation, is_replica=context.is_replica)
     limit_bytes = min(request.max_bytes, services.config.fetch_max_bytes)
@@ -206,7 +206,7 @@ def _read_some(
 def _read(
     services: Services, bound: ReadBound, limit_bytes: int, result: FetchResult, wanted: FetchPartition
 ) -> ReadPartition:
-    """Read one partition, up to `limit_bytes` with what `result` holds, to which it is added."""
+    """Read one partition and add it to `result`, which then holds at most `limit_bytes`."""
     topic = services.topics.identified(wanted.topic, wanted.topic_id)
     partition = services.topics.partition(wanted.topic, wanted.partition)
     partition.check_leader_epoch(wanted.current_leader_epoch)
@@ -261,7 +261,7 @@ def _respond(services: Services, result: FetchResult) -> Response:
 
 
 async def _warm(services: Services, result: FetchResult) -> MessageWithSlices:
-    """Bring the bytes into the page cache. A partition that cannot be read gets an error instead."""
+    """Read the bytes into the page cache. A partition that cannot be read gets an error instead."""
     slices = [each.slices for each in result.partitions]
     errors = await services.loop.run_in_executor(services.cold_readers, _read_all, slices)
     for index, error in errors.items():
@@ -274,7 +274,7 @@ async def _warm(services: Services, result: FetchResult) -> MessageWithSlices:
 
 
 def _read_all(partitions: Sequence[Sequence[FileSlice]]) -> dict[int, OSError | MemoryError | ApiError]:
-    """In a thread: bring everything into the page cache; return errors by the index of the partition."""
+    """In a thread: read all bytes into the page cache; return errors by the index of the partition."""
     errors: dict[int, OSError | MemoryError | ApiError] = {}
     for index, slices in enumerate(partitions):
         try:

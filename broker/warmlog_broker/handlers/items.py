@@ -1,7 +1,6 @@
-"""Requests with many items (topics, partitions): each item has a result, and an error, of its own.
+"""Requests with many items (topics, partitions): each item has its own result or error.
 
-This is the one place that turns what goes wrong with an item into an error code; `network/request_runner` does so for
-whole requests.
+Only this module turns exceptions of an item into an error code; `network/request_runner` does so for whole requests.
 """
 
 import logging
@@ -16,7 +15,7 @@ from warmlog_broker.storage.io.os_errors import storage_error
 from warmlog_protocol.errors import ApiError
 
 ITEMS_A_TURN = 100
-"""After so many others have their turn: an item takes up to 60 µs."""
+"""Items in one turn of the event loop: each takes up to 60 µs."""
 
 
 class PartitionItem(Protocol):
@@ -46,7 +45,7 @@ class Items:
     def handle(
         self, item: Item, action: Callable[[Item], Result], failed: Callable[[Item, ApiError], Result]
     ) -> Result:
-        """Return the result of `action`, or what `failed` makes of the error that it raised."""
+        """Return the result of `action`, or of `failed` with the error that it raised."""
         try:
             return action(item)
         except Exception as error:
@@ -58,7 +57,7 @@ class Items:
         action: Callable[[Item], Coroutine[Any, Any, Result]],
         failed: Callable[[Item, ApiError], Result],
     ) -> list[Result]:
-        """Return the result of each item, in their order. Others have their turn after every ITEMS_A_TURN."""
+        """Return the results of the items in order. Yields to the event loop after every ITEMS_A_TURN."""
         results: list[Result] = []
         async for item in in_turns(items, ITEMS_A_TURN):
             try:
@@ -68,7 +67,7 @@ class Items:
         return results
 
     def _error(self, item: str | PartitionItem, error: Exception) -> ApiError:
-        """The error to respond with. It is logged, unless it is the client's: a disk's by the line, a bug in full."""
+        """Return the error for the response. An error of the disk is logged in one line, a bug with its traceback."""
         if isinstance(error, ApiError):
             return error
         subject = repr(item) if isinstance(item, str) else f"{item.topic!r} {item.partition}"

@@ -27,18 +27,18 @@ UNKNOWN = -1
 async def alter_replica_log_dirs(
     services: Services, context: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
-    """Each partition by itself. On return its move would go on after a restart."""
+    """Begin to move each partition. Before the response, its move is stored so that a restart continues it."""
 
     async def alter(wanted: ReplicaLogDir) -> AlteredReplicaLogDir:
         await services.moves.request(wanted.topic, wanted.partition, Path(wanted.path))
         return AlteredReplicaLogDir(wanted.topic, wanted.partition, ErrorCode.NONE, "")
 
     items = Items(services, context, "AlterReplicaLogDirs")
-    return AlterReplicaLogDirsResponse(await items.handle_all(request.partitions, alter, _not_altered))
 
+    def failed(wanted: ReplicaLogDir, error: ApiError) -> AlteredReplicaLogDir:
+        return AlteredReplicaLogDir(wanted.topic, wanted.partition, error.code, str(error))
 
-def _not_altered(wanted: ReplicaLogDir, error: ApiError) -> AlteredReplicaLogDir:
-    return AlteredReplicaLogDir(wanted.topic, wanted.partition, error.code, str(error))
+    return AlterReplicaLogDirsResponse(await items.handle_all(request.partitions, alter, failed))
 
 
 async def describe_log_dirs(
@@ -80,7 +80,7 @@ def _describe_offline(services: Services, directory: OfflineDirectory, topics: s
 
 
 def _room(path: Path) -> tuple[int, int]:
-    """Return the bytes of the file system, and those that are free."""
+    """Return the total and the free bytes of the file system."""
     try:
         found = os.statvfs(path)
     except OSError:

@@ -40,7 +40,7 @@ def handshake(services: Services, context: RequestContext, request: HandshakeReq
 
 
 async def metadata(services: Services, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
-    """The named topics, each once, or all; one that does not exist has an error code and no partitions."""
+    """Describe the named topics, each once, or all. One that does not exist has an error code and no partitions."""
     cluster = services.cluster
 
     async def describe(name: str) -> TopicMetadata:

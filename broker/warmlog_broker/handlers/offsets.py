@@ -1,15 +1,15 @@
-"""Offsets of partitions: ListOffsets, OffsetForLeaderEpoch and DeleteRecords, which moves the first one.
+"""Offsets of partitions: ListOffsets, OffsetForLeaderEpoch and DeleteRecords, which moves the log start.
 
 ListOffsets returns the log start, the end, or the first record from a time on. A lookup by time uses the indexes here,
-and opens batches in a thread (`bodies`). A client finds no record that it may not read, whatever `replica_id` its
-request claims. Only the log end offset itself is told to tools (LATEST_TIMESTAMP with DEBUGGING_REPLICA_ID).
+and decompresses batches in a thread (`bodies`). It never finds a record that the client may not read, whatever
+`replica_id` the request claims. Tools get the log end offset (LATEST_TIMESTAMP with DEBUGGING_REPLICA_ID).
 
 OffsetForLeaderEpoch returns where a leader epoch ends.
 
-DeleteRecords deletes the oldest records of partitions by raising their log start offsets. The response is sent once
-that is in the checkpoint of log starts, which a start trusts. It is not in the metadata log because retention raises
-the log start as well, and because the checkpoint moves with the partition. The next run of retention removes files of
-segments that are entirely below the log start.
+DeleteRecords deletes the oldest records of partitions by raising their log start offsets. The response is sent once the
+log starts are in their checkpoint, which a start trusts. They are not in the metadata log because retention raises them
+as well, and because the checkpoint moves with the partition. The next run of retention removes files of segments that
+are entirely below the log start.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ async def list_offsets(services: Services, context: RequestContext, request: Lis
 async def find_offset(
     services: Services, context: RequestContext, request: ListOffsetsRequest, wanted: ListOffsetsPartition
 ) -> TimestampAndOffset:
-    """Return the record at the `wanted` time, or at the position that a negative number names, if the peer may read it.
+    """Return the record at the `wanted` time, or at the position that a negative number means, if the peer may read it.
 
     NOT_FOUND if no record is at or after the time. InvalidRequest for unknown negative numbers.
     """
@@ -91,7 +91,7 @@ async def find_offset(
 async def _search(services: Services, wanted: ListOffsetsPartition) -> TimestampAndOffset | None:
     """Search the segments that may hold the record, one after another, in a thread.
 
-    The log may change meanwhile, so what is left to search is determined again each time.
+    The log may change meanwhile, so the remaining segments are determined again each time.
     """
     from_offset = 0
     while (step := _next_search(_log_of(services, wanted), wanted.timestamp_ms, from_offset)) is not None:
@@ -149,7 +149,7 @@ async def offset_for_leader_epoch(
 async def delete_records(
     services: Services, context: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse:
-    """One result for each partition, in the order of the request; one that is refused does not keep the others."""
+    """One result for each partition, in the order of the request; an error of one does not affect the others."""
     raised: list[Partition] = []
 
     async def raise_log_start(wanted: DeleteRecordsPartition) -> DeletedRecords:
@@ -163,7 +163,7 @@ async def delete_records(
     try:
         await services.directories.checkpoint(raised)
     except OSError as error:
-        _log.error("log starts could not be written down: %s", error)
+        _log.error("log starts could not be checkpointed: %s", error)
         failure = storage_error(f"the log start could not be made durable: {error}", error)
         results = [
             result if result.error_code else _not_deleted(wanted, failure)

@@ -4,11 +4,11 @@ Batches are appended synchronously, in the order of the requests. With acks=all 
 the original of a duplicate, is below its partition's high watermark. With acks=1 it is sent at once. With acks=0 there
 is none, and an error closes the connection, as in Kafka.
 
-Two kinds of requests are appended in turns, between which others are served: those for many partitions, and those whose
-records the broker decodes (`storage/record/recompression`), which it does in a thread. The next request of the same
-connection waits until all batches are appended, which keeps their order.
+Two kinds of requests are appended in several turns of the event loop: those for many partitions, and those whose
+records the broker decodes (`storage/record/recompression`), in a thread. The next request of the same connection waits
+until all batches are appended, which keeps their order.
 
-InitProducerId returns an id for an idempotent producer, or a higher epoch for the one that it has.
+InitProducerId returns an id for an idempotent producer, or a higher epoch for its current id.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ PARTITIONS_A_TURN = 16
 """Partitions that are appended to in one turn: 1 ms, and more if files are created."""
 FIRST_EPOCH = 0
 LAST_EPOCH = 2**15 - 2
-"""One below the largest i16, as Kafka has it; a producer that has used it up gets a new id."""
+"""One below the largest i16, as in Kafka; after that a producer gets a new id."""
 
 
 class PendingProduce(Deferred):
@@ -68,7 +68,7 @@ class PendingProduce(Deferred):
         self._is_appended = False
 
     def appended(self, now_s: float) -> "ProduceResponse | PendingProduce":
-        """All is appended: return the response if nothing is to be waited for; otherwise start the timeout."""
+        """All batches are appended: return the response if none is pending; otherwise start the timeout."""
         self._is_appended = True
         if not self.waiting:
             return ProduceResponse(self.results)
@@ -95,7 +95,7 @@ class PendingProduce(Deferred):
 
 
 class PreparedBatch(NamedTuple):
-    """A batch whose records were decoded: as it goes into the log, or the error."""
+    """A batch whose records were decoded: as it is appended to the log, or the error."""
 
     topic: str
     partition: int
@@ -109,7 +109,7 @@ Outcome = ProduceResponse | PendingProduce | None
 def produce(
     services: Services, context: RequestContext, request: ProduceRequest, batches: list[ReceivedBatch]
 ) -> Outcome | Coroutine[Any, Any, Outcome]:
-    """Append `batches`, one for each partition of the request; in a coroutine if that is done in turns."""
+    """Append `batches`, one for each partition of the request; return a coroutine if that takes several turns."""
     _check(request)
     if len(batches) > PARTITIONS_A_TURN or any(_config_to_decode_by(services, batch) for batch in batches):
         return _append_in_turns(services, context, request, [batch.owned() for batch in batches])
@@ -136,7 +136,7 @@ async def _append_in_turns(
 
 
 def _outcome(services: Services, acks: int, pending: PendingProduce) -> Outcome:
-    """All is appended. Raises ConnectionEnds if there is an error and acks=0."""
+    """Return the response after all appends. Raises ConnectionEnds if there is an error and acks=0."""
     if acks != ACKS_NONE:
         return pending.appended(services.loop.time())
     failed = next((result for result in pending.results if result.error_code != NO_ERROR), None)
@@ -148,7 +148,7 @@ def _outcome(services: Services, acks: int, pending: PendingProduce) -> Outcome:
 
 
 def _check(request: ProduceRequest) -> None:
-    """Raise InvalidRequest if the request is wrong as a whole; nothing is appended then."""
+    """Raise InvalidRequest if the request as a whole is invalid; then nothing is appended."""
     partitions = request.partitions
     if request.transactional_id is not None:
         raise InvalidRequest("this broker offers no transactions: transactional_id must not be set")
@@ -157,7 +157,7 @@ def _check(request: ProduceRequest) -> None:
 
 
 def _config_to_decode_by(services: Services, batch: ReceivedBatch) -> LogConfig | None:
-    """The topic's settings, if they ask for its batches to be decoded."""
+    """Return the topic's settings if they require its batches to be decoded, else None."""
     topic = services.topics.find(batch.topic)
     return topic.config if topic is not None and topic.config.must_decode else None
 
@@ -165,7 +165,7 @@ def _config_to_decode_by(services: Services, batch: ReceivedBatch) -> LogConfig 
 async def _prepared(
     services: Services, batches: Sequence[ReceivedBatch], configs: Sequence[LogConfig | None]
 ) -> Sequence[Batch]:
-    """Return the first of `batches`, at least one, as they go into their logs."""
+    """Return the first of `batches`, at least one, as they are appended to their logs."""
     return await services.bodies.run(
         partial(_prepare_some, batches, configs, services.config.batch_max_decompressed_bytes)
     )
@@ -177,9 +177,9 @@ def _prepare_some(
     max_decompressed_bytes: int,
     memory_bytes: int,
 ) -> Sequence[Batch]:
-    """In a thread: decode the batches that have a config, and leave the others as they are.
+    """In a thread: decode the batches that have a config, and leave the others unchanged.
 
-    Ends before a batch that takes more than `memory_bytes`, and once so much was created; NeedsMemory for the first.
+    Ends before a batch that takes more than `memory_bytes`, and after creating that much; NeedsMemory for the first.
     """
     prepared: list[Batch] = []
     made_bytes = 0
@@ -205,7 +205,7 @@ def _prepare_some(
 
 
 def _without_traceback(error: ApiError) -> ApiError:
-    """`error` without the frames that raised it, which would keep decompressed bodies until the response is sent."""
+    """Return `error` without its traceback, which would keep decompressed bodies until the response is sent."""
     error.__context__ = error.__cause__ = None
     return error.with_traceback(None)
 
@@ -251,10 +251,10 @@ def _failed(item: Batch | ProducedPartition, error: ApiError) -> ProducedPartiti
 async def init_producer_id(
     services: Services, _context: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
-    """Return a new id with epoch 0, or, for an id that the broker gave out, the next epoch.
+    """Return a new id with epoch 0, or, for an id that the broker assigned, the next epoch.
 
-    UnknownProducerId for an id that was never given out, InvalidProducerEpoch if a partition has seen a newer epoch.
-    Repeated with the same epoch, it returns the same: the first response may have been lost.
+    UnknownProducerId for an id that was never assigned, InvalidProducerEpoch if a partition has seen a newer epoch.
+    Idempotent for the same epoch, since the first response may have been lost.
     """
     if request.transactional_id is not None:
         raise InvalidRequest("this broker offers no transactions: transactional_id must not be set")
@@ -267,7 +267,7 @@ async def init_producer_id(
 
 def next_epoch(services: Services, producer_id: int, epoch: int) -> int:
     if not 0 <= producer_id < services.producer_ids.next_id:
-        raise UnknownProducerId(f"producer id {producer_id} was never given out by this broker")
+        raise UnknownProducerId(f"producer id {producer_id} was never assigned by this broker")
     if not 0 <= epoch <= LAST_EPOCH:
         raise InvalidRequest(f"producer epoch {epoch}, it must be from 0 to {LAST_EPOCH}")
     newest = max(

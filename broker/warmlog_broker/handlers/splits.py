@@ -1,6 +1,6 @@
-"""FindSplits: where a bulk reader can cut ranges of partitions, so that its tasks read about as much each.
+"""FindSplits: where a bulk reader can cut ranges of partitions, so that each of its tasks reads about as much.
 
-It goes segment by segment: indexes are read here, headers in a thread. In between other requests are served.
+It proceeds segment by segment: indexes are read here, headers in a thread. Other requests are served in between.
 """
 
 import time
@@ -19,12 +19,12 @@ from warmlog_protocol.messages import (
 )
 
 MIN_TARGET_BYTES = 4096
-"""Of the distance between two cuts: an index has an entry every so often."""
+"""The smallest distance between two cuts, limited by the distance of index entries."""
 
 MAX_SCAN_MS = 60_000
 """Reading headers keeps one of `cold.read.threads` busy."""
 MAX_SPLITS = 100_000
-"""In one response, where each takes some 30 bytes."""
+"""The most in one response; each takes some 30 bytes."""
 
 
 async def find_splits(services: Services, context: RequestContext, request: FindSplitsRequest) -> FindSplitsResponse:
@@ -37,11 +37,11 @@ async def find_splits(services: Services, context: RequestContext, request: Find
         return FoundSplits(wanted.topic, wanted.partition, ErrorCode.NONE, "", found)
 
     items = Items(services, context, "FindSplits")
-    return FindSplitsResponse(await items.handle_all(request.partitions, find, _not_found))
 
+    def failed(wanted: FindSplitsPartition, error: ApiError) -> FoundSplits:
+        return FoundSplits(wanted.topic, wanted.partition, error.code, str(error))
 
-def _not_found(wanted: FindSplitsPartition, error: ApiError) -> FoundSplits:
-    return FoundSplits(wanted.topic, wanted.partition, error.code, str(error))
+    return FindSplitsResponse(await items.handle_all(request.partitions, find, failed))
 
 
 async def _splits(

@@ -1,6 +1,6 @@
 """CreateTopics, DeleteTopics and DescribeConfigs.
 
-The responses to the first two are sent once the metadata log is flushed. The third tells the settings in force, of
+The responses to the first two are sent once the metadata log is flushed. The third returns the effective settings of
 topics or of the broker.
 """
 
@@ -27,13 +27,13 @@ from warmlog_protocol.messages import (
 
 BROKER_NAME = ""
 MAX_DESCRIBED_TOPICS = 1000
-"""In one request: the response has 3 KiB for each, and takes 30 µs to make."""
+"""The most in one request: each takes 3 KiB of the response and 30 µs."""
 
 
 async def create_topics(
     services: Services, _context: RequestContext, request: CreateTopicsRequest
 ) -> CreateTopicsResponse:
-    """Each topic by itself: one that is refused does not keep the others from being created."""
+    """Create each topic independently: an error of one does not affect the others."""
     refusal = services.write_refusal()
     if refusal is not None:
         raise refusal
@@ -51,24 +51,22 @@ async def create_topics(
 async def delete_topics(
     services: Services, context: RequestContext, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
-    """Each topic by itself."""
+    """Delete each topic independently."""
 
     async def delete(name: str) -> DeletedTopic:
         await services.topics.delete(name)
         return DeletedTopic(ErrorCode.NONE, "", name)
 
     items = Items(services, context, "DeleteTopics")
-    return DeleteTopicsResponse(await items.handle_all(request.names, delete, _not_deleted))
-
-
-def _not_deleted(name: str, error: ApiError) -> DeletedTopic:
-    return DeletedTopic(error.code, str(error), name)
+    return DeleteTopicsResponse(
+        await items.handle_all(request.names, delete, lambda name, error: DeletedTopic(error.code, str(error), name))
+    )
 
 
 async def describe_configs(
     services: Services, context: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
-    """The settings of the topics asked for; without any, those of the broker."""
+    """Return the settings of the named topics, or of the broker if none is named."""
     if len(request.topics) > MAX_DESCRIBED_TOPICS:
         raise InvalidRequest(
             f"the settings of {len(request.topics)} topics in one request, {MAX_DESCRIBED_TOPICS} are allowed"
@@ -80,11 +78,11 @@ async def describe_configs(
         return _describe_topic(services.topics.get(name))
 
     items = Items(services, context, "DescribeConfigs")
-    return DescribeConfigsResponse(await items.handle_all(request.topics, describe, _not_described))
-
-
-def _not_described(name: str, error: ApiError) -> DescribedConfigs:
-    return DescribedConfigs(error.code, str(error), name, [])
+    return DescribeConfigsResponse(
+        await items.handle_all(
+            request.topics, describe, lambda name, error: DescribedConfigs(error.code, str(error), name, [])
+        )
+    )
 
 
 def _describe_topic(topic: Topic) -> DescribedConfigs:

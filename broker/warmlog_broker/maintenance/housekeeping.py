@@ -1,7 +1,6 @@
-"""Periodic duties: retention, rolls by the clock, unlinking, expiry of producers, checkpoints, warm indexes.
+"""Periodic duties: retention, rolls by `segment.ms`, unlinking, expiry of producers, checkpoints, warm indexes.
 
-Each duty is a task of its own. It yields to the event loop every few partitions; what waits for the disk is done in a
-thread.
+Each duty is a task. It yields to the event loop every few partitions; work that waits for the disk is done in a thread.
 """
 
 import asyncio
@@ -22,10 +21,10 @@ from warmlog_broker.storage.segment.delayed_deletion import run_deletions
 from warmlog_protocol.errors import StorageError
 
 FIRST_RETENTION_MS = 30_000
-"""The first retention is due after this at the latest (Kafka's initial delay)."""
+"""The latest delay of the first run of retention (Kafka's initial delay)."""
 UNLINK_INTERVAL_MS = 500
 CHECK_INTERVAL_MS = 1000
-"""How soon a disk that was removed is noticed if nothing is written."""
+"""How soon a removed disk is noticed if nothing is written."""
 PARTITIONS_A_TURN = 16
 
 Duty = Callable[[], Coroutine[Any, Any, object]]
@@ -101,7 +100,7 @@ class Housekeeping:
             self._begin(self._warm_indexes.keep, config.index_warm_interval_ms)
 
     async def stop(self) -> None:
-        """End all duties; one that is under way is finished first."""
+        """End all duties; a running one is finished first."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -109,9 +108,9 @@ class Housekeeping:
         self._tasks.clear()
 
     async def keep_retention(self) -> None:
-        """Delete old segments, and roll those that segment.ms closes although nothing is appended.
+        """Delete old segments, and roll idle ones because of segment.ms.
 
-        The new log starts are checkpointed first: a segment deleted before that would seem lost after a crash. Segments
+        The new log starts are checkpointed first: otherwise a deleted segment would seem lost after a crash. Segments
         are deleted even if that fails, since the disk may be full.
         """
         now_ms = self._now_ms()
@@ -126,14 +125,14 @@ class Housekeeping:
             self._delete_segments_of(partition, now_ms, starts[partition])
 
     def segments_changed(self, partition: Partition) -> None:
-        """`partition` has other segments than before: new names must be flushed, old files unlinked."""
+        """Have new file names of `partition` flushed, and old files unlinked, after its segments changed."""
         self._unlinking[partition] = None
         holder = self._directories.holder_of(partition)
         if holder is not None:
             holder.files_changed(partition)
 
     async def unlink_due(self) -> None:
-        """Unlink files of removed segments and directories of deleted partitions whose time has come."""
+        """Unlink files of removed segments and directories of deleted partitions after their delay."""
         elapsed_ms = int(self._loop.time() * 1000)
         await self._remover.remove_due()
         for partition in list(self._unlinking):
@@ -154,7 +153,7 @@ class Housekeeping:
                 partition.log.producers.expire(now_ms, self._config.producer_id_expiration_ms)
 
     def _raise_log_start_of(self, partition: Partition, now_ms: int) -> int | None:
-        """Raise the log start to the end of what retention no longer keeps, and return it; None if it keeps all."""
+        """Raise the log start to the first record that retention keeps, and return it; None if it keeps all."""
         with _logged(partition):
             if partition.allows.trim:
                 if partition.log.local.roll_if_overdue(now_ms):
@@ -167,7 +166,7 @@ class Housekeeping:
             if not partition.allows.trim:
                 return
             log = partition.log
-            # A replacement by compaction would have to be completed first, with syncs here: the next round will do.
+            # A replacement by compaction would have to be completed first, with syncs here: left to the next run.
             if not log.compaction.is_taking_in and log.retention.delete_old_segments(now_ms, below=below):
                 self.segments_changed(partition)
 
@@ -176,7 +175,7 @@ class Housekeeping:
         self._tasks.append(self._loop.create_task(repeated))
 
     async def _repeat(self, duty: Duty, first_ms: int, interval_ms: int) -> None:
-        """Run `duty` until `stop`. A failure is logged, and the duty run again the next time."""
+        """Run `duty` periodically until `stop`. A failure is logged, and the duty continues."""
         delay_ms = first_ms
         while True:
             await asyncio.sleep(delay_ms / 1000)

@@ -1,4 +1,4 @@
-"""Compaction as a service: finds the log that needs it most, and compacts it in a thread.
+"""Compaction in the background: finds the log that needs it most, and compacts it in a thread.
 
 A log with `compact` in its cleanup.policy is due once enough of it is dirty, or once a record has waited for longer
 than max.compaction.lag.ms (`storage/cleaner/plan`). The most urgent of the due logs comes first; when none is due, the
@@ -6,8 +6,8 @@ workers rest for `log.cleaner.backoff.ms`. The expensive part reads and writes c
 and with many short rests, so that it delays others by one batch at most; replacing segments is a few renames in the
 event loop's thread, with syncs in the other thread between them (`storage/segment/segment_swap`).
 
-A log that cannot be compacted (a damaged batch, an error of the disk) is left alone from then on, with an error in the
-log; the others go on (KAFKA-7215). Where a compaction ended is checkpointed. After a crash some of it is done again.
+A log that cannot be compacted (a damaged batch, a disk error) is excluded from then on, and the error is logged; the
+others continue (KAFKA-7215). The end of a compaction is checkpointed. After a crash some of it is repeated.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from warmlog_broker.storage.cleaner.plan import CleanableRange
 from warmlog_broker.storage.cleaner.rewriter import Rewritten
 from warmlog_broker.storage.cleaner.sources import CleaningAborted, CleaningPace
 from warmlog_broker.storage.config import UNLIMITED
-from warmlog_broker.storage.io.os_errors import is_shortage
+from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
 from warmlog_broker.storage.log.log import Log
 from warmlog_protocol.errors import DiskFull, OutOfResources, StorageError, WarmlogError
 
@@ -47,7 +47,7 @@ class Candidate(NamedTuple):
     range: CleanableRange
 
 
-class Compactor:
+class LogCleaner:
     """Compacts one broker's logs."""
 
     def __init__(
@@ -59,8 +59,8 @@ class Compactor:
         now_ms: Callable[[], int],
         working_on: Callable[[str], AbstractContextManager[object]] = nullcontext,
     ) -> None:
-        """`on_replaced` is called with each partition that has other files now. `now_ms` is the time by which deletions
-        expire (`runtime/clock`). `working_on` is entered, with the partition's name, while one is compacted."""
+        """`on_replaced` is called with each partition whose files changed. `now_ms` is the time by which deletions
+        expire (`runtime/clock`). `working_on` is entered, with the partition's name, while it is compacted."""
         self._now_ms = now_ms
         self._config = config
         self._topics = topics
@@ -75,10 +75,10 @@ class Compactor:
 
     def start(self) -> None:
         for number in range(self._config.log_cleaner_threads):
-            self._workers.append(self._loop.create_task(self._work(), name=f"compactor {number}"))
+            self._workers.append(self._loop.create_task(self._work(), name=f"log cleaner {number}"))
 
     async def stop(self) -> None:
-        """Cancel what is under way, and return when it has ended. To be called before the logs are closed."""
+        """Cancel running compactions, and return when they have ended. To be called before the logs are closed."""
         self._stopping.set()
         for pace in self._under_way.values():
             pace.stop()
@@ -87,11 +87,11 @@ class Compactor:
         self.close()
 
     def close(self) -> None:
-        """End the threads. Nothing may be under way."""
+        """End the threads. No compaction may be running."""
         self._threads.shutdown()
 
     async def compact_due(self) -> bool:
-        """Compact the log that needs it most; False if none is due, or it was cancelled."""
+        """Compact the log that needs it most; return False if none is due, or if it was cancelled."""
         chosen = await self._choose()
         return chosen is not None and await self._compact(chosen)
 
@@ -136,7 +136,7 @@ class Compactor:
         return Candidate(partition, partition.log, found)
 
     async def _compact(self, chosen: Candidate) -> bool:
-        """Run one pass; False if it was cancelled or failed."""
+        """Run one pass; return False if it was cancelled or failed."""
         partition, log, found = chosen
         config = self._config
         threads = config.log_cleaner_threads
@@ -195,7 +195,7 @@ class Compactor:
         )
 
     async def _take_in(self, partition: Partition, log: Log, rewritten: Rewritten) -> None:
-        """Replace segments by a new one. If this ends early, the log completes the replacement when needed."""
+        """Replace segments by a new one. If this is interrupted, the log completes the replacement when needed."""
         assert rewritten.segment is not None
         if not partition.allows.compact:
             await self._in_thread(rewritten.segment.delete)
@@ -210,10 +210,10 @@ class Compactor:
         self._on_replaced(partition)
 
     def _note_failure(self, partition: Partition, error: Exception) -> None:
-        """Retry later out of room, memory or descriptors; after other errors leave the log alone."""
+        """Retry later if space, memory or descriptors ran out; after other errors exclude the log."""
         name = partition.key.directory_name
         is_passing = isinstance(error, MemoryError | DiskFull | OutOfResources)
-        if is_passing or (isinstance(error, OSError) and is_shortage(error)):
+        if is_passing or (isinstance(error, OSError) and is_resource_exhaustion(error)):
             _log.error("%s: compaction failed and is tried again later: %s", name, str(error) or "out of memory")
         else:
             self._given_up[partition] = str(error)

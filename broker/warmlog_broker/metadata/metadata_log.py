@@ -7,7 +7,7 @@
               size     bytes of the body, at least 1
               crc      CRC-32C of size, flushed and body
               flushed  the file was known to be on disk up to this position when the record was written
-              body     msgpack [kind, fields…]: one of the entries below, fields in their order, new ones at the end
+              body     msgpack [kind, fields…]: one of the entries below, fields in order, new ones at the end
 
 Entries, in the order in which things happened:
 
@@ -31,9 +31,9 @@ kind   entry                 fields
 
 An entry is in force once the file is flushed, and responses that depend on it are sent after that. Entries are appended
 in groups, and each group is flushed before the next is written, so a crash leaves at most one group incomplete, at the
-end. What is not valid there is cut, counted, and kept in `metadata.log.cut`. If a valid record follows that was written
-after the damaged position had been flushed, the disk has lost data: the file is refused, and the error names the
-position. An entry of an unknown kind comes from a newer version and is refused as well.
+end. Invalid bytes at the end are cut and kept in `metadata.log.cut`. If a valid record follows that was written after
+the damaged position had been flushed, the disk has lost data: the file is refused, and the error names the position. An
+entry of an unknown kind comes from a newer version and is refused as well.
 
 A start rewrites the file (temporary file, fsync, rename, fsync of the directory) when most of it is history.
 """
@@ -58,7 +58,7 @@ FILE_FAMILY = b"WLMETA"
 FILE_HEAD = FILE_FAMILY + b"1\n"
 MAX_BODY_BYTES = 16 * 1024 * 1024
 HISTORY_RECORDS = 256
-"""The file is rewritten when it holds this many records more than twice what the state takes."""
+"""The file is rewritten when it holds more records than twice those of the state and this number."""
 
 Value = TypeVar("Value", bytes, int)
 
@@ -152,7 +152,7 @@ _decoder = msgspec.msgpack.Decoder(AnyEntry)
 
 @dataclass(slots=True)
 class MetadataState:
-    """What all entries so far add up to."""
+    """The result of all entries so far."""
 
     cluster: ClusterCreated | None = None
     topics: dict[str, TopicCreated] = field(default_factory=dict)
@@ -170,7 +170,7 @@ class MetadataState:
     """The directories from which partitions moved, as long as something of them may still be there."""
 
     def apply(self, entry: AnyEntry) -> None:
-        """Change the state as `entry` says."""
+        """Change the state by `entry`."""
         match entry:
             case ClusterCreated():
                 self.cluster = entry
@@ -221,7 +221,7 @@ class MetadataState:
         return self.leader_epochs.get(topic.topic_id, {}).get(partition, topic.leader_epoch)
 
     def entries(self) -> list[AnyEntry]:
-        """The fewest entries that add up to this state."""
+        """Return the fewest entries that result in this state."""
         entries: list[AnyEntry] = [self.cluster] if self.cluster else []
         entries += self.deleted.values()
         entries += self.topics.values()
@@ -238,17 +238,17 @@ class MetadataState:
 
 
 def partitions_assigned(topic_id: bytes, assignments: Mapping[int, bytes]) -> list[PartitionsAssigned]:
-    """The entries that assign partitions to directories: one for each directory."""
+    """Return the entries that assign partitions to directories: one for each directory."""
     return [PartitionsAssigned(topic_id, directory_id, numbers) for directory_id, numbers in _grouped(assignments)]
 
 
 def leader_epochs_begun(topic_id: bytes, epochs: Mapping[int, int]) -> list[LeaderEpochsBegun]:
-    """The entries that put `epochs`, by partition, in force: one for each epoch."""
+    """Return the entries that begin `epochs`, by partition: one for each epoch."""
     return [LeaderEpochsBegun(topic_id, epoch, numbers) for epoch, numbers in _grouped(epochs)]
 
 
 def _grouped(values: Mapping[int, Value]) -> Iterable[tuple[Value, list[int]]]:
-    """Each value of `values` with the partitions that have it."""
+    """Return each value of `values` with the partitions that have it."""
     partitions: dict[Value, list[int]] = {}
     for partition, value in values.items():
         partitions.setdefault(value, []).append(partition)
@@ -256,7 +256,7 @@ def _grouped(values: Mapping[int, Value]) -> Iterable[tuple[Value, list[int]]]:
 
 
 class Loaded(NamedTuple):
-    """What was read from a file. The last `cut_bytes` of it were not valid."""
+    """The content of a file, of which the last `cut_bytes` were not valid."""
 
     entries: list[AnyEntry]
     valid_bytes: int
@@ -315,7 +315,7 @@ def read_records(data: bytes, path: Path) -> Loaded:
 
 
 def _read_body(data: bytes, position: int) -> bytes | None:
-    """The body of the record at `position`; None when there is no valid record."""
+    """Return the body of the record at `position`; None if there is no valid record."""
     if position + _RECORD.size > len(data):
         return None
     size, crc, _ = _RECORD.unpack_from(data, position)
@@ -333,7 +333,7 @@ def _refuse_damage_in_the_middle(data: bytes, damaged: int, path: Path) -> None:
         flushed = _FLUSHED.unpack_from(data, position + 8)[0]
         if damaged < flushed <= position and _read_body(data, position) is not None:
             raise StorageError(
-                f"{path} is damaged at position {damaged}: a valid record follows at {position}, so this is no torn "
+                f"{path} is damaged at position {damaged}: a valid record follows at {position}, so this is not a torn "
                 f"end. Restore the file from a backup; nothing was changed"
             )
 
@@ -353,7 +353,7 @@ class MetadataLog:
     def open(cls, data_dir: Path) -> "tuple[MetadataLog, int]":
         """Return the log of `data_dir`, created if there is none, and how many torn bytes were cut from its end.
 
-        On return all that was read is on disk. Raises as `read_records`; OSError from the disk.
+        On return all that was read is on disk. Raises the errors of `read_records`, and OSError from the disk.
         """
         path = data_dir / FILE_NAME
         data = _read_from_disk(path) if path.exists() else b""
@@ -378,7 +378,7 @@ class MetadataLog:
             raise
 
     def append(self, entries: Iterable[AnyEntry]) -> None:
-        """Write `entries` at the end; they are in force after `flush`, and only then belong into the state.
+        """Write `entries` at the end; they are in force after `flush`, and only then belong in the state.
 
         A write that fails is undone; StorageError once a flush has failed or a write could not be undone.
         """
@@ -395,7 +395,7 @@ class MetadataLog:
         self._size_bytes += len(data)
 
     def flush(self) -> None:
-        """Make durable what was appended, in any thread. After a failure every further call fails (StorageError)."""
+        """Make appended entries durable, in any thread. After a failure every further call fails (StorageError)."""
         self._check()
         size_bytes = self._size_bytes
         try:
@@ -419,7 +419,7 @@ class MetadataLog:
 
 
 def pack_file(entries: Iterable[AnyEntry]) -> bytes:
-    """Return a file that holds `entries`. Its records say that it is flushed, as it gets its name only then."""
+    """Encode a file of `entries`. Its records say that it is flushed, because it is only renamed after that."""
     data = bytearray(FILE_HEAD)
     for entry in entries:
         data += pack_record(entry, len(data))
@@ -427,7 +427,7 @@ def pack_file(entries: Iterable[AnyEntry]) -> bytes:
 
 
 def _read_from_disk(path: Path) -> bytes:
-    """Return the content as the disk has it.
+    """Return the content on the disk.
 
     After a failed flush the kernel takes pages for clean that never reached the disk, and reads return them until a
     power cut. So what can be synced is synced, and all pages are dropped, before anything is read.

@@ -1,10 +1,10 @@
 """Names of topics: Kafka's rules.
 
-A name has 1 to 249 characters out of ASCII letters, digits, ".", "_" and "-", and is neither "." nor "..". Two topics
-may not differ in "." and "_" alone: metrics systems write both the same way.
+A name has 1 to 249 ASCII letters, digits, ".", "_" and "-", and is neither "." nor "..". Two names must not differ only
+in "." and "_": metrics systems write both the same way.
 
-Names that begin with "__" are reserved for internal topics, which the broker creates for state of its own. 0.1.0 let
-clients create topics of such names: these stay ordinary topics, which can be listed, read, written and deleted.
+Names that begin with "__" are reserved for internal topics, which the broker creates for its own state. 0.1.0 allowed
+clients to create topics of such names: these stay ordinary topics, which can be listed, read, written and deleted.
 """
 
 import re
@@ -20,7 +20,7 @@ _SHOWN_CHARACTERS = 300
 
 
 def check_topic_name(name: str) -> None:
-    """Raise InvalidTopic, which names the rule, if `name` cannot be a topic's."""
+    """Raise InvalidTopic, which names the rule, if `name` is not valid."""
     if not name:
         raise InvalidTopic("the topic's name is empty")
     if name in (".", ".."):
@@ -32,7 +32,7 @@ def check_topic_name(name: str) -> None:
 
 
 def colliding_topic(name: str, existing: Iterable[str]) -> str | None:
-    """Return the first of `existing`, but for `name` itself, that differs from it in "." and "_" alone."""
+    """Return the first of `existing`, except `name` itself, that differs from it only in "." and "_"."""
     if "." not in name and "_" not in name:
         return None
     folded = name.replace(".", "_")

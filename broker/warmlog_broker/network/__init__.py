@@ -1,1 +1,1 @@
-"""Connections: sessions, back-pressure, deadlines, memory budgets. Knows no topic."""
+"""Connections: sessions, back-pressure, deadlines, memory budgets. Independent of topics."""

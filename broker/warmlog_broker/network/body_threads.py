@@ -1,8 +1,8 @@
-"""Opening the bodies of batches: in threads, never on the event loop, and within the memory for requests.
+"""Decompress batches: in threads, never on the event loop, and within the memory for requests.
 
-`batch.max.decompressed.bytes` limits what a body may grow to. Bodies that grow large, or have very many records, are
-opened one at a time, in memory borrowed from the pool for requests: they occupy one thread at most, and others wait for
-them only if they need that memory.
+`batch.max.decompressed.bytes` limits the decompressed size. Batches that are large once decompressed, or have very many
+records, are handled one at a time, in memory borrowed from the pool for requests: they occupy one thread at most, and
+others wait for them only if they need that memory.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from warmlog_broker.network.memory_pool import MemoryPool
 from warmlog_protocol.batch import NeedsMemory
 
 SMALL_BODY_BYTES = 4 * 1024 * 1024
-"""What each of the threads may use beside the memory for requests: most batches take less."""
+"""The memory of each thread in addition to the memory for requests: enough for most batches."""
 
 Result = TypeVar("Result")
 
 
 class BodyThreads:
-    """The threads in which bodies are opened."""
+    """The threads in which batches are decompressed."""
 
     def __init__(self, threads: Executor, memory: MemoryPool) -> None:
         self._threads = threads
@@ -28,10 +28,10 @@ class BodyThreads:
         self._large = asyncio.Lock()
 
     async def run(self, work: Callable[[int], Result]) -> Result:
-        """Return or raise what `work(memory_bytes)` does in a thread.
+        """Run `work(memory_bytes)` in a thread; return its result.
 
-        If it raises NeedsMemory it has done nothing, and is run again with as much as it needs, after earlier large
-        bodies.
+        If it raises NeedsMemory, without an effect, it is run again with the memory that it needs, after earlier large
+        batches.
         """
         loop = asyncio.get_running_loop()
         try:

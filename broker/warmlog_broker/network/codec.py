@@ -1,8 +1,8 @@
-"""What a session needs of a wire protocol, and warmlog's own as the first of them.
+"""The interface between a session and a wire protocol, and warmlog's own protocol as the first implementation.
 
-A codec is the pure part of one connection: bytes into requests, responses into bytes and file ranges. Sockets, memory
-limits and the order of requests are the session's. It decides where batches are in a message, and may work on a
-response in a thread.
+A codec is the pure part of one connection: bytes into requests, responses into bytes and file ranges. It decides where
+batches are in a message, and may convert a response in a thread. Sockets, memory limits and the order of requests
+belong to the session.
 """
 
 from collections.abc import Coroutine, Sequence
@@ -17,7 +17,7 @@ from warmlog_protocol.wire.connection import ServerConnection
 from warmlog_protocol.wire.received_batch import ReceivedBatch
 
 SMALL_BUFFER_BYTES = 8 * 1024
-"""The receive buffer of a connection that is new or idles: thousands of those must cost little."""
+"""The receive buffer of a new or idle connection, of which there may be thousands."""
 Pieces: TypeAlias = tuple[bytes | FileSlice, ...] | list[bytes | FileSlice]
 """A response as it is sent, one piece after another."""
 Slices: TypeAlias = Sequence[Sequence[FileSlice]]
@@ -32,11 +32,11 @@ class ReceivedRequest(RequestHead, Protocol):
     @property
     def payload_bytes(self) -> int: ...
     def batches(self) -> list[ReceivedBatch]:
-        """The batches of a Produce request. Raises InvalidRequest if they are not what the message says."""
+        """The batches of a Produce request. Raises InvalidRequest if they do not match the message."""
         ...
 
 
-class Codec(Protocol):
+class ProtocolCodec(Protocol):
     """The wire protocol of one connection."""
 
     @property
@@ -46,12 +46,12 @@ class Codec(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """Whether the client has introduced itself: before that, requests must fit into the shared buffer."""
+        """Whether the client has sent its Handshake: before that, requests must fit into the shared buffer."""
         ...
 
     @property
     def pending_bytes(self) -> int:
-        """Bytes of a request that is incomplete."""
+        """Bytes received of an incomplete request."""
         ...
 
     @property
@@ -61,7 +61,7 @@ class Codec(Protocol):
 
     @property
     def oversize_bytes(self) -> int:
-        """The size of the incomplete request if it needs a buffer of its own, which the next `get_buffer` allocates."""
+        """The size of the incomplete request if the next `get_buffer` allocates a buffer of its own for it; else 0."""
         ...
 
     def get_buffer(self) -> memoryview:
@@ -71,12 +71,12 @@ class Codec(Protocol):
     def received(self, count: int) -> Sequence[ReceivedRequest]:
         """The requests that the last `count` bytes completed.
 
-        Raises RemoteProtocolError if the connection cannot go on; its `reply` is sent as the last response.
+        Raises RemoteProtocolError if the connection cannot continue; its `reply` is sent as the last response.
         """
         ...
 
     def allow(self, frame_bytes: int) -> None:
-        """Receive at most so much of a request with a buffer of its own by now."""
+        """Receive at most this much of a request that has its own buffer, until the next call."""
         ...
 
     def use_buffer(self, buffer_bytes: int) -> None:
@@ -92,7 +92,7 @@ class Codec(Protocol):
         ...
 
     def encode_error(self, request: StartedRequest, error: ApiError) -> Pieces:
-        """The response to `request` if an error concerns all of it."""
+        """The response to `request` if all of it failed with `error`."""
         ...
 
 

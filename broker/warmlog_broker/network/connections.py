@@ -7,11 +7,11 @@ from contextlib import suppress
 from typing import Protocol
 
 REFUSED_AT_ONCE = 64
-"""Connections beyond the limits that are told so: each has a descriptor for a moment (file_limit.RESERVED)."""
+"""Connections beyond the limits that may receive the reason: each uses a descriptor briefly (file_limit.RESERVED)."""
 
 
-class Connection(Protocol):
-    """What the broker needs of a connection."""
+class OpenConnection(Protocol):
+    """The interface of a connection that the broker uses."""
 
     @property
     def host(self) -> str: ...
@@ -30,48 +30,48 @@ class Connections:
     def __init__(self, limit: int, limit_per_address: int) -> None:
         self.limit = limit
         self.limit_per_address = limit_per_address
-        self._all: set[Connection] = set()
+        self._all: set[OpenConnection] = set()
         self._by_host: Counter[str] = Counter()
-        self._refused: set[Connection] = set()
+        self._refused: set[OpenConnection] = set()
         self.gone_count = 0
-        """How many have ended, since the beginning."""
+        """How many connections have ended since the start."""
         self._gone = asyncio.Event()
         self._gone.set()
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def __iter__(self) -> Iterator[Connection]:
+    def __iter__(self) -> Iterator[OpenConnection]:
         """As they are now, with those that are told why they are refused: connections may end meanwhile."""
         return iter([*self._all, *self._refused])
 
     def refusal(self, host: str) -> str:
-        """Why a connection from `host` cannot be served; empty if it can."""
+        """Return why a connection from `host` cannot be served; empty if it can."""
         if len(self._all) >= self.limit:
             return f"{self.limit} connections are open, as many as max.connections allows"
         if self._by_host[host] >= self.limit_per_address:
             return f"{host} has {self.limit_per_address} connections open, as many as max.connections.per.ip allows"
         return ""
 
-    def may_tell(self, connection: Connection) -> bool:
-        """Return whether the refused `connection` may stay for the moment that it takes to be told why."""
+    def may_tell(self, connection: OpenConnection) -> bool:
+        """Return whether the refused `connection` may stay open until it has received the reason."""
         if len(self._refused) >= REFUSED_AT_ONCE:
             return False
         self._refused.add(connection)
         return True
 
-    def remove_refused(self, connection: Connection) -> None:
-        """It has ended. No-op if it was not refused."""
+    def remove_refused(self, connection: OpenConnection) -> None:
+        """Note that a refused connection has ended. No-op if it was not refused."""
         self._refused.discard(connection)
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: OpenConnection) -> None:
         """Count `connection`, for which `refusal` was empty."""
         self._all.add(connection)
         self._by_host[connection.host] += 1
         self._gone.clear()
 
-    def remove(self, connection: Connection) -> None:
-        """Count it no longer. No-op if it never was."""
+    def remove(self, connection: OpenConnection) -> None:
+        """Stop counting `connection`. No-op if it was not counted."""
         if connection in self._all:
             self._all.remove(connection)
             self.gone_count += 1
@@ -82,7 +82,7 @@ class Connections:
                 self._gone.set()
 
     async def wait_until_gone(self, timeout_s: float) -> None:
-        """Return when there are no connections any more, or when the time is over."""
+        """Return when there are no more connections, or after `timeout_s`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._gone.wait()

@@ -1,7 +1,7 @@
-"""When one connection last did what, and whether it must be closed. Times in seconds of the event loop's clock.
+"""Decide when a connection that is idle or too slow must be closed. Times in seconds of the event loop's clock.
 
-Pure: a connection that is not at rest is looked at several times a second, with the time as an argument. One at rest is
-looked at when it may have idled for too long.
+Pure: an active connection is checked several times a second, with the time as an argument; one at rest is checked when
+it may have idled for too long.
 """
 
 from typing import NamedTuple
@@ -10,24 +10,24 @@ from warmlog_broker.config.broker_config import BrokerConfig
 
 
 class ConnectionState(NamedTuple):
-    """What a connection is doing right now."""
+    """The current activity of a connection."""
 
     is_open: bool
     """The Handshake was received."""
     is_receiving: bool
     """A request is incomplete, and we read the socket."""
     is_sending: bool
-    """There is something to send that the peer does not take."""
+    """There is unsent data that the peer does not accept."""
     is_served: bool
-    """Requests are under way, and the peer has taken everything that was sent."""
+    """Requests are in flight, and the peer has received everything that was sent."""
     blocks_requests: bool
-    """It holds memory for requests, and other connections wait for some."""
+    """It holds memory for requests, and other connections wait for memory."""
     blocks_responses: bool
-    """It holds memory for responses, and there is too much of that."""
+    """It holds memory for responses, and all connections together hold too much."""
     received_bytes: int
-    """Since the connection was made."""
+    """Since the connection was opened."""
     taken_bytes: int
-    """Responses that the peer has taken, since the connection was made."""
+    """Bytes of responses that the peer has received since the connection was opened."""
 
 
 class Overdue(NamedTuple):
@@ -39,7 +39,7 @@ class Overdue(NamedTuple):
 
 
 class Flow:
-    """Bytes in one direction, while the peer is expected to move some. All counts are sums since the beginning."""
+    """Bytes in one direction, while the peer is expected to send or read. All counts are totals of the connection."""
 
     __slots__ = ("_window_bytes", "moved_bytes", "moved_s", "window_s")
 
@@ -47,18 +47,18 @@ class Flow:
         self.restart(0, now_s)
 
     def restart(self, moved_bytes: int, now_s: float) -> None:
-        """Nothing is expected before now."""
+        """Measure from now on: nothing was expected before."""
         self.moved_bytes = self._window_bytes = moved_bytes
         self.moved_s = self.window_s = now_s
 
     def idle_s(self, moved_bytes: int, now_s: float) -> float:
-        """How long nothing at all has moved."""
+        """Return for how long no byte has moved."""
         if moved_bytes != self.moved_bytes:
             self.moved_bytes, self.moved_s = moved_bytes, now_s
         return now_s - self.moved_s
 
     def is_slow(self, moved_bytes: int, now_s: float, *, window_s: float, bytes_per_second: float) -> bool:
-        """Whether a window has just ended in which fewer bytes moved."""
+        """Return whether a window in which fewer bytes moved has just ended."""
         elapsed_s = now_s - self.window_s
         if elapsed_s < window_s:
             return False
@@ -72,7 +72,7 @@ class Deadlines:
 
     def __init__(self, config: BrokerConfig, now_s: float) -> None:
         self.active_s = now_s
-        """The last time that it asked for something, or took something that had to wait."""
+        """When it last sent a request, or received data that had to wait."""
         self._config = config
         self._since_s = self._request_since_s = now_s
         self._has_partial = False
@@ -81,11 +81,11 @@ class Deadlines:
 
     @property
     def idle_end_s(self) -> float:
-        """When it will have idled for too long, unless it does something."""
+        """When it will have idled for too long without further activity."""
         return self.active_s + self._config.connections_max_idle_ms / 1000
 
     def received(self, now_s: float, has_requests: bool, has_partial: bool) -> None:
-        """Bytes were received: they completed requests, or began one."""
+        """Note received bytes, which completed requests or began one."""
         if has_requests:
             self.active_s = now_s
         if has_requests or not self._has_partial:
@@ -93,13 +93,13 @@ class Deadlines:
         self._has_partial = has_partial
 
     def rest_ended(self, now_s: float) -> None:
-        """Until now there was nothing to receive or to send."""
+        """Note that until now there was nothing to receive or to send."""
         self.active_s = now_s
         self._receiving.restart(self._receiving.moved_bytes, now_s)
         self._sending.restart(self._sending.moved_bytes, now_s)
 
     def overdue(self, now_s: float, now: ConnectionState) -> Overdue | None:
-        """Why the connection must be closed, if it must."""
+        """Return why the connection must be closed; None if it need not be."""
         config = self._config
         if not now.is_receiving:
             self._request_since_s = now_s  # the peer is not late while we do not read
@@ -124,20 +124,20 @@ class Deadlines:
             limit_ms = config.request_receive_timeout_ms
             return Overdue("request.receive.timeout.ms", f"a request was incomplete {limit_ms} ms after its first byte")
         if self._is_slow(self._receiving, now.received_bytes, now_s) and now.blocks_requests:
-            return Overdue("stall.timeout.ms", f"others wait for the memory that it holds, and it sent {self._pace}")
+            return Overdue("stall.timeout.ms", f"others wait for memory that it holds, and it sent {self._pace}")
         return None
 
     def _sending_too_late(self, now_s: float, now: ConnectionState) -> Overdue | None:
         config = self._config
         if self._sending.idle_s(now.taken_bytes, now_s) * 1000 >= config.send_stall_timeout_ms:
             limit_ms = config.send_stall_timeout_ms
-            return Overdue("send.stall.timeout.ms", f"it took none of its responses for {limit_ms} ms")
+            return Overdue("send.stall.timeout.ms", f"it read none of its responses for {limit_ms} ms")
         if self._is_slow(self._sending, now.taken_bytes, now_s):
-            pace = f"it took {self._pace} of its responses"
+            pace = f"it read {self._pace} of its responses"
             if now.blocks_responses:
                 return Overdue("stall.timeout.ms", f"responses take more than queued.max.response.bytes, and {pace}")
             if now.blocks_requests and not now.is_receiving:
-                return Overdue("stall.timeout.ms", f"others wait for the memory that its requests hold, and {pace}")
+                return Overdue("stall.timeout.ms", f"others wait for memory that its requests hold, and {pace}")
         return None
 
     def _idle(self, now_s: float, now: ConnectionState) -> Overdue | None:

@@ -1,5 +1,4 @@
-"""Listening sockets: bound before anything else is done, so that a used port is noticed at once, and listening when the
-broker can serve."""
+"""Listening sockets: bound first, so that a used port is reported at once; they listen once the broker can serve."""
 
 import socket
 
@@ -12,7 +11,7 @@ class CannotListen(WarmlogError):
 
 
 def bind(host: str, port: int) -> list[socket.socket]:
-    """A socket for each address of `host`, bound to `port`; with port 0 all to one free port.
+    """Return a socket for each address of `host`, bound to `port`; with port 0 all to one free port.
 
     Raises CannotListen, naming the address, if one of them cannot be bound.
     """

@@ -1,18 +1,18 @@
-"""Memory for requests that are being received, and for responses that wait to be taken: a limit over all connections.
+"""Limits over all connections on memory for requests being received, and for responses that are not read yet.
 
 A connection claims what its receive buffer needs beyond the small one that each has. A frame that fits into one buffer
 is claimed as a whole; of a larger one only what was received, and as much again (`window`): a client that announces a
 large frame and sends slowly is charged for little.
 
-If too little is left, the claim waits and the socket is not read. Claims that are held by stalled clients must not stop
-all others until those are cut (`is_short`), so the pool has three parts:
+If too little is free, the claim waits and the socket is not read. Claims of stalled clients, which are disconnected
+later (`is_short`), must not stop all others until then, so the pool has three parts:
 
-- `shared`, in the order of claims: none overtakes one that waits;
-- `quick`, for requests up to QUICK_BYTES if `shared` is used up: they need not wait for large ones;
+- `shared`, granted in the order of claims;
+- `quick`, for requests up to QUICK_BYTES if `shared` is used up, so that they need not wait for large ones;
 - `reserved`, one frame of the largest size, for the claim that has waited longest: one request can always be received
-  completely and give back what it holds, so claims that grow step by step never wait for each other for ever.
+  completely and release its memory, so claims that grow step by step cannot deadlock.
 
-A body that is decompressed borrows what it takes (`bodies`), one at a time, even beyond the limit.
+A batch that is decompressed borrows memory (`bodies`), one at a time, even beyond the limit.
 """
 
 from collections import deque
@@ -23,19 +23,19 @@ from typing import NamedTuple
 from warmlog_protocol.codec.memory import LARGE_BYTES
 
 QUICK_BYTES = LARGE_BYTES
-"""Up to this a request is claimed as a whole, and may take from the part for small ones."""
+"""Requests up to this size are claimed as a whole, and may use the part for small ones."""
 MOST_QUICK_BYTES = 16 * QUICK_BYTES
 QUICK_SHARE = 4
 """The part for small requests is at most this fraction of what is not reserved."""
 
 
 def window(frame_bytes: int, received_bytes: int) -> int:
-    """Up to where a frame of this size may be received if so much of it was."""
+    """Return up to where a frame of `frame_bytes` may be received, given how much of it was."""
     return min(frame_bytes, max(QUICK_BYTES, 2 * received_bytes))
 
 
 class Claim:
-    """What one connection holds of the pool."""
+    """The memory that one connection holds."""
 
     __slots__ = ("is_waiting", "quick_bytes", "reserved_bytes", "shared_bytes")
 
@@ -55,7 +55,7 @@ class _Waiting(NamedTuple):
 
 
 class MemoryPool:
-    """Counts claimed bytes, and calls back claims that wait when theirs are free."""
+    """Counts claimed bytes, and calls back waiting claims when they are granted."""
 
     def __init__(self, limit_bytes: int, largest_frame_bytes: int) -> None:
         rest_bytes = max(0, limit_bytes - largest_frame_bytes)
@@ -73,21 +73,21 @@ class MemoryPool:
 
     @property
     def is_short(self) -> bool:
-        """Whether claims wait: memory that is held and not used should be given back."""
+        """Whether claims wait: unused memory should be given back."""
         return bool(self._line or self._quick_line)
 
     def try_claim(self, claim: Claim, size_bytes: int) -> bool:
-        """Claim `size_bytes` if they are free and no claim waits; return whether it was done."""
+        """Claim `size_bytes` if they are free and no claim waits; return whether they were claimed."""
         if self.is_short or self._shared_bytes + size_bytes > self._shared_limit:
             return False
         self._take_shared(claim, size_bytes)
         return True
 
     def claim(self, claim: Claim, size_bytes: int, *, is_quick: bool, on_granted: Callable[[], None]) -> bool:
-        """Return whether `size_bytes` for a frame were claimed at once. If not, `on_granted` is called when they are.
+        """Claim `size_bytes` for a frame; return whether they were granted. If not, `on_granted` is called later.
 
-        A claim waits for one thing at a time. `is_quick`: the frame takes at most QUICK_BYTES. What the part for small
-        requests can never hold waits with the large ones.
+        A claim has at most one pending request. `is_quick`: the frame takes at most QUICK_BYTES. What never fits into
+        the part for small requests waits with the large ones.
         """
         assert not claim.is_waiting
         is_quick = is_quick and size_bytes <= self._quick_limit
@@ -101,9 +101,9 @@ class MemoryPool:
 
     @contextmanager
     def borrowed(self, size_bytes: int) -> Iterator[None]:
-        """Claim `size_bytes` for a while, at once and even beyond the limit: for work that ends by itself.
+        """Claim `size_bytes` for the duration of some work, at once and even beyond the limit.
 
-        It does not wait for others, which may hold memory until it is done.
+        It does not wait for other claims, which may hold their memory until the work is done.
         """
         claim = Claim()
         self._take_shared(claim, size_bytes)
@@ -113,7 +113,7 @@ class MemoryPool:
             self.give_back(claim, size_bytes)
 
     def give_back(self, claim: Claim, size_bytes: int) -> None:
-        """Return some of `claim`, and serve those that wait, in order."""
+        """Release some of `claim`, and grant waiting claims in order."""
         assert size_bytes <= claim.size_bytes
         reserved_bytes = min(size_bytes, claim.reserved_bytes)
         quick_bytes = min(size_bytes - reserved_bytes, claim.quick_bytes)
@@ -128,7 +128,7 @@ class MemoryPool:
         self._serve()
 
     def forget(self, claim: Claim) -> None:
-        """Free all of `claim`, which waits no longer: its connection is gone."""
+        """Release all of `claim` and its pending request: its connection is closed."""
         if claim.is_waiting:
             claim.is_waiting = False
             self._line = deque(waiting for waiting in self._line if waiting.claim is not claim)
@@ -143,7 +143,7 @@ class MemoryPool:
                 served.on_granted()
 
     def _take(self, waiting: _Waiting, *, is_quick: bool) -> bool:
-        """Serve the first in a line from the first part that has enough."""
+        """Grant the first waiting claim of a queue from the first part with enough memory."""
         claim, size_bytes = waiting.claim, waiting.size_bytes
         may_share = not self._line or self._line[0] is waiting
         if claim is self._oldest:
@@ -166,9 +166,9 @@ class MemoryPool:
 
 
 class ResponseMemory:
-    """Counts what connections hold for responses: frames that wait, and what transports hold beyond their limit.
+    """Counts the memory of responses: queued frames, and the bytes that transports hold beyond their limit.
 
-    If it is too much, a connection with unsent responses starts nothing more, and those that take none are cut.
+    If it is too much, a connection with unsent responses starts no more requests, and one that reads nothing is closed.
     """
 
     __slots__ = ("held_bytes", "limit_bytes")

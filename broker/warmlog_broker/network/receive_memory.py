@@ -1,14 +1,14 @@
-"""Memory that a connection receives into: a small buffer while it idles, a larger one while data flows, and buffers for
-large requests, all of it claimed from the pool of all connections before it is used."""
+"""The receive memory of a connection: a small buffer while it idles, a larger one while data flows, and buffers for
+large requests. All of it is claimed from the pool of all connections before it is used."""
 
 from collections.abc import Callable
 
-from warmlog_broker.network.codec import SMALL_BUFFER_BYTES, Codec
+from warmlog_broker.network.codec import SMALL_BUFFER_BYTES, ProtocolCodec
 from warmlog_broker.network.memory_pool import QUICK_BYTES, Claim, MemoryPool, window
 from warmlog_protocol.errors import RemoteProtocolError
 
 GROWTH = 8
-"""A receive buffer that one read has filled becomes this many times larger."""
+"""The growth factor of a receive buffer that was filled by one read."""
 
 
 def _nothing() -> None:
@@ -16,17 +16,17 @@ def _nothing() -> None:
 
 
 class ReceiveMemory:
-    """The claims of one connection."""
+    """The receive memory of one connection, and its claims."""
 
     def __init__(
         self,
-        codec: Codec,
+        codec: ProtocolCodec,
         memory: MemoryPool,
         *,
         largest_buffer_bytes: int,
         on_granted: Callable[[], None],
     ) -> None:
-        """`on_granted` is called when memory that was waited for (`is_waiting`) is granted: the socket may be read."""
+        """`on_granted` is called when pending memory (`is_waiting`) is granted: the socket may be read."""
         self._codec = codec
         self._memory = memory
         self._claim = Claim()
@@ -37,23 +37,23 @@ class ReceiveMemory:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether nothing may be received before memory is granted."""
+        """Whether the socket must not be read before memory is granted."""
         return self._claim.is_waiting
 
     @property
     def is_small(self) -> bool:
-        """Whether the buffer cannot shrink."""
+        """Whether the buffer has its smallest size."""
         return self._codec.buffer_bytes <= SMALL_BUFFER_BYTES
 
     @property
     def is_in_the_way(self) -> bool:
-        """Whether it holds memory for which others wait."""
+        """Whether it holds memory that other connections wait for."""
         return self._memory.is_short and self._claim.size_bytes > 0
 
     def provide(self, *, was_filled: bool, may_read: bool = True) -> None:
-        """Claim what the next read needs, and give back what is not needed.
+        """Claim the memory for the next read, and give back unused memory.
 
-        Without `may_read` the socket is not read anyway: nothing is claimed for bytes still to come.
+        Without `may_read` nothing is claimed for further bytes: the socket is not read.
 
         Raises RemoteProtocolError for a large frame before the Handshake.
         """
@@ -83,17 +83,17 @@ class ReceiveMemory:
             self._use(window_bytes)
 
     def hold(self, size_bytes: int) -> None:
-        """Keep so much claimed for a request that still uses its payload, until this is called with 0."""
+        """Keep this much claimed for a request that still uses its payload, until a call with 0."""
         self._held_bytes = size_bytes
 
     def shrink(self) -> None:
-        """Make the buffer small again, if nothing is in it."""
+        """Shrink the buffer to its smallest size if it is empty."""
         if not self._codec.pending_bytes and not self.is_small:
             self._codec.use_buffer(SMALL_BUFFER_BYTES)
             self.provide(was_filled=False)
 
     def release(self) -> None:
-        """Give everything back: the connection is lost."""
+        """Release all memory: the connection is lost."""
         self._on_granted = _nothing
         self._codec.release()
         self._memory.forget(self._claim)

@@ -1,4 +1,4 @@
-"""What handlers know of the connection that a request came by."""
+"""What handlers know about the connection of a request."""
 
 from dataclasses import dataclass
 
@@ -19,8 +19,8 @@ class RequestContext:
     client_id: str
     """The client's name from the Handshake, at most MAX_CLIENT_ID_CHARACTERS of it; empty before."""
     principal: str
-    """On whose behalf the client acts."""
+    """The authenticated user; ANONYMOUS without authentication."""
     peer: str
     """HOST:PORT, for the log."""
     is_replica: bool
-    """Whether the peer is known to be another broker. A request cannot claim it."""
+    """Whether the peer was identified as another broker. The claims of a request do not count."""

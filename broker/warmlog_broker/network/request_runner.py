@@ -1,13 +1,13 @@
-"""From a request to its response: runs the handler, and turns what it raises into an error code.
+"""From a request to its response: run the handler, and turn its exceptions into an error code.
 
-This is the one place that does so for whole requests; `handlers/items` does it for each item of a request.
+Only this module does that for whole requests; `handlers/items` does it for each item of a request.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
-from warmlog_broker.network.codec import Codec, Pieces, ReceivedRequest, Slices
+from warmlog_broker.network.codec import Pieces, ProtocolCodec, ReceivedRequest, Slices
 from warmlog_broker.network.request_context import MAX_CLIENT_ID_CHARACTERS, RequestContext
 from warmlog_broker.network.request_scheduler import StartedRequest
 from warmlog_broker.network.response import NO_DEADLINE_S, ConnectionEnds, Deferred, MessageWithSlices, Response
@@ -25,15 +25,15 @@ class Channel(Protocol):
     """The part of a connection that ends requests, each by one call of `end`."""
 
     def end(self, started: StartedRequest, pieces: Pieces | None) -> None:
-        """End a request with its response; None: it gets none."""
+        """End a request with its response, or None for no response."""
         ...
 
     def hold(self, started: StartedRequest, payload_bytes: int) -> None:
-        """Start no request until `release` or `end` of this one, which goes on using its payload."""
+        """Start no request until `release` or `end` of this one, which still uses its payload."""
         ...
 
     def release(self, started: StartedRequest) -> None:
-        """Start requests again. No-op if this one did not hold them back."""
+        """Allow requests to start again. No-op if this one did not hold them back."""
         ...
 
     def close(self, reason: str) -> None:
@@ -42,19 +42,19 @@ class Channel(Protocol):
 
 
 class RequestRunner:
-    """The requests of one connection that are under way."""
+    """The requests in flight of one connection."""
 
     def __init__(
         self,
         channel: Channel,
-        codec: Codec,
+        codec: ProtocolCodec,
         handlers: Mapping[int, Handler],
         *,
         tasks: Tasks,
         timers: TimerWheel,
         context: RequestContext,
     ) -> None:
-        """`handlers` by the key of their API."""
+        """`handlers` are by API key."""
         self.context = context
         self._channel = channel
         self._codec = codec
@@ -76,7 +76,7 @@ class RequestRunner:
             self._take(started, response, request)
 
     def end(self, deferred: Deferred, work: Callable[[], Response]) -> None:
-        """End the request of `deferred` with what `work` returns or raises."""
+        """End the request of `deferred` with the result or the exception of `work`."""
         entry = self._deferred.pop(deferred, None)
         if entry is None:
             return
@@ -91,12 +91,12 @@ class RequestRunner:
             self._take(started, response)
 
     def drop_waiting(self) -> list[StartedRequest]:
-        """Forget the requests that have only waited, and return them: they get no response."""
+        """Drop and return the requests that only wait: they get no response."""
         dropped = [deferred for deferred in self._deferred if deferred.drop()]
         return [self._forget(deferred) for deferred in dropped]
 
     def forget_all(self) -> None:
-        """The connection is lost: what is under way goes on, and its responses go nowhere."""
+        """The connection is lost: requests in flight are carried out, and their responses dropped."""
         self.drop_waiting()
         for deferred in list(self._deferred):
             self._forget(deferred)

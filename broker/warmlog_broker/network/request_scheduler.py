@@ -1,28 +1,28 @@
-"""Which requests of one connection start, which wait, and in which order their responses leave. Pure: no socket, no
+"""Decides which requests of a connection start or wait, and in which order responses are sent. Pure: no socket, no
 clock, no task.
 
-The life of a connection is a state. What each state allows is `ALLOWS`, what each event leads to `TRANSITIONS`; an
-event that is not in the table changes nothing.
+`ALLOWS` says what each state of a connection allows, `TRANSITIONS` which state follows an event; an event that is not
+in the table changes nothing.
 
 =========== =========================== ================= =================================== ==================
-state       what the peer sends         requests start    responses                           ends
+state       input                       requests start    responses                           ends
 =========== =========================== ================= =================================== ==================
 OPEN        requests                    yes               are sent                            by an event
 DRAINING    nothing: it has sent EOF    those received    are sent                            when all is sent
 STOPPING    is not read                 no                are sent                            when all is sent
 TURNED_AWAY its first request           no                the reason why it is not served     by an event
-DISCARDING  is thrown away              no                are dropped, after a last error     after a while
+DISCARDING  is discarded                no                are dropped, after a last error     after a while
 CLOSED      nothing                     no                are dropped                         it has ended
 =========== =========================== ================= =================================== ==================
 
-If the state lets requests start, they do so in the order in which they came, one after another, until
+If the state allows it, requests start in the order in which they were received, until
 
-- one holds the following back: one of an API that is not pipelined, until it has ended; a Produce whose batches are
-  appended in turns, until the last is appended (`hold`, `release`);
-- `max_in_flight` have started and not ended;
-- too much waits to be sent (`is_congested`).
+- one holds the following ones back: a request of an API that is not pipelined, until it has ended, or a Produce whose
+  batches are appended in turns, until the last is appended (`hold`, `release`);
+- `max_in_flight` are in flight;
+- too much is queued to be sent (`is_congested`).
 
-The socket is read if a request that came next could start at once.
+The socket is read if the next request could start at once.
 """
 
 from collections import deque
@@ -36,7 +36,7 @@ from warmlog_protocol.messages import Api
 
 
 class State(Enum):
-    """See the table at the head of the module."""
+    """See the table in the module's docstring."""
 
     OPEN = auto()
     DRAINING = auto()
@@ -47,27 +47,27 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What changes the state of a connection."""
+    """An event that may change the state of a connection."""
 
     PEER_EOF = auto()
-    """The peer sends no more. It may still read."""
+    """The peer has closed its sending side. It may still read."""
     STOP = auto()
-    """The broker stops."""
+    """The broker is stopping."""
     REFUSAL = auto()
     """The broker ends the connection. The peer may be told why."""
     LOSS = auto()
-    """There is no connection any more."""
+    """The connection is closed."""
 
 
 class Allows(NamedTuple):
     """What a state allows."""
 
     reading: bool = False
-    """What the peer sends is looked at."""
+    """Input is parsed."""
     starting: bool = False
     responding: bool = False
     ending: bool = False
-    """The connection is closed as soon as nothing is under way and everything was sent."""
+    """The connection is closed as soon as no request is in flight and everything was sent."""
 
 
 ALLOWS = {
@@ -96,7 +96,7 @@ TRANSITIONS = {
 
 
 class RequestHead(Protocol):
-    """What the scheduler uses of a request."""
+    """The part of a request that the scheduler uses."""
 
     @property
     def api(self) -> Api: ...
@@ -111,7 +111,7 @@ P = TypeVar("P")
 
 
 class StartedRequest(Struct, eq=False, gc=False):
-    """A request from its start to its end: what its response needs of it, but not its payload."""
+    """A request in flight, with what its response needs, but without its payload."""
 
     api: Api
     api_version: int
@@ -122,7 +122,7 @@ class RequestScheduler(Generic[R, P]):
     """The requests of one connection (R), and their responses as they are sent (P)."""
 
     def __init__(self, *, max_in_flight: int, keeps_order: bool, is_congested: Callable[[], bool]) -> None:
-        """`keeps_order`: responses leave in the order of their requests, and requests are in flight until then."""
+        """`keeps_order`: responses are sent in the order of requests, which stay in flight until then."""
         self.state = State.OPEN
         self.allows = ALLOWS[State.OPEN]
         self.in_flight = 0
@@ -133,9 +133,9 @@ class RequestScheduler(Generic[R, P]):
         self._backlog: deque[R] = deque()
         self._keeps_order = keeps_order
         self._in_order: deque[StartedRequest] = deque()
-        """If order is kept: the requests in flight."""
+        """The requests in flight; only if order is kept."""
         self._ended: dict[StartedRequest, P | None] = {}
-        """Those of them that have ended, with their responses."""
+        """Those of them that have ended, and their responses."""
 
     @property
     def has_backlog(self) -> bool:
@@ -155,27 +155,27 @@ class RequestScheduler(Generic[R, P]):
 
     @property
     def is_done(self) -> bool:
-        """Whether the connection can be closed once everything was sent."""
+        """Whether the connection can be closed once all responses are sent."""
         return self.allows.ending and not self.in_flight and not self._backlog
 
     def on(self, event: Event) -> None:
-        """Change the state. Requests that can never start are forgotten."""
+        """Change the state. Requests that can never start are dropped."""
         self.state = TRANSITIONS.get((self.state, event), self.state)
         self.allows = ALLOWS[self.state]
         if not self.allows.starting:
             self._backlog.clear()
 
     def turn_away(self) -> None:
-        """The connection, which is new, cannot be served."""
+        """Note that the connection, which is new, cannot be served."""
         self.state, self.allows = State.TURNED_AWAY, ALLOWS[State.TURNED_AWAY]
 
     def received(self, requests: Iterable[R]) -> None:
-        """`requests` were received, in this order."""
+        """Queue `requests` in the order in which they were received."""
         if self.allows.starting:
             self._backlog.extend(requests)
 
     def start_next(self) -> tuple[R, StartedRequest] | None:
-        """The next request, if it may start now; it is in flight from here on, until `end`."""
+        """Return the next request if it may start now; it is in flight until `end`."""
         if (
             not self._backlog
             or self.holder is not None
@@ -196,14 +196,14 @@ class RequestScheduler(Generic[R, P]):
         self.holder = started
 
     def release(self, started: StartedRequest) -> bool:
-        """Return whether `started` has held back the following requests, which it does no more."""
+        """Stop holding back requests for `started`; return whether it did hold them back."""
         if self.holder is not started:
             return False
         self.holder = None
         return True
 
     def end(self, started: StartedRequest, response: P | None) -> Sequence[P]:
-        """The request has ended, once and for all; None: it gets no response. Return the responses to be sent now."""
+        """End the request, with None for no response. Return the responses to be sent now."""
         if self.holder is started:
             self.holder = None
         if not self._keeps_order:

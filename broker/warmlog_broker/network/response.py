@@ -1,4 +1,4 @@
-"""What handlers return: a message, at once or later, with bytes of files or without."""
+"""The results of handlers: a message, at once or later, with or without file ranges."""
 
 import math
 from collections.abc import Callable, Coroutine, Sequence
@@ -13,44 +13,44 @@ NO_DEADLINE_S = math.inf
 
 
 class MessageWithSlices(Struct, frozen=True, gc=False):
-    """A message, and the bytes of files that belong to it: a list for each partition in the message, in its order."""
+    """A message and its file ranges: a list for each partition in the message, in its order."""
 
     message: Message
     slices: Sequence[Sequence[FileSlice]]
 
 
 class ConnectionEnds(Exception):
-    """The request gets no response, and the connection is closed; the text says why."""
+    """The request gets no response, and the connection is closed; the message says why."""
 
 
 class DeferredOwner(Protocol):
-    """The part of the request runner that deferred responses use."""
+    """The interface of the request runner that deferred responses use."""
 
     def end(self, deferred: "Deferred", work: Callable[[], "Response"]) -> None:
-        """End the request of `deferred` with what `work` returns or raises."""
+        """End the request of `deferred` with the result or the exception of `work`."""
         ...
 
 
 class Deferred:
-    """A response that is given later, by one call of `complete` or `run`.
+    """A response that is completed later, by one call of `complete` or `run`.
 
-    That call may come before the handler has returned this object. After the connection is lost it does nothing.
+    The call may come before the handler has returned this object. It is a no-op once the connection is lost.
     """
 
     __slots__ = ("_early", "_owner", "deadline_s")
 
     def __init__(self, deadline_s: float = NO_DEADLINE_S) -> None:
-        """`deadline_s` is on the clock of the event loop, and may be set until the handler returns this object."""
+        """`deadline_s` is on the event loop's clock, and may be set until the handler returns this object."""
         self.deadline_s = deadline_s
         self._owner: DeferredOwner | None = None
         self._early: Callable[[], Response] | None = None
 
     def complete(self, response: "Response") -> None:
-        """Give the response."""
+        """Send `response`."""
         self.run(lambda: response)
 
     def run(self, work: Callable[[], "Response"]) -> None:
-        """Give the response that `work` returns. What it raises becomes the error of the request."""
+        """Send the response that `work` returns; an exception becomes the error of the request."""
         if self._owner is None:
             self._early = work
         else:
@@ -63,12 +63,12 @@ class Deferred:
             owner.end(self, self._early)
 
     def expire(self) -> None:
-        """Called after the deadline: complete with what there is."""
+        """Called after the deadline: complete with what is available."""
 
     def drop(self) -> bool:
-        """Called when the peer sends no more: return whether the request has only waited, and gets no response now."""
+        """Called when the peer sends no more: return whether the request only waited, and is dropped."""
         return False
 
 
 Response: TypeAlias = Message | MessageWithSlices | Deferred | Coroutine[Any, Any, "Response"] | None
-"""None: the request gets no response, as Produce with acks=0."""
+"""None: the request gets no response, such as Produce with acks=0."""

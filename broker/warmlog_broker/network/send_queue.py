@@ -1,13 +1,12 @@
-"""What one connection has to send, in order: frames from memory, and ranges of log files.
+"""The send queue of one connection: frames from memory, and ranges of log files, in order.
 
 On a plaintext connection file ranges are sent by `sendfile`. uvloop has no writable event for a transport's descriptor,
-so the two ways of sending take turns: while the transport's own buffer is empty the queue calls `os.sendfile` on its
-non-blocking socket; once the socket takes no more, the next piece is read and handed to the transport. When
-`resume_writing` says that the socket has taken it, `sendfile` goes on after it. So at most one piece of a file is in
-memory for each connection, however slow its reader. Small ranges always go through memory, together with the frames
-around them.
+so sending alternates: while the transport's buffer is empty the queue calls `os.sendfile` on its non-blocking socket;
+once the socket is full, the next piece is read and written to the transport. After `resume_writing` reports that it was
+sent, `sendfile` continues. So at most one piece of a file is in memory for each connection, however slow its reader.
+Small ranges always go through memory, together with adjacent frames.
 
-Without sendfile (with TLS, or by the setting fetch.sendfile.enable) every piece goes through the transport.
+Without sendfile (TLS, or the setting fetch.sendfile.enable) every piece goes through the transport.
 
 Measured on loopback, uvloop 0.23, page cache, 2 cores, responses of 1 MiB with 4 in flight: sendfile 3.2 to 3.4 GB/s
 with 0.12 s of broker CPU a GB; pread in pieces of 256 KiB through the transport 1.9 to 2.3 GB/s with 0.5 s; pread into
@@ -29,22 +28,22 @@ from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_protocol.errors import WarmlogError
 
 PIECE_BYTES = 256 * 1024
-"""What is read into memory at a time."""
+"""How much of a file is read into memory at a time."""
 SMALL_BYTES = 32 * 1024
-"""A range up to this size is read and leaves together with its frame: one write instead of two, one packet for few
+"""A range up to this size is read and sent together with its frame: one write instead of two, one packet for few
 records."""
 TURN_BYTES = 4 * 1024 * 1024
-"""A reader that takes data as fast as it is sent lets others have a turn after this much."""
+"""After this much, a connection whose peer reads as fast as we send yields to the others."""
 WARM_BYTES = 1024 * 1024
-"""How far ahead it is made sure that data is in the page cache."""
+"""How far ahead data is brought into the page cache."""
 PAUSE_ABOVE_BYTES = 128 * 1024
-"""The transport says pause_writing above this, and resume_writing once it has sent everything."""
+"""The transport calls pause_writing above this, and resume_writing once it has sent everything."""
 
 _log = logging.getLogger(__name__)
 
 
 class FileEnded(WarmlogError):
-    """A log file is shorter than the range of it that was promised to a reader."""
+    """A log file is shorter than the range that a response refers to."""
 
 
 def _nothing() -> None:
@@ -52,7 +51,7 @@ def _nothing() -> None:
 
 
 class SendQueue:
-    """The frames and file ranges that wait to be sent on one transport."""
+    """The frames and file ranges to be sent on one transport."""
 
     def __init__(
         self,
@@ -64,11 +63,11 @@ class SendQueue:
         lines: RepeatedLines,
         on_sent: Callable[[], None],
     ) -> None:
-        """`on_sent` is called when some of what had to wait was sent without a call of `pump`."""
+        """`on_sent` is called when queued data was sent without a call of `pump`."""
         self.queued_bytes = 0
-        """Not yet handed to the transport or the socket."""
+        """Bytes that were not yet passed to the transport or the socket."""
         self.held_bytes = 0
-        """Memory that waits for the reader: frames, and what a transport holds that has more than it should."""
+        """Memory of unsent data: frames, and the transport's buffer if it is above its limit."""
         self._memory = memory
         self._lines = lines
         self._pushed_bytes = self._paused_bytes = 0
@@ -83,27 +82,27 @@ class SendQueue:
         self._warm_bytes = sys.maxsize
         self._is_paused = self._is_reading_cold = self._is_pumping = False
         self._is_turn_over = False
-        """`pump` goes on in the next turn of the event loop."""
+        """Whether `pump` continues in the next turn of the event loop."""
         transport.set_write_buffer_limits(high=PAUSE_ABOVE_BYTES, low=0)
 
     @property
     def is_empty(self) -> bool:
-        """Whether everything was sent, as far as this process is concerned."""
+        """Whether everything was passed to the operating system."""
         return not self._queue and self._transport.get_write_buffer_size() == 0
 
     @property
     def is_handed_over(self) -> bool:
-        """Whether the transport or the socket has everything."""
+        """Whether everything was passed to the transport or the socket."""
         return not self._queue
 
     @property
     def taken_bytes(self) -> int:
-        """What the socket has taken since the beginning."""
+        """Bytes passed to the operating system since the connection was opened."""
         return self._pushed_bytes - self.queued_bytes - self._transport.get_write_buffer_size()
 
     @property
     def is_reader_due(self) -> bool:
-        """Whether there is something that the reader could take now, and that need not be read from disk first."""
+        """Whether there is data for the peer to read now, which need not be read from disk first."""
         return not self.is_empty and not self._is_reading_cold
 
     def push(self, pieces: Sequence[bytes | FileSlice]) -> None:
@@ -120,32 +119,32 @@ class SendQueue:
         self._pushed_bytes += size_bytes
 
     def close(self) -> None:
-        """Forget what was not sent: the connection is lost."""
+        """Drop unsent data: the connection is lost."""
         self._on_sent = _nothing
         self.clear()
 
     def clear(self) -> None:
-        """Forget what was not sent."""
+        """Drop unsent data."""
         self._queue.clear()
         self.queued_bytes = self._position = self._paused_bytes = 0
         self._hold(-self.held_bytes)
 
     def pause(self) -> None:
-        """The transport has all that it should hold."""
+        """The transport's buffer is above its limit."""
         self._is_paused = True
         self._warm_bytes = 0
         self._paused_bytes = self._transport.get_write_buffer_size()
         self._hold(self._paused_bytes)
 
     def resume(self) -> None:
-        """The transport has sent all that it held."""
+        """The transport has sent all of its buffer."""
         self._is_paused = False
         self._hold(-self._paused_bytes)
         self._paused_bytes = 0
         self._go_on()
 
     def pump(self) -> None:
-        """Send as much as the socket takes now; the rest follows by itself."""
+        """Send as much as the socket accepts now; the rest is sent without a further call."""
         if self._is_pumping or self._is_turn_over:
             return
         self._is_pumping = True
@@ -205,13 +204,13 @@ class SendQueue:
         return size_bytes
 
     def _is_small(self, item: bytes | FileSlice) -> bool:
-        """Whether it is best sent from memory. What is not in the page cache is left to `_send_from_file`."""
+        """Whether the range is best sent from memory. If it is not in the page cache, `_send_from_file` does it."""
         if isinstance(item, bytes):
             return True
         return self._position == 0 and item.size_bytes <= min(SMALL_BYTES, self._warm_bytes)
 
     def _send_from_file(self, item: FileSlice) -> int:
-        """Send some of the range at the head of the queue; return how many bytes, 0 while it is being read first."""
+        """Send some of the range at the head of the queue; return how many bytes, 0 while a thread reads it first."""
         rest = item.slice(self._position, min(item.size_bytes - self._position, TURN_BYTES))
         if self._warm_bytes <= 0 and not self._is_warm(rest):
             return 0
@@ -243,7 +242,7 @@ class SendQueue:
         return sent
 
     def _is_warm(self, rest: FileSlice) -> bool:
-        """Whether the next bytes can be sent without waiting for the disk. If not, a thread reads them first."""
+        """Return whether the next bytes can be sent without waiting for the disk. If not, have a thread read them."""
         piece = rest.slice(0, WARM_BYTES)
         if piece.is_cached():
             self._warm_bytes = piece.size_bytes

@@ -1,11 +1,11 @@
 """One connection: bytes from the socket into requests, requests to their handlers, responses back.
 
-The decisions are elsewhere: `request_scheduler` says what may start and when the socket is read, the codec what bytes
-mean, `deadlines` when the connection must be closed. The batches of a request are used up before its handler returns,
-so the buffer is free again when the socket is next read.
+The decisions are elsewhere: `request_scheduler` decides what may start and when the socket is read, the codec parses
+bytes, `deadlines` decides when the connection must be closed. A handler uses the batches of a request before it
+returns, so the buffer is free when the socket is next read.
 
 Responses are collected and sent by `flush`, which the Outbox calls in the next turn of the event loop: all responses
-that one event brings about for a connection leave in one write.
+to a connection that result from one event are sent in one write.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from warmlog_broker.config.broker_config import BrokerConfig, format_address
-from warmlog_broker.network.codec import Codec, Pieces, ReceivedRequest
+from warmlog_broker.network.codec import Pieces, ProtocolCodec, ReceivedRequest
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.deadlines import ConnectionState, Deadlines
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
@@ -32,9 +32,9 @@ from warmlog_protocol.errors import RemoteProtocolError, TooManyConnections
 
 SHRINK_AFTER_S = 10.0
 SHRINK_WHEN_SHORT_AFTER_S = 0.2
-"""A buffer is not kept for requests to come while other connections wait for memory."""
+"""A buffer is not kept for future requests while other connections wait for memory."""
 LINGER_S = 2.0
-"""How long a refused peer may take to read why, before the connection is cut."""
+"""How long a refused peer may take to read the reason before the connection is closed."""
 
 _discarded = bytearray(64 * 1024)
 
@@ -48,14 +48,14 @@ class SessionContext:
     memory: MemoryPool
     response_memory: ResponseMemory
     lines: RepeatedLines
-    """For what peers do to their own connections."""
+    """For log lines that peers can cause."""
     outbox: Outbox
     tasks: Tasks
     timers: TimerWheel
-    """On the event loop's clock."""
+    """Times are on the event loop's clock."""
     handlers: Mapping[int, Handler]
-    """By the key of their API."""
-    make_codec: Callable[[BrokerConfig], Codec]
+    """Handlers by API key."""
+    make_codec: Callable[[BrokerConfig], ProtocolCodec]
     make_send_queue: Callable[[asyncio.Transport, Callable[[], None]], SendQueue]
 
 
@@ -86,11 +86,11 @@ class Session(asyncio.BufferedProtocol):
         """Why the connection is turned away."""
         self._room_bytes = self._received_bytes = 0
         self._is_reading = True
-        """What the transport was last told."""
+        """Whether the transport reads, as last set."""
         self._deadlines = Deadlines(context.config, self._loop.time())
         self._timer: Timer | None = None
         self._is_watched = False
-        """The timer is due in the next tick, or ends the connection; at rest it is due when it has idled too long."""
+        """Whether the timer is due in the next tick or ends the connection, rather than when it has idled too long."""
 
     # --- called by the transport --------------------------------------------------------------------------------
 
@@ -98,7 +98,7 @@ class Session(asyncio.BufferedProtocol):
         """A peer has connected: serve it if there is room for one more."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass of it
         peer = transport.get_extra_info("peername")
-        if peer is None:  # reset before we were told of it
+        if peer is None:  # reset already
             self._scheduler.on(Event.LOSS)
             self._transport.abort()
             return
@@ -121,7 +121,7 @@ class Session(asyncio.BufferedProtocol):
             self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The peer is gone. What it asked for is carried out, and its responses are dropped."""
+        """The connection is gone. Its requests are carried out, and their responses dropped."""
         self._context.connections.remove_refused(self)
         if self._scheduler.state is State.CLOSED:
             return
@@ -143,7 +143,7 @@ class Session(asyncio.BufferedProtocol):
         except MemoryError:
             self._scheduler.on(Event.REFUSAL)
             # uvloop is about to read into what it gets from here: the transport must still be there then.
-            self._loop.call_soon(self.close, "there is no memory for its request")
+            self._loop.call_soon(self.close, "out of memory for its request")
             return _discarded
         self._room_bytes = len(room)
         return room
@@ -170,7 +170,7 @@ class Session(asyncio.BufferedProtocol):
             self._end_with((error.reply,) if error.reply else ())
 
     def eof_received(self) -> bool:
-        """The peer sends no more. It may still read: requests under way are responded to, if the transport lets us."""
+        """The peer sends no more. It may still read: requests in flight get responses if the transport stays open."""
         self._scheduler.on(Event.PEER_EOF)
         if not self._scheduler.allows.ending:
             return False
@@ -180,11 +180,11 @@ class Session(asyncio.BufferedProtocol):
         return self._transport.can_write_eof()
 
     def pause_writing(self) -> None:
-        """The transport holds enough."""
+        """The transport's buffer is full."""
         self._sending.pause()
 
     def resume_writing(self) -> None:
-        """The transport has sent what it held."""
+        """The transport has sent its buffer."""
         if self._scheduler.state is not State.CLOSED:
             self._deadlines.active_s = self._loop.time()
             self._sending.resume()
@@ -192,7 +192,7 @@ class Session(asyncio.BufferedProtocol):
     # --- called by the request runner -----------------------------------------------------------------------------
 
     def end(self, started: StartedRequest, pieces: Pieces | None) -> None:
-        """End a request. Its response is sent in the next turn of the event loop, together with others."""
+        """End a request. Its response is sent in the next turn of the event loop, together with others'."""
         if self._scheduler.holder is started:
             self.release(started)
         for ready in self._scheduler.end(started, pieces):
@@ -200,18 +200,18 @@ class Session(asyncio.BufferedProtocol):
         self._context.outbox.add(self)
 
     def hold(self, started: StartedRequest, payload_bytes: int) -> None:
-        """Start no request until `release` or `end` of this one, which goes on using its payload."""
+        """Start no request until `release` or `end` of this one, which still uses its payload."""
         self._scheduler.hold(started)
         self._memory.hold(payload_bytes)
 
     def release(self, started: StartedRequest) -> None:
-        """Start requests again. No-op if this one did not hold them back."""
+        """Allow requests to start again. No-op if this one did not hold them back."""
         if self._scheduler.release(started):
             self._memory.hold(0)
             self._context.outbox.add(self)
 
     def close(self, reason: str, *, kind: str = "connections closed") -> None:
-        """Cut the connection. `kind` is what such lines are counted as when there are many."""
+        """Close the connection at once. `kind` is by which rate-limited logging counts the lines."""
         if self._scheduler.state is not State.CLOSED:
             self._log(kind, f"connection with {self.name} closed: {reason}")
             self._scheduler.on(Event.REFUSAL)
@@ -220,7 +220,7 @@ class Session(asyncio.BufferedProtocol):
     # --- called by the broker -------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Start no further request, and close as soon as those under way have ended and their responses were sent."""
+        """Start no further request, and close once those in flight have ended and their responses were sent."""
         self._scheduler.on(Event.STOP)
         self._proceed()
 
@@ -243,7 +243,7 @@ class Session(asyncio.BufferedProtocol):
         )
 
     def _proceed(self, *, was_filled: bool = False) -> None:
-        """Start what may start; read on if there is room for what comes, or end the connection."""
+        """Start the requests that may start; then continue reading, or end the connection."""
         scheduler = self._scheduler
         while (following := scheduler.start_next()) is not None:
             self._requests.start(*following)
@@ -255,7 +255,7 @@ class Session(asyncio.BufferedProtocol):
             self._end_if_sent()
 
     def _end_with(self, pieces: Pieces) -> None:
-        """Send `pieces`, throw away what the peer still sends, and end the connection."""
+        """Send `pieces`, discard further input, and end the connection."""
         self._scheduler.on(Event.REFUSAL)
         if not pieces:
             self._transport.close()
@@ -273,12 +273,12 @@ class Session(asyncio.BufferedProtocol):
             self._transport.write_eof()
 
     def _linger(self) -> None:
-        """Leave the peer some time to read the last response: closing before it has sent all would discard it."""
+        """Give the peer time to read the last response, which a close while it still sends would discard."""
         self._is_watched = True
         self._set_timer(self._context.timers.schedule(self._loop.time() + LINGER_S, self._transport.abort))
 
     def _sent(self) -> None:
-        """Some of what had to wait was sent: there may be room for requests that wait."""
+        """Queued data was sent: waiting requests may start."""
         self._context.outbox.add(self)
 
     def _set_reading(self, is_reading: bool) -> None:
@@ -299,14 +299,14 @@ class Session(asyncio.BufferedProtocol):
         self._timer = timer
 
     def _watch(self) -> None:
-        """Something moves: check the deadlines with every tick, until the connection is at rest."""
+        """Check the deadlines with every tick until the connection is at rest."""
         self._is_watched = True
         now_s = self._loop.time()
         self._deadlines.rest_ended(now_s)
         self._set_timer(self._context.timers.schedule(now_s, self._check))
 
     def _check(self) -> None:
-        """Close the connection if a deadline is over; otherwise see when to check again."""
+        """Close the connection if a deadline has passed; otherwise schedule the next check."""
         now_s = self._loop.time()
         deadlines, codec = self._deadlines, self._codec
         patience_s = SHRINK_WHEN_SHORT_AFTER_S if self._context.memory.is_short else SHRINK_AFTER_S
@@ -335,7 +335,7 @@ class Session(asyncio.BufferedProtocol):
         )
 
     def _turn_away(self) -> None:
-        """There are too many connections: tell the peer so, or cut the connection if many are being told."""
+        """There are too many connections: send the peer an error, or close at once if many are being refused."""
         self._log("connections refused", f"connection from {self.name} refused: {self._refusal}", logging.WARNING)
         self._scheduler.turn_away()
         if self._context.connections.may_tell(self):

@@ -1,7 +1,7 @@
-"""Checkpoints how far each log is on disk, soon after each flush, so that a restart has little to check.
+"""Checkpoints the recovery point of each log soon after each flush, so that a restart has little to check.
 
-The files are replaced as a whole (DataDirectory.write_checkpoints), by one writer at a time, in a thread. They go by
-name: before a topic is created, what they hold of a deleted topic of that name is removed (`forget`).
+The files are replaced as a whole (DataDirectory.write_checkpoints), by one writer at a time, in a thread. Their keys
+are names: before a topic is created, the entries of a deleted topic of that name are removed (`forget`).
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from warmlog_broker.storage.directory.topic_partition import TopicPartition
 
 
 class CheckpointWriter:
-    """The last known offsets of all partitions of a directory, and which partitions have moved since."""
+    """The last stored offsets of all partitions of a directory, and the partitions whose offsets changed since."""
 
     def __init__(self, directory: DataDirectory, threads: Executor, here: Container[Partition]) -> None:
         """`here` are the partitions of the directory."""
@@ -24,13 +24,13 @@ class CheckpointWriter:
         self._offsets: dict[Partition, LogOffsets] = {}
         self._moved: dict[Partition, None] = {}
         self._kept = directory.stored_offsets()
-        """What was stored of logs that are not served from here now."""
+        """Stored offsets of logs that are not served from here now."""
         self._has_kept_more = False
         self._written: set[TopicPartition] | None = None
         self._writing = asyncio.Lock()
 
     def note(self, partitions: Iterable[Partition]) -> None:
-        """The offsets of `partitions` may have moved, or they were added or removed."""
+        """Note that the offsets of `partitions` may have changed, or that they were added or removed."""
         for partition in partitions:
             self._moved[partition] = None
 
@@ -40,13 +40,13 @@ class CheckpointWriter:
         self._has_kept_more = True
 
     async def write(self) -> None:
-        """Write what has moved, durably. After an OSError it remains to be written."""
+        """Write changed offsets durably. After an OSError they remain to be written."""
         async with self._writing:
             if self._moved or self._has_kept_more:
                 await self._write()
 
     async def forget(self, keys: Collection[TopicPartition]) -> None:
-        """Remove `keys`, of which no partition may exist, from the files. OSError from the disk."""
+        """Remove `keys`, whose partitions must not exist, from the files. OSError from the disk."""
         async with self._writing:
             for key in keys:
                 self._kept.pop(key, None)
@@ -82,9 +82,9 @@ class CheckpointWriter:
         return any(self._directory.stored_state(key).offsets)
 
     def _offsets_of(self, partition: Partition) -> LogOffsets:
-        """Return the offsets of the files here. A log that could not be opened keeps what was stored.
+        """Return the offsets to store. A log that could not be opened keeps its stored ones.
 
-        Until a move is decided, the log of its partition is a copy in another directory: of its offsets only the log
+        Until a move is committed, the log of its partition is a copy in another directory: of its offsets only the log
         start applies here.
         """
         offsets = partition.offsets or self._directory.stored_state(partition.key).offsets

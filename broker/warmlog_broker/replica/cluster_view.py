@@ -8,12 +8,12 @@ from typing import NamedTuple
 from warmlog_broker.replica.partition import Partition
 
 DIALLED_HOST = ""
-"""In place of a broker's host: the address that the client dialled. With one broker there is no other."""
+"""Instead of a broker's host: the address that the client connected to."""
 NO_LEADER = -1
 
 
 class BrokerAddress(NamedTuple):
-    """Where clients reach a broker."""
+    """The address at which clients reach a broker."""
 
     node_id: int
     host: str

@@ -1,10 +1,10 @@
 """Fetches that wait until there is enough to read.
 
-A delayed fetch knows, for each partition, where it wants to read and how many bytes are there; when the bound of one
+A delayed fetch knows its position in each partition and how many bytes can be read there; when the bound of one
 partition moves, only that one is counted again. Nothing is polled. `readable_bytes` is the whole decision.
 
 Satisfied fetches end in the next turn of the event loop, a limited number in each turn: thousands that wait for the
-same record do not block it, and one that waits for several partitions gets what one flush brought to all of them.
+same record do not block it, and one that waits for several partitions gets the records of all after one flush.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ ENDS_A_TURN = 64
 
 
 class WantedRead(NamedTuple):
-    """What a fetch wants of one partition."""
+    """The range that a fetch reads of one partition."""
 
     start: LogOffsetMetadata
     limit_bytes: int
@@ -31,7 +31,7 @@ class WantedRead(NamedTuple):
 def readable_bytes(start: LogOffsetMetadata, end: LogOffsetMetadata, limit_bytes: int) -> int:
     """Return how many bytes may be read from `start` to `end`, at most `limit_bytes`.
 
-    Across segments, or if a position is not known, that counts as the limit, as in Kafka: the sum costs too much.
+    Across segments, or if a position is not known, return the limit, as Kafka does: the exact sum costs too much.
     """
     if end.offset <= start.offset:
         return 0
@@ -58,7 +58,7 @@ class DelayedFetch:
         self.on_done = on_done
         self.timer: asyncio.TimerHandle | None = None
         self.is_ending = False
-        """It waits no more, and is about to end."""
+        """Whether it no longer waits, and is about to end."""
         self._waits = waits
         self._min_bytes = min_bytes
         self._available = {partition: self._count(partition) for partition in wanted}
@@ -69,7 +69,7 @@ class DelayedFetch:
         return self._total >= self._min_bytes
 
     def partition_moved(self, partition: Partition) -> None:
-        """Count `partition` again; end if that is enough, or if it can no longer be read."""
+        """Count the bytes of `partition` again; end if they suffice, or if it can no longer be read."""
         if self.is_ending:
             return
         now_available = self._count(partition)
@@ -79,7 +79,7 @@ class DelayedFetch:
             self._waits.end(self)
 
     def _count(self, partition: Partition) -> int:
-        """Return how much may be read of `partition`; enough to end the wait if it cannot be read."""
+        """Return how many bytes of `partition` may be read; enough to end the wait if it cannot be read."""
         wanted = self.wanted[partition]
         try:
             return readable_bytes(wanted.start, partition.log.bounds.end_of(wanted.bound), wanted.limit_bytes)
@@ -111,7 +111,7 @@ class DelayedFetches:
         max_wait_ms: int,
         on_done: Callable[[], None],
     ) -> bool:
-        """Call `on_done` once `min_bytes` may be read, or after `max_wait_ms`. False if too many wait: no call then."""
+        """Call `on_done` once `min_bytes` may be read, or after `max_wait_ms`. Return False if too many wait."""
         if self._count >= self.limit or self._partition_count + len(wanted) > self.partition_limit:
             return False
         wait = DelayedFetch(self, owner, wanted, min_bytes, on_done)
@@ -126,7 +126,7 @@ class DelayedFetches:
         return True
 
     def end(self, wait: DelayedFetch) -> None:
-        """End `wait` in the next turn; no-op if that was done before."""
+        """End `wait` in the next turn. Idempotent."""
         if wait.is_ending:
             return
         wait.is_ending = True
@@ -142,7 +142,7 @@ class DelayedFetches:
         return len(waits)
 
     def finish_all(self) -> None:
-        """End every wait now: the broker stops."""
+        """End all waits now: the broker stops."""
         for waits in list(self._by_owner.values()):
             for wait in list(waits):
                 self._finish(wait)

@@ -1,8 +1,8 @@
-"""Whether a disk has room for records, beyond the reserve that everything else may use.
+"""Free space of a disk, with a reserve that records must not use.
 
-Deletions, retention and a stop need some room. So records are refused before the disk is full (`disk.reserve.bytes`),
-with an error that can be retried, until there is room again. The room is measured every second; records that come
-faster than that meet the full disk, and are refused as well.
+Deletions, retention and a stop need some space. So records are refused before the disk is full (`disk.reserve.bytes`),
+with an error that can be retried, until there is space again. It is measured every second; records that fill the disk
+faster than that are refused because it is full.
 """
 
 import logging
@@ -14,17 +14,17 @@ _log = logging.getLogger(__name__)
 
 
 class DiskRoom:
-    """The room on the disk of one data directory, as it was measured last."""
+    """The free space on the disk of one data directory, as last measured."""
 
     def __init__(self, path: Path, reserve_bytes: int) -> None:
         self.is_short = False
-        """Whether less than the reserve is left, and nothing is appended."""
+        """Whether less than the reserve is free, and records are refused."""
         self._path = path
         self._reserve_bytes = reserve_bytes
         self._free_bytes = 0
 
     def note(self, free_bytes: int) -> None:
-        """Note what is free. Records are taken again once that is an eighth more than the reserve."""
+        """Note the free space. Records are accepted again once it is an eighth above the reserve."""
         self._free_bytes = free_bytes
         wanted = self._reserve_bytes + (self._reserve_bytes // 8 if self.is_short else 0)
         is_short = free_bytes < wanted
@@ -35,7 +35,7 @@ class DiskRoom:
         self.is_short = is_short
 
     def refusal(self, what: str) -> DiskFull:
-        """Return the error for `what`, which does not fit."""
+        """Return the error for the append of `what`."""
         return DiskFull(f"{what}: {self._path} takes no records, {self}")
 
     def __str__(self) -> str:

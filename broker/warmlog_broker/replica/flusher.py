@@ -1,12 +1,12 @@
-"""Group commit: what was appended to any partition becomes durable, in as few flushes as possible.
+"""Group commit: make appends to all partitions durable in as few flushes as possible.
 
-One flush is under way at a time; what is appended meanwhile goes into the next one, which begins as soon as the first
-is over. An append that waits for it (acks=all) starts a flush at the end of the event loop's turn, together with all
-appends of that turn; any other append is flushed within the topic's `flush.ms`. After a flush high watermarks move,
-appends complete, and readers are woken.
+One flush runs at a time; records appended meanwhile are part of the next one, which begins as soon as the first ends.
+An append that waits for it (acks=all) starts a flush at the end of the event loop's turn, together with all appends of
+that turn; any other append is flushed within the topic's `flush.ms`. After a flush high watermarks move, appends
+complete, and readers are woken.
 
-A flush that fails is not retried, since the kernel could then report success for data that is lost: its partitions go
-offline. A sync that could not begin, out of descriptors or memory, has lost nothing and is retried a little later.
+A flush that fails is not retried, since the kernel could then report success for lost data: its partitions go offline.
+A sync that never began (out of descriptors or memory) has lost nothing, and is retried a little later.
 """
 
 import asyncio
@@ -19,23 +19,23 @@ from pathlib import Path
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.sync_strategy import run_plans
 from warmlog_broker.runtime.threads import FlushThread, start_threads
-from warmlog_broker.storage.io.os_errors import is_shortage
+from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
 from warmlog_broker.storage.log.flush_plan import FlushPlan
 
 POSTPONED_MS = 100
-"""When a sync that could not begin is tried again."""
+"""The delay before a sync that never began is retried."""
 COMPLAINT_INTERVAL_S = 10.0
 PARTITIONS_A_TURN = 256
-"""About 5 ms, for so many partitions of one flush."""
+"""Partitions of one flush that are processed in one turn of the event loop: about 5 ms."""
 
 _log = logging.getLogger(__name__)
 
 
 class DueFlushes:
-    """Partitions that are to be flushed within `flush.ms`, each with the time at which it is due.
+    """Partitions to be flushed within `flush.ms`, each with the time at which it is due.
 
-    Times are seconds of one monotonic clock. Each delay has a queue, in which partitions become due in order, and only
-    the heads of the queues are compared: thousands of partitions do not slow a flush down.
+    Times are seconds of one monotonic clock. Each delay has a queue, in which partitions become due in order; only the
+    heads of the queues are compared, so thousands of partitions do not slow a flush down.
     """
 
     def __init__(self) -> None:
@@ -51,11 +51,11 @@ class DueFlushes:
 
     @property
     def next_s(self) -> float | None:
-        """When the first one is due; None if there is none."""
+        """When the first partition is due; None if there is none."""
         return min((next(iter(queue.values())) for queue in self._queues.values()), default=None)
 
     def add(self, partition: Partition, delay_ms: int, now_s: float) -> float:
-        """Add `partition`, which must not be among them, due after `delay_ms`; return when that is."""
+        """Add `partition`, which must not be there yet, due after `delay_ms`; return when that is."""
         due_s = now_s + delay_ms / 1000
         self._delays_ms[partition] = delay_ms
         queue = self._queues.get(delay_ms)
@@ -65,7 +65,7 @@ class DueFlushes:
         return due_s
 
     def discard(self, partition: Partition) -> None:
-        """Remove `partition`, if it is among them."""
+        """Remove `partition`, if it is there."""
         delay_ms = self._delays_ms.pop(partition, None)
         if delay_ms is None:
             return
@@ -75,7 +75,7 @@ class DueFlushes:
             del self._queues[delay_ms]
 
     def take(self, now_s: float) -> list[Partition]:
-        """Remove and return those that are due."""
+        """Remove and return the partitions that are due."""
         taken = []
         for delay_ms, queue in list(self._queues.items()):
             while queue and next(iter(queue.values())) <= now_s:
@@ -87,7 +87,7 @@ class DueFlushes:
         return taken
 
     def take_all(self) -> list[Partition]:
-        """Remove and return all of them."""
+        """Remove and return all partitions."""
         taken = list(self._delays_ms)
         self._delays_ms.clear()
         self._queues.clear()
@@ -106,7 +106,7 @@ class Flusher:
         here: Container[Partition],
         on_flushed: Callable[[Sequence[Partition]], None],
     ) -> None:
-        """`here` are the partitions of the directory. `on_flushed` is told whose recovery points have moved."""
+        """`here` are the partitions of the directory. `on_flushed` gets those whose recovery points have moved."""
         self.flush_count = 0
         self._here = here
         self._on_flushed = on_flushed
@@ -124,19 +124,19 @@ class Flusher:
         self._due = DueFlushes()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = 0.0
-        """When the timer is due: uvloop's handle does not know it if that is now."""
+        """When the timer is due, which uvloop's handle does not tell if that is now."""
         self._postponed_s = -COMPLAINT_INTERVAL_S
-        """When it was last logged that a flush has to wait."""
+        """When a postponed flush was last logged."""
         self._is_busy = False
-        """Whether a flush is about to begin, or under way until its outcome is noted."""
+        """Whether a flush is about to begin, or its outcome is not noted yet."""
         self._waking = 0
-        """How many flushes are noted whose appends have not all completed yet."""
+        """The number of flushes that are noted, but whose appends have not all completed."""
         self._idle = asyncio.Event()
-        """Set while neither is the case."""
+        """Set while no flush is running, and all appends of flushes have completed."""
         self._idle.set()
 
     def flush_soon(self, partition: Partition) -> None:
-        """Flush `partition` at the end of the event loop's turn, or after the flush that is under way."""
+        """Flush `partition` at the end of the event loop's turn, or after the current flush."""
         self._urgent[partition] = None
         if not self._is_busy:
             self._is_busy = True
@@ -149,7 +149,7 @@ class Flusher:
             self._set_timer(self._due.add(partition, delay_ms, self._loop.time()))
 
     async def flush_all(self) -> None:
-        """Return once everything appended until now was flushed, postponed, or its partition is offline."""
+        """Return once all that was appended before this call was flushed or postponed, or its partition is offline."""
         self._urgent.update(dict.fromkeys(self._due.take_all()))
         if not self._is_busy:
             self._start()
@@ -163,7 +163,7 @@ class Flusher:
         self._helpers.shutdown()
 
     def _start(self) -> None:
-        """Begin a flush of all that is urgent or due. No other may be under way."""
+        """Begin a flush of all partitions that are urgent or due. No other may be running."""
         self._is_busy = True
         self._idle.clear()
         partitions, self._urgent = self._urgent, {}
@@ -179,14 +179,14 @@ class Flusher:
     # Many partitions are prepared, noted and woken over several turns of the event loop, with others served in between.
 
     def _prepare(self, due: list[Partition], partitions: list[Partition], plans: list[FlushPlan]) -> None:
-        """Plan what is to be synced for those that are `due`, and have it synced."""
+        """Plan the syncs of the partitions that are `due`, and have them run."""
         for partition in due[:PARTITIONS_A_TURN]:
             if partition not in self._here:
                 continue  # it has moved away since: a syncfs of this disk does not cover it
             try:
                 plan = partition.prepare_flush()
             except Exception as error:  # it concerns this partition alone
-                if isinstance(error, OSError) and is_shortage(error):
+                if isinstance(error, OSError) and is_resource_exhaustion(error):
                     self._postpone(partition, error)
                 else:
                     _log.exception("%s: a flush could not be prepared", partition.key.directory_name)
@@ -207,7 +207,7 @@ class Flusher:
                 self._idle.set()
 
     def _postpone(self, partition: Partition, error: Exception | None) -> None:
-        """Flush `partition` a little later; what waits for it goes on waiting."""
+        """Flush `partition` a little later; its appends keep waiting."""
         if self._postponed_s + COMPLAINT_INTERVAL_S < self._loop.time():
             self._postponed_s = self._loop.time()
             _log.error("%s is flushed later: %s", partition.key.directory_name, error)
@@ -215,7 +215,7 @@ class Flusher:
         self._set_timer(self._due.add(partition, POSTPONED_MS, self._loop.time()))
 
     def _set_timer(self, due_s: float) -> None:
-        """Have the timer due at `due_s`, or before."""
+        """Make the timer due at `due_s` or earlier."""
         if self._timer is not None:
             if self._timer_s <= due_s:
                 return
@@ -229,7 +229,7 @@ class Flusher:
             self._start()
 
     def _run(self, partitions: list[Partition], plans: list[FlushPlan]) -> None:
-        """In the flush thread: sync, and hand the outcomes to the event loop."""
+        """In the flush thread: sync, and pass the outcomes to the event loop."""
         outcomes: Sequence[Exception | None]
         try:
             outcomes = self._run_plans(plans)
@@ -240,9 +240,9 @@ class Flusher:
         self._loop.call_soon_threadsafe(self._note, done, partitions)
 
     def _note(self, done: list[tuple[Partition, FlushPlan, Exception | None]], partitions: list[Partition]) -> None:
-        """Note what is durable, begin the next flush, and only then complete appends, so that the disk is kept busy.
+        """Note what is durable, begin the next flush, and only then complete appends: the disk stays busy.
 
-        `done` are those of the flush's `partitions` that are not noted yet.
+        `done` are the partitions of the flush that are not noted yet.
         """
         for partition, plan, error in done[:PARTITIONS_A_TURN]:
             try:

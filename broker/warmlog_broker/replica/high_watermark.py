@@ -1,7 +1,7 @@
-"""The high watermark of a partition: what is committed may be read by consumers and acknowledged.
+"""The high watermark of a partition: records below it are committed, so they can be read by consumers and acknowledged.
 
-The log stores it and reads by it. Only `HighWatermark.advance` raises it: flushes, starts, and appends to a topic with
-write.caching only change what this broker holds for good.
+The log stores it and reads up to it. Only `HighWatermark.advance` raises it: flushes, starts, and appends to a topic
+with write.caching only change which records this broker holds for good.
 """
 
 import logging
@@ -20,13 +20,13 @@ smaller of its own and what its leader says.
 """
 
 OnDurable = Callable[[ApiError | None], None]
-"""Called once: with None when a batch is below the high watermark, or with the error because of which it never will."""
+"""Called once: with None when a batch is below the high watermark, or with the error that prevents that for good."""
 
 _log = logging.getLogger(__name__)
 
 
 def only_replica(held_offset: int) -> int:
-    """The rule of a partition without followers: what this broker holds is committed."""
+    """The rule of a partition without followers: all that this broker holds is committed."""
     return held_offset
 
 
@@ -39,22 +39,22 @@ class HighWatermark:
         self.rule = rule
 
     def advance(self, log: Log) -> None:
-        """Raise the high watermark of `log` to what is committed; it never falls.
+        """Raise the high watermark of `log` to what is committed; never lower it.
 
-        This broker holds for good what is flushed or, with write.caching, written.
+        This broker holds records for good once they are flushed or, with write.caching, written.
         """
         held_offset = log.log_end_offset if log.local.config.write_caching else log.recovery_point
         log.bounds.raise_high_watermark(self.rule(held_offset))
 
 
 class PendingAppends:
-    """Appended batches that are not below the high watermark yet."""
+    """Appended batches that are not yet below the high watermark."""
 
     __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[int, OnDurable]] = deque()
-        """By their end offsets, in rising order."""
+        """By end offset, in ascending order."""
 
     def add(self, end_offset: int, on_durable: OnDurable) -> None:
         """Call `on_durable` once the high watermark is at or above `end_offset`."""
@@ -67,7 +67,7 @@ class PendingAppends:
         waiting.insert(position, (end_offset, on_durable))
 
     def complete(self, high_watermark: int, error: ApiError | None = None) -> None:
-        """Call back for the batches that end at `high_watermark` or before."""
+        """Call back for the batches that end at or below `high_watermark`."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= high_watermark:
             _, on_durable = waiting.popleft()
@@ -77,5 +77,5 @@ class PendingAppends:
                 _log.exception("a callback of an append failed: a bug")
 
     def fail(self, error: ApiError) -> None:
-        """Call back for all of them with `error`."""
+        """Call back for all batches with `error`."""
         self.complete(sys.maxsize, error)

@@ -1,7 +1,7 @@
-"""One partition as the broker serves it: its state, its log, and what waits for its offsets to move.
+"""One partition as the broker serves it: its state, its log, and the appends and readers that wait.
 
-`append` is the one way to append and wait. What is between the high watermark and the log end is not committed yet
-(`high_watermark`). The state says what may be done with the partition (`partition_state`), and changes here only.
+`append` is the only way to append and wait. Records between the high watermark and the log end are not committed yet
+(`high_watermark`). The state says which operations are allowed (`partition_state`), and changes only here.
 """
 
 import asyncio
@@ -38,13 +38,13 @@ from warmlog_protocol.errors import (
 from warmlog_protocol.messages import ACKS_ALL, ACKS_LEADER, NO_LEADER_EPOCH, IsolationLevel
 
 COMPLAINT_INTERVAL_S = 10.0
-"""How often a partition logs why requests for it fail."""
+"""At most this often a partition logs why requests for it fail."""
 
 _log = logging.getLogger(__name__)
 
 
 def read_bound(isolation: int, *, is_replica: bool) -> ReadBound:
-    """Return up to where a peer reads: a consumer by its isolation level, a replica up to the log end.
+    """Return the bound of a peer's reads: for a consumer by its isolation level, for a replica the log end.
 
     `is_replica` comes from `RequestContext`. The `replica_id` in a request is an unverified claim, and is ignored.
     """
@@ -54,7 +54,7 @@ def read_bound(isolation: int, *, is_replica: bool) -> ReadBound:
 
 
 class Disk(Protocol):
-    """What a partition needs of the data directory that holds it: see `ServedDirectory` and `Flusher`."""
+    """The interface of a partition's data directory: see `ServedDirectory` and `Flusher`."""
 
     @property
     def room(self) -> DiskRoom: ...
@@ -85,15 +85,15 @@ class Partition:
         commit_rule: CommitRule = only_replica,
         on_unloaded: Callable[["Partition"], None] = lambda _: None,
     ) -> None:
-        """With `log` None, which could not be opened because of `failure`, the partition is offline.
+        """If `log` is None, since it could not be opened because of `failure`, the partition is offline.
 
-        What the log holds is on disk. `on_unloaded` is called once, when this broker stops leading the partition.
+        All of the log is on disk. `on_unloaded` is called once, when this broker stops leading the partition.
         """
         self.key = key
         self.config = config
         self.leader_epoch = leader_epoch
         self.disk: Disk | None = None
-        """The data directory that holds it; None if it is not known, or not there."""
+        """Its data directory; None if that is unknown or missing."""
         self.high_watermark = HighWatermark(commit_rule)
         self._log = log
         self._on_unloaded = on_unloaded
@@ -125,16 +125,16 @@ class Partition:
 
     @property
     def offsets(self) -> LogOffsets | None:
-        """What checkpoints keep of the log, even if it has failed; None if it could not be opened."""
+        """The log's offsets for the checkpoints, even if it has failed; None if it could not be opened."""
         return None if self._log is None else self._log.offsets
 
     @property
     def data_directory(self) -> Path | None:
-        """Where the log's files are; None if it could not be opened."""
+        """The directory of the log's files; None if it could not be opened."""
         return None if self._log is None else self._log.local.directory.parent
 
     def check_leader_epoch(self, epoch: int) -> None:
-        """Raise FencedLeaderEpoch or UnknownLeaderEpoch unless `epoch` is in force, or not given (-1)."""
+        """Raise FencedLeaderEpoch or UnknownLeaderEpoch unless `epoch` is the current one, or not given (-1)."""
         if epoch in (NO_LEADER_EPOCH, self.leader_epoch):
             return
         if epoch < self.leader_epoch:
@@ -155,15 +155,15 @@ class Partition:
         next_producer_id: int = 0,
         guard: VerificationGuard | None = None,
     ) -> AppendInfo:
-        """Append one client's batch, have it flushed, and wake the readers. The batch is not durable on return.
+        """Append one client's batch, schedule its flush, and wake the readers. The batch is not durable on return.
 
         `batch` may be borrowed memory, or have passed `check_batch` already. `on_durable` is called once: with None
-        when the batch is below the high watermark (a duplicate: when its original is), or with the error because of
-        which it never will be. It is never called before this returns, and not at all if this raises. Without it the
-        batch is flushed within the topic's `flush.ms`. acks=all needs it, and so does acks=1 if `must_wait` says so.
+        when the batch (of a duplicate: the original) is below the high watermark, or with the error that prevents that.
+        It is never called before this returns, and not at all if this raises. Without it the batch is flushed within
+        the topic's `flush.ms`. It is required for acks=all, and for acks=1 if `must_wait`.
 
-        `next_producer_id` is the first producer id that was never given out. A transactional batch needs a `guard`, as
-        from `ProducerStates.start_verification` (or NO_GUARD).
+        `next_producer_id` is the first producer id that was never assigned. A transactional batch needs a `guard` from
+        `ProducerStates.start_verification`, or NO_GUARD.
 
         Raises what `check_batch` and `LogAppender.append_as_leader` raise, InvalidRequiredAcks and UnknownProducerId.
         DiskFull and OutOfResources can be retried; after any other failure of the disk the partition is offline.
@@ -182,7 +182,7 @@ class Partition:
             if acks != ACKS_ALL:
                 raise InvalidRequiredAcks(f"an idempotent producer needs acks=all (-1), not {acks}")
             if producer_id >= next_producer_id:
-                raise UnknownProducerId(f"producer id {producer_id} was never given out by this broker")
+                raise UnknownProducerId(f"producer id {producer_id} was never assigned by this broker")
         try:
             info = log.appender.append_as_leader(
                 batch, leader_epoch=self.leader_epoch, now_ms=now_ms, guard=NO_GUARD if guard is None else guard
@@ -203,9 +203,9 @@ class Partition:
         *,
         now_ms: int,
     ) -> AppendInfo:
-        """Append the marker with which a coordinator ends a producer's transaction; `on_durable` as for `append`.
+        """Append the marker by which a coordinator ends a producer's transaction; `on_durable` as for `append`.
 
-        It may use the room that `disk.reserve.bytes` keeps, since the transaction holds back readers and compaction.
+        It may use the space reserved by `disk.reserve.bytes`, since the transaction holds back readers and compaction.
         Raises what `LogAppender.append_end_transaction` raises.
         """
         if not self.allows.append:
@@ -229,10 +229,10 @@ class Partition:
         return info
 
     def must_wait(self, acks: int) -> bool:
-        """Whether a batch with these `acks` is acknowledged only once it is durable.
+        """Return whether a batch with these `acks` is acknowledged only once it is durable.
 
-        With acks=1 that is so in the state SWITCHING: after a crash of the broker alone the next start would serve the
-        old directory.
+        In the state SWITCHING acks=1 waits too: after a crash of the broker the next start would serve the old
+        directory.
         """
         return acks == ACKS_ALL or (acks == ACKS_LEADER and not self.allows.commit)
 
@@ -242,7 +242,7 @@ class Partition:
             disk.probe_soon()
 
     def _appended(self, end_offset: int, log: Log, disk: Disk, on_durable: OnDurable | None) -> None:
-        """What ends at `end_offset` is in the log: have it flushed, and wake the readers."""
+        """Schedule the flush of a batch that ends at `end_offset`, and wake the readers."""
         if self._log_end_readers:
             self._wake(self._log_end_readers)
         if self.config.write_caching:
@@ -261,14 +261,14 @@ class Partition:
     # --- flushing ---------------------------------------------------------------------------------------------------
 
     def prepare_flush(self) -> FlushPlan | None:
-        """Return what to sync; None if everything is durable, or the state does not allow it.
+        """Return what to sync; None if everything is durable, or the state does not allow a flush.
 
-        OSError out of descriptors or memory can be retried. After any other error the log cannot be used.
+        An OSError because descriptors or memory ran out can be retried. After any other error the log is unusable.
         """
         return self._log.flusher.prepare() if self._log is not None and self.allows.flush else None
 
     def flushed(self, plan: FlushPlan, error: Exception | None = None) -> bool:
-        """Note the outcome of `plan`; return whether to retry it later. `wake` is to be called after that.
+        """Note the outcome of `plan`; return whether to retry it later. The caller calls `wake` after that.
 
         A plan from before a move is ignored.
         """
@@ -292,20 +292,20 @@ class Partition:
         return False
 
     def checkpointed(self, offsets: LogOffsets) -> None:
-        """The checkpoints of its data directory hold `offsets`, durably. OSError from the disk."""
+        """Note that `offsets` are durable in the checkpoints of its data directory. OSError from the disk."""
         if self._log is not None and self.allows.trim:
             self._log.truncation.checkpointed(offsets)
 
     # --- waking -----------------------------------------------------------------------------------------------------
 
     def advance(self) -> None:
-        """What is committed may have moved: raise the high watermark, and wake what waits for it."""
+        """Raise the high watermark to what is committed, and wake appends and readers that wait for it."""
         if self._log is not None and self.allows.commit:
             self.high_watermark.advance(self._log)
             self.wake()
 
     def wake(self) -> None:
-        """The high watermark may have moved: complete appends, and wake readers."""
+        """Complete appends and wake readers after the high watermark may have moved."""
         if self._log is not None:
             self._pending.complete(self._log.high_watermark)
         if self._readers:
@@ -316,7 +316,7 @@ class Partition:
         (self._log_end_readers if bound == "log_end" else self._readers)[reader] = None
 
     def remove_reader(self, reader: ReadWaiter) -> None:
-        """Undo `add_reader`; no-op if that was done before."""
+        """Undo `add_reader`. Idempotent."""
         self._readers.pop(reader, None)
         self._log_end_readers.pop(reader, None)
 
@@ -327,7 +327,7 @@ class Partition:
             self._complained_s = now_s
             _log.error("%s", text)
 
-    # --- giving up records ------------------------------------------------------------------------------------------
+    # --- deleting records -------------------------------------------------------------------------------------------
 
     def delete_records(self, offset: int) -> int:
         """As `LogRetention.delete_records`; raises `refusal` as well."""
@@ -338,20 +338,20 @@ class Partition:
     # --- moving -----------------------------------------------------------------------------------------------------
 
     def begin_move(self) -> None:
-        """It is being copied to another data directory. Raises `refusal` if it cannot be moved."""
+        """Note that it is being copied to another data directory. Raises `refusal` if it cannot be moved."""
         if not self.allows.move:
             raise self.refusal()
         self._enter(PartitionState.MOVING)
 
     def end_move(self) -> None:
-        """The move was cancelled, or has failed before `switch_to`."""
+        """Note that the move was cancelled, or has failed before `switch_to`."""
         if self._state is PartitionState.MOVING:
             self._enter(PartitionState.ONLINE)
 
     def switch_to(self, log: Log) -> None:
-        """Write and read `log`, a copy in another data directory; acknowledge after `complete_switch`.
+        """Use `log`, a copy in another data directory, from now on; acknowledge after `complete_switch`.
 
-        Batches have the same positions in it, so reads that wait need not begin again.
+        Batches have the same positions in it, so waiting reads continue.
         """
         self._enter(PartitionState.SWITCHING)
         self._log = log
@@ -368,33 +368,33 @@ class Partition:
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def take_offline(self, reason: str) -> None:
-        """The disk failed: fail what waits and what comes. Nothing more is written."""
+        """The disk failed: fail all waiting and later requests. Nothing more is written."""
         if self._log is not None:
             self._log.fail(reason)
 
     def set_read_only(self, reason: str) -> None:
-        """The disk takes no writes: fail what waits for a flush. Reading goes on below the high watermark."""
+        """The disk refuses writes: fail appends that wait. Reading continues below the high watermark."""
         if self._state.may_become(PartitionState.READ_ONLY):
             _log.error("%s takes no records until a restart: %s", self.key.directory_name, reason)
             self._stop(PartitionState.READ_ONLY, reason)
 
     def deleted(self) -> None:
-        """The topic was deleted: fail what waits."""
+        """The topic was deleted: fail all waiting requests."""
         self._enter(PartitionState.DELETED)
 
     def delete_log(self) -> Path | None:
-        """In a thread, once the partition is deleted: as `Log.delete`; None if there is no log that works."""
+        """In a thread, once the partition is deleted: as `Log.delete`; None if there is no usable log."""
         return None if self._log is None or self._log.local.failure else self._log.delete()
 
     def close(self, *, sync: bool) -> CleanEnd | None:
-        """In a thread, once the partition is not used any more: as `Log.close`; None if the state does not allow it."""
+        """In a thread, once the partition is no longer used: as `Log.close`; None if the state does not allow it."""
         if self._log is None or not self.allows.flush:
             return None
-        self._log.local.on_failed = lambda: None  # the threads have no business with the event loop
+        self._log.local.on_failed = lambda: None  # a thread must not call into the event loop
         return self._log.close(sync=sync)
 
     def refusal(self) -> ApiError:
-        """The error for what the state does not allow."""
+        """Return the error for an operation that the state does not allow."""
         name = self.key.directory_name
         if self._state is PartitionState.DELETED:
             return UnknownTopicOrPartition(f"topic {self.key.topic!r} was deleted")
@@ -412,7 +412,7 @@ class Partition:
             self._stop(PartitionState.OFFLINE, self._log.local.failure)
 
     def _stop(self, state: PartitionState, reason: str) -> None:
-        """Enter `state` because of the disk, and have that probed."""
+        """Enter `state` because of the disk, and have the disk probed."""
         self._reason = reason
         self._enter(state)
         if self.disk is not None:

@@ -1,4 +1,4 @@
-"""The states of a partition on this broker's disk: what each allows, and which may follow.
+"""The states of a partition on this broker's disk: the operations that each allows, and which state may follow.
 
 A move to another data directory takes a partition from ONLINE to MOVING, in which a copy catches up, to SWITCHING, in
 which the copy is used although a start after a crash would take the original, and back to ONLINE. READ_ONLY and OFFLINE
@@ -14,9 +14,9 @@ class PartitionState(Enum):
     MOVING = auto()
     """It is being copied to another data directory."""
     SWITCHING = auto()
-    """It has just moved, and a crash would still lose what is appended."""
+    """It has just moved, and a crash would lose new records until the move is durable."""
     READ_ONLY = auto()
-    """Its disk takes no writes."""
+    """Its disk refuses writes."""
     OFFLINE = auto()
     """Its disk has failed, or its log could not be opened."""
     DELETED = auto()
@@ -30,7 +30,7 @@ class PartitionState(Enum):
 
 
 class Allowed(NamedTuple):
-    """What a state allows."""
+    """The operations that a state allows."""
 
     append: bool
     """Append batches and markers. A broker that may not append does not lead the partition."""
@@ -38,9 +38,9 @@ class Allowed(NamedTuple):
     """Raise the high watermark, and so acknowledge what was appended; acks=1 without a wait."""
     read: bool
     flush: bool
-    """Sync what was appended, and close the log well."""
+    """Sync appended records, and close the log cleanly."""
     trim: bool
-    """Roll by the clock, delete old records, unlink their files."""
+    """Roll by `segment.ms`, delete old records, unlink their files."""
     compact: bool
     move: bool
     """Begin a move to another data directory."""

@@ -1,19 +1,19 @@
-"""Moving partitions from one data directory to another, while they are written and read.
+"""Moves partitions from one data directory to another while they are written and read.
 
 1. A copy in the target directory catches up with the partition (`storage/log/log_copy`), no faster than
-   `log.dir.move.bytes.per.second`. Appends go on as usual; the log is not compacted meanwhile.
+   `log.dir.move.bytes.per.second`. Appends continue; the log is not compacted meanwhile.
 2. Once little is missing it is copied at once, and appends go to the copy from then on. They are acknowledged only
-   after step 5, with acks=1 as well: until then a crash would lose them. The high watermark stands still meanwhile, for
-   some milliseconds.
+   after step 5, with acks=1 as well: until then a crash would lose them. The high watermark does not move meanwhile,
+   for some milliseconds.
 3. The copy is synced, and written to the target's checkpoints.
-4. PartitionMoved is written to the metadata log: this decides. Before it a start takes the old directory and begins the
-   move again; after it, it takes the copy.
-5. The copy gets its name, the old directory is renamed to `-delete`, both are synced, and appends are acknowledged
-   again. A start finishes what a crash leaves of this (`data_dirs/assignment`).
+4. PartitionMoved is written to the metadata log: this commits the move. A start without this entry uses the old
+   directory and begins the move again; with it, it uses the copy.
+5. The copy gets its final name, the old directory is renamed to `-delete`, both are synced, and appends are
+   acknowledged again. After a crash a start finishes this step (`data_dirs/assignment`).
 
-A disk that fails before step 2 ends the move and nothing else. After that the partition goes offline, and the next
-start decides by the metadata log; but checkpoints and the metadata log are tried again first if they lacked room or
-descriptors. A request for the directory in which the partition is cancels its move.
+If a disk fails before step 2, only the move ends. After that the partition goes offline, and the next start decides by
+the metadata log; but writing checkpoints and the metadata log is retried first if space or descriptors ran out. A
+request for the current directory of a partition cancels its move.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.directory.data_dir import DataDirectory
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.io.durable_files import sync_directory
-from warmlog_broker.storage.io.os_errors import is_shortage, storage_error
+from warmlog_broker.storage.io.os_errors import is_resource_exhaustion, storage_error
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.log.log_copy import CopyStep, LogCopy, make_directory
 from warmlog_protocol.errors import ApiError, DiskFull, LogDirNotFound, OutOfResources, StorageError
@@ -45,10 +45,10 @@ T = TypeVar("T")
 
 CHUNK_BYTES = 4 * 1024 * 1024
 TAIL_BYTES = 256 * 1024
-"""At most so much is copied between two turns of the event loop: 0.1 ms."""
+"""The most that is copied in one turn of the event loop: 0.1 ms."""
 SHORTAGE_PATIENCE_S = 10.0
-"""How long the checkpoints of a move, and then its entry in the metadata log, wait for room. No append to the partition
-is acknowledged meanwhile."""
+"""How long writing the checkpoints of a move, and then its entry in the metadata log, is retried. No append to the
+partition is acknowledged meanwhile."""
 SHORTAGE_PAUSE_S = 0.2
 
 _log = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ class Moves:
         )
 
     async def request(self, topic: str, number: int, path: Path) -> None:
-        """Begin to move a partition to the data directory at `path`; on return a restart would go on with it.
+        """Begin to move a partition to the data directory at `path`; on return a restart would continue the move.
 
         No-op if it is already there or moving there; cancels any other move of it. Raises UnknownTopicOrPartition,
         LogDirNotFound, or StorageError if either directory is offline or too full.
@@ -121,11 +121,11 @@ class Moves:
                 await self._begin(partition, target)
 
     def resume(self, found: Sequence[tuple[TopicPartition, DataDirectory, Path]]) -> None:
-        """Remove the copies that a stop or a crash has left, and begin their moves again."""
+        """Remove the copies left by a stop or a crash, and begin their moves again."""
         self._resuming = self._loop.create_task(self._resume(found), name="resume moves")
 
     async def stop(self) -> None:
-        """Return once no move is under way. Copies stay, and the next start begins their moves again."""
+        """End all moves, and return once they have ended. Copies stay: the next start begins their moves again."""
         self._is_stopping = True
         tasks = [move.task for move in self._under_way.values()]
         if self._resuming is not None:
@@ -142,12 +142,12 @@ class Moves:
                 _log.info("%s: the move to %s begins again", key.directory_name, target.path)
                 await self.request(key.topic, key.partition, target.path)
             except (ApiError, OSError) as error:
-                _log.error("%s: the move to %s cannot go on: %s", key.directory_name, target.path, error)
+                _log.error("%s: the move to %s cannot continue: %s", key.directory_name, target.path, error)
 
     async def _begin(self, partition: Partition, target: ServedDirectory) -> None:
         name, log, home = partition.key.directory_name, partition.log, self._directories.holder_of(partition)
         assert home is not None
-        partition.begin_move()  # it is not compacted from here on
+        partition.begin_move()  # ends compaction of the partition
         try:
             await self._in_thread(target.data.require_room, log.local.segments.size_bytes)
             await self._end_compaction(log)
@@ -165,7 +165,7 @@ class Moves:
         move.task = self._loop.create_task(self._run(move), name=f"move {name}")
 
     async def _end_compaction(self, log: Log) -> None:
-        """Cancel the compaction of `log`, and complete the replacement of segments that it has begun."""
+        """Cancel the compaction of `log`, and complete a replacement of segments that has begun."""
         log.compaction.stop()
         while (replacement := log.compaction.replacement) is not None:
             await self._in_thread(replacement.sync)
@@ -198,7 +198,7 @@ class Moves:
             del self._under_way[partition]
 
     async def _catch_up(self, move: Move) -> bool:
-        """Copy until little is missing; False if the move is not to go on."""
+        """Copy until little is missing; return False if the move ends."""
         began_s, copied_bytes = self._loop.time(), 0
         while not self._is_over(move):
             if move.copy.missing_bytes <= TAIL_BYTES:
@@ -217,7 +217,7 @@ class Moves:
         return not is_moving or move.is_called_off or self._is_stopping
 
     async def _switch(self, move: Move) -> bool:
-        """Make the copy the partition; False if too much is missing again. `Topics.changing` is held."""
+        """Make the copy the partition's log; return False if too much is missing again. `Topics.changing` is held."""
         partition, target, copy = move.partition, move.target, move.copy
         if self._is_over(move) or copy.missing_bytes > TAIL_BYTES:
             return False
@@ -248,13 +248,13 @@ class Moves:
         return True
 
     async def _until_there_is_room(self, write: Callable[[], Awaitable[None]]) -> None:
-        """Run `write`; repeat it, for a time, while it fails out of room or descriptors, which changes nothing."""
+        """Run `write`; retry it for a while if space or descriptors ran out, which leaves everything unchanged."""
         deadline_s = self._loop.time() + SHORTAGE_PATIENCE_S
         while True:
             try:
                 await write()
             except (DiskFull, OutOfResources, OSError) as error:
-                is_short = not isinstance(error, OSError) or is_shortage(error)
+                is_short = not isinstance(error, OSError) or is_resource_exhaustion(error)
                 if not is_short or self._is_stopping or self._loop.time() > deadline_s:
                     raise
                 _log.warning("%s; it is tried again", error)
@@ -275,7 +275,7 @@ class Moves:
         self._on_deleted([path], source.local.config.file_delete_delay_ms)
 
     async def _drop(self, move: Move) -> None:
-        """Remove the copy of a move that did not happen. If that fails, the next start finds it."""
+        """Remove the copy of a cancelled or failed move. If that fails, the next start finds it."""
         move.is_called_off = True  # a request for the same target waits for the end of this, and begins again
         if move.has_switched:
             return

@@ -1,16 +1,16 @@
 """The data directories while the broker runs: which partitions each serves, and what happens when one fails.
 
-Each has a flusher, checkpoints and partitions of its own, so that a slow or broken disk does not delay the others. An
-error of the disk first takes one partition offline. Then the directory is probed: is its lock still there, is it
-writable, does a small file reach the disk? If not, the directory has failed: all its partitions go offline until a
-restart, nothing in it is written any more, and its next start finds no clean-shutdown marker. It is also checked every
-second, for disks that are unmounted, made read-only, or exchanged while nothing is written.
+Each has its own flusher, checkpoints and partitions, so that a slow or broken disk does not delay the others. An error
+of the disk first takes one partition offline. Then the directory is probed: its lock must exist, it must be writable,
+and a small file must reach the disk. Otherwise the directory has failed: all its partitions go offline until a restart,
+nothing more is written to it, and the next start finds no clean-shutdown marker. It is also checked every second, to
+detect disks that were unmounted, made read-only or replaced while nothing is written.
 
 A file system that has become read-only is read as before, up to the flushed offset of each partition; nothing in it is
 changed until a restart.
 
-When every directory has failed, the broker stops. When the first one has, which holds the metadata log, the partitions
-of the others are served as before, but until a restart no topic can be created or deleted, and no producer id reserved.
+If every directory has failed, the broker stops. If the first one has, which holds the metadata log, the partitions of
+the others are served as before, but until a restart no topic can be created or deleted and no producer id reserved.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from warmlog_broker.replica.flusher import Flusher
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.storage.directory.data_dir import DataDirectory
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
-from warmlog_broker.storage.io.os_errors import is_read_only, is_shortage
+from warmlog_broker.storage.io.os_errors import is_read_only, is_resource_exhaustion
 
 _log = logging.getLogger(__name__)
 
@@ -37,11 +37,11 @@ class ServedDirectory:
     """One data directory, its group commit, its checkpoints, and its partitions."""
 
     def __init__(self, data: DataDirectory, config: BrokerConfig, *, threads: Executor, trying: Executor) -> None:
-        """`threads` write checkpoints. `trying` has a thread for each probe, which may hang."""
+        """`threads` write checkpoints. `trying` runs probes, each in a thread that may hang."""
         self.data = data
         self.partitions: dict[Partition, None] = {}
         self.failure = ""
-        """The reason why it is not written any more; empty while it works."""
+        """Why nothing more is written to it; empty while it works."""
         self.is_read_only = False
         """Whether it failed, but can be read."""
         self.checkpoints = CheckpointWriter(data, threads, self.partitions)
@@ -56,10 +56,10 @@ class ServedDirectory:
         )
         self.flush_soon, self.flush_within = self.flusher.flush_soon, self.flusher.flush_within
         self.incoming = 0
-        """How many partitions are being copied into it."""
+        """The number of partitions that are being copied into it."""
         self.on_failed: Callable[[ServedDirectory], None] = lambda _: None
         self._checkpoint_error = ""
-        """The last one, which is logged once, though writing is retried every second."""
+        """The last error of writing them, logged once although writing is retried every second."""
         self._trying = trying
         self._probe: asyncio.Task[None] | None = None
 
@@ -81,18 +81,18 @@ class ServedDirectory:
         self.checkpoints.note([partition])
 
     def dismiss(self, partition: Partition) -> None:
-        """`partition` was deleted, or has moved away. No-op if it was not here."""
+        """Remove `partition`, which was deleted or moved away. No-op if it was not here."""
         if partition in self.partitions:
             del self.partitions[partition]
             self.checkpoints.note([partition])
 
     def files_changed(self, partition: Partition) -> None:
-        """`partition` has other files than before: flush their names, and checkpoint where it begins."""
+        """Flush the names of changed files of `partition`, and checkpoint its log start."""
         self.checkpoints.note([partition])
         self.flusher.flush_within(partition, partition.config.flush_ms)
 
     async def write_checkpoints(self) -> bool:
-        """Checkpoint what has moved; return whether that is durable. After an error of the disk it is probed."""
+        """Checkpoint changed offsets; return whether they are durable. After an error of the disk it is probed."""
         try:
             await self.checkpoints.write()
         except OSError as error:
@@ -107,12 +107,12 @@ class ServedDirectory:
         return True
 
     def probe_soon(self) -> None:
-        """After an error of the disk: find out whether the whole directory has failed."""
+        """Check, after an error of the disk, whether the whole directory has failed."""
         if self.is_live and self._probe is None:
             self._probe = asyncio.get_running_loop().create_task(self._run(self.data.probe), name=f"probe {self.path}")
 
     async def check(self) -> None:
-        """Find out whether the directory is still the one that was locked, and its free room. Writes nothing."""
+        """Check that the directory is still the one that was locked, and measure its free space. Writes nothing."""
         if self.is_live and self._probe is None:
             await self._run(self.data.check)
         if self.is_live:
@@ -125,7 +125,7 @@ class ServedDirectory:
                 self.room.note(free_bytes)
 
     async def wait_for_probe(self) -> None:
-        """Return once no probe is under way."""
+        """Return once no probe is running."""
         if self._probe is not None:
             await asyncio.wait([self._probe])
 
@@ -133,13 +133,13 @@ class ServedDirectory:
         try:
             await asyncio.get_running_loop().run_in_executor(self._trying, check)
         except OSError as error:
-            if not is_shortage(error):  # a lack of memory says nothing about the disk
+            if not is_resource_exhaustion(error):  # being out of memory says nothing about the disk
                 self.fail(str(error), is_read_only=is_read_only(error))
         finally:
             self._probe = None
 
     def fail(self, reason: str, *, is_read_only: bool = False) -> None:
-        """Write nothing in it any more; go on serving only if the disk is merely read-only."""
+        """Write nothing more to it; keep serving reads only if the disk is read-only."""
         if self.failure:
             return
         self.failure, self.is_read_only = reason, is_read_only
@@ -164,7 +164,7 @@ class DataDirectories:
     def __init__(self, served: Sequence[ServedDirectory], offline: Sequence[OfflineDirectory] = ()) -> None:
         self.served = list(served)
         self.offline = list(offline)
-        """Those that could not be used at the start."""
+        """The directories that could not be used at the start."""
         self.all_have_failed = asyncio.Event()
         for directory in served:
             directory.on_failed = self._one_has_failed
@@ -206,16 +206,16 @@ class DataDirectories:
             directory.dismiss(partition)
 
     async def flush_all(self) -> None:
-        """Return once everything appended until now was flushed, or its partition is offline."""
+        """Return once all that was appended before this call was flushed, or its partition is offline."""
         await asyncio.gather(*(directory.flusher.flush_all() for directory in self.served))
 
     def note(self, partitions: Collection[Partition]) -> None:
-        """Have the offsets of `partitions` checkpointed."""
+        """Schedule a checkpoint of the offsets of `partitions`."""
         for directory in self.served:
             directory.checkpoints.note(partition for partition in partitions if partition in directory.partitions)
 
     async def write_checkpoints(self) -> None:
-        """Checkpoint what has moved, in each live directory, as `ServedDirectory.write_checkpoints`."""
+        """Checkpoint changed offsets in each live directory, as `ServedDirectory.write_checkpoints`."""
         await asyncio.gather(*(directory.write_checkpoints() for directory in self.live))
 
     async def checkpoint(self, partitions: Sequence[Partition]) -> None:
@@ -230,12 +230,12 @@ class DataDirectories:
                     raise
 
     async def forget(self, keys: Sequence[TopicPartition]) -> None:
-        """Remove `keys`, of which no partition may exist, from all checkpoints. OSError from the disk."""
+        """Remove `keys`, whose partitions must not exist, from all checkpoints. OSError from the disk."""
         for directory in self.live:
             await directory.checkpoints.forget(keys)
 
     async def check(self) -> None:
-        """Find out whether all directories are still there."""
+        """Check that all directories are still there."""
         for directory in self.live:
             await directory.check()
 

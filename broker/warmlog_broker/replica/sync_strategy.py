@@ -1,6 +1,6 @@
-"""How the files of one group commit reach the disk: the cheapest way for their number.
+"""Syncs the files of one group commit in the cheapest way for their number.
 
-One by one, spread over threads, or the whole file system at once by `syncfs(2)`; each plan has an outcome of its own.
+One by one, in several threads, or the whole file system at once by `syncfs(2)`; each plan has an outcome of its own.
 `syncfs` does not say which file failed: then each file is synced by itself, which reports an error that the kernel
 still holds for it; if no file reports one, every plan of the flush has failed.
 """
@@ -43,7 +43,7 @@ def choose_way(file_count: int, syncfs_files: int) -> FlushWay:
 def run_plans(
     plans: Sequence[FlushPlan], *, data_dir: Path, syncfs_files: int, threads: Executor, thread_count: int
 ) -> list[Outcome]:
-    """Make `plans` durable, in this thread and in `threads`, another pool; return the outcome of each, in order."""
+    """Make `plans` durable, in this thread and in `threads`; return the outcome of each, in order."""
     if len(plans) == 1:
         return [_attempt(plans[0].run)]
     way = choose_way(sum([plan.file_count for plan in plans]), syncfs_files)
@@ -55,7 +55,7 @@ def run_plans(
 
 
 def sync_file_system(path: Path) -> None:
-    """Make durable all that was written to the file system of `path`."""
+    """Make everything written to the file system of `path` durable."""
     descriptor = open_to_sync(path, os.O_DIRECTORY)
     try:
         while _libc.syncfs(descriptor) != 0:

@@ -1,10 +1,10 @@
-"""Topics and their partitions: found, created, deleted.
+"""Finds, creates and deletes topics and their partitions.
 
-A topic exists once the metadata log holds it; its directories are created after that, by the next start if a crash
-prevents it. Each partition goes to the data directory with the fewest, or, after an error of that disk, to the next;
-what was begun is removed. The metadata log knows the directories before the partitions are served. A deletion goes to
-the metadata log first, too; then the directories are renamed to Kafka's `-delete` form, and removed after
-file.delete.delay.ms (`data_dirs/deletion`). Directories that belong to no topic are left alone.
+A topic exists once the metadata log holds it; its directories are created after that, by the next start in case of a
+crash. Each partition goes to the data directory with the fewest, or, after an error of that disk, to the next; what was
+created on the failed disk is removed. The directories are in the metadata log before the partitions are served. A
+deletion is written to the metadata log first, too; then the directories are renamed to Kafka's `-delete` form, and
+removed after file.delete.delay.ms (`data_dirs/deletion`). Directories that belong to no topic are left alone.
 
 Internal topics hold state of the broker itself: `register_internal` and `internal`.
 """
@@ -71,12 +71,12 @@ class Topic:
 
     @property
     def is_internal(self) -> bool:
-        """Whether the broker keeps its own state in it: clients may read it, and not change it."""
+        """Whether the broker keeps its own state in it: clients may read but not change it."""
         return self.entry.is_internal
 
 
 class InternalTopic(NamedTuple):
-    """A topic in which the broker keeps state of its own, as it is to be created on first use."""
+    """A topic for the broker's own state, as it is created on first use."""
 
     name: str
     partitions: int
@@ -87,7 +87,7 @@ class PartitionWatcher(Protocol):
     """A part of the broker, such as a coordinator, that acts for the partitions of a topic that this broker leads."""
 
     def loaded(self, partition: Partition) -> None:
-        """This broker leads `partition` now, in its leader epoch."""
+        """Called when this broker begins to lead `partition`, in its leader epoch."""
         ...
 
     def unloaded(self, partition: Partition) -> None:
@@ -96,15 +96,15 @@ class PartitionWatcher(Protocol):
 
 
 MAX_NEW_TOPICS = 1000
-"""In one request: each is checked against all that exist, which takes half a millisecond at worst."""
+"""The most in one request: each is checked against all existing topics, which takes up to 0.5 ms."""
 CHECKED_A_TURN = 20
-"""Topics, before other tasks have their turn."""
+"""Topics that are processed in one turn of the event loop."""
 
 
 def check_new_topic(
     new: NewTopic, *, existing: Collection[str], partition_count: int, config: BrokerConfig
 ) -> TopicCreated:
-    """Return the entry of a `new` topic beside the `existing` ones, which have `partition_count` partitions.
+    """Return the entry of a `new` topic; the `existing` ones have `partition_count` partitions.
 
     Raises InvalidTopic, TopicAlreadyExists, InvalidPartitions, InvalidReplicationFactor or InvalidConfig.
     """
@@ -203,7 +203,7 @@ class Topics:
     def partition(self, name: str, index: int, *, to_change: bool = False) -> Partition:
         """Return one partition; UnknownTopicOrPartition if there is none.
 
-        InvalidTopic if a client is `to_change` what it holds, and the topic is internal.
+        InvalidTopic for an internal topic if the request is `to_change` its content.
         """
         topic = self._topics.get(name)
         if topic is None:
@@ -230,12 +230,12 @@ class Topics:
         return LogConfig.from_settings(entry.settings, base=self._config.topic_defaults)
 
     def add(self, entry: TopicCreated, loaded: Sequence[LoadedPartition]) -> Topic:
-        """Serve a topic, whose logs are open as far as they can be."""
+        """Serve a topic, whose logs are open unless they have failed."""
         config = self.settings_of(entry)
         partitions = []
         for index, (data, log, failure) in enumerate(loaded):
             key = TopicPartition(entry.name, index)
-            # No log may have gone beyond the leader epoch in force.
+            # No log may have a later leader epoch than the current one.
             epoch = max(self._metadata.state.leader_epoch(entry, index), -1 if log is None else log.epochs.latest_epoch)
             partition = Partition(key, log, config, epoch, failure, on_unloaded=self._unloaded)
             if data is not None:
@@ -247,9 +247,9 @@ class Topics:
         return topic
 
     def watch(self, name: str, watcher: PartitionWatcher) -> None:
-        """Tell `watcher` which partitions of the topic called `name`, if there is one, this broker leads.
+        """Tell `watcher` which partitions of the topic called `name`, if it exists, this broker leads.
 
-        It is told of those that are led already before this returns, and of every change from then on.
+        It is called for those that are led already before this returns, and for every change from then on.
         """
         self._watchers.setdefault(name, []).append(watcher)
         topic = self._topics.get(name)
@@ -261,7 +261,7 @@ class Topics:
             _tell(watcher.unloaded, partition)
 
     async def create(self, wanted: Sequence[NewTopic], *, validate_only: bool) -> list[TopicCreated | ApiError]:
-        """Create topics, each by itself, durably; return for each its entry, or the error."""
+        """Create topics durably, each independently; return the entry of each, or the error."""
         if len(wanted) > MAX_NEW_TOPICS:
             raise InvalidRequest(f"{len(wanted)} topics to create in one request, {MAX_NEW_TOPICS} are allowed")
         async with self.changing:
@@ -270,7 +270,7 @@ class Topics:
 
     async def _create(self, checked: Sequence[TopicCreated | ApiError]) -> list[TopicCreated | ApiError]:
         entries = [result for result in checked if isinstance(result, TopicCreated)]
-        try:  # checkpoints go by name, and must not hold offsets of a deleted topic
+        try:  # their keys are names: they must not hold offsets of a deleted topic
             await self._directories.forget([key for entry in entries for key in _keys(entry)])
         except OSError as error:
             raise storage_error(f"no topic can be created, checkpoints cannot be written: {error}", error) from error
@@ -284,10 +284,10 @@ class Topics:
         self._internal[topic.name] = topic
 
     async def internal(self, name: str) -> Topic:
-        """Return the internal topic called `name`, which was registered. The first call creates it, durably.
+        """Return the registered internal topic called `name`. The first call creates it durably.
 
         An existing topic keeps the partitions and settings with which it was created. Raises InvalidTopic for a topic
-        that a client of 0.1.0 created under this name, and as `create` what makes a creation fail.
+        that a client of 0.1.0 created under this name, and the errors of `create`.
         """
         if name not in self._topics:
             async with self.changing:
@@ -309,7 +309,7 @@ class Topics:
             raise result
 
     async def delete(self, name: str) -> None:
-        """Delete a topic for a client. On return it is gone for good, although its files are removed later."""
+        """Delete a topic for a client. On return the deletion is durable; its files are removed later."""
         async with self.changing:
             topic = self.get(name)
             if topic.is_internal:
@@ -415,7 +415,7 @@ class Topics:
         raise failure
 
     def _clear_leftover(self, directory: ServedDirectory, entry: TopicCreated, index: int) -> None:
-        """In a thread: remove what was begun in a directory. If that fails, the next start does it."""
+        """In a thread: remove an incomplete partition directory. If that fails, the next start does it."""
         key = TopicPartition(entry.name, index)
         path = directory.data.partition_path(key)
         try:
@@ -466,7 +466,7 @@ def _keys(entry: TopicCreated) -> list[TopicPartition]:
 
 
 def _rename_all(paths: Sequence[Path], deleted: TopicDeleted, partitions: Sequence[Partition]) -> Renamed:
-    """In a thread: delete the logs, which nothing uses any more; find what else the topic has by its id."""
+    """In a thread: delete the unused logs, and find other directories of the topic by its id."""
     closed = [path for partition in partitions if (path := partition.delete_log()) is not None]
     renamed = rename_deleted(paths, deleted)
     return Renamed(closed + renamed.paths, renamed.is_finished)

@@ -1,11 +1,11 @@
-"""The time by which data is deleted: the clock's, unless it has just jumped ahead.
+"""The time by which data is deleted: the system clock's, unless it has just jumped ahead.
 
 A computer whose clock has no battery, or a bad time server, may be years ahead for a while; deleting by that time would
 delete everything. So this clock trusts a step forward only after `log.retention.clock.settle.ms` of elapsed time
-(CLOCK_BOOTTIME, which cannot be set). Until then it goes on from the time that it trusted before. A start is judged in
-the same way, by when the data directory was last written to. A step back is trusted at once: it deletes less.
+(CLOCK_BOOTTIME, which cannot be set). Until then it continues from the time that it trusted before. At a start the time
+is compared with the last write to the data directory. A step back is trusted at once: it deletes less.
 
-`TrustedClock` is pure: times come in as arguments. `start_clock` joins it to the system's clocks.
+`TrustedClock` is pure: times are arguments. `start_clock` connects it to the system's clocks.
 """
 
 import logging
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 LARGEST_STEP_MS = 600_000
-"""Ten minutes: as much as clocks are commonly corrected by, and too little to matter for retention."""
+"""Ten minutes: about the largest usual correction of a clock, and too little to matter for retention."""
 
 _log = logging.getLogger(__name__)
 
@@ -22,12 +22,12 @@ class TrustedClock:
     """See the module. Used by one thread."""
 
     def __init__(self, last_known_ms: int | None, *, wall_ms: int, elapsed_ms: int, settle_ms: int) -> None:
-        """`last_known_ms` is when something was last written, None if that is not known; `settle_ms` 0 trusts all."""
+        """`last_known_ms` is the time of the last write, None if unknown; with `settle_ms` 0 all steps are trusted."""
         self._settle_ms = settle_ms
         self._trusted_ms = wall_ms if last_known_ms is None else last_known_ms
         self._trusted_at_ms = elapsed_ms
         self._doubted: tuple[int, int] | None = None
-        """What the clock showed, and at which elapsed time, when it was first doubted."""
+        """The system clock and the elapsed time when the clock was first doubted."""
         self.now_ms(wall_ms, elapsed_ms)
 
     @property
@@ -36,7 +36,7 @@ class TrustedClock:
         return self._doubted is not None
 
     def now_ms(self, wall_ms: int, elapsed_ms: int) -> int:
-        """The trusted time when the clock shows `wall_ms`, `elapsed_ms` after some fixed moment."""
+        """Return the trusted time when the system clock is `wall_ms`, `elapsed_ms` after some fixed moment."""
         expected_ms = self._trusted_ms + elapsed_ms - self._trusted_at_ms
         if wall_ms <= expected_ms + LARGEST_STEP_MS or self._has_settled(wall_ms, elapsed_ms):
             self._trusted_ms, self._trusted_at_ms = wall_ms, elapsed_ms
@@ -45,7 +45,7 @@ class TrustedClock:
         return expected_ms
 
     def _has_settled(self, wall_ms: int, elapsed_ms: int) -> bool:
-        """Whether the clock has gone on from its jump, without another one, for long enough."""
+        """Return whether the clock has run on after its jump, without another one, for long enough."""
         if self._settle_ms == 0:
             return True
         if self._doubted is not None:
@@ -54,7 +54,7 @@ class TrustedClock:
                 return elapsed_ms - doubted_at_ms >= self._settle_ms
         expected_ms = self._trusted_ms + elapsed_ms - self._trusted_at_ms
         _log.warning(
-            "the clock is %.1f hours ahead of what was to be expected: for %.1f hours nothing is given up by it",
+            "the clock is %.1f hours ahead of the expected time: for %.1f hours no data is deleted by it",
             (wall_ms - expected_ms) / 3_600_000,
             self._settle_ms / 3_600_000,
         )
@@ -63,7 +63,7 @@ class TrustedClock:
 
 
 def start_clock(last_known_ms: int | None, settle_ms: int) -> Callable[[], int]:
-    """Return what gives the trusted time, beginning with this moment."""
+    """Return a function that returns the trusted time, starting now."""
 
     def clocks() -> tuple[int, int]:
         return time.time_ns() // 1_000_000, time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000

@@ -5,21 +5,21 @@ import resource
 from typing import NamedTuple
 
 RESERVED = 128
-"""For everything else: libraries, the event loop, checkpoints, directories that are being synced."""
+"""Descriptors for everything else: libraries, the event loop, checkpoints, directories that are being synced."""
 LEAST_OPEN_FILES = 64
 
 _log = logging.getLogger(__name__)
 
 
 class FileShares(NamedTuple):
-    """How many descriptors each may use."""
+    """The number of descriptors that each may use."""
 
     connections: int
     open_files: int
 
 
 def share_files(limit: int, *, connections: int, open_files: int) -> FileShares:
-    """Divide `limit` descriptors; if they are too few for both wishes, in proportion."""
+    """Divide `limit` descriptors, in proportion if they are too few for both."""
     available = max(limit - RESERVED, 2 * LEAST_OPEN_FILES)
     if connections + open_files <= available:
         return FileShares(connections, open_files)
@@ -28,7 +28,7 @@ def share_files(limit: int, *, connections: int, open_files: int) -> FileShares:
 
 
 def raise_file_limit(wanted: int) -> int:
-    """Raise the process's soft limit of descriptors to `wanted` or the hard limit; return what it is then."""
+    """Raise the process's soft limit of descriptors to `wanted` or the hard limit; return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft == resource.RLIM_INFINITY or soft >= allowed:

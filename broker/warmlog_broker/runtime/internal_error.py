@@ -1,9 +1,9 @@
-"""Unexpected errors: the client learns that there was one, the log says which."""
+"""Unexpected errors: logged in full, and reported to the client without details."""
 
 import logging
 import sys
 
-from warmlog_broker.storage.io.os_errors import is_shortage, storage_error
+from warmlog_broker.storage.io.os_errors import is_resource_exhaustion, storage_error
 from warmlog_protocol.errors import ApiError, UnknownServerError
 
 _log = logging.getLogger(__name__)
@@ -12,14 +12,14 @@ _log = logging.getLogger(__name__)
 def own_failure(what: str) -> ApiError:
     """Log the exception that is being handled; return the error for the client.
 
-    A lack of memory or descriptors is returned as such. Anything else is a bug of ours, logged with its traceback.
+    If memory or descriptors ran out, the error says so. Anything else is a bug, logged with its traceback.
     """
     error = sys.exception()
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
         error = MemoryError(str(error))
-    if isinstance(error, MemoryError) or (isinstance(error, OSError) and is_shortage(error)):
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and is_resource_exhaustion(error)):
         text = f"{what} failed: {str(error) or 'the broker is out of memory'}"
         _log.error("%s", text)
         return storage_error(text, error)
     _log.exception("%s failed: a bug", what)
-    return UnknownServerError(f"{what} failed: the broker met an error of its own; its log says more")
+    return UnknownServerError(f"{what} failed: an internal error of the broker, see its log")

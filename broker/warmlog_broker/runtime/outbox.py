@@ -1,4 +1,4 @@
-"""Responses that are ready leave together, in the next turn of the event loop.
+"""Sends all responses that are ready together, in the next turn of the event loop.
 
 One event (a read from a socket, the end of a group commit) often completes many requests of one connection: their
 responses are sent in one write.
@@ -8,8 +8,8 @@ import asyncio
 from typing import Protocol
 
 
-class Sender(Protocol):
-    """A connection with something to send."""
+class Flushable(Protocol):
+    """A connection that sends on `flush`."""
 
     def flush(self) -> None:
         """Send what is ready."""
@@ -17,18 +17,18 @@ class Sender(Protocol):
 
 
 class Outbox:
-    """The senders that have something to send."""
+    """The connections with responses to send."""
 
     def __init__(self) -> None:
-        self._senders: dict[Sender, None] = {}
+        self._connections: dict[Flushable, None] = {}
 
-    def add(self, sender: Sender) -> None:
-        """Flush `sender` in the next turn of the event loop, once however often it is added."""
-        if not self._senders:
+    def add(self, connection: Flushable) -> None:
+        """Flush `connection` in the next turn of the event loop, once even if it is added again."""
+        if not self._connections:
             asyncio.get_running_loop().call_soon(self._flush)
-        self._senders[sender] = None
+        self._connections[connection] = None
 
     def _flush(self) -> None:
-        senders, self._senders = self._senders, {}
-        for sender in senders:
-            sender.flush()
+        connections, self._connections = self._connections, {}
+        for connection in connections:
+            connection.flush()

@@ -1,12 +1,12 @@
-"""Log lines that any peer can cause as often as it likes: the first few of each kind in a period, then a count.
+"""Rate-limited log lines, for events that peers cause at any rate: the first of each kind in a period, then a count.
 
-For what peers do to their own connections, and for requests that failed because of the disk. Bugs are always logged.
+Used for errors of connections, and for requests that failed because of the disk. Bugs are always logged.
 """
 
 import logging
 
 LINES = 10
-"""Of each kind, in each period."""
+"""The lines of each kind that are logged in a period."""
 PERIOD_S = 10.0
 
 
@@ -20,7 +20,7 @@ class _Kind:
 
 
 class RepeatedLines:
-    """Writes them. The kinds are few, and named in the code: no text from a peer is kept."""
+    """Logs the first lines of each kind, and counts the others. Kinds are few constants: no text of a peer is kept."""
 
     def __init__(self, log: logging.Logger, *, lines: int = LINES, period_s: float = PERIOD_S) -> None:
         self._log = log
@@ -29,7 +29,7 @@ class RepeatedLines:
         self._kinds: dict[str, _Kind] = {}
 
     def write(self, level: int, kind: str, message: str, now_s: float) -> None:
-        """Write `message`, or count it if there were enough of its kind."""
+        """Log `message`, or count it if enough of its kind were logged."""
         state = self._kinds.get(kind)
         if state is None:
             state = self._kinds[kind] = _Kind(now_s)
@@ -39,14 +39,14 @@ class RepeatedLines:
             self._log.log(level, "%s", message)
 
     def tick(self, now_s: float) -> None:
-        """Sum up the kinds whose period is over. To be called now and then."""
+        """Log the counts of kinds whose period is over. To be called periodically."""
         for kind, state in list(self._kinds.items()):
             if now_s - state.since_s >= self._period_s:
                 del self._kinds[kind]
                 self._sum_up(kind, state, now_s)
 
     def finish(self, now_s: float) -> None:
-        """Sum up everything, at the end."""
+        """Log all counts, at the end."""
         for kind, state in self._kinds.items():
             self._sum_up(kind, state, now_s)
         self._kinds.clear()

@@ -1,8 +1,8 @@
-"""What systemd expects of a service of `Type=notify`: sd_notify(3), without a library.
+"""The protocol of a systemd service with `Type=notify`: sd_notify(3), without a library.
 
 The service manager names a datagram socket in `NOTIFY_SOCKET`: a path, or an abstract name that begins with "@".
-Each datagram holds lines `NAME=value`. With `WATCHDOG_USEC` the manager wants a sign of life that often; it gets one
-twice as often. Without these variables, nothing happens.
+Each datagram holds lines `NAME=value`. `WATCHDOG_USEC` is the interval at which the manager expects a keep-alive; it is
+sent twice as often. Without these variables nothing is sent.
 """
 
 import logging
@@ -19,12 +19,12 @@ _log = logging.getLogger(__name__)
 
 
 def status(text: str) -> str:
-    """The line that `systemctl status` shows."""
+    """Format the line that `systemctl status` shows."""
     return f"STATUS={text}"
 
 
 def extend_timeout(microseconds: int = EXTENSION_US) -> str:
-    """Ask for this much more time, from now on, before start or stop count as failed."""
+    """Format a request for this much more time, from now on, before a start or stop counts as failed."""
     return f"EXTEND_TIMEOUT_USEC={microseconds}"
 
 
@@ -48,14 +48,14 @@ class ServiceManager:
             _log.warning("cannot notify the service manager at %r: %s", self._address, error)
 
     def keep_alive(self, now_s: float) -> None:
-        """Send the sign of life if it is due; to be called often."""
+        """Send the keep-alive if it is due; to be called often."""
         if self._alive_interval_s and now_s - self._alive_s >= self._alive_interval_s:
             self._alive_s = now_s
             self.tell(ALIVE)
 
 
 def _watchdog_interval_s(environment: Mapping[str, str]) -> float:
-    """How often this process must give a sign of life; 0: never."""
+    """Return the interval at which the service manager expects a keep-alive; 0: never."""
     interval, process = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", "")
     if not interval.isdecimal() or (process and process != str(os.getpid())):
         return 0.0

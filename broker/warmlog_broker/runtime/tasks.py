@@ -11,7 +11,7 @@ _log = logging.getLogger(__name__)
 
 
 async def in_turns(items: Iterable[Item], items_a_turn: int) -> AsyncIterator[Item]:
-    """Yield `items`. After every `items_a_turn` of them other tasks have their turn."""
+    """Yield `items`, and to the event loop after every `items_a_turn` of them."""
     for number, item in enumerate(items, 1):
         yield item
         if number % items_a_turn == 0:
@@ -19,7 +19,7 @@ async def in_turns(items: Iterable[Item], items_a_turn: int) -> AsyncIterator[It
 
 
 class Tasks:
-    """Running tasks. One that fails is logged; the others go on."""
+    """Running tasks. One that fails is logged; the others continue."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()

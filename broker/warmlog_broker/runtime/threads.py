@@ -1,5 +1,5 @@
-"""Threads for work that would block the event loop. All are started before the broker serves: a lack of threads shows
-at the start, and memory does not grow with the load."""
+"""Threads for work that would block the event loop. All are started before the broker serves, so that a limit on
+threads is noticed at the start, and memory does not grow with the load."""
 
 import logging
 import threading
@@ -18,13 +18,13 @@ _log = logging.getLogger(__name__)
 
 
 DISK_THREADS = 4
-"""For what is done one at a time: metadata, checkpoints, making and removing directories."""
+"""Threads for sequential work: metadata, checkpoints, creating and removing directories."""
 PREPARING_THREADS = 2
-"""For batches whose records are read: one in the interpreter, and one in a codec, which runs beside it."""
+"""Threads that decompress batches: one in the interpreter, and one in a codec, which does not hold the lock."""
 
 
 class CannotStartThreads(Exception):
-    """The system gives no more threads to this process or user."""
+    """The system allows this process or user no more threads."""
 
 
 @contextmanager
@@ -40,7 +40,7 @@ def starting(what: str) -> Iterator[None]:
 
 
 def start_threads(count: int, name: str) -> ThreadPoolExecutor:
-    """A pool of `count` running threads. Raises CannotStartThreads if the system does not allow so many."""
+    """Return a pool of `count` running threads. Raises CannotStartThreads if the system does not allow as many."""
     pool = ThreadPoolExecutor(count, name)
     all_run = Barrier(count + 1)
     try:
@@ -57,17 +57,17 @@ def start_threads(count: int, name: str) -> ThreadPoolExecutor:
 
 @dataclass(frozen=True, slots=True)
 class ThreadPools:
-    """What all parts of a broker share; flushes and compaction have threads of their own."""
+    """The threads that the parts of a broker share; flushes and compaction have their own."""
 
     disk: ThreadPoolExecutor
     trying: ThreadPoolExecutor
-    """One for each data directory, as a probe of a directory may hang."""
+    """One thread for each data directory, since a probe of a directory may hang."""
     cold_readers: ThreadPoolExecutor
     preparers: ThreadPoolExecutor
 
     @classmethod
     def start(cls, config: BrokerConfig) -> Self:
-        """All or none. Raises CannotStartThreads if the system does not allow so many."""
+        """Start all threads or none. Raises CannotStartThreads if the system does not allow as many."""
         with ExitStack() as undo:
 
             def started(count: int, name: str) -> ThreadPoolExecutor:
@@ -91,9 +91,9 @@ class ThreadPools:
 
 
 class FlushThread:
-    """One thread that runs jobs in order, for waits on the disk.
+    """One thread that runs jobs in order, for syncs of the disk.
 
-    A queue in C: a group commit happens a thousand times a second, and an executor costs several times as much.
+    It uses a queue in C: there may be a thousand group commits a second, and an executor costs several times as much.
     """
 
     def __init__(self) -> None:
@@ -108,7 +108,7 @@ class FlushThread:
         self._jobs.put(job)
 
     def close(self) -> None:
-        """Return when all jobs were run and the thread has ended. May be called again."""
+        """Return when all jobs were run and the thread has ended. Idempotent."""
         self._jobs.put(None)
         self._thread.join()
 

@@ -1,8 +1,8 @@
 """Timers in large numbers: deadlines of connections, timeouts of deferred responses.
 
-A timer costs something when it is scheduled, cancelled or due, and nothing in between. Deadlines are rounded up to
-`tick_s`, and timers of one tick are kept together: scheduling and cancelling take constant time, except that the first
-timer of a tick enters a heap. Pure: `advance` is told the time.
+A timer takes time only when it is scheduled, cancelled or due. Deadlines are rounded up to `tick_s`, and timers of one
+tick are kept together: scheduling and cancelling take constant time, except that the first timer of a tick enters a
+heap. Pure: the time is an argument of `advance`.
 """
 
 import heapq
@@ -19,7 +19,7 @@ class Timer:
     __slots__ = ("_action", "_same_tick")
 
     def __init__(self, action: Callable[[], None], same_tick: "dict[Timer, None]") -> None:
-        """Enters itself into `same_tick`, the timers of its tick."""
+        """Add itself to `same_tick`, the timers of its tick."""
         self._action: Callable[[], None] | None = action
         self._same_tick = same_tick
         same_tick[self] = None
@@ -29,7 +29,7 @@ class Timer:
         return self._action is not None
 
     def cancel(self) -> None:
-        """Make sure that it is not called. No-op after the call."""
+        """Prevent the call. No-op after the call."""
         if self._action is not None:
             self._action = None
             self._same_tick.pop(self, None)
@@ -42,13 +42,13 @@ class Timer:
 
 
 class TimerWheel:
-    """All timers of one event loop. Times in seconds of one clock, which the caller chooses."""
+    """All timers of one event loop. Times are seconds of one clock, which the caller chooses."""
 
     def __init__(self, tick_s: float) -> None:
-        """`tick_s`: how late a timer may be called, if `advance` is called as often."""
+        """`tick_s`: how late a timer may be called if `advance` is called this often."""
         self._tick_s = tick_s
         self._timers: dict[int, dict[Timer, None]] = {}
-        """By the tick in which they are due."""
+        """Timers by the tick in which they are due."""
         self._ticks: list[int] = []
         """A heap of the keys of `_timers`."""
 
@@ -56,7 +56,7 @@ class TimerWheel:
         return sum(map(len, self._timers.values()))
 
     def schedule(self, due_s: float, action: Callable[[], None]) -> Timer:
-        """Call `action` once, in an `advance` that is told `due_s` or a later time."""
+        """Have `advance` call `action` once, at `due_s` or later."""
         tick = math.ceil(due_s / self._tick_s)
         timers = self._timers.get(tick)
         if timers is None:
@@ -65,7 +65,7 @@ class TimerWheel:
         return Timer(action, timers)
 
     def advance(self, now_s: float) -> None:
-        """Call what is due by `now_s`, in the order of ticks. An action that raises is logged; the others go on."""
+        """Call the actions due by `now_s`, in the order of ticks. An exception is logged; the others continue."""
         last_tick = math.floor(now_s / self._tick_s)
         due: list[Timer] = []
         while self._ticks and self._ticks[0] <= last_tick:

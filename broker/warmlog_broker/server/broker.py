@@ -9,7 +9,6 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from enum import Enum
@@ -21,11 +20,11 @@ from typing import Self
 from warmlog_broker.config.broker_config import BrokerConfig, format_address
 from warmlog_broker.data_dirs.deletion import DirectoryRemover
 from warmlog_broker.data_dirs.directory_set import lock_and_read, refuse_if_locked
-from warmlog_broker.data_dirs.loader import LogOpener, Progress, StartGivenUp, Stored, load_partitions
+from warmlog_broker.data_dirs.loader import LoadingProgress, LogOpener, StartGivenUp, Stored, load_partitions
 from warmlog_broker.handlers import bind_handlers
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.maintenance.housekeeping import Housekeeping
-from warmlog_broker.maintenance.log_cleaner import Compactor
+from warmlog_broker.maintenance.log_cleaner import LogCleaner
 from warmlog_broker.metadata.store import Metadata, ProducerIds
 from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.network.codec import WarmlogCodec
@@ -59,7 +58,7 @@ BACKLOG = 1024
 CLOSE_TIMEOUT_S = 5.0
 TASKS_TIMEOUT_S = 5.0
 EXTENSION_INTERVAL_S = 10.0
-"""A third of what `extend_timeout` asks for."""
+"""A third of the time that `extend_timeout` requests."""
 
 _log = logging.getLogger(__name__)
 
@@ -91,7 +90,7 @@ class Broker:
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPools.start(config)
         self._held = ExitStack()
-        """Releases everything that is held; parts of it may have been released before."""
+        """Releases all resources; some may have been released before."""
         self._held.callback(self._threads.shut_down)
         self._outbox = Outbox()
         self._tasks = Tasks()
@@ -113,7 +112,7 @@ class Broker:
         self._metadata: Metadata
         self._moves: Moves
         self._housekeeping: Housekeeping
-        self._compactor: Compactor
+        self._log_cleaner: LogCleaner
         self.topics: Topics
         self.services: Services
 
@@ -127,7 +126,7 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """The HOST:PORT that it listens on."""
+        """The HOST:PORT at which it listens."""
         return format_address(self.config.address[0], self.port)
 
     async def start(self, *, while_loading: AbstractContextManager[object] | None = None) -> None:
@@ -170,7 +169,7 @@ class Broker:
                     max_producers=self.config.max_producer_ids_per_partition,
                     is_given_up=self._start_is_given_up.is_set,
                 )
-                progress = Progress(self._report_progress)
+                progress = LoadingProgress(self._report_progress)
                 load = partial(load_partitions, locked, metadata_log, opener, self._start_config, progress)
                 stored = await self._extending_timeout(self._loop.run_in_executor(self._threads.disk, load))
             self._assemble(stored, opener, undo)
@@ -181,7 +180,7 @@ class Broker:
         self._moves.resume(stored.futures)
         self._housekeeping.start()
         if self._guard.loop is None:
-            self._compactor.start()
+            self._log_cleaner.start()
         self._ticking = self._loop.create_task(self._tick(), name="tick")
 
     async def stop(self) -> bool:
@@ -214,7 +213,7 @@ class Broker:
             await asyncio.wait([self._ticking])
         self._lines.finish(self._loop.time())
         await self._tasks.finish(TASKS_TIMEOUT_S)
-        await self._compactor.stop()
+        await self._log_cleaner.stop()
         await self._moves.stop()
         await self._housekeeping.stop()
         self._service_manager.tell(status("flushing"))
@@ -257,7 +256,7 @@ class Broker:
         was_safe = self._guard.loop is not None
         self._guard.recovered()
         if was_safe:
-            self._compactor.start()
+            self._log_cleaner.start()
 
     async def wait_for_failure(self) -> None:
         """Return when every data directory has failed."""
@@ -322,14 +321,14 @@ class Broker:
             threads=self._threads.disk,
             now_ms=now_ms,
         )
-        self._compactor = Compactor(
+        self._log_cleaner = LogCleaner(
             config=config,
             topics=self.topics,
             on_replaced=self._housekeeping.segments_changed,
             now_ms=now_ms,
             working_on=self._guard.working_on,
         )
-        undo.callback(self._compactor.close)
+        undo.callback(self._log_cleaner.close)
         self.services = self._make_services(stored)
 
     def _make_topics(self, stored: Stored, opener: LogOpener, remover: DirectoryRemover) -> Topics:
@@ -378,23 +377,20 @@ class Broker:
             timers=self._timers,
             handlers=bind_handlers(self.services),
             make_codec=WarmlogCodec.for_broker,
-            make_send_queue=self._make_send_queue,
+            make_send_queue=lambda transport, on_sent: SendQueue(
+                transport,
+                cold_readers=self._threads.cold_readers,
+                uses_sendfile=self.config.fetch_sendfile_enable,
+                memory=self._response_memory,
+                lines=self._lines,
+                on_sent=on_sent,
+            ),
         )
         self.port = sockets[0].getsockname()[1]
         for listener in sockets:
             self._listeners.append(
                 await self._loop.create_server(lambda: Session(context), sock=listener, backlog=BACKLOG)
             )
-
-    def _make_send_queue(self, transport: asyncio.Transport, on_sent: Callable[[], None]) -> SendQueue:
-        return SendQueue(
-            transport,
-            cold_readers=self._threads.cold_readers,
-            uses_sendfile=self.config.fetch_sendfile_enable,
-            memory=self._response_memory,
-            lines=self._lines,
-            on_sent=on_sent,
-        )
 
     def _stop_listening(self) -> None:
         """Close the listeners and all connections."""

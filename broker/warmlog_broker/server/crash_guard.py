@@ -1,4 +1,4 @@
-"""Keeps a broker from crashing again and again at its start.
+"""Prevents a broker from crashing repeatedly at its start.
 
 Each start is recorded (`crash_journal`). A crash counts if its cause may be the start itself, or what the broker did in
 its first seconds; a broker that served after that has recovered from all earlier crashes:
@@ -14,8 +14,8 @@ while serving in safe mode                          is ignored
 
 After `crash.loop.limit` crashes that count, all within `crash.loop.window.ms`, a start is in safe mode:
 
-- it refuses records and new topics (SafeMode) and compacts nothing. Reading, deleting and retention continue, so that
-  data can be copied away and space freed;
+- it refuses records and new topics (SafeMode) and does not compact. Reading, deleting and retention continue, so that
+  data can be copied and space freed;
 - a partition that was being opened during two or more of the crashes is not opened: it is offline;
 - the others are opened one at a time, so that the journal names the partition that causes the next crash.
 

@@ -67,7 +67,7 @@ STAGING_NAME = ".adopting"
 JOURNAL_NAME = "journal"
 KEEPS_EVERYTHING = {"cleanup.policy": "delete", "retention.bytes": "-1", "retention.ms": "-1"}
 SPARE_BYTES = 64 * 1024 * 1024
-"""Left free, so that an adoption does not fill the disk."""
+"""Free space that an adoption must leave on the disk."""
 
 
 @dataclass(frozen=True, slots=True)

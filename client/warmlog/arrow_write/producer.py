@@ -48,7 +48,7 @@ from warmlog.producer.produce_request import fitting, outcomes, produce_request
 from warmlog.producer.producer_batch import NO_PRODUCER, ProducerBatch
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import ACKS_ALL, InitProducerIdRequest, InitProducerIdResponse
-from warmlog_protocol.wire.connection import Answer
+from warmlog_protocol.wire.connection import ReceivedResponse
 
 MAX_UNACKNOWLEDGED_BYTES = 16 * 1024 * 1024
 """`send` waits while more than this is in flight or waits to be sent."""
@@ -278,7 +278,7 @@ class BlockingProducer(Closing):
     # --- responses --------------------------------------------------------------------------------------------------
 
     def _wait_for(self, sent: PendingResponse) -> None:
-        result: Answer | WarmlogError
+        result: ReceivedResponse | WarmlogError
         try:
             result = sent.connection.wait(sent.correlation_id)
         except (BrokerUnavailable, ApiError) as error:
@@ -289,7 +289,7 @@ class BlockingProducer(Closing):
         if failure is not None:
             self._retry_later(failure)
 
-    def _handle(self, batches: list[Sending], result: Answer | WarmlogError) -> WarmlogError | None:
+    def _handle(self, batches: list[Sending], result: ReceivedResponse | WarmlogError) -> WarmlogError | None:
         """Count the batches that the broker has. Return the first error to retry; raise one that ends the producer."""
         failure: WarmlogError | None = None
         for (queue, batch), outcome in zip(batches, outcomes(batches, result), strict=True):

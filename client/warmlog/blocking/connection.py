@@ -25,7 +25,7 @@ from warmlog.errors import (
 from warmlog_protocol.batch import Piece
 from warmlog_protocol.codec.memory import zeroed_memory
 from warmlog_protocol.messages import HandshakeResponse, Message
-from warmlog_protocol.wire.connection import Answer, ClientConnection
+from warmlog_protocol.wire.connection import ClientConnection, ReceivedResponse
 from warmlog_protocol.wire.frames import Allocate
 
 R = TypeVar("R", bound=Message)
@@ -103,7 +103,7 @@ class BlockingConnection(Closing):
             buffer_bytes=self._options.receive_buffer_bytes,
             allocate=allocate,
         )
-        self._responses: dict[int, Answer] = {}
+        self._responses: dict[int, ReceivedResponse] = {}
         self._socket: socket.socket | None = None
         self.is_cut_short = False
         try:
@@ -118,7 +118,7 @@ class BlockingConnection(Closing):
         with WholeCall(self):
             return self._request(message, payload)
 
-    def wait(self, correlation_id: int, timeout_ms: int | None = None) -> Answer:
+    def wait(self, correlation_id: int, timeout_ms: int | None = None) -> ReceivedResponse:
         """Return the response to one request, or raise the ApiError for it. Its payload is never overwritten.
 
         Responses to other requests that arrive in between are kept for their own `wait`.
@@ -172,7 +172,7 @@ class BlockingConnection(Closing):
             raise self._lost(error) from error
         return correlation_id
 
-    def _wait(self, correlation_id: int, timeout_ms: int | None) -> Answer:
+    def _wait(self, correlation_id: int, timeout_ms: int | None) -> ReceivedResponse:
         deadline = time.monotonic() + (self._options.request_timeout_ms if timeout_ms is None else timeout_ms) / 1000
         while (response := self._responses.pop(correlation_id, None)) is None:
             self._receive(deadline)

@@ -36,7 +36,7 @@ from warmlog_protocol.messages import (
     PartitionMetadata,
     TopicMetadata,
 )
-from warmlog_protocol.wire.connection import Answer
+from warmlog_protocol.wire.connection import ReceivedResponse
 
 _log = logging.getLogger("warmlog")
 
@@ -214,7 +214,7 @@ class Cluster:
         assert isinstance(response.result, expected)
         return response.result
 
-    async def ask(self, message: Message, link: BrokerLink) -> Answer:
+    async def ask(self, message: Message, link: BrokerLink) -> ReceivedResponse:
         """Return the response of `link`'s broker with its payload; otherwise as `call`."""
         response, _ = await self._ask(message, None, link, True)
         return response
@@ -223,7 +223,7 @@ class Cluster:
 
     async def _ask(
         self, message: Message, timeout_ms: int | None, link: BrokerLink | None, is_repeatable: bool
-    ) -> tuple[Answer, Address]:
+    ) -> tuple[ReceivedResponse, Address]:
         """The response and the address of its broker; otherwise as `call`."""
         timeout_s = (self.options.request_timeout_ms if timeout_ms is None else timeout_ms) / 1000
         deadline = asyncio.get_running_loop().time() + timeout_s

@@ -15,13 +15,13 @@ from warmlog.cluster.address import Address
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.errors import ApiError, BrokerUnavailable, ProtocolError, WarmlogError
 from warmlog_protocol.messages import HandshakeResponse, Message
-from warmlog_protocol.wire.connection import Answer, ClientConnection
+from warmlog_protocol.wire.connection import ClientConnection, ReceivedResponse
 
 _log = logging.getLogger("warmlog")
 
 R = TypeVar("R", bound=Message)
 Buffer = bytes | bytearray | memoryview
-OnResponse = Callable[[Answer | WarmlogError], None]
+OnResponse = Callable[[ReceivedResponse | WarmlogError], None]
 
 WRITE_HIGH_WATER_BYTES = 1024 * 1024
 """Bytes that wait for the socket before `is_writable` turns false: a few batches, so that the socket stays busy."""
@@ -98,7 +98,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._lost is not None:
             raise self._lost
         has_response = on_response is not None
-        correlation_id, frame = self._core.request(message, sum(map(len, payload)), is_answered=has_response)
+        correlation_id, frame = self._core.request(message, sum(map(len, payload)), has_response=has_response)
         if on_response is not None:
             timeout_s = (self._options.request_timeout_ms if timeout_ms is None else timeout_ms) / 1000
             timer = self._loop.call_later(timeout_s, self._time_out, type(message).__name__, timeout_s)
@@ -114,11 +114,11 @@ class Connection(asyncio.BufferedProtocol):
         assert isinstance(response.result, expected)
         return response.result
 
-    async def ask(self, message: Message, *, timeout_ms: int | None = None) -> Answer:
+    async def ask(self, message: Message, *, timeout_ms: int | None = None) -> ReceivedResponse:
         """Send a request and return its response with its payload. Raises the error that came instead."""
-        responded: asyncio.Future[Answer | WarmlogError] = self._loop.create_future()
+        responded: asyncio.Future[ReceivedResponse | WarmlogError] = self._loop.create_future()
 
-        def deliver(result: Answer | WarmlogError) -> None:
+        def deliver(result: ReceivedResponse | WarmlogError) -> None:
             if not responded.done():
                 responded.set_result(result)
 

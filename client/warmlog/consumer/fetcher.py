@@ -29,7 +29,7 @@ from warmlog.errors import (
 from warmlog.records.fetched import error_in
 from warmlog.records.verdict import Action, decide
 from warmlog_protocol.messages import FetchedPartition, FetchPartition, FetchRequest, FetchResponse
-from warmlog_protocol.wire.connection import Answer
+from warmlog_protocol.wire.connection import ReceivedResponse
 
 _log = logging.getLogger("warmlog")
 
@@ -157,7 +157,9 @@ class Fetcher:
 
     # --- responses --------------------------------------------------------------------------------------------------
 
-    def _on_response(self, requested: Requested, reserved_bytes: int, response: Answer | WarmlogError) -> None:
+    def _on_response(
+        self, requested: Requested, reserved_bytes: int, response: ReceivedResponse | WarmlogError
+    ) -> None:
         self._in_flight_bytes -= reserved_bytes
         for reader, _ in requested:
             reader.is_fetching = False

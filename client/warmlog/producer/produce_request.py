@@ -8,7 +8,7 @@ from warmlog.producer.partition_queue import PartitionQueue
 from warmlog.producer.producer_batch import ProducerBatch
 from warmlog_protocol.batch import Piece
 from warmlog_protocol.messages import ProducedPartition, ProducePartition, ProduceRequest, ProduceResponse
-from warmlog_protocol.wire.connection import Answer
+from warmlog_protocol.wire.connection import ReceivedResponse
 
 MAX_REQUEST_BYTES = 1024 * 1024
 """As Kafka's max.request.size; a request of one batch may be larger."""
@@ -42,7 +42,7 @@ def produce_request(
 
 
 def outcomes(
-    batches: Sequence[tuple[PartitionQueue, Batch]], result: Answer | WarmlogError | None
+    batches: Sequence[tuple[PartitionQueue, Batch]], result: ReceivedResponse | WarmlogError | None
 ) -> list[ProducedPartition | WarmlogError]:
     """The outcome of each batch of a request. `result` is None for acks=0: sent, and nothing more is known."""
     if result is None:

@@ -29,7 +29,7 @@ from warmlog.producer.partition_queue import PartitionQueue, Verdict
 from warmlog.producer.produce_request import fitting, outcomes, produce_request
 from warmlog.producer.producer_batch import NO_PRODUCER, ProducerBatch
 from warmlog_protocol.messages import ACKS_NONE, InitProducerIdRequest, InitProducerIdResponse
-from warmlog_protocol.wire.connection import Answer
+from warmlog_protocol.wire.connection import ReceivedResponse
 
 _log = logging.getLogger("warmlog")
 
@@ -171,7 +171,9 @@ class Sender:
 
     # --- responses --------------------------------------------------------------------------------------------------
 
-    def _on_response(self, connection: Connection, sent: list[Sending], result: Answer | WarmlogError | None) -> None:
+    def _on_response(
+        self, connection: Connection, sent: list[Sending], result: ReceivedResponse | WarmlogError | None
+    ) -> None:
         self._in_flight[connection] -= 1
         if not self._in_flight[connection]:
             del self._in_flight[connection]

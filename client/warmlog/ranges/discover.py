@@ -17,7 +17,7 @@ from warmlog.errors import (
     UnsupportedVersion,
     error_from_code,
 )
-from warmlog.ranges.offset_range import OffsetRange, PartitionState
+from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -85,7 +85,7 @@ class Discovery:
 
     def states(
         self, topics: Mapping[str, TopicMetadata], includes: Callable[[TopicPartition], bool] = lambda _: True
-    ) -> list[PartitionState]:
+    ) -> list[PartitionOffsets]:
         """Return the state of every partition of `topics` that `includes` accepts, by topic as given and by number."""
         partitions = [
             (name, each.partition)
@@ -99,7 +99,7 @@ class Discovery:
         is_committed_only = self._isolation is IsolationLevel.READ_COMMITTED
         high_watermarks = self._list(ends, IsolationLevel.READ_UNCOMMITTED) if is_committed_only else {}
         return [
-            PartitionState(
+            PartitionOffsets(
                 topic=topic,
                 partition=partition,
                 topic_id=topics[topic].topic_id,
@@ -185,7 +185,7 @@ class Discovery:
 
 def find_cuts(
     discovery: Discovery,
-    states: Sequence[PartitionState],
+    states: Sequence[PartitionOffsets],
     read_to: Mapping[TopicPartition, int],
     epochs: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:

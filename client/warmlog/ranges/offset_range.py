@@ -10,7 +10,7 @@ LARGEST_PARTITION = 2**31 - 1
 LARGEST_OFFSET = 2**63 - 1
 
 
-class PartitionState(NamedTuple):
+class PartitionOffsets(NamedTuple):
     """The leader of a partition and the offsets that can be read, as the broker says."""
 
     topic: str

@@ -50,7 +50,7 @@ from warmlog_protocol.messages import (
     ListOffsetsRequest,
     ListOffsetsResponse,
 )
-from warmlog_protocol.wire.connection import Answer
+from warmlog_protocol.wire.connection import ReceivedResponse
 
 _RECREATED = "the topic was deleted or recreated after these ranges were planned"
 
@@ -243,7 +243,7 @@ class _RangeReader:
             settings.max_wait_ms, 1, fetch.max_bytes, [wanted], isolation=settings.isolation, skips_gaps=True
         )
 
-    def _take(self, connection: BlockingConnection, fetch: Fetch, response: Answer) -> Iterator[Any]:
+    def _take(self, connection: BlockingConnection, fetch: Fetch, response: ReceivedResponse) -> Iterator[Any]:
         """Yield Arrow batches of what is new in `response`, and move the window."""
         assert isinstance(response.result, FetchResponse)
         fetched = response.result.partitions[0]

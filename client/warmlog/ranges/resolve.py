@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from warmlog.cluster.responses import TopicPartition
-from warmlog.ranges.offset_range import OffsetRange, PartitionState
+from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets
 from warmlog.ranges.points import Point, PointKind, Points
 from warmlog_protocol.errors import InvalidConfig, OffsetOutOfRange
 
@@ -52,7 +52,7 @@ class Resolved(NamedTuple):
     losses: list[Loss]
 
 
-def starting_times(starting: Points, states: Sequence[PartitionState]) -> dict[TopicPartition, int]:
+def starting_times(starting: Points, states: Sequence[PartitionOffsets]) -> dict[TopicPartition, int]:
     """Return the times to look up at the broker, by partition, before ranges can be resolved.
 
     Without times before 1970: to the broker a negative number is a special offset such as -1, the latest.
@@ -66,7 +66,7 @@ def starting_times(starting: Points, states: Sequence[PartitionState]) -> dict[T
 
 
 def resolve_ranges(
-    states: Sequence[PartitionState], bounds: ReadBounds, offset_of_time: Mapping[TopicPartition, int] | None = None
+    states: Sequence[PartitionOffsets], bounds: ReadBounds, offset_of_time: Mapping[TopicPartition, int] | None = None
 ) -> Resolved:
     """Return the ranges of all partitions.
 
@@ -88,7 +88,7 @@ def resolve_ranges(
     return Resolved(ranges, lost)
 
 
-def _came_later(planned: OffsetRange, state: PartitionState) -> bool:
+def _came_later(planned: OffsetRange, state: PartitionOffsets) -> bool:
     """Whether the first record of the starting time was appended after the end of the log was looked up.
 
     Then nothing is lost: the range is empty, at that record, where a stream starts.
@@ -96,7 +96,7 @@ def _came_later(planned: OffsetRange, state: PartitionState) -> bool:
     return planned.from_ms is not None and state.latest < planned.start == planned.end
 
 
-def keep_available(planned: OffsetRange, state: PartitionState) -> tuple[OffsetRange, list[Loss]]:
+def keep_available(planned: OffsetRange, state: PartitionOffsets) -> tuple[OffsetRange, list[Loss]]:
     """Return what the log has of `planned`, and what is missing."""
     lost: list[Loss] = []
     start, end = planned.start, planned.end
@@ -108,7 +108,7 @@ def keep_available(planned: OffsetRange, state: PartitionState) -> tuple[OffsetR
     return planned._replace(start=start, end=max(start, min(end, state.latest))), lost
 
 
-def _in_words(planned: OffsetRange, state: PartitionState, remedy: str) -> str:
+def _in_words(planned: OffsetRange, state: PartitionOffsets, remedy: str) -> str:
     remedy = f", or {remedy}" if remedy else ""
     if planned.start < state.earliest:
         return (
@@ -121,11 +121,11 @@ def _in_words(planned: OffsetRange, state: PartitionState, remedy: str) -> str:
     return f"{planned}: not there yet ({state}); end at latest or at {state.latest}{remedy}"
 
 
-def _point(points: Points, state: PartitionState) -> Point | None:
+def _point(points: Points, state: PartitionOffsets) -> Point | None:
     return points if isinstance(points, Point) else points.get(state.tp)
 
 
-def _missing_partitions(name: str, points: Points, states: Sequence[PartitionState], *, fails: bool) -> list[Loss]:
+def _missing_partitions(name: str, points: Points, states: Sequence[PartitionOffsets], *, fails: bool) -> list[Loss]:
     """The partitions in `points` that do not exist. Raises InvalidConfig if it leaves out one that does."""
     if isinstance(points, Point):
         return []
@@ -138,7 +138,7 @@ def _missing_partitions(name: str, points: Points, states: Sequence[PartitionSta
     return [Loss(topic, partition, 0, 0, "there is no such partition") for topic, partition in gone]
 
 
-def _range_of(state: PartitionState, bounds: ReadBounds, offset_of_time: Mapping[TopicPartition, int]) -> OffsetRange:
+def _range_of(state: PartitionOffsets, bounds: ReadBounds, offset_of_time: Mapping[TopicPartition, int]) -> OffsetRange:
     starting, ending = _point(bounds.starting, state), _point(bounds.ending, state)
     assert starting is not None
     assert ending is not None
@@ -162,11 +162,11 @@ def _range_of(state: PartitionState, bounds: ReadBounds, offset_of_time: Mapping
     return planned if end >= start or is_out_of_log else planned._replace(end=start)
 
 
-def _is_missing(from_ms: int, state: PartitionState, offset_of_time: Mapping[TopicPartition, int]) -> bool:
+def _is_missing(from_ms: int, state: PartitionOffsets, offset_of_time: Mapping[TopicPartition, int]) -> bool:
     return state.earliest >= state.latest if from_ms < 0 else offset_of_time[state.tp] < 0
 
 
-def _offset(point: Point, state: PartitionState, offset_of_time: Mapping[TopicPartition, int]) -> int:
+def _offset(point: Point, state: PartitionOffsets, offset_of_time: Mapping[TopicPartition, int]) -> int:
     """The offset of `point`. A time before 1970 is the start of the log; a time after the last record its end."""
     match point.kind:
         case PointKind.EARLIEST:

@@ -1,6 +1,6 @@
 """What to do when a partition cannot be read at its position: one table for the consumer and for ranges.
 
-Pure: error, position and policy in, a `Verdict` out. `ConsumerCore`, its fetcher and the range reader carry it out.
+Pure: error, position and policy in, a `Decision` out. `ConsumerCore`, its fetcher and the range reader carry it out.
 """
 
 from enum import Enum, auto
@@ -73,7 +73,7 @@ _ACTIONS: tuple[tuple[type[WarmlogError], tuple[Action, ...]], ...] = (
 )
 
 
-class Verdict(NamedTuple):
+class Decision(NamedTuple):
     """What to do, and the offset to read on at for RAISE_ONCE and SKIP."""
 
     action: Action
@@ -82,21 +82,21 @@ class Verdict(NamedTuple):
 
 def decide(
     error: WarmlogError, policy: Policy, *, position: int = 0, end: int = MAX_OFFSET, log_start_offset: int = -1
-) -> Verdict:
+) -> Decision:
     """Return what to do about `error` at `position` of a reader that ends at `end`.
 
     `log_start_offset` is where the log starts now, for a range whose position is out of range.
     """
     actions = next((actions for kind, actions in _ACTIONS if isinstance(error, kind)), None)
     if actions is None:
-        return Verdict(_RETRY if isinstance(error, ApiError) and error.retriable else _RAISE, end)
+        return Decision(_RETRY if isinstance(error, ApiError) and error.retriable else _RAISE, end)
     action, next_offset = actions[policy.value], end
     if isinstance(error, UnreadableBatch):
         next_offset = min(error.next_offset, end)
     elif isinstance(error, LogTruncated) and not policy.is_range:
         if error.diverging_offset is None:
-            return Verdict(_RESET if action is _SKIP else action, end)
+            return Decision(_RESET if action is _SKIP else action, end)
         next_offset = error.diverging_offset
     elif isinstance(error, OffsetOutOfRange) and log_start_offset > position:
         next_offset = min(log_start_offset, end)
-    return Verdict(action, next_offset)
+    return Decision(action, next_offset)

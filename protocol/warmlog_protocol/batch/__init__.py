@@ -1,7 +1,7 @@
-"""Record batches, in columns (magic 3) and in rows (magic 2): what a producer seals is what is stored and read.
+"""Record batches, in columns (magic 3) and in rows (magic 2): the bytes that a producer seals are stored and read.
 
-`header` is what both formats begin with, `columns` and `rows` are their bodies, `batch` makes, reads and translates
-whole batches, `filtering` rewrites them.
+`header` is common to both formats, `columns` and `rows` are their bodies, `batch` encodes, reads and converts whole
+batches, `filtering` rewrites them.
 """
 
 from warmlog_protocol.batch.batch import (

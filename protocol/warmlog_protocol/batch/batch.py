@@ -1,4 +1,4 @@
-"""Record batches: made from lists, read from buffers, translated between columns and rows.
+"""Record batches: encoded from lists, read from buffers, converted between columns and rows.
 
 A batch is a header (see `header`) and a body: columns (magic 3, see `columns`) or rows (magic 2, see `rows`). Its bytes
 are the same on the wire, on disk and in the reader.
@@ -53,7 +53,7 @@ from warmlog_protocol.codec.crc import Piece
 from warmlog_protocol.errors import CorruptBatch, WarmlogError
 
 RECORD_BYTES = 64
-"""What a record counts for at the least where a body is to be unpacked within some memory: time is bounded with it."""
+"""The least that a record counts when a body is unpacked within limited memory: this bounds the time as well."""
 
 _LENGTH = Struct(">8xi")
 
@@ -73,10 +73,10 @@ def encode_batch(
     leader_epoch: int = NO_LEADER_EPOCH,
     offset_deltas: Sequence[int] | None = None,
 ) -> bytes:
-    """A columnar batch of at least one record, one item of each list a record. One timestamp may stand for all.
+    """Encode a columnar batch of at least one record, from lists of one item each. A single timestamp applies to all.
 
-    ValueError for lists of different lengths or numbers out of range, TypeError for what is not bytes, MessageTooLarge
-    for more than a batch's length can say (2 GiB).
+    ValueError for lists of different lengths or numbers out of range, TypeError for items that are not bytes,
+    MessageTooLarge above the largest length of a batch (2 GiB).
     """
     columns = columns_of(values, keys=keys, timestamps_ms=timestamps_ms, headers=headers, offset_deltas=offset_deltas)
     header = BatchHeader(
@@ -98,13 +98,13 @@ def encode_batch(
 
 
 def seal_columns(header: BatchHeader, columns: Columns) -> bytes:
-    """The columnar batch of `columns`. What they do not say is taken from `header`: codec, offsets, max timestamp…"""
+    """Encode `columns` as a columnar batch, with the codec, offsets, max timestamp… of `header`."""
     body = encode_columns(columns, last_offset_delta=header.last_offset_delta, codec=header.codec)
     return seal_batch(_header_of(columns, header, MAGIC_COLUMNS, columns.base_timestamp_ms), body)
 
 
 def seal_in_pieces(header: BatchHeader, columns: Columns, data: Sequence[Piece]) -> list[Piece]:
-    """As `seal_columns`, in pieces and with `data` for that of `columns`, which must be of at least one record.
+    """As `seal_columns`, in pieces and with `data` instead of that of `columns`, which have at least one record.
 
     `data` is all keys, then all values, then all headers, and is not copied unless it is compressed.
     """
@@ -113,7 +113,7 @@ def seal_in_pieces(header: BatchHeader, columns: Columns, data: Sequence[Piece])
 
 
 def seal_rows(header: BatchHeader, columns: Columns) -> bytes:
-    """The batch of rows of `columns`. What they do not say is taken from `header`: codec, offsets, max timestamp…"""
+    """Encode `columns` as a batch of rows, with the codec, offsets, max timestamp… of `header`."""
     base_timestamp_ms = columns.base_timestamp_ms
     if columns.delete_horizon_ms is not None:
         base_timestamp_ms = columns.delete_horizon_ms
@@ -170,7 +170,7 @@ def _header_of(columns: Columns, header: BatchHeader, magic: int, base_timestamp
 
 
 class NeedsMemory(WarmlogError):
-    """A body was not decompressed, because `size_bytes` are needed for that, and fewer are allowed just now."""
+    """A body was not decompressed: it needs `size_bytes`, which is more than currently allowed."""
 
     def __init__(self, size_bytes: int) -> None:
         super().__init__(f"decompressing a batch takes up to {size_bytes} bytes")
@@ -182,9 +182,9 @@ def _do_nothing() -> None:
 
 
 class RecordBatch:
-    """A batch in a buffer, decoded when its records are first asked for.
+    """A batch in a buffer, decoded when its records are first used.
 
-    `buffer` is the batch's own bytes, a view of what `read_batch` was given: it must not change meanwhile.
+    `buffer` is a view of the batch's bytes in the buffer given to `read_batch`, which must not change meanwhile.
     """
 
     __slots__ = ("_column_type", "_columns", "_max_decompressed_bytes", "_unpacked", "buffer", "header")
@@ -224,10 +224,10 @@ class RecordBatch:
         return self.header.record_count
 
     def unpack(self, memory_bytes: int) -> memoryview:
-        """Return the body as it is once decompressed; that is done once only, or not at all if it is not compressed.
+        """Return the decompressed body; it is decompressed at most once.
 
-        Raises NeedsMemory if that, or RECORD_BYTES for each record, is more than `memory_bytes`; and CorruptBatch,
-        naming the offsets, if it is more than the limit or the body is malformed.
+        Raises NeedsMemory if its size, or RECORD_BYTES for each record, exceeds `memory_bytes`, and CorruptBatch,
+        which names the offsets, if it exceeds the limit or the body is malformed.
         """
         if self._unpacked is None:
             header, body, limit = self.header, self.buffer[HEADER_BYTES:], self._max_decompressed_bytes
@@ -251,7 +251,7 @@ class RecordBatch:
         return self._unpacked
 
     def _unpack_rows(self, body: memoryview, memory_bytes: int) -> memoryview:
-        """Decompress rows. They do not say how large they will be, so it is tried."""
+        """Decompress rows. Their decompressed size is not known beforehand, so limits are tried."""
         codec, limit = self.header.codec, self._max_decompressed_bytes
         if codec is not Codec.NONE and memory_bytes < limit:
             try:
@@ -281,8 +281,8 @@ class RecordBatch:
     ) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record from `first_offset` on with `timestamp_ms` or a later one, or None.
 
-        Only timestamps and offsets are read, some at a time, and `rest` is called in between. CorruptBatch when they
-        are malformed.
+        Only timestamps and offsets are read, some at a time, and `rest` is called in between. CorruptBatch if they are
+        malformed.
         """
         header = self.header
         if not header.record_count:
@@ -302,7 +302,7 @@ class RecordBatch:
         return None
 
     def _times(self, unpacked: memoryview) -> tuple[int, Iterable[tuple[Sequence[int], Sequence[int]]]]:
-        """A time, and pieces of the records: their offsets counted from the base offset, their times from that time."""
+        """A base time, and pieces of the records: offsets relative to the base offset, times to the base time."""
         if self.header.magic == MAGIC_ROWS:
             return 0, row_times(self.header, unpacked)
         offset_deltas, base_timestamp_ms, deltas_ms = read_times(self.header, self.buffer[HEADER_BYTES:], unpacked)
@@ -317,9 +317,9 @@ class RecordBatch:
         return base_timestamp_ms, zip(offsets, deltas_ms.pieces(), strict=True)
 
     def null_keys(self, named: int) -> tuple[int, list[int]]:
-        """How many records have no key, and the indexes of the first `named` of them.
+        """Return how many records have no key, and the indexes of the first `named` of them.
 
-        All of the body is checked, as by `columns`, with no memory taken but for the decompressed body.
+        Checks all of the body, as `columns` does, and uses no memory except for the decompressed body.
         """
         header = self.header
         if header.magic == MAGIC_COLUMNS or not header.record_count:
@@ -349,7 +349,7 @@ class RecordBatch:
         return [base + delta for delta in columns.offset_deltas.tolist()]
 
     def timestamps_ms(self) -> list[int]:
-        """Each record's timestamp: the producer's, or the time of appending where the topic takes that."""
+        """Each record's timestamp: the producer's, or the append time if the topic uses that."""
         return self.columns.timestamp_list()
 
     def keys(self) -> list[bytes | None]:
@@ -359,7 +359,7 @@ class RecordBatch:
         return self.columns.value_list()
 
     def headers(self) -> list[list[Header]]:
-        """Each record's headers, which may be none. CorruptBatch, naming the offsets, when one's are malformed."""
+        """Each record's headers. CorruptBatch, which names the offsets, if they are malformed."""
         try:
             return self.columns.header_list()
         except CorruptBatch as error:
@@ -367,13 +367,13 @@ class RecordBatch:
 
     @property
     def control_type(self) -> ControlType | None:
-        """What a control batch says; None for a batch of data, and for one that compaction emptied."""
+        """The type of a control batch; None for a batch of data, and for one that compaction emptied."""
         if not self.header.is_control or not self.header.record_count:
             return None
         return read_control_type(self.keys()[0])
 
     def end_txn_marker(self) -> EndTxnMarker:
-        """The marker in a control batch of type ABORT or COMMIT. CorruptBatch when it holds none."""
+        """The marker in a control batch of type ABORT or COMMIT. CorruptBatch if it has none."""
         if self.control_type is None:
             raise CorruptBatch(f"batch at offset {self.base_offset} is no control batch")
         return read_end_txn_marker(self.keys()[0], self.values()[0])
@@ -393,9 +393,9 @@ def read_batch(
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
     column_type: type[IntColumn] = IntColumn,
 ) -> RecordBatch:
-    """The batch at `position`. CorruptBatch when it is cut off or, with `verify_crc`, its CRC is wrong.
+    """Return the batch at `position`. CorruptBatch if it is cut off or, with `verify_crc`, its CRC is wrong.
 
-    The body is not looked at before its records are asked for; its integers become columns of `column_type`.
+    The body is not decoded until its records are used; its integers become columns of `column_type`.
     """
     header = read_header(buffer, position)
     end = position + header.size_bytes
@@ -412,9 +412,9 @@ def iter_batches(
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
     column_type: type[IntColumn] = IntColumn,
 ) -> Iterator[RecordBatch]:
-    """The batches from `position` on; one that is cut off at the end of `buffer` is left out, as Kafka's consumers do.
+    """Iterate over the batches from `position` on, without one that is cut off at the end, as Kafka's consumers do.
 
-    CorruptBatch at the first one that is damaged: what follows it can be read from its position and size.
+    CorruptBatch at the first damaged batch: iteration can be resumed after it, by its position and size.
     """
     while len(buffer) - position >= HEADER_BYTES:
         (length,) = _LENGTH.unpack_from(buffer, position)
@@ -432,12 +432,12 @@ def iter_batches(
 
 
 def to_rows(batch: RecordBatch) -> bytes:
-    """The batch with the same records as rows: its own bytes when it has rows already."""
+    """Return the batch with its records as rows; the same bytes if it has rows already."""
     return bytes(batch.buffer) if batch.header.magic == MAGIC_ROWS else seal_rows(batch.header, batch.columns)
 
 
 def to_columns(batch: RecordBatch) -> bytes:
-    """The batch with the same records in columns: its own bytes when it has them already, or is a control batch."""
+    """Return the batch with its records in columns; the same bytes if it has columns already or is a control batch."""
     if batch.header.magic == MAGIC_COLUMNS or batch.header.is_control:
         return bytes(batch.buffer)
     return seal_columns(batch.header, batch.columns)

@@ -1,7 +1,7 @@
-"""The records of one batch by column, whatever the format of the batch: what both decoders make and both encoders take.
+"""The records of one batch by column: the output of both decoders and the input of both encoders.
 
-Lengths are integer columns, data is one buffer a column, so Arrow can wrap them; the methods turn them into Python
-lists of one item a record.
+Lengths are integer columns and data is one buffer per column, so Arrow can wrap them; the methods return Python lists
+with one item per record.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,9 +19,9 @@ _NOTHING = memoryview(b"")
 
 
 class Columns:
-    """`count` records. A record's timestamp is `base_timestamp_ms` plus its delta, also where the broker set it.
+    """`count` records. A record's timestamp is `base_timestamp_ms` plus its delta, even if the broker set it.
 
-    Key and value lengths are one more than the length, and 0 for null. A column is None where it would say nothing:
+    Key and value lengths are one more than the length, and 0 for null. A column is None if it holds no information:
     `offset_deltas` that are 0, 1, 2, …, `key_lengths` when every key is null, `header_lengths` when no headers exist.
     """
 
@@ -87,14 +87,14 @@ class Columns:
         return _split(self.values, self.value_lengths)
 
     def header_list(self) -> list[list[Header]]:
-        """Each record's headers. CorruptBatch when one's are malformed, which is not known before they are read."""
+        """Each record's headers. CorruptBatch if they are malformed, which is only checked here."""
         if self.header_lengths is None:
             return [[] for _ in range(self.count)]
         read = BytesIO(self.headers).read
         return [decode_headers(read(length)) for length in self.header_lengths]
 
     def parts(self) -> Iterator["Columns"]:
-        """The records, at most PIECE_VALUES at a time, in place; offset deltas stay what they are. Without headers."""
+        """The records without headers, at most PIECE_VALUES at a time, in place; offset deltas are unchanged."""
         if self.count <= PIECE_VALUES:
             yield self
             return
@@ -121,9 +121,9 @@ class Columns:
             keys_start, values_start = keys_stop, values_stop
 
     def select(self, keep: Sequence[object]) -> "Columns":
-        """The records for which `keep`, one item a record, is true; at least one must be.
+        """Return the records for which `keep`, one item per record, is true; at least one must be.
 
-        Records are not made into objects one by one; headers are not decoded.
+        No object is created per record, and headers are not decoded.
         """
         offset_deltas = pack_ints(list(compress(self.offset_delta_list(), keep)))
         timestamp_deltas_ms = self.timestamp_deltas_ms.select(keep)
@@ -181,9 +181,9 @@ def columns_of(
     headers: Sequence[Sequence[Header] | None] | None = None,
     offset_deltas: Sequence[int] | None = None,
 ) -> Columns:
-    """At least one record, given as lists of one item a record; one timestamp may stand for all.
+    """Return the columns of at least one record, given as lists of one item per record; one timestamp may apply to all.
 
-    ValueError for lists of different lengths or numbers out of range, TypeError for what is not bytes.
+    ValueError for lists of different lengths or numbers out of range, TypeError for items that are not bytes.
     """
     count = len(values)
     if not count:
@@ -261,7 +261,7 @@ def _pack_offset_deltas(offset_deltas: Sequence[int]) -> IntColumn | None:
 
 
 def _split(data: memoryview, lengths: IntColumn) -> list[bytes | None]:
-    """One item a record, each copied out of `data`. A reader of a BytesIO takes half the time of slices."""
+    """One item per record, copied out of `data`. Reading from a BytesIO takes half the time of slicing."""
     read = BytesIO(data).read
     items: list[bytes | None]
     if lengths.is_constant:

@@ -1,26 +1,26 @@
-"""The body of a columnar batch (magic 3): warmlog's own format, which Arrow takes without parsing records one by one.
+"""The body of a columnar batch (magic 3): warmlog's own format, which Arrow reads without parsing each record.
 
 Everything is little-endian; n is the record count of the batch's header::
 
     u8   columns present: bit 0 keys, bit 1 headers, bit 2 offset deltas; other bits are refused
     u32  size of the rest when not compressed
     u64  delete horizon, milliseconds since the epoch       only when attributes bit 6 is set (after compaction)
-    the rest, compressed as a whole by the codec in attributes bits 0-2 (see `warmlog_protocol.compression`):
+    the rest, compressed as a whole by the codec in attributes bits 0-2 (see `codec.compression`):
       integer columns, each: u8 width (0, 1, 2, 4 or 8), then n unsigned integers of that width
-                             (width 0: one u64 that holds for every record)
-        offset deltas        only when n differs from lastOffsetDelta + 1; strictly increasing, none above it
+                             (width 0: one u64, the value of every record)
+        offset deltas        only when n differs from lastOffsetDelta + 1; strictly increasing, at most lastOffsetDelta
         timestamp deltas     milliseconds since baseTimestamp, which is the smallest timestamp in the batch
         key lengths + 1      0 means a null key             (absent when no record has a key)
         value lengths + 1    0 means a null value (a tombstone)
         header lengths       bytes of the record's msgpack array, 0 for none (absent when no record has headers)
       data: all keys, then all values, then all headers (see `record_headers`), each concatenated without gaps
 
-A writer takes the least width that holds a column; a reader takes any. With attributes bit 3, the time of appending,
-readers ignore the timestamp deltas: every record has maxTimestamp. A batch that compaction emptied has n = 0 and no
-body. Control batches are never columnar.
+A writer uses the least width that holds a column; a reader accepts any. With attributes bit 3 (append time), readers
+ignore the timestamp deltas: every record has maxTimestamp. A batch that compaction emptied has n = 0 and no body.
+Control batches are never columnar.
 
-A column of width 0 describes any number of records in nine bytes, so a size limit alone would not bound what a reader
-builds. Hence n is limited as well: to as many records as there are pointers in the largest body allowed.
+A column of width 0 describes any number of records in nine bytes, so a size limit alone would not bound a reader's
+memory. Therefore n is limited as well, to the number of pointers that fit into the largest body allowed.
 """
 
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ _WIDTH_BYTES = {width: bytes((width,)) for width in (0, 1, 2, 4, 8)}
 
 
 def encode_columns(columns: Columns, *, last_offset_delta: int, codec: Codec = Codec.NONE) -> bytes:
-    """The body that holds `columns`; empty when there are none. MessageTooLarge when its size does not fit 32 bits."""
+    """Encode `columns`, as an empty body if there are no records. MessageTooLarge if the size does not fit 32 bits."""
     if not columns.count:
         return b""
     prefix, parts = _lay_out(columns, (columns.keys, columns.values, columns.headers), last_offset_delta)
@@ -70,7 +70,7 @@ def encode_columns(columns: Columns, *, last_offset_delta: int, codec: Codec = C
 def encode_columns_in_pieces(
     columns: Columns, data: Sequence[Piece], *, last_offset_delta: int, codec: Codec = Codec.NONE
 ) -> list[Piece]:
-    """The same, not copied together, with `data`, all keys, all values and all headers, in place of what `columns` has.
+    """As `encode_columns`, in pieces, and with `data` (all keys, all values, all headers) instead of that of `columns`.
 
     There must be at least one record.
     """
@@ -82,7 +82,7 @@ def encode_columns_in_pieces(
 
 
 def _lay_out(columns: Columns, data: Sequence[Piece], last_offset_delta: int) -> tuple[bytes, list[Piece]]:
-    """What stands before that which is compressed, and the parts of that: integer columns, then `data`."""
+    """Return the part before the compressed one, and the pieces of the compressed one: integer columns, then `data`."""
     present = 0
     parts: list[Piece] = []
     if columns.count != last_offset_delta + 1:
@@ -105,9 +105,9 @@ def _lay_out(columns: Columns, data: Sequence[Piece], last_offset_delta: int) ->
 
 
 def columns_bytes(header: BatchHeader, body: memoryview, max_decompressed_bytes: int) -> int:
-    """How much memory unpacking takes: 0 where the columns are read in place.
+    """Return how much memory unpacking takes: 0 if the columns are read in place.
 
-    CorruptBatch for a size or a number of records over the limit, and for a body that cannot be columns.
+    CorruptBatch for a size or a record count over the limit, and for a body that cannot be columns.
     """
     if header.is_control:
         raise CorruptBatch("a control batch in columns")
@@ -125,7 +125,7 @@ def columns_bytes(header: BatchHeader, body: memoryview, max_decompressed_bytes:
 
 
 def unpack_columns(header: BatchHeader, body: memoryview) -> memoryview:
-    """The integer columns and the data of a `body` that `columns_bytes` has passed, decompressed."""
+    """Return the decompressed integer columns and data of a `body` that `columns_bytes` has checked."""
     _, size = _PREFIX.unpack_from(body)
     rest = body[_rest_position(header) :]
     if header.codec is not Codec.NONE:
@@ -143,11 +143,11 @@ def decode_columns(
     column_type: type[IntColumn] = IntColumn,
     unpacked: memoryview | None = None,
 ) -> Columns:
-    """The columns in `body`, all of it checked, and read in place where it is not compressed.
+    """Return the columns in `body`, all of it checked, and read in place if it is not compressed.
 
-    Integers become columns of `column_type`, a subclass may check them faster. `unpacked` is what `unpack_columns` has
-    made of `body`, if it has. CorruptBatch for everything else than the format above, and for a size or a number of
-    records over the limit.
+    Integers become columns of `column_type`; a subclass may check them faster. `unpacked` is the result of
+    `unpack_columns`, if it was called before. CorruptBatch for anything but the format above, and for a size or a
+    record count over the limit.
     """
     if not header.record_count:
         if len(body):
@@ -164,13 +164,13 @@ def decode_columns(
 
 
 def read_times(header: BatchHeader, body: memoryview, unpacked: memoryview) -> tuple[IntColumn | None, int, IntColumn]:
-    """Offset deltas (None: 0, 1, 2, …), base timestamp and timestamp deltas. What follows them is not read."""
+    """Return offset deltas (None: 0, 1, 2, …), base timestamp and timestamp deltas. The rest is not read."""
     offset_deltas, base_timestamp_ms, timestamp_deltas_ms, _ = _read_times(header, body[0], unpacked, IntColumn)
     return offset_deltas, base_timestamp_ms, timestamp_deltas_ms
 
 
 def repack_columns(header: BatchHeader, body: memoryview, unpacked: memoryview, codec: Codec) -> list[Piece]:
-    """The body with the same columns, packed by `codec`, in pieces; they are not read."""
+    """Return the body with the same columns, compressed by `codec`, in pieces. The columns are not decoded."""
     return [body[: _rest_position(header)], repack(codec, unpacked, is_rows=False)]
 
 
@@ -179,7 +179,7 @@ def _add_column(parts: list[Piece], column: IntColumn) -> None:
 
 
 def _rest_position(header: BatchHeader) -> int:
-    """Where that begins in a body which is compressed."""
+    """The position at which the compressed part of a body begins."""
     return _PREFIX.size + (_HORIZON.size if header.has_delete_horizon else 0)
 
 
@@ -213,7 +213,7 @@ def _read_times(
 def _read_int_columns(
     header: BatchHeader, present: int, rest: memoryview, column_type: type[IntColumn]
 ) -> tuple[Columns, int]:
-    """The columns without their data, and the position where that begins."""
+    """Return the columns without their data, and the position at which the data begins."""
     count = header.record_count
     key_lengths = header_lengths = None
     offset_deltas, base_timestamp_ms, timestamp_deltas_ms, position = _read_times(header, present, rest, column_type)
@@ -236,7 +236,7 @@ def _read_int_columns(
 
 
 def _take_data(columns: Columns, rest: memoryview, position: int) -> None:
-    """Fills in keys, values and headers, which are all that is left of `rest` from `position` on."""
+    """Fill in keys, values and headers: the remainder of `rest`, from `position` on."""
     keys_bytes = 0 if columns.key_lengths is None else data_bytes(columns.key_lengths)
     values_bytes = data_bytes(columns.value_lengths)
     headers_bytes = 0 if columns.header_lengths is None else columns.header_lengths.total()
@@ -265,7 +265,7 @@ def _check_offset_deltas(header: BatchHeader, deltas: IntColumn | None) -> None:
 
 
 def _check_timestamps(base_timestamp_ms: int, deltas: IntColumn) -> None:
-    """The width alone says mostly that no timestamp can pass 64 bits."""
+    """Raise CorruptBatch if a timestamp exceeds 64 bits; usually the width alone rules that out."""
     bound = deltas.constant if deltas.is_constant else (1 << 8 * deltas.width) - 1
     if base_timestamp_ms + bound > _MAX_I64 and base_timestamp_ms + deltas.largest() > _MAX_I64:
         raise CorruptBatch(f"timestamp {base_timestamp_ms} + {deltas.largest()} does not fit 64 bits")

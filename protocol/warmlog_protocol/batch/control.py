@@ -1,4 +1,4 @@
-"""Control batches: how a transaction's end, and Kafka's own metadata log, show among the records. Always rows.
+"""Control batches: the markers that end transactions, and records of Kafka's own metadata log. Always rows.
 
 A control batch has attributes bit 5, holds one record and is never delivered, though its offset counts. Big-endian::
 
@@ -46,7 +46,7 @@ class EndTxnMarker(NamedTuple):
 
 
 def read_control_type(key: bytes | None) -> ControlType:
-    """What the record with this key says; UNKNOWN for a type that came later. CorruptBatch when it says nothing."""
+    """Return the type in a control record's key; UNKNOWN for one of a later version. CorruptBatch if malformed."""
     if key is None or len(key) < _KEY.size:
         raise CorruptBatch(f"control record's key {key!r}: at least {_KEY.size} bytes expected")
     version, number = _KEY.unpack_from(key)
@@ -69,5 +69,5 @@ def read_end_txn_marker(key: bytes | None, value: bytes | None) -> EndTxnMarker:
 
 
 def pack_end_txn_marker(marker: EndTxnMarker) -> tuple[bytes, bytes]:
-    """Key and value of the control record that says so."""
+    """Key and value of the marker's control record."""
     return _KEY.pack(0, marker.control_type), _END_TXN.pack(0, marker.coordinator_epoch)

@@ -1,11 +1,12 @@
-"""Batches with some of their records taken out, or packed by another codec: what the broker rewrites.
+"""Batches rewritten by the broker: with some records removed, or compressed by another codec.
 
-The magic stays: columns are filtered column by column, rows are decoded and written again. Offsets (the last offset
-delta too, so that a batch covers the offsets that it always covered), timestamps, codec, producer fields and leader
-epoch stay as they are; the base and the max timestamp are those of the records that are left.
+The magic stays: columns are filtered column by column, rows are decoded and encoded again. Offsets, timestamps, codec,
+producer fields and leader epoch stay, and so does the last offset delta: the batch covers the same offsets. The base
+and the max timestamp are those of the remaining records.
 
-A delete horizon is the time from which tombstones may go, or the marker of a transaction that left nothing. Attributes
-bit 6 says that there is one; rows have it in the base timestamp, columns in their body (see `header` and `columns`).
+A delete horizon is the time from which tombstones, or the marker of a transaction without records, may be removed.
+Attributes bit 6 is set if there is one; rows have it in the base timestamp, columns in their body (see `header` and
+`columns`).
 """
 
 import sys
@@ -26,10 +27,10 @@ from warmlog_protocol.errors import MessageTooLarge
 
 
 def filter_batch(batch: RecordBatch, keep: Sequence[object], *, delete_horizon_ms: int | None = None) -> bytes:
-    """The batch with the records for which `keep` is true, one item a record; its own bytes when nothing changes.
+    """Return the batch with the records for which `keep`, one item per record, is true; unchanged if all are kept.
 
-    Without a record left it is the batch's header with count 0. `delete_horizon_ms` sets the horizon, which otherwise
-    stays. CorruptBatch when the body is malformed.
+    If none is kept it is the batch's header with count 0. `delete_horizon_ms` sets the horizon, which otherwise stays.
+    CorruptBatch if the body is malformed.
     """
     header, columns = batch.header, batch.columns
     if len(keep) != columns.count:
@@ -53,10 +54,10 @@ def recompress_batch(
     memory_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
     max_bytes: int = sys.maxsize,
 ) -> bytes:
-    """The batch packed by `codec`: its own bytes when it is already, is empty, or is a control batch.
+    """Return the batch compressed by `codec`; unchanged if it is already, is empty, or is a control batch.
 
-    The records are not looked at. CorruptBatch when the body cannot be unpacked, NeedsMemory when that takes more than
-    `memory_bytes`, MessageTooLarge when the batch has become larger than `max_bytes`.
+    The records are not decoded. CorruptBatch if the body cannot be unpacked, NeedsMemory if that takes more than
+    `memory_bytes`, MessageTooLarge if the result is larger than `max_bytes`.
     """
     header = batch.header
     if header.codec is codec or not header.record_count or header.is_control:
@@ -68,12 +69,12 @@ def recompress_batch(
         pieces = [repack(codec, unpacked, is_rows=True)]
     size_bytes = HEADER_BYTES + sum(map(len, pieces))
     if size_bytes > max_bytes:
-        raise MessageTooLarge(f"a batch of {size_bytes} bytes once it is packed by {codec.label}")
+        raise MessageTooLarge(f"a batch of {size_bytes} bytes after compression by {codec.label}")
     return b"".join(seal_pieces(header._replace(attributes=header.attributes & ~CODEC_BITS | codec), pieces))
 
 
 def _max_timestamp_ms(header: BatchHeader, kept: Columns) -> int:
-    """With the time of appending the header's is every record's."""
+    """The largest timestamp; with append time the header's, which is every record's."""
     if header.is_log_append_time:
         return header.max_timestamp_ms
     return kept.base_timestamp_ms + kept.timestamp_deltas_ms.largest()

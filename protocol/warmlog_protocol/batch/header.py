@@ -18,7 +18,7 @@ All integers are big-endian::
     57  i32  record count                0 in a batch that compaction has emptied
     61  ...  body
 
-Base offset and leader epoch lie before what the CRC covers, so the broker sets them without touching the rest.
+Base offset and leader epoch are before the bytes that the CRC covers, so the broker sets them without changing the CRC.
 """
 
 from collections.abc import Sequence
@@ -62,7 +62,7 @@ _ROW_FRAMES: dict[int, bytes] = {
     Codec.ZSTD: b"\x28\xb5\x2f\xfd",
 }
 """How compressed rows begin."""
-_LZ4 = int(Codec.LZ4)  # its frame may be taken for the beginning of columns
+_LZ4 = int(Codec.LZ4)  # its frame may look like the beginning of columns
 
 SEQUENCE_MASK = 0x7FFFFFFF
 _MIN_LENGTH = HEADER_BYTES - LENGTH_OVERHEAD_BYTES
@@ -112,12 +112,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """How the body is compressed; CorruptBatch for the three numbers that name no codec."""
+        """The codec of the body; CorruptBatch for the three numbers without a codec."""
         return codec_of(self.attributes)
 
     @property
     def is_log_append_time(self) -> bool:
-        """Whether every record's timestamp is the max timestamp, the time at which the broker appended the batch."""
+        """Whether every record's timestamp is the max timestamp, set by the broker when it appended the batch."""
         return self.attributes & APPEND_TIME_BIT != 0
 
     @property
@@ -138,9 +138,9 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The last record's sequence number, which follows 2^31 - 1 with 0; NO_SEQUENCE when the batch has none.
+        """The last record's sequence number, which wraps from 2^31 - 1 to 0; NO_SEQUENCE if the batch has none.
 
-        Counted by last offset delta, which compaction keeps, and not by the records that are left.
+        Counted by the last offset delta, which compaction keeps, not by the remaining records.
         """
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
@@ -156,10 +156,10 @@ def codec_of(attributes: int) -> Codec:
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header that starts at `position`. Looks at its 61 bytes only: the batch may run past the buffer.
+    """Return the header at `position`. Reads only its 61 bytes: the batch may extend past the buffer.
 
-    Raises CorruptBatch for what cannot be a header: fewer than 61 bytes, a length below 49, a magic other than 2 and 3,
-    a negative offset or count. The CRC is left to `check_crc`.
+    Raises CorruptBatch for fewer than 61 bytes, a length below 49, a magic other than 2 and 3, and a negative offset or
+    count. The CRC is left to `check_crc`.
     """
     if position < 0 or len(buffer) - position < HEADER_BYTES:
         raise CorruptBatch(f"a batch header takes {HEADER_BYTES} bytes, {len(buffer) - position} left at {position}")
@@ -177,17 +177,17 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def pack_header(header: BatchHeader) -> bytes:
-    """The 61 bytes of `header`, as its fields say: length and CRC are the caller's business."""
+    """Encode `header` as its 61 bytes. The caller sets length and CRC."""
     return _HEADER.pack(*header)
 
 
 def seal_batch(header: BatchHeader, body: bytes) -> bytes:
-    """The whole batch: `header` with the length and CRC that belong to `body`, then `body`."""
+    """Return the whole batch: `header` with the length and CRC for `body`, then `body`."""
     return b"".join(seal_pieces(header, (body,)))
 
 
 def seal_pieces(header: BatchHeader, body: Sequence[Piece]) -> list[Piece]:
-    """The whole batch, in pieces: `header` with the length and CRC that belong to `body`, then the pieces of `body`."""
+    """As `seal_batch`, in pieces: the header, then the pieces of `body`."""
     covered = _COVERED.pack(*header[5:])
     crc = crc32c(covered)
     for piece in body:
@@ -196,11 +196,11 @@ def seal_pieces(header: BatchHeader, body: Sequence[Piece]) -> list[Piece]:
 
 
 def check_magic(header: BatchHeader, buffer: Buffer, position: int = 0) -> None:
-    """Raise CorruptBatch if the body of the batch at `position` is of the format that its magic does not name.
+    """Raise CorruptBatch if the body of the batch at `position` has the other format than its magic.
 
-    The CRC does not cover the magic, so a flipped bit makes rows of columns. Seven bytes of the body tell them apart.
-    Not found are columns whose magic should say rows in one raw block of snappy, which Kafka's Java clients never
-    write. A body that fits neither format passes.
+    The CRC does not cover the magic, so a flipped bit turns rows into columns. Seven bytes of the body distinguish
+    them, except rows in one raw block of snappy, which Kafka's Java clients never write, with the magic of columns. A
+    body that fits neither format passes.
     """
     body, body_bytes = position + HEADER_BYTES, header.batch_length - _MIN_LENGTH
     may_be_columns = body_bytes >= _LEAST_COLUMNS_BYTES and buffer[body] <= MOST_COLUMN_BITS
@@ -216,7 +216,7 @@ def check_magic(header: BatchHeader, buffer: Buffer, position: int = 0) -> None:
 
 
 def _begins_with_row(buffer: Buffer, start: int, body_bytes: int, codec: int) -> bool:
-    """Whether the body at `start` begins with what rows are compressed to, or with a row's size and attributes."""
+    """Whether the body at `start` begins as compressed rows do, or with a row's size and attributes."""
     if codec:
         frame = _ROW_FRAMES.get(codec)
         return frame is not None and bytes(buffer[start : start + len(frame)]) == frame
@@ -230,7 +230,7 @@ def _begins_with_row(buffer: Buffer, start: int, body_bytes: int, codec: int) ->
 
 
 def check_crc(header: BatchHeader, buffer: Buffer, position: int = 0) -> None:
-    """Raise CorruptBatch unless the batch at `position` is complete, with the CRC and the magic of its body."""
+    """Raise CorruptBatch unless the batch at `position` is complete, and CRC and magic fit its body."""
     end = position + header.size_bytes
     if end > len(buffer):
         raise CorruptBatch(
@@ -245,15 +245,15 @@ def check_crc(header: BatchHeader, buffer: Buffer, position: int = 0) -> None:
 
 
 def placement_prefix(header: BatchHeader, base_offset: int, leader_epoch: int) -> bytes:
-    """The 21 bytes before what the CRC covers, with a new base offset and leader epoch. The CRC stays as it is."""
+    """Return the first 21 bytes of the batch, with a new base offset and leader epoch. The CRC does not cover them."""
     return _PREFIX.pack(base_offset, header.batch_length, leader_epoch, header.magic, header.crc)
 
 
 def stamp_append_time(batch: bytes, now_ms: int) -> bytes:
-    """`batch` with `now_ms` as every record's timestamp, as topics with message.timestamp.type=LogAppendTime have it.
+    """Return `batch` with `now_ms` as every record's timestamp, for topics with message.timestamp.type=LogAppendTime.
 
     Sets attributes bit 3, the max timestamp and the CRC, and in columns the base timestamp. In rows the base timestamp
-    stays, as in Kafka: it may be a delete horizon, and the timestamps that the rows carry count from it.
+    stays, as in Kafka: it may be a delete horizon, and the timestamps in the rows are relative to it.
     """
     header = read_header(batch)
     base_timestamp_ms = now_ms if header.magic == MAGIC_COLUMNS else header.base_timestamp_ms
@@ -264,7 +264,7 @@ def stamp_append_time(batch: bytes, now_ms: int) -> bytes:
 
 
 def restamp_producer(batch: bytes, producer_id: int, producer_epoch: int, base_sequence: int) -> bytes:
-    """`batch` with other producer fields and the CRC that belongs to them."""
+    """Return `batch` with other producer fields and a new CRC."""
     producer = _PRODUCER.pack(producer_id, producer_epoch, base_sequence)
     covered = batch[CRC_START:_PRODUCER_START] + producer + batch[_PRODUCER_START + len(producer) :]
     return _with_covered(read_header(batch), covered)

@@ -1,7 +1,7 @@
 """A column of unsigned integers, as stored in the body of a columnar batch.
 
-The bytes are little-endian: `width` bytes for each of `count` values, or, when width is 0, one u64 that holds for every
-record. On a little-endian machine they are read in place; on a big-endian one `array.byteswap` turns a copy around.
+The bytes are little-endian: `width` bytes for each of `count` values, or, if width is 0, one u64 as the value of every
+record. On a little-endian machine they are read in place; on a big-endian one `array.byteswap` converts a copy.
 """
 
 import sys
@@ -16,14 +16,14 @@ Buffer = bytes | bytearray | memoryview
 
 CONSTANT_BYTES = 8
 PIECE_VALUES = 16 * 1024
-"""A longer column is looked at in pieces. One call over millions of values would keep all other threads waiting for the
-interpreter, and a list of them would take eight times the memory, or more."""
+"""A longer column is processed in pieces. One call over millions of values would hold the interpreter lock too long,
+and a list of them would take eight times the memory, or more."""
 _SWAP = sys.byteorder == "big"
 _TYPECODES = {width: next(code for code in "BHILQ" if array(code).itemsize == width) for width in (1, 2, 4, 8)}
 
 
 class IntColumn:
-    """`count` unsigned integers of `width` bytes (0: all the same) in `data`, which numpy can take as it is."""
+    """`count` unsigned integers of `width` bytes (0: all the same) in `data`, which numpy can wrap."""
 
     __slots__ = ("_values", "count", "data", "width")
 
@@ -44,7 +44,7 @@ class IntColumn:
 
     @property
     def constant(self) -> int:
-        """The value of every record; only where `is_constant`."""
+        """The value of every record; only valid if `is_constant`."""
         assert self.width == 0
         return int.from_bytes(self.data, "little")
 
@@ -72,7 +72,7 @@ class IntColumn:
         return sum(map(sum, self.pieces()))
 
     def largest(self) -> int:
-        """The largest value; 0 when there is none."""
+        """The largest value; 0 if there is none."""
         if self.width == 0:
             return self.constant if self.count else 0
         return max(max(piece, default=0) for piece in self.pieces())
@@ -95,7 +95,7 @@ class IntColumn:
         return True
 
     def select(self, keep: Sequence[object]) -> "IntColumn":
-        """The values for which `keep`, one item a value, is true."""
+        """The values for which `keep`, one item per value, is true."""
         if self.width == 0:
             return IntColumn.constant_of(self.constant, sum(map(bool, keep)))
         return pack_ints(list(compress(self.tolist(), keep)))
@@ -124,7 +124,7 @@ class IntColumn:
 
 
 def pack_ints(values: Sequence[int]) -> IntColumn:
-    """`values` in the least width that holds them all. ValueError for one that is negative or does not fit 64 bits."""
+    """Pack `values` in the least width that holds them all. ValueError if one is negative or does not fit 64 bits."""
     count = len(values)
     if count == 0:
         return IntColumn.constant_of(0, 0)
@@ -148,7 +148,7 @@ def pack_ints(values: Sequence[int]) -> IntColumn:
 def read_column(
     body: memoryview, position: int, count: int, column_type: type[IntColumn] = IntColumn
 ) -> tuple[IntColumn, int]:
-    """The column of `count` values at `position`, and the position after it. CorruptBatch when it does not fit."""
+    """Return the column of `count` values at `position`, and the position after it. CorruptBatch if it does not fit."""
     if position >= len(body):
         raise CorruptBatch(f"integer column expected at byte {position}, where the body ends")
     width = body[position]

@@ -1,7 +1,7 @@
-"""The headers of one record: named values that travel with it beside key and value.
+"""The headers of one record: named values beside its key and value.
 
-In columns they are one msgpack array of [name, value] pairs, `[]` as no bytes at all; names are UTF-8 strings, values
-binary or nil. Order is kept and names may repeat, as in Kafka.
+In columns they are one msgpack array of [name, value] pairs, or no bytes if there are none; names are UTF-8 strings,
+values binary or nil. Order is kept and names may repeat, as in Kafka.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _decode = msgspec.msgpack.Decoder(list[Header]).decode
 
 
 def encode_headers(headers: Sequence[Header] | None) -> bytes:
-    """The msgpack array, empty when there are no headers. TypeError for a name or value of another type."""
+    """Encode `headers`, as no bytes if there are none. TypeError for a name or value of another type."""
     if not headers:
         return b""
     for name, value in headers:
@@ -27,7 +27,7 @@ def encode_headers(headers: Sequence[Header] | None) -> bytes:
 
 
 def decode_headers(data: bytes) -> list[Header]:
-    """The headers in `data`; CorruptBatch when it is not an array of pairs of a name and a value."""
+    """Decode the headers in `data`; CorruptBatch if it is not an array of pairs of a name and a value."""
     if not data:
         return []
     try:

@@ -12,7 +12,7 @@ All integers are zigzag varints (see `varint`)::
     varint   value size, -1 for null; then the value
     varint   number of headers; each: varint name size, UTF-8 name; varint value size, -1 for null; then the value
 
-With attributes bit 3, the time of appending, readers ignore the timestamp deltas: every record has the max timestamp.
+With attributes bit 3 (append time), readers ignore the timestamp deltas: every record has the max timestamp.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,12 +27,12 @@ from warmlog_protocol.codec.memory import LARGE_BYTES
 from warmlog_protocol.errors import CorruptBatch
 
 BYTES_A_ROW = 64
-"""What a decoded row takes at the least: a body under its limit may hold at most so many rows, whatever it says."""
+"""The least memory of a decoded row: with a size limit, this limits the number of rows as well."""
 ROWS_A_PIECE = 1024
 LARGE_ROW_BYTES = 4096
-"""Slices of a memoryview copy nothing, but take longer to make than slices of `bytes`, and 200 bytes each."""
+"""Slices of a memoryview copy nothing, but take longer to create than slices of `bytes`, and 200 bytes each."""
 MAX_HEADERS = 1_000_000
-"""In one batch: one of two bytes takes a hundred when it is decoded."""
+"""In one batch: a header of two bytes takes a hundred when decoded."""
 
 _NO_ATTRIBUTES = b"\x00"
 _NULL = pack_varint(-1)
@@ -47,7 +47,7 @@ Row = tuple[int, int, Data | None, Data | None, Sequence[tuple[str, Data | None]
 
 
 def encode_rows(columns: Columns, *, base_timestamp_ms: int, codec: Codec = Codec.NONE) -> bytes:
-    """The body that holds `columns`, their timestamps counted from `base_timestamp_ms`; empty when there are none."""
+    """Encode `columns`, with timestamps relative to `base_timestamp_ms`, as an empty body if there are no records."""
     if not columns.count:
         return b""
     rows = map(
@@ -65,7 +65,7 @@ def encode_rows(columns: Columns, *, base_timestamp_ms: int, codec: Codec = Code
 
 
 def check_row_count(header: BatchHeader, max_decompressed_bytes: int) -> None:
-    """CorruptBatch when rows that are to be unpacked within this limit cannot be as many as the header says."""
+    """Raise CorruptBatch if the header states more rows than can be unpacked within this limit."""
     if header.record_count * BYTES_A_ROW > max_decompressed_bytes:
         raise CorruptBatch(f"{header.record_count} records: too many for {max_decompressed_bytes} bytes")
 
@@ -77,10 +77,10 @@ def decode_rows(
     max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
     unpacked: memoryview | None = None,
 ) -> Columns:
-    """The records in `body` as columns, all of it checked, headers included.
+    """Return the records in `body` as columns, all of it checked, headers included.
 
-    `unpacked` is `body` decompressed, if it was. CorruptBatch for everything else than the format above, for offset
-    deltas that do not increase or pass the last one, and for a body that is larger than the limit.
+    `unpacked` is the decompressed `body`, if known. CorruptBatch for anything but the format above, for offset deltas
+    that do not increase or exceed the last one, and for a body that is larger than the limit.
     """
     if not header.record_count:
         if len(body):
@@ -112,7 +112,7 @@ def _pack_row(
     value: bytes | None,
     headers: Sequence[tuple[str, bytes | None]],
 ) -> bytes:
-    """One record without the size that goes before it."""
+    """Encode one record without its size."""
     parts = [_NO_ATTRIBUTES, pack_varint(timestamp_delta_ms), pack_varint(offset_delta)]
     parts += (_NULL,) if key is None else (pack_varint(len(key)), key)
     parts += (_NULL,) if value is None else (pack_varint(len(value)), value)
@@ -125,9 +125,9 @@ def _pack_row(
 
 
 def read_rows(header: BatchHeader, data: Data) -> Iterator[Row[Data]]:
-    """The rows in `data`, which holds nothing else, one at a time. The deltas are as they were written.
+    """Yield the rows in `data`, which holds nothing else. The deltas are as stored.
 
-    Keys and values are slices of `data`: of a memoryview they are views, and nothing is copied.
+    Keys and values are slices of `data`: views without a copy if it is a memoryview.
     """
     position = 0
     headers_left = MAX_HEADERS
@@ -146,7 +146,7 @@ def read_rows(header: BatchHeader, data: Data) -> Iterator[Row[Data]]:
 
 
 def check_rows(header: BatchHeader, data: memoryview) -> Iterator[Row[memoryview]]:
-    """The same rows, and all that `decode_rows` checks of them, without holding more than one."""
+    """Yield the rows with all the checks of `decode_rows`, holding no more than one of them."""
     before = -1
     for row in read_rows(header, data):
         offset_delta = row[1]
@@ -159,7 +159,7 @@ def check_rows(header: BatchHeader, data: memoryview) -> Iterator[Row[memoryview
 
 
 def row_times(header: BatchHeader, data: memoryview) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
-    """Offset deltas and timestamps, of some rows at a time; what follows them in a row is skipped unseen."""
+    """Yield offset deltas and timestamps, some rows at a time; the rest of each row is not read."""
     position, before = 0, -1
     for start in range(0, header.record_count, ROWS_A_PIECE):
         timestamp_deltas: list[int] = []
@@ -192,8 +192,8 @@ def _read_deltas(data: memoryview, position: int) -> tuple[int, int, int]:
 def _read_row(data: Data, position: int) -> tuple[Row[Data], int]:
     """The row at `position`, and the position after it. IndexError when `data` ends within an integer.
 
-    One-byte integers, which most are, are read in place: with a call for each, this takes nearly twice as long. A
-    key or value that would pass the end of `data` shows in the position after it, which is not the record's end then.
+    One-byte integers, the most common, are read inline: a call for each takes nearly twice as long. If a key or value
+    extends past the end of `data`, the position after it is not the record's end, and the row is refused.
     """
     size, position = read_varint(data, position)
     end = position + size
@@ -264,7 +264,7 @@ def _timestamps_ms(header: BatchHeader, deltas: Sequence[int]) -> int | list[int
 
 
 def _checked_offset_deltas(header: BatchHeader, deltas: Sequence[int]) -> Sequence[int] | None:
-    """The deltas, None when they are 0, 1, 2, …; CorruptBatch when they do not increase or pass the last."""
+    """Return the deltas, None if they are 0, 1, 2, …; CorruptBatch if they do not increase or exceed the last."""
     if deltas[-1] > header.last_offset_delta:
         raise CorruptBatch(f"offset delta {deltas[-1]} is above the last, {header.last_offset_delta}")
     if deltas == tuple(range(len(deltas))):

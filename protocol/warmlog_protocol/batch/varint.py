@@ -26,7 +26,7 @@ def pack_varint(value: int) -> bytes:
 
 
 def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
-    """The number at `position`, and the position after it. CorruptBatch past 64 bits, IndexError where `data` ends."""
+    """Return the number at `position` and where it ends. CorruptBatch past 64 bits, IndexError if `data` ends."""
     zigzag = data[position]
     position += 1
     if zigzag >= 0x80:
@@ -35,9 +35,9 @@ def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
 
 
 def read_more(data: bytes | memoryview, position: int, first: int) -> tuple[int, int]:
-    """The number, still zigzag, whose first byte was `first` with bit 7 set, and the position after it.
+    """Return the number, still in zigzag, whose first byte was `first` with bit 7 set, and the position after it.
 
-    CorruptBatch past 64 bits, IndexError where `data` ends.
+    CorruptBatch past 64 bits, IndexError if `data` ends.
     """
     group = data[position]
     position += 1

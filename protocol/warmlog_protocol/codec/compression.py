@@ -1,7 +1,7 @@
-"""The five codecs of a record batch, and what is refused before it is decompressed.
+"""The five codecs of a record batch, and the limits that are checked before decompression.
 
-Columns (magic 3) say how large they are, so they are decompressed into a buffer of exactly that size. Rows (magic 2) do
-not, so the buffer grows in steps up to a limit. Nothing that a batch says makes either allocate more than that.
+Columns (magic 3) state their size, so they are decompressed into a buffer of exactly that size. Rows (magic 2) do not,
+so the buffer grows in steps up to a limit. No content of a batch makes either allocate more than the limit.
 
 ======  ======  ===================================  ==========================================================
 number  codec   columns (magic 3)                    rows (magic 2), as Kafka's clients write and read them
@@ -23,6 +23,7 @@ Xerial's framing (the Java library snappy-java), big-endian::
 from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
+from functools import partial
 from struct import Struct
 from typing import Any
 
@@ -33,11 +34,11 @@ from warmlog_protocol.errors import CorruptBatch, InvalidConfig
 
 Buffer = bytes | bytearray | memoryview
 
-# What one batch may take of a reader's memory: far above what a batch of the usual 1 MiB grows to.
+# The limit on one batch in a reader's memory: far more than a batch of the usual 1 MiB decompresses to.
 DEFAULT_MAX_DECOMPRESSED_BYTES = 128 * 1024 * 1024
 
-# Levels: what each library (and Kafka) takes when nothing is asked for. lz4 1 is its fast mode, six times as fast as
-# the lowest level of its thorough one.
+# The default levels of each library, and of Kafka. lz4 1 is its fast mode, six times as fast as the lowest level of its
+# high-compression mode.
 _GZIP_LEVEL = 6
 _LZ4_LEVEL = 1
 _ZSTD_LEVEL = 3
@@ -68,7 +69,7 @@ class Codec(IntEnum):
 
     @classmethod
     def from_name(cls, name: str) -> "Codec":
-        """The codec of this label, in any case. InvalidConfig names the ones that exist."""
+        """The codec of this label, upper or lower case. InvalidConfig, which lists the labels, if there is none."""
         for codec in cls:
             if codec.label == name.lower():
                 return codec
@@ -100,9 +101,9 @@ def repack(codec: Codec, data: Buffer, *, is_rows: bool) -> Buffer:
 
 
 def decompress(codec: Codec, data: Buffer, *, size: int) -> memoryview:
-    """The `size` bytes that `data` holds. CorruptBatch when it is damaged or holds fewer or more.
+    """Return the decompressed `data`; with NONE, `data` itself. CorruptBatch if it is damaged or not `size` bytes.
 
-    The caller checks `size` against its limit: this allocates exactly so much. NONE gives `data` itself.
+    Allocates `size` bytes: the caller checks it against the limit.
     """
     if codec is Codec.NONE:
         if len(data) != size:
@@ -115,9 +116,9 @@ def decompress(codec: Codec, data: Buffer, *, size: int) -> memoryview:
 
 
 def decompress_rows(codec: Codec, data: Buffer, *, limit_bytes: int) -> memoryview:
-    """What `data` holds, of which the size is not known, though at most `limit_bytes`. NONE gives `data` itself.
+    """Return the decompressed `data`, whose size is not known; with NONE, `data` itself.
 
-    CorruptBatch when it is damaged or larger than that; the two cannot always be told apart.
+    CorruptBatch if it is damaged or larger than `limit_bytes`; the two cannot always be distinguished.
     """
     if codec is Codec.NONE:
         if len(data) > limit_bytes:
@@ -127,7 +128,7 @@ def decompress_rows(codec: Codec, data: Buffer, *, limit_bytes: int) -> memoryvi
         return _decompress_snappy(memoryview(data), limit_bytes)
     guess = max(_FIRST_GUESS_BYTES, _GUESS_FACTOR * len(data))
     while guess < limit_bytes:
-        with suppress(CorruptBatch):  # too small a guess, as far as can be told
+        with suppress(CorruptBatch):  # probably too small a guess
             return _decompress_at_most(codec, data, guess)
         guess *= _GUESS_FACTOR
     try:
@@ -159,7 +160,7 @@ def _decompress_snappy(data: memoryview, limit_bytes: int) -> memoryview:
 
 
 def _xerial_blocks(data: memoryview) -> list[memoryview]:
-    """The raw snappy blocks of a stream in xerial's framing. CorruptBatch when the framing does not add up."""
+    """The raw snappy blocks of a stream in xerial's framing. CorruptBatch if the framing is malformed."""
     blocks = []
     position = 0
     while position < len(data):
@@ -187,34 +188,26 @@ def _raw_snappy_size(block: memoryview) -> int:
 
 
 def _decompress_into(codec: Codec, data: Buffer, output: memoryview) -> int:
-    """How many bytes of `output` were filled. CorruptBatch when `data` is damaged, too large or followed by more."""
+    """Return how many bytes of `output` were filled. CorruptBatch if `data` is damaged, too large or too long."""
     try:
         return int(_DECOMPRESS_INTO[codec](data, output))
-    except Exception as error:  # cramjam has one class for most of it; whatever it is, these bytes caused it
+    except Exception as error:  # cramjam has one class for most errors; all of them are caused by these bytes
         raise CorruptBatch(f"{codec.label} body: {error}") from error
-
-
-def _compress_gzip(data: Buffer) -> cramjam.Buffer:
-    return cramjam.gzip.compress(data, level=_GZIP_LEVEL)
 
 
 def _compress_lz4(data: Buffer) -> cramjam.Buffer:
     # No content checksum: the batch's CRC-32C covers these bytes.
     compressor = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
-    for start in range(0, len(data), _LZ4_PIECE_BYTES):  # a call keeps all other threads waiting
+    for start in range(0, len(data), _LZ4_PIECE_BYTES):  # a call holds the interpreter lock
         compressor.compress(bytes(data[start : start + _LZ4_PIECE_BYTES]))
     return compressor.finish()
 
 
-def _compress_zstd(data: Buffer) -> cramjam.Buffer:
-    return cramjam.zstd.compress(data, level=_ZSTD_LEVEL)
-
-
 _COMPRESS: dict[Codec, Callable[[Buffer], cramjam.Buffer]] = {
-    Codec.GZIP: _compress_gzip,
+    Codec.GZIP: partial(cramjam.gzip.compress, level=_GZIP_LEVEL),
     Codec.SNAPPY: cramjam.snappy.compress_raw,
     Codec.LZ4: _compress_lz4,
-    Codec.ZSTD: _compress_zstd,
+    Codec.ZSTD: partial(cramjam.zstd.compress, level=_ZSTD_LEVEL),
 }
 
 _DECOMPRESS_INTO: dict[Codec, Callable[[Any, memoryview], int]] = {

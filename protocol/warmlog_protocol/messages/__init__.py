@@ -1,8 +1,8 @@
-"""Every request and response of the wire protocol, and the one table that joins them.
+"""All requests and responses of the wire protocol, and the table that joins them.
 
 A message is a tuple of positional fields: msgpack arrays, in the order written here. A field may be added at the end
-of a class, with a default; none is ever moved or removed. A reader ignores fields that it does not know and takes the
-default for those that an older peer did not send, so most changes need no new version.
+of a class, with a default; none is ever moved or removed. A reader ignores unknown fields and uses the default for
+those that an older peer did not send, so most changes need no new version.
 
 Batches are not part of a message: Produce requests and Fetch responses name the byte count of each partition, and
 the bytes follow the header as the frame's payload, in the same order (see frames.py).

@@ -1,4 +1,4 @@
-"""The one table that joins requests and responses, and the response that any of them may get: an error."""
+"""The table that joins requests and responses, and the error response that any request may get."""
 
 from msgspec import Struct
 
@@ -54,7 +54,7 @@ class Api(Struct, frozen=True):
     is_pipelined: bool = False
     """The next request on the connection may start before this one has its response."""
     finishes_first: bool = False
-    """If the handler takes several turns, the next request starts after the last of them: batches keep their order."""
+    """If the handler takes several turns, the next request starts after the last, so that batches keep their order."""
 
 
 APIS: dict[int, Api] = {

@@ -1,4 +1,4 @@
-"""What all messages share: keys of the APIs, isolation levels, the names of special offsets and times."""
+"""Common to all messages: API keys, isolation levels, special offsets and times."""
 
 from enum import IntEnum
 from typing import Annotated
@@ -6,11 +6,11 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
-"""What requests hold: msgpack's integers go up to 2^64 - 1, which is more than offsets, times and files can be."""
+"""Integers in requests: msgpack allows up to 2^64 - 1, more than offsets, times and file positions can be."""
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 LATEST_TIMESTAMP = -1
-"""ListOffsets: the end of what the asker may read (high watermark for a consumer)."""
+"""ListOffsets: the end of what the client may read (the high watermark for a consumer)."""
 EARLIEST_TIMESTAMP = -2
 """ListOffsets: the log start offset."""
 MAX_TIMESTAMP = -3
@@ -20,12 +20,12 @@ HIGH_WATERMARK = -1
 """DeleteRecords: everything that a consumer may read now."""
 
 CONSUMER_REPLICA_ID = -1
-"""`replica_id` of a reader that is no broker: it reads below the high watermark."""
+"""`replica_id` of a reader that is not a broker: it reads below the high watermark."""
 DEBUGGING_REPLICA_ID = -2
-"""`replica_id` of a tool, which sees no more, but is told the log end offset by ListOffsets for LATEST_TIMESTAMP."""
+"""`replica_id` of a tool. It reads as a consumer does, but ListOffsets for LATEST_TIMESTAMP returns the log end."""
 
 NO_LEADER_EPOCH = -1
-"""Where a leader epoch is not known, or not to be looked at."""
+"""The leader epoch is not known, or is not to be checked."""
 
 ACKS_NONE = 0
 ACKS_LEADER = 1
@@ -52,7 +52,7 @@ class ApiKey(IntEnum):
 
 
 class IsolationLevel(IntEnum):
-    """Up to where a consumer reads."""
+    """The bound up to which a consumer reads."""
 
     READ_UNCOMMITTED = 0
     """The high watermark."""
@@ -61,4 +61,4 @@ class IsolationLevel(IntEnum):
 
 
 class Message(Struct, array_like=True, frozen=True, gc=False):
-    """The base of all: an immutable msgpack array."""
+    """The base class of all messages: an immutable msgpack array."""

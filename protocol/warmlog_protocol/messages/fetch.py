@@ -13,10 +13,10 @@ from warmlog_protocol.messages.base import (
 
 
 class FetchPartition(Message, frozen=True):
-    """Where to read one partition and how much of it. The last five are for replicas and careful consumers.
+    """Where to read one partition, and how much. The last five fields are for replicas and careful consumers.
 
-    With `last_fetched_epoch`, the leader epoch of the batch before `fetch_offset` as the reader has it, the response
-    says if the log does not hold that batch (`FetchedPartition.diverging`).
+    `last_fetched_epoch` is the leader epoch of the batch before `fetch_offset` as the reader has it. With it, the
+    response says if the log does not hold that batch (`FetchedPartition.diverging`).
     """
 
     topic: str
@@ -31,13 +31,14 @@ class FetchPartition(Message, frozen=True):
 
 
 class FetchRequest(Message, frozen=True):
-    """Answered when `min_bytes` are there or after `max_wait_ms`; `max_bytes` bounds the whole payload.
+    """Responds when `min_bytes` can be read or after `max_wait_ms`; `max_bytes` bounds the whole payload.
 
-    The first batch of the first partition that has any is sent whole even when it is larger than the limits. A client
-    reads below the high watermark whatever `replica_id` it sends: only a peer that the broker knows for a replica reads
-    up to the log end.
-    A reader with `skips_gaps` goes on at `next_offset` of a partition that has nothing before that, and is answered at
-    once.
+    The first batch of the first partition that has any is sent whole even if it is larger than the limits. A client
+    reads below the high watermark whatever `replica_id` it sends; only a peer that the broker has identified as a
+    replica reads up to the log end.
+
+    A reader with `skips_gaps` continues at `next_offset` of a partition that has nothing before that; its response is
+    sent at once.
     """
 
     max_wait_ms: Int32
@@ -57,9 +58,9 @@ class AbortedTransaction(Message, frozen=True):
 
 
 class DivergingEpoch(Message, frozen=True):
-    """What the log holds in common with the reader ends with leader epoch `epoch`, at `end_offset` (exclusive).
+    """The common part of log and reader ends with leader epoch `epoch`, at `end_offset` (exclusive).
 
-    Both are -1 if the log does not tell: the reader's epoch is newer than all that it knows.
+    Both are -1 if that is unknown: the reader's epoch is newer than all epochs in the log.
     """
 
     epoch: int
@@ -72,10 +73,10 @@ class FetchedPartition(Message, frozen=True):
     `has_dense_offsets`: each batch of columns begins where the one before it ended, so that a gap is damage. No CRC
     covers a batch's base offset.
 
-    `next_offset`, if it is above the fetch offset: from there to here no record can be read, because they are damaged
-    or lost (CORRUPT_MESSAGE) or because none are left (NONE, and no bytes). -1 when the broker does not say.
+    `next_offset`, if above the fetch offset: no record from the fetch offset to here can be read, because they are
+    damaged or lost (CORRUPT_MESSAGE) or because none are left (NONE, and no bytes). -1 if it is not set.
 
-    `diverging`: the log was cut after the reader had read up to the fetch offset, and nothing is read (KIP-595).
+    `diverging`: the log was truncated after the reader had read up to the fetch offset; nothing is read (KIP-595).
     """
 
     topic: str

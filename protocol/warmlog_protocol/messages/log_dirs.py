@@ -1,10 +1,10 @@
-"""AlterReplicaLogDirs and DescribeLogDirs: in which data directory partitions lie."""
+"""AlterReplicaLogDirs and DescribeLogDirs: which data directory holds which partitions."""
 
 from warmlog_protocol.messages.base import Int32, Message
 
 
 class ReplicaLogDir(Message, frozen=True):
-    """A partition, and the path of the data directory in which it is to lie."""
+    """A partition, and the path of the data directory to move it to."""
 
     topic: str
     partition: Int32
@@ -12,13 +12,13 @@ class ReplicaLogDir(Message, frozen=True):
 
 
 class AlterReplicaLogDirsRequest(Message, frozen=True):
-    """Partitions to move, while they are used. The path of its present directory cancels the move of a partition."""
+    """Partitions to move, while they are in use. The path of a partition's current directory cancels its move."""
 
     partitions: list[ReplicaLogDir]
 
 
 class AlteredReplicaLogDir(Message, frozen=True):
-    """What became of one of them: the move has begun, and goes on after a restart."""
+    """The result for one partition. Without an error the move has begun, and continues after a restart."""
 
     topic: str
     partition: int
@@ -33,16 +33,16 @@ class AlterReplicaLogDirsResponse(Message, frozen=True):
 
 
 class DescribeLogDirsRequest(Message, frozen=True):
-    """Ask where the partitions of the named topics lie; None asks for all."""
+    """Ask for the directories of the named topics' partitions; None asks for all topics."""
 
     topics: list[str] | None = None
 
 
 class LogDirPartition(Message, frozen=True):
-    """A partition in a data directory, or a copy on its way into it (`is_future`).
+    """A partition in a data directory, or a copy that is being moved into it (`is_future`).
 
-    `size_bytes` is that of its .log files. `offset_lag` is how far a copy is behind its original, 0 for an original,
-    and -1 for one that is offline.
+    `size_bytes` is the size of its .log files. `offset_lag` is by how many offsets a copy lags its original; 0 for an
+    original, -1 for one that is offline.
     """
 
     topic: str
@@ -53,7 +53,7 @@ class LogDirPartition(Message, frozen=True):
 
 
 class LogDir(Message, frozen=True):
-    """A data directory. Sizes are those of its file system, -1 if it does not respond; usable is what is free."""
+    """A data directory. Sizes are those of its file system, -1 if it does not respond; `usable_bytes` are free."""
 
     error_code: int
     error_message: str

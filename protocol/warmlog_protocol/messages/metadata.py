@@ -4,14 +4,14 @@ from warmlog_protocol.messages.base import Message
 
 
 class MetadataRequest(Message, frozen=True):
-    """Ask for the named topics; None asks for all, of which internal topics are left out unless asked for."""
+    """Ask for the named topics; None asks for all, internal topics only with `include_internal`."""
 
     topics: list[str] | None = None
     include_internal: bool = False
 
 
 class BrokerMetadata(Message, frozen=True):
-    """One broker. An empty `host` means: the address that you dialled."""
+    """One broker. An empty `host` means the address that the client connected to."""
 
     node_id: int
     host: str
@@ -19,7 +19,7 @@ class BrokerMetadata(Message, frozen=True):
 
 
 class PartitionMetadata(Message, frozen=True):
-    """Who leads a partition and who copies it. `leader_id` is -1 while the partition is offline."""
+    """The leader and replicas of a partition. `leader_id` is -1 while the partition is offline."""
 
     error_code: int
     partition: int

@@ -1,4 +1,4 @@
-"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: where things lie in a log, and where it begins."""
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: offsets by time and by leader epoch, and the log start."""
 
 from warmlog_protocol.messages.base import CONSUMER_REPLICA_ID, Int32, Int64, IsolationLevel, Message
 
@@ -21,7 +21,7 @@ class ListOffsetsRequest(Message, frozen=True):
 
 
 class ListedOffset(Message, frozen=True):
-    """`offset` is -1 when no record is at or after the time asked for."""
+    """`offset` is -1 if no record is at or after the requested time."""
 
     topic: str
     partition: int
@@ -39,7 +39,7 @@ class ListOffsetsResponse(Message, frozen=True):
 
 
 class DeleteRecordsPartition(Message, frozen=True):
-    """Records below `offset` are to go; HIGH_WATERMARK (-1) means all that may be read now."""
+    """Delete records below `offset`; HIGH_WATERMARK (-1) means all that may be read now."""
 
     topic: str
     partition: Int32
@@ -47,7 +47,7 @@ class DeleteRecordsPartition(Message, frozen=True):
 
 
 class DeleteRecordsRequest(Message, frozen=True):
-    """Give up the oldest records of some partitions. To ask again does no harm."""
+    """Delete the oldest records of some partitions. Idempotent."""
 
     partitions: list[DeleteRecordsPartition]
 
@@ -73,9 +73,9 @@ class DeleteRecordsResponse(Message, frozen=True):
 
 
 class OffsetForLeaderEpochPartition(Message, frozen=True):
-    """Where does `leader_epoch` end? `current_leader_epoch` is the epoch that the asker knows as the one in force.
+    """Ask where `leader_epoch` ends. `current_leader_epoch` is the epoch in force as the client knows it.
 
-    A follower, or a consumer that was away, finds with it where its history parts from the leader's.
+    A follower, or a consumer that was disconnected, uses it to find where its history diverges from the leader's.
     """
 
     topic: str
@@ -92,10 +92,10 @@ class OffsetForLeaderEpochRequest(Message, frozen=True):
 
 
 class EpochEndOffset(Message, frozen=True):
-    """`end_offset` is the first offset after the batches of `leader_epoch`: the one asked for, or the newest below it.
+    """`end_offset` is the first offset after the batches of `leader_epoch`: the requested one, or the newest below it.
 
-    For the latest epoch that is `log_end_offset`. Both are -1 where no such epoch is known: it is newer than all, or no
-    batch has one. FENCED_LEADER_EPOCH when the asker knows an older epoch in force, UNKNOWN_LEADER_EPOCH a newer one.
+    For the latest epoch that is `log_end_offset`. Both are -1 if no such epoch is known: it is newer than all, or no
+    batch has one. FENCED_LEADER_EPOCH if the client's current epoch is older than the broker's, UNKNOWN_… if newer.
     """
 
     topic: str

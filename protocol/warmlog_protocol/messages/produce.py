@@ -21,7 +21,7 @@ class ProduceRequest(Message, frozen=True):
 
 
 class ProducedPartition(Message, frozen=True):
-    """The place of the batch. `log_append_time_ms` is -1 if the producer's timestamps count (CreateTime)."""
+    """The offset of the batch, or the error. `log_append_time_ms` is -1 with CreateTime."""
 
     topic: str
     partition: int
@@ -39,7 +39,7 @@ class ProduceResponse(Message, frozen=True):
 
 
 class InitProducerIdRequest(Message, frozen=True):
-    """Ask for a producer id. With an id and epoch: the same id with a higher epoch, unless it was raised meanwhile."""
+    """Ask for a producer id; with an id and epoch, for the same id with the next epoch unless it was raised since."""
 
     transactional_id: str | None = None
     transaction_timeout_ms: Int32 = 60_000
@@ -48,7 +48,7 @@ class InitProducerIdRequest(Message, frozen=True):
 
 
 class InitProducerIdResponse(Message, frozen=True):
-    """The id is reserved on disk before it is given out: no other producer of this cluster ever gets it."""
+    """The id is reserved on disk before it is assigned: no other producer of this cluster ever gets it."""
 
     producer_id: int
     producer_epoch: int

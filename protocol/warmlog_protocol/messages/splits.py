@@ -6,7 +6,7 @@ from warmlog_protocol.messages.base import Int32, Int64, Message
 
 
 class FindSplitsPartition(Message, frozen=True):
-    """A range, its end exclusive. What of it is not in the log, or may not be read yet, is left out silently."""
+    """A range, its end exclusive. Parts that are not in the log, or may not be read yet, are left out silently."""
 
     topic: str
     partition: Int32
@@ -16,9 +16,9 @@ class FindSplitsPartition(Message, frozen=True):
 
 
 class FindSplitsRequest(Message, frozen=True):
-    """Where ranges can be cut between batches, about every `target_bytes`.
+    """Ask where ranges can be cut between batches, about every `target_bytes`.
 
-    `max_scan_ms` is how long headers may be read for the splits' timestamps; with 0 there are none.
+    `max_scan_ms` limits how long headers are read for the splits' timestamps; with 0 there are none.
     """
 
     partitions: list[FindSplitsPartition]
@@ -27,10 +27,10 @@ class FindSplitsRequest(Message, frozen=True):
 
 
 class FoundSplit(Message, frozen=True):
-    """Batches one after another, from the end of the split before, or the start of the range, up to `end_offset`.
+    """Consecutive batches, from the end of the split before, or the start of the range, up to `end_offset`.
 
-    `size_bytes` is what they take in the log. No record is older than `min_timestamp_ms` or younger than
-    `max_timestamp_ms`; None where that is not known.
+    `size_bytes` is their size in the log. No record is older than `min_timestamp_ms` or newer than `max_timestamp_ms`;
+    None if that is not known.
     """
 
     end_offset: int

@@ -22,7 +22,7 @@ class CreateTopicsRequest(Message, frozen=True):
 
 
 class CreatedTopic(Message, frozen=True):
-    """What became of one NewTopic, in the order of the request. Answered when the metadata log is flushed."""
+    """The result for one NewTopic. The response is sent once the metadata log is flushed."""
 
     error_code: int
     error_message: str
@@ -32,7 +32,7 @@ class CreatedTopic(Message, frozen=True):
 
 
 class CreateTopicsResponse(Message, frozen=True):
-    """One result for each topic asked for."""
+    """One result for each topic, in the order of the request."""
 
     topics: list[CreatedTopic]
 
@@ -44,7 +44,7 @@ class DeleteTopicsRequest(Message, frozen=True):
 
 
 class DeletedTopic(Message, frozen=True):
-    """What became of one name."""
+    """The result for one name."""
 
     error_code: int
     error_message: str
@@ -52,13 +52,13 @@ class DeletedTopic(Message, frozen=True):
 
 
 class DeleteTopicsResponse(Message, frozen=True):
-    """One result for each name asked for."""
+    """One result for each name, in the order of the request."""
 
     topics: list[DeletedTopic]
 
 
 class DescribeConfigsRequest(Message, frozen=True):
-    """Topics whose settings to show; an empty list asks for the broker's own settings."""
+    """Ask for the settings of topics; an empty list asks for the broker's own settings."""
 
     topics: list[str]
 
@@ -82,6 +82,6 @@ class DescribedConfigs(Message, frozen=True):
 
 
 class DescribeConfigsResponse(Message, frozen=True):
-    """One result for each resource asked for."""
+    """One result for each topic, or one for the broker."""
 
     resources: list[DescribedConfigs]

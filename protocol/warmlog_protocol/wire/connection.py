@@ -66,7 +66,7 @@ _MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class ResponseTooLarge(InvalidRequest):
-    """What was requested does not fit into one response."""
+    """The response would exceed the largest header that clients accept."""
 
 
 class Request(NamedTuple):
@@ -98,14 +98,10 @@ class ReceivedResponse(NamedTuple):
     is_payload_owned: bool
 
     def owned(self) -> "ReceivedResponse":
-        """The same with a payload that nothing else writes to: copied only if it is borrowed."""
+        """Return the response with a payload that nothing else writes to: copied only if it is borrowed."""
         if self.is_payload_owned or not self.payload:
             return self
         return self._replace(payload=memoryview(bytes(self.payload)), is_payload_owned=True)
-
-
-Answer = ReceivedResponse
-"""The name that it had in 0.1.0."""
 
 
 class ServerConnection(FrameBuffer):
@@ -123,13 +119,13 @@ class ServerConnection(FrameBuffer):
         super().__init__(max_frame_bytes=max_frame_bytes, buffer_bytes=buffer_bytes, max_header_bytes=max_header_bytes)
         self._max_items = max_items
         self.is_open = False
-        """True once the Handshake has come."""
+        """Whether a Handshake was received."""
 
     def received(self, count: int) -> list[Request]:
         """The requests that the last `count` bytes completed.
 
-        Raises RemoteProtocolError if the connection cannot go on: bytes that are no frame, a request that is unknown,
-        malformed or before the Handshake. Its `reply` is the last response, if there can be one.
+        Raises RemoteProtocolError if the connection cannot continue: bytes that are not a frame, or a request that is
+        unknown, malformed or before the Handshake. Its `reply` is the last response to send, if any.
         """
         return [self._request(frame) for frame in self.frames_received(count)]
 
@@ -197,7 +193,7 @@ class ClientConnection(FrameBuffer):
         self.broker: HandshakeResponse | None = None
         """The broker's response to the Handshake; None before it."""
 
-    def request(self, message: Message, payload_bytes: int = 0, *, is_answered: bool = True) -> tuple[int, bytes]:
+    def request(self, message: Message, payload_bytes: int = 0, *, has_response: bool = True) -> tuple[int, bytes]:
         """A correlation id and the frame of a request, up to its payload, which the caller sends next.
 
         Raises LocalProtocolError before the response to the Handshake, UnsupportedVersion if the broker does not speak
@@ -207,11 +203,14 @@ class ClientConnection(FrameBuffer):
         version = self._versions.get(api.key)
         if version is None:
             if self.broker is None:
-                raise LocalProtocolError(f"{api.key.name} was requested before the response to the Handshake")
-            raise UnsupportedVersion(f"broker {self.broker.broker_version} does not speak {api.key.name} as we do")
+                raise LocalProtocolError(f"{api.key.name} before the Handshake got its response")
+            name = api.key.name
+            raise UnsupportedVersion(
+                f"broker {self.broker.broker_version} does not speak {name} in a version known here"
+            )
         correlation_id = self._next_correlation_id
         self._next_correlation_id = (correlation_id + 1) & 0x7FFFFFFF
-        if is_answered:
+        if has_response:
             self._waiting[correlation_id] = api
         return correlation_id, pack_frame((api.key, version, correlation_id), message, payload_bytes)
 

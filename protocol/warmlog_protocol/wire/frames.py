@@ -62,8 +62,8 @@ def pack_frame(prefix: tuple[int, ...], message: Message, payload_bytes: int = 0
 def split_header(header: bytes, prefix_fields: int) -> tuple[tuple[int, ...], bytes]:
     """The first `prefix_fields` integers of `header`, and the rest as a msgpack array of its own.
 
-    By hand, as msgspec cannot say where the rest begins: decoding all of it to objects and converting those would take
-    twice as long. Raises RemoteProtocolError if the header is not an array that begins with so many integers.
+    Parsed by hand because msgspec does not tell where the rest begins: decoding everything to objects and converting
+    them takes twice as long. Raises RemoteProtocolError if the header is not an array that begins with these integers.
     """
     try:
         fields, position = _read_array_head(header)
@@ -101,7 +101,7 @@ def _read_array_head(data: bytes) -> tuple[int, int]:
 
 
 def _read_long_int(data: bytes, position: int) -> tuple[int, int]:
-    """The integer, not a positive one of one byte, whose type byte is before `position`; and where it ends."""
+    """Return the integer whose type byte is before `position` (not a positive fixint), and the position after it."""
     kind = data[position - 1]
     if kind >= _NEGATIVE_FIXINT:
         return kind - 0x100, position
@@ -116,15 +116,15 @@ def _read_long_int(data: bytes, position: int) -> tuple[int, int]:
 
 
 Allocate = Callable[[int], memoryview]
-"""Allocates writable memory of so many bytes, with any content."""
+"""Allocates this many bytes of writable memory, with any content."""
 
 
 class FrameBuffer:
     """Bytes from a socket in, whole frames out; the socket writes straight into `get_buffer()`.
 
     Frames that fit share one buffer of `buffer_bytes`, so that one read from the socket can bring many. A larger one
-    gets a buffer of exactly its size, and its payload reaches the reader without a copy. `allow` limits how much of it
-    is received.
+    gets a buffer of exactly its size, and its payload is passed on without a copy. `allow` limits how much of it is
+    received.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class FrameBuffer:
         return self._buffer[self._end : self._allowed_bytes]
 
     def allow(self, frame_bytes: int) -> None:
-        """Receive at most so much of a frame with a buffer of its own: more than was received. All of it by default."""
+        """Receive at most this much of a frame that has its own buffer: more than was received. The default is all."""
         self._allowed_bytes = frame_bytes
 
     def frames_received(self, count: int) -> list[Frame]:
@@ -211,7 +211,7 @@ class FrameBuffer:
         frame_size = size + SIZE_BYTES
         if frame_size > self._max_frame_bytes:
             raise RemoteProtocolError(
-                f"a frame of {frame_size} bytes; at most {self._max_frame_bytes} are taken", kind="frames too large"
+                f"a frame of {frame_size} bytes; at most {self._max_frame_bytes} are accepted", kind="frames too large"
             )
         if header_size > size - SIZE_BYTES or header_size > self._max_header_bytes:
             raise RemoteProtocolError(

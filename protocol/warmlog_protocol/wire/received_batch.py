@@ -1,4 +1,4 @@
-"""The batches of a Produce request, cut out of what was received."""
+"""The batches of a Produce request, cut out of its payload."""
 
 from msgspec import Struct
 
@@ -7,7 +7,7 @@ from warmlog_protocol.messages import ProduceRequest
 
 
 class ReceivedBatch(Struct, frozen=True, gc=False):
-    """One batch, and the partition that it is for. Borrowed memory holds only until the handler has returned."""
+    """One batch, and its partition. Borrowed memory is valid only until the handler has returned."""
 
     topic: str
     partition: int
@@ -16,7 +16,7 @@ class ReceivedBatch(Struct, frozen=True, gc=False):
     """Whether nothing else writes to the memory of `batch`, so that it can be kept."""
 
     def owned(self) -> "ReceivedBatch":
-        """The same in memory that can be kept: copied if it is borrowed."""
+        """Return the batch in memory that can be kept: copied if it is borrowed."""
         if self.is_owned:
             return self
         return ReceivedBatch(self.topic, self.partition, memoryview(bytes(self.batch)), is_owned=True)
@@ -33,5 +33,5 @@ def cut_batches(request: ProduceRequest, payload: memoryview, *, is_owned: bool)
         batches.append(ReceivedBatch(wanted.topic, wanted.partition, payload[position:end], is_owned))
         position = end
     if position != len(payload):
-        raise InvalidRequest(f"the batches have {position} bytes by the header, {len(payload)} came")
+        raise InvalidRequest(f"the batches have {position} bytes by the header, the payload has {len(payload)}")
     return batches

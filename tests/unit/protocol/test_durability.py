@@ -9,15 +9,15 @@ from warmlog_protocol.durability import Durability
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({}, "acks=all answers after fsync; acks=1 from the page cache: flush within 100 ms"),
+        ({}, "acks=all acknowledges after fsync; acks=1 from the page cache, flushed within 100 ms"),
         (
             {"flush.ms": "5", "flush.messages": "20"},
-            "acks=all answers after fsync; acks=1 from the page cache: flush within 5 ms or at 20 records",
+            "acks=all acknowledges after fsync; acks=1 from the page cache, flushed within 5 ms or at 20 records",
         ),
         (
             {"write.caching": "true", "flush.messages": "1000"},
-            "acks=all answers from the page cache (write.caching), as acks=1 does: "
-            "flush within 100 ms or at 1000 records",
+            "acks=all and acks=1 acknowledge from the page cache (write.caching), "
+            "flushed within 100 ms or at 1000 records",
         ),
     ],
 )

@@ -51,7 +51,7 @@ from warmlog_broker.storage.directory.topic_partition import (
     parse_directory_name,
 )
 from warmlog_broker.storage.io.durable_files import make_directories, replace_file, sync_directory, write_file
-from warmlog_broker.storage.io.os_errors import is_shortage
+from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
 from warmlog_protocol.errors import StorageError
 
 __all__ = [
@@ -197,7 +197,7 @@ class DataDirectory:
         try:
             write_file(path, b"probe\n", sync=True)
         except OSError as error:
-            if not is_shortage(error):
+            if not is_resource_exhaustion(error):
                 raise
         path.unlink(missing_ok=True)
 

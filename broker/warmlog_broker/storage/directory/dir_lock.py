@@ -16,7 +16,7 @@ from pathlib import Path
 from struct import Struct
 
 from warmlog_broker.storage.directory.properties import DataDirectoryError
-from warmlog_broker.storage.io.os_errors import is_shortage
+from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
 
 LOCK_NAME = ".lock"
 
@@ -104,5 +104,5 @@ def _write_pid(descriptor: int) -> None:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     except OSError as error:
-        if not is_shortage(error):
+        if not is_resource_exhaustion(error):
             raise

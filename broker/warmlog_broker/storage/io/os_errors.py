@@ -20,7 +20,7 @@ from warmlog_protocol.errors import DiskFull, OutOfResources, StorageError
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
-_SHORTAGES = _NO_ROOM | _NO_RESOURCES
+_EXHAUSTION = _NO_ROOM | _NO_RESOURCES
 
 
 class DiskReadOnly(StorageError):
@@ -31,9 +31,9 @@ class SyncNotBegun(OSError):
     """The sync never started (out of descriptors or memory). Nothing is lost; it is safe to retry."""
 
 
-def is_shortage(error: OSError) -> bool:
+def is_resource_exhaustion(error: OSError) -> bool:
     """Whether space, quota, descriptors or memory ran out: the data on disk is intact, and a retry may succeed."""
-    return error.errno in _SHORTAGES
+    return error.errno in _EXHAUSTION
 
 
 def is_out_of_resources(error: OSError) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from warmlog_broker.storage.directory.leader_epochs import EPOCHS_NAME, EpochStart, pack_epochs
 from warmlog_broker.storage.io.durable_files import commit_file, open_to_sync, replace_file, stage_file, sync_directory
-from warmlog_broker.storage.io.os_errors import is_shortage
+from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_broker.storage.segment.segment import LogSegment, Unflushed
 
@@ -94,7 +94,7 @@ class FlushPlan:
             if self.directory.exists():
                 raise  # otherwise the log was deleted, or has moved away
         except OSError as error:
-            if not is_shortage(error):
+            if not is_resource_exhaustion(error):
                 raise
             self.epochs_error = str(error)
 

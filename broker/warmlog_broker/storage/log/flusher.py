@@ -3,7 +3,7 @@
 import logging
 
 from warmlog_broker.storage.directory.data_dir import CleanEnd
-from warmlog_broker.storage.io.os_errors import is_shortage
+from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
 from warmlog_broker.storage.log.bounds import LogBounds
 from warmlog_broker.storage.log.flush_plan import FlushPlan
 from warmlog_broker.storage.log.local_log import LocalLog
@@ -78,7 +78,7 @@ class LogFlusher:
         try:
             self._take_missing_snapshot(sync=True)
         except OSError as error:
-            if not is_shortage(error):
+            if not is_resource_exhaustion(error):
                 raise
             logger.warning("%s: no producer snapshot was taken: %s", local.directory, error)
         local.unsynced.add_directory(local.directory)

@@ -16,12 +16,18 @@ from pathlib import Path
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.topic_partition import TopicPartition, deleted_directory_name
 from warmlog_broker.storage.io.durable_files import sync_directory
-from warmlog_broker.storage.io.os_errors import SyncNotBegun, is_read_only, is_shortage, out_of_memory, storage_error
+from warmlog_broker.storage.io.os_errors import (
+    SyncNotBegun,
+    is_read_only,
+    is_resource_exhaustion,
+    out_of_memory,
+    storage_error,
+)
 from warmlog_broker.storage.log.flush_plan import Unsynced, sync_directory_if_there
 from warmlog_broker.storage.producer.txn_index_recovery import verify_transaction_index
 from warmlog_broker.storage.record.damage import Damage
 from warmlog_broker.storage.recovery.loader import LoadedLog, SegmentFactory
-from warmlog_broker.storage.segment.delayed_deletion import DueDeletions
+from warmlog_broker.storage.segment.delayed_deletion import DelayedDeletions
 from warmlog_broker.storage.segment.offset_metadata import LogOffsetMetadata
 from warmlog_broker.storage.segment.rolling import is_overdue, should_roll
 from warmlog_broker.storage.segment.segment import LogSegment
@@ -91,7 +97,7 @@ class LocalLog:
         """Called with the base offsets of segments that were replaced."""
         self.on_failed: Callable[[], None] = lambda: None
         """Called when `failure` is set for an error."""
-        self._deletions = DueDeletions()
+        self._deletions = DelayedDeletions()
 
     def take_over(self, original: "LocalLog") -> None:
         """Take over what is known of the files of `original`, of which these are copies."""
@@ -142,7 +148,7 @@ class LocalLog:
     def write_error(self, what: str, error: OSError, *, is_fatal: bool = False) -> StorageError:
         """The error to raise for `error`. The log goes offline unless the disk is merely full or read-only."""
         reason = f"{what} failed in {self.directory}: {error}"
-        if is_fatal or not (is_shortage(error) or is_read_only(error)):
+        if is_fatal or not (is_resource_exhaustion(error) or is_read_only(error)):
             self.fail(reason)
             return StorageError(reason)
         return storage_error(reason, error)
@@ -153,7 +159,7 @@ class LocalLog:
         The log end is after that batch, so nothing can be written over it (KAFKA-7866). If the disk is merely full the
         batch is cut off again, and the log ends as before; otherwise the log goes offline.
         """
-        if is_shortage(error):
+        if is_resource_exhaustion(error):
             try:
                 self.active.truncate_to(first_offset, now_ms)
             except OSError as second_error:
@@ -307,7 +313,7 @@ class LocalLog:
             if not keeps_snapshot:
                 snapshot = self.snapshots.mark_deleted(segment.base_offset, DELETED_SUFFIX)
         except OSError as error:
-            if not is_shortage(error):
+            if not is_resource_exhaustion(error):
                 raise
             segment.delete()
             if not keeps_snapshot:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from warmlog_broker.storage.index.transaction_index import AbortedTxn
-from warmlog_broker.storage.io.os_errors import is_shortage
+from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
 from warmlog_broker.storage.producer.producer_state import ProducerStates
 from warmlog_broker.storage.producer.snapshots import ProducerSnapshots
 from warmlog_broker.storage.record.batch_scan import DamagedLog
@@ -112,7 +112,7 @@ def _rebuild_transaction_indexes(segments: LogSegments, entries: dict[int, list[
         try:
             segment.transactions.replace(aborted)
         except OSError as error:
-            if not is_shortage(error):
+            if not is_resource_exhaustion(error):
                 raise
             logger.warning("%s was not written: %s", segment.transactions.path, error)
             segment.transactions.leave_empty()

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from warmlog_broker.storage.directory.leader_epochs import LeaderEpochs
-from warmlog_broker.storage.io.os_errors import is_shortage
+from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
 from warmlog_broker.storage.record.batch_scan import DamagedLog
 from warmlog_broker.storage.record.damage import Damage, find_after_damage, header_at
 from warmlog_broker.storage.segment.segment import LogSegment, SegmentRecovery
@@ -220,7 +220,7 @@ def _check_and_cut(
     try:
         return check, segment.recover(check.on_batch, step_over=check.step_over, keep_cut_bytes_in=kept_in)
     except OSError as error:
-        if not is_shortage(error):
+        if not is_resource_exhaustion(error):
             raise
         logger.warning("%s: what is cut there cannot be kept: %s", segment.path, error)
         kept_in.unlink(missing_ok=True)

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 
-class DueDeletions:
+class DelayedDeletions:
     """Deletions that wait, in the order in which they were added. Housekeeping polls for due ones.
 
     The wait of each begins with the first `take_due` after it was added, so that only one caller needs a clock.

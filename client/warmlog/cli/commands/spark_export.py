@@ -33,7 +33,7 @@ class Isolation(StrEnum):
     READ_COMMITTED = "read_committed"
 
 
-class Compression(StrEnum):
+class ParquetCompression(StrEnum):
     """The compression of Parquet's pages."""
 
     NONE = "none"
@@ -61,7 +61,9 @@ def spark_export(
             "read_uncommitted copies all."
         ),
     ] = Isolation.READ_UNCOMMITTED,
-    compression: Annotated[Compression, typer.Option(help="How the files are compressed.")] = Compression.SNAPPY,
+    compression: Annotated[
+        ParquetCompression, typer.Option(help="How the files are compressed.")
+    ] = ParquetCompression.SNAPPY,
     task_bytes: Annotated[
         str, typer.Option(metavar="SIZE", help="About how much of the log a task copies, like 64m.")
     ] = "256m",

@@ -17,7 +17,7 @@ class CheckFailed(CommandFailed):
     """The log does not hold what it must."""
 
 
-class Record(NamedTuple):
+class ComparedRecord(NamedTuple):
     """The parts of a record that are compared."""
 
     offset: int
@@ -39,9 +39,9 @@ class ExpectedPartition:
     def __len__(self) -> int:
         return len(self.values)
 
-    def record(self, offset: int) -> Record:
+    def record(self, offset: int) -> ComparedRecord:
         """Return the record that must be at `offset`."""
-        return Record(offset, self.timestamps_ms[offset], self.keys[offset], self.values[offset])
+        return ComparedRecord(offset, self.timestamps_ms[offset], self.keys[offset], self.values[offset])
 
     def add(self, key: bytes, value: bytes, timestamp_ms: int, placed_offset: int) -> None:
         """Add the next record, acknowledged at `placed_offset`, or -1 if that is unknown."""
@@ -64,7 +64,7 @@ class ExpectedPartition:
             and batch.timestamps_ms == self.timestamps_ms[start:end]
         ):
             return
-        records = map(Record, batch.offsets, batch.timestamps_ms, batch.keys, batch.values)
+        records = map(ComparedRecord, batch.offsets, batch.timestamps_ms, batch.keys, batch.values)
         for offset, record in enumerate(records, start):
             if offset >= len(self.values):
                 raise CheckFailed(f"partition {self.partition}: {record} was never sent")
@@ -113,7 +113,7 @@ async def consume_and_check(address: str, topic: str, expected: dict[int, Expect
 
 async def first_from(
     address: str, topic: str, when: datetime, expected: dict[int, ExpectedPartition]
-) -> dict[int, Record | None]:
+) -> dict[int, ComparedRecord | None]:
     """Return the first record at or after `when` of each partition, None if there is none, and check it.
 
     ListOffsets and the consumer's seek must agree with what was sent, whose timestamps rise within each partition.
@@ -122,7 +122,7 @@ async def first_from(
 
     async with Admin(address) as admin:
         listed = await admin.list_offsets(topic, when)
-    found: dict[int, Record | None] = {}
+    found: dict[int, ComparedRecord | None] = {}
     for number, partition in expected.items():
         offset = bisect_left(partition.timestamps_ms, when.timestamp() * 1000)
         if listed[number].offset != offset:
@@ -133,7 +133,7 @@ async def first_from(
         async with Consumer(address, partitions=[(topic, number)]) as consumer:
             await consumer.seek_to_time(when)
             async for record in consumer.records(until="latest"):
-                found[number] = Record(record.offset, record.timestamp_ms, record.key, record.value)
+                found[number] = ComparedRecord(record.offset, record.timestamp_ms, record.key, record.value)
                 break
         if found[number] != partition.record(offset):
             raise CheckFailed(f"partition {number}: expected {partition.record(offset)}, found {found[number]}")

@@ -14,7 +14,7 @@ from rich.table import Table
 from warmlog.cli.terminal.status import megabytes
 
 if TYPE_CHECKING:
-    from warmlog.cli.demo.checking import Record
+    from warmlog.cli.demo.checking import ComparedRecord
     from warmlog.cli.demo.flights import CarrierFigures
 
 STEPS = 7
@@ -73,7 +73,7 @@ class Screen:
         with self._console.status(text):
             yield
 
-    def first_flights(self, found: "dict[int, Record | None]") -> None:
+    def first_flights(self, found: "dict[int, ComparedRecord | None]") -> None:
         """Print the table of step 5."""
         table = _table("partition", "offset", "hour (UTC)", "flight", "from", "to", "delay")
         for partition, record in found.items():

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import ApiError, BrokerUnavailable, LogTruncated, OffsetOutOfRange, may_pass
 from warmlog.ranges.discover import Discovery, find_cuts
-from warmlog.ranges.offset_range import PartitionState
+from warmlog.ranges.offset_range import PartitionOffsets
 from warmlog.ranges.read_settings import ReadSettings, Remedies
 from warmlog.ranges.resolve import Loss
 from warmlog.ranges.retrying import retrying
@@ -183,7 +183,9 @@ def _copy(session: Any, manifest: Manifest, options: ExportOptions, plan: _Plan)
         losses = []
 
 
-def _resume(manifest: Manifest, states: Sequence[PartitionState], options: ExportOptions) -> dict[TopicPartition, int]:
+def _resume(
+    manifest: Manifest, states: Sequence[PartitionOffsets], options: ExportOptions
+) -> dict[TopicPartition, int]:
     """Return where each partition continues: at its earliest record if nothing is copied yet."""
     last = manifest.last
     if last is None:
@@ -210,7 +212,7 @@ def _resume(manifest: Manifest, states: Sequence[PartitionState], options: Expor
 
 
 def _check_cuts(
-    manifest: Manifest, states: Sequence[PartitionState], options: ExportOptions, discovery: Discovery
+    manifest: Manifest, states: Sequence[PartitionOffsets], options: ExportOptions, discovery: Discovery
 ) -> None:
     """Raise LogTruncated for a log that was cut below what is copied, and has grown again since."""
     if last := manifest.last:

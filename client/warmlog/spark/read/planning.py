@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import UnknownTopicOrPartition
 from warmlog.ranges.discover import Discovery
-from warmlog.ranges.offset_range import OffsetRange, PartitionState, SizedRange, sized_ranges
+from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets, SizedRange, sized_ranges
 from warmlog.ranges.points import Point
 from warmlog.ranges.resolve import resolve_ranges, starting_times
 from warmlog.ranges.retrying import retrying
@@ -60,7 +60,7 @@ def chosen_states(
     known: Collection[TopicPartition] = (),
     *,
     fails_on_missing: bool = True,
-) -> list[PartitionState]:
+) -> list[PartitionOffsets]:
     """Return the partitions that the options choose.
 
     With `fails_on_missing`, raises UnknownTopicOrPartition for a named topic or partition that does not exist, and for

@@ -13,7 +13,7 @@ from typing import TypeVar
 from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import TOPIC_IS_GONE, LogTruncated, OffsetOutOfRange
 from warmlog.ranges.discover import Discovery, find_cuts
-from warmlog.ranges.offset_range import PartitionState, Piece, sized_ranges
+from warmlog.ranges.offset_range import PartitionOffsets, Piece, sized_ranges
 from warmlog.ranges.resolve import Loss, resolve_ranges, starting_times
 from warmlog.ranges.retrying import retrying
 from warmlog.spark.options.stream_options import Admission, StreamOptions
@@ -45,7 +45,7 @@ class StreamPlanner:
         self._discovery = discovery
         self._initial: dict[TopicPartition, int] | None = None
         self._starts_at_end: set[TopicPartition] = set()
-        self._states: dict[TopicPartition, PartitionState] = {}
+        self._states: dict[TopicPartition, PartitionOffsets] = {}
         self._planned_ends: list[Offsets] = []
         """Ends planned by this process: the one of the last tasks, and all that have no tasks yet."""
         self._has_begun = False
@@ -181,7 +181,7 @@ class StreamPlanner:
                 return pieces
             span *= 4
 
-    def _find_cuts(self, start: Offsets, states: Sequence[PartitionState]) -> dict[TopicPartition, int]:
+    def _find_cuts(self, start: Offsets, states: Sequence[PartitionOffsets]) -> dict[TopicPartition, int]:
         """Return where logs were cut below `start` since this process planned its offsets, and report them.
 
         If the offset of a cut is unknown, the stream continues at its own offset.
@@ -196,12 +196,12 @@ class StreamPlanner:
         self._cuts.update({tp: (start[tp], end) for tp, end in found.items() if end >= 0})
         return {state.tp: self._cuts[state.tp][1] for state in states if state.tp in self._cuts}
 
-    def _is_recreated(self, state: PartitionState) -> bool:
+    def _is_recreated(self, state: PartitionOffsets) -> bool:
         return self._topic_ids.get(state.topic, state.topic_id) != state.topic_id
 
     def _discover(
         self, known: Collection[TopicPartition] = (), *, fails_on_missing: bool = False
-    ) -> list[PartitionState]:
+    ) -> list[PartitionOffsets]:
         """Return the chosen partitions (see `chosen_states`). The caller reports what is lost."""
         choice = self._options.topics
         states = self._ask(lambda: chosen_states(self._discovery, choice, known, fails_on_missing=fails_on_missing))

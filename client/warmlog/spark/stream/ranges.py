@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from warmlog.cluster.responses import TopicPartition
-from warmlog.ranges.offset_range import OffsetRange, PartitionState
+from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets
 from warmlog.ranges.points import LATEST, Point, PointKind, Points
 from warmlog.ranges.resolve import Loss, keep_available
 from warmlog.spark.stream.admission import begin_of
@@ -37,7 +37,7 @@ class Advance(NamedTuple):
 
 def advance(
     start: Offsets,
-    states: Sequence[PartitionState],
+    states: Sequence[PartitionOffsets],
     recreated: Collection[str],
     cuts: Mapping[TopicPartition, int] = MappingProxyType({}),
 ) -> Advance:
@@ -102,7 +102,7 @@ class StreamRanges(NamedTuple):
     losses: list[Loss]
 
 
-def stream_ranges(start: Offsets, end: Offsets, states: Mapping[TopicPartition, PartitionState]) -> StreamRanges:
+def stream_ranges(start: Offsets, end: Offsets, states: Mapping[TopicPartition, PartitionOffsets]) -> StreamRanges:
     """Return the ranges between two offsets of a stream, and what the log lacks of them."""
     ranges: list[OffsetRange] = []
     losses: list[Loss] = []

@@ -8,7 +8,7 @@ import pytest
 from unit.broker.conftest import NOW_MS
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.directory_set import commit, lock_and_read, refuse_if_locked
-from warmlog_broker.data_dirs.loader import LogOpener, Progress, Stored, load_partitions
+from warmlog_broker.data_dirs.loader import LoadingProgress, LogOpener, Stored, load_partitions
 from warmlog_broker.metadata.metadata_log import AnyEntry, TopicCreated, TopicDeleted
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import CLEAN_MARKER_NAME, DataDirectoryError, DirectoryLocked
@@ -42,7 +42,7 @@ class Opened:
         self.directory = self.directories.first
         opener = LogOpener(OpenFiles(64))
         self.progress: list[tuple[int, int]] = []
-        progress = Progress(lambda done, total: self.progress.append((done, total)))
+        progress = LoadingProgress(lambda done, total: self.progress.append((done, total)))
         progress._reported_s = 0
         self.stored: Stored = load_partitions(self.directories, self.metadata_log, opener, config, progress)
 

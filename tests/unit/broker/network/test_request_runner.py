@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from warmlog_broker.network.codec import Codec, ReceivedRequest, Slices
+from warmlog_broker.network.codec import ProtocolCodec, ReceivedRequest, Slices
 from warmlog_broker.network.request_context import (
     ANONYMOUS_PRINCIPAL,
     MAX_CLIENT_ID_CHARACTERS,
@@ -54,7 +54,7 @@ class Room:
         context = RequestContext(PLAINTEXT_LISTENER, "", ANONYMOUS_PRINCIPAL, "127.0.0.1:4711", is_replica=False)
         self.runner = RequestRunner(
             self,
-            cast("Codec", self),
+            cast("ProtocolCodec", self),
             dict.fromkeys(APIS, self._handle),
             tasks=self.tasks,
             timers=self.timers,

@@ -18,7 +18,7 @@ import uvloop
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.network import session as session_module
-from warmlog_broker.network.codec import SMALL_BUFFER_BYTES, Codec, Pieces, Slices, WarmlogCodec
+from warmlog_broker.network.codec import SMALL_BUFFER_BYTES, Pieces, ProtocolCodec, Slices, WarmlogCodec
 from warmlog_broker.network.connections import Connections
 from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
 from warmlog_broker.network.request_context import RequestContext
@@ -108,7 +108,7 @@ class CountingWheel(TimerWheel):
 class Server:
     """Sessions whose handlers are the test's, by the key of their API."""
 
-    def __init__(self, cold_readers: ThreadPoolExecutor, make_codec: Callable[[BrokerConfig], Codec]) -> None:
+    def __init__(self, cold_readers: ThreadPoolExecutor, make_codec: Callable[[BrokerConfig], ProtocolCodec]) -> None:
         config = BrokerConfig(data_dir="unused", max_connections=2)
         self.handlers: dict[int, Callable[..., Response]] = {
             ApiKey.HANDSHAKE: lambda context, request: HandshakeResponse(
@@ -149,7 +149,7 @@ def _api_versions() -> list[Any]:
 @asynccontextmanager
 async def serving(
     cold_readers: ThreadPoolExecutor,
-    make_codec: Callable[[BrokerConfig], Codec] = WarmlogCodec.for_broker,
+    make_codec: Callable[[BrokerConfig], ProtocolCodec] = WarmlogCodec.for_broker,
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[tuple[Server, int]]:
     """A server and its port. Its timers run."""

@@ -12,7 +12,7 @@ import pytest
 from unit.broker.replica.test_topics import Room
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.directory_set import lock_and_read
-from warmlog_broker.data_dirs.loader import LogOpener, Progress, load_partitions
+from warmlog_broker.data_dirs.loader import LoadingProgress, LogOpener, load_partitions
 from warmlog_broker.metadata.metadata_log import TopicCreated
 from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_protocol.errors import StorageError
@@ -53,7 +53,7 @@ def started(paths: list[Path]) -> tuple[dict[str, list[str]], dict[str, bytes]]:
     directories, metadata_log = lock_and_read(config)
     try:
         stored = load_partitions(
-            directories, metadata_log, LogOpener(OpenFiles(64)), config, Progress(lambda done, total: None)
+            directories, metadata_log, LogOpener(OpenFiles(64)), config, LoadingProgress(lambda done, total: None)
         )
         failures = {entry.name: [each.failure for each in loaded] for entry, loaded in stored.topics}
         return failures, {entry.name: entry.topic_id for entry, _ in stored.topics}

@@ -18,7 +18,7 @@ from kafka_sample import copy_sample
 from unit.broker.data_directories import open_directory
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.directory_set import lock_and_read
-from warmlog_broker.data_dirs.loader import LogOpener, Progress, load_partitions
+from warmlog_broker.data_dirs.loader import LoadingProgress, LogOpener, load_partitions
 from warmlog_broker.metadata.metadata_log import MetadataLog, MetadataState, TopicCreated, TopicDeleted, pack_file
 from warmlog_broker.storage.directory.data_dir import DirectoryLocked
 from warmlog_broker.storage.directory.offset_checkpoint import read_offsets
@@ -81,7 +81,7 @@ def load(data_dir: Path) -> dict[str, tuple[int, int, int]]:
     directories, metadata_log = lock_and_read(config)
     try:
         opener = LogOpener(OpenFiles())
-        stored = load_partitions(directories, metadata_log, opener, config, Progress(lambda _done, _total: None))
+        stored = load_partitions(directories, metadata_log, opener, config, LoadingProgress(lambda _done, _total: None))
         found = {}
         for _, partitions in stored.topics:
             for log in (partition.log for partition in partitions):

@@ -21,7 +21,7 @@ from warmlog_protocol.messages import (
     ProduceRequest,
     ProduceResponse,
 )
-from warmlog_protocol.wire.connection import Answer
+from warmlog_protocol.wire.connection import ReceivedResponse
 
 pytestmark = pytest.mark.usefixtures("quick_clock")
 
@@ -85,14 +85,14 @@ async def test_what_is_asked_for_at_once_leaves_in_one_write(monkeypatch: pytest
 
         monkeypatch.setattr(connection, "_transport", Recording())
         data = encode_batch([b"x"], timestamps_ms=1)
-        answered: list[Answer | WarmlogError] = []
+        answered: list[ReceivedResponse | WarmlogError] = []
         request = ProduceRequest(-1, 100, [ProducePartition("t", 0, len(data))])
         for _ in range(3):
             connection.request(request, [data], answered.append)
         await connection.call(MetadataRequest(), MetadataResponse)
         assert writes == [7]
         assert len(answered) == 3
-        results = [answer.result for answer in answered if isinstance(answer, Answer)]
+        results = [answer.result for answer in answered if isinstance(answer, ReceivedResponse)]
         assert all(isinstance(result, ProduceResponse) for result in results)
         await connection.close()
 

@@ -9,7 +9,7 @@ from warmlog_protocol.batch import NO_SEQUENCE
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.errors import ErrorCode
 from warmlog_protocol.messages import ACKS_ALL, ProducedPartition, ProduceResponse
-from warmlog_protocol.wire.connection import Answer
+from warmlog_protocol.wire.connection import ReceivedResponse
 
 Sending = tuple[PartitionQueue, ProducerBatch]
 
@@ -38,8 +38,8 @@ def taken_of(ready: list[Sending]) -> list[int]:
     return taken
 
 
-def response(*parts: ProducedPartition) -> Answer:
-    return Answer(1, ProduceResponse(list(parts)), memoryview(b""), True)
+def response(*parts: ProducedPartition) -> ReceivedResponse:
+    return ReceivedResponse(1, ProduceResponse(list(parts)), memoryview(b""), True)
 
 
 def test_a_request_takes_batches_up_to_its_limit() -> None:
@@ -79,7 +79,7 @@ def test_each_batch_has_the_outcome_of_its_partition() -> None:
 def test_an_error_of_the_request_is_that_of_every_batch() -> None:
     lost, failed = BrokerUnavailable("lost"), StorageError("full")
     assert outcomes(batches_of(1, 1), lost) == [lost, lost]
-    assert outcomes(batches_of(1, 1), Answer(1, failed, memoryview(b""), True)) == [failed, failed]
+    assert outcomes(batches_of(1, 1), ReceivedResponse(1, failed, memoryview(b""), True)) == [failed, failed]
 
 
 def test_a_response_for_other_batches_is_an_error_of_all() -> None:

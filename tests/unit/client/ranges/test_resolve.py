@@ -3,11 +3,11 @@
 import pytest
 
 from warmlog.errors import InvalidConfig, OffsetOutOfRange
-from warmlog.ranges.offset_range import OffsetRange, PartitionState
+from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets
 from warmlog.ranges.points import EARLIEST, LATEST, Point, PointKind, Points
 from warmlog.ranges.resolve import Loss, ReadBounds, resolve_ranges, starting_times
 
-STATE = PartitionState("orders", 3, b"id", "b:1", earliest=100, latest=200)
+STATE = PartitionOffsets("orders", 3, b"id", "b:1", earliest=100, latest=200)
 PLACE = ("orders", 3)
 
 

@@ -160,7 +160,7 @@ def test_an_error_code_that_the_client_does_not_know_names_its_number() -> None:
 
 def test_a_request_without_an_answer_is_not_waited_for() -> None:
     client, server = connected()
-    correlation_id, head = client.request(ProduceRequest(0, 1000, []), is_answered=False)
+    correlation_id, head = client.request(ProduceRequest(0, 1000, []), has_response=False)
     pour(server, head)
     with pytest.raises(RemoteProtocolError, match="which was never sent"):
         pour_back(client, server.respond(correlation_id, ProduceResponse([])))

@@ -190,7 +190,7 @@ def test_the_memory_that_a_large_frame_will_take_is_known_before_it_is_taken() -
     ("head", "expected"),
     [
         ((0xFFFFFFFF, 1), "a frame of 4294967299 bytes"),
-        ((MAX_FRAME_BYTES - 3, 1), f"at most {MAX_FRAME_BYTES} are taken"),
+        ((MAX_FRAME_BYTES - 3, 1), f"at most {MAX_FRAME_BYTES} are accepted"),
         ((100, 97), "a header of 97 bytes in a frame of 104"),
         ((100, 0xFFFFFFFF), "a header of 4294967295 bytes"),
         ((4, 1), "a header of 1 bytes in a frame of 8"),

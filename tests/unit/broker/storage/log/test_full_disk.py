@@ -8,7 +8,7 @@ import pytest
 from unit.broker.data_directories import open_directory
 from unit.broker.storage.log_room import LogRoom, read_values
 from warmlog_broker.storage.directory.leader_epochs import read_epochs
-from warmlog_broker.storage.io.os_errors import is_shortage
+from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 
@@ -25,10 +25,10 @@ def refuse(*_: object, **__: object) -> None:
 
 
 def test_a_shortage_is_told_from_a_failure() -> None:
-    assert is_shortage(FULL)
-    assert is_shortage(OSError(errno.EMFILE, "Too many open files"))
-    assert not is_shortage(OSError(errno.EIO, "Input/output error"))
-    assert not is_shortage(OSError(errno.EROFS, "Read-only file system"))
+    assert is_resource_exhaustion(FULL)
+    assert is_resource_exhaustion(OSError(errno.EMFILE, "Too many open files"))
+    assert not is_resource_exhaustion(OSError(errno.EIO, "Input/output error"))
+    assert not is_resource_exhaustion(OSError(errno.EROFS, "Read-only file system"))
 
 
 def test_retention_unlinks_at_once_what_cannot_be_renamed(room: LogRoom, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from warmlog_broker.storage.config import UNLIMITED, LogConfig
 from warmlog_broker.storage.log.retention import deletable_segments
-from warmlog_broker.storage.segment.delayed_deletion import DueDeletions, run_deletions
+from warmlog_broker.storage.segment.delayed_deletion import DelayedDeletions, run_deletions
 
 KEEP = replace(LogConfig(), retention_ms=UNLIMITED, retention_bytes=UNLIMITED)
 NOW = 10_000
@@ -149,7 +149,7 @@ def test_what_goes_is_always_a_beginning_below_the_high_watermark(
 
 
 def test_deletions_wait_for_their_time_and_happen_once() -> None:
-    deletions = DueDeletions()
+    deletions = DelayedDeletions()
     done: list[str] = []
     deletions.add(lambda: done.append("early"))
     deletions.add(lambda: done.append("early too"))
@@ -167,7 +167,7 @@ def test_a_deletion_that_fails_is_not_tried_again_and_the_others_go_on() -> None
     def fails() -> None:
         raise OSError("the disk is gone")
 
-    deletions = DueDeletions()
+    deletions = DelayedDeletions()
     done: list[int] = []
     deletions.add(fails)
     deletions.add(lambda: done.append(1))
@@ -178,7 +178,7 @@ def test_a_deletion_that_fails_is_not_tried_again_and_the_others_go_on() -> None
 
 
 def test_a_delay_that_is_changed_holds_for_what_waits_already() -> None:
-    deletions = DueDeletions()
+    deletions = DelayedDeletions()
     deletions.add(lambda: None)
     assert deletions.take_due(0, 1000) == []
     assert deletions.take_due(1000, 5000) == []
@@ -188,7 +188,7 @@ def test_a_delay_that_is_changed_holds_for_what_waits_already() -> None:
 @given(steps=st.lists(st.none() | st.tuples(st.integers(0, 50), st.integers(0, 100)), max_size=40))
 def test_nothing_waits_less_than_the_delay_and_all_in_order(steps: list[tuple[int, int] | None]) -> None:
     """A step adds a deletion, or lets time pass and looks with a delay."""
-    deletions = DueDeletions()
+    deletions = DelayedDeletions()
     looked_ms: list[int | None] = []  # when each was first looked at
     done: list[int] = []
     now_ms = 0

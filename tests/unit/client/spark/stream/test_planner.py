@@ -10,7 +10,7 @@ import pytest
 from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import BrokerUnavailable, InconsistentTopicId, LogTruncated, OffsetOutOfRange, UnknownTopicId
 from warmlog.ranges.discover import Discovery
-from warmlog.ranges.offset_range import OffsetRange, PartitionState
+from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets
 from warmlog.spark.options.stream_options import Admission, parse_stream_options
 from warmlog.spark.stream.planner import StreamPlanner
 from warmlog_protocol.errors import InvalidConfig
@@ -42,12 +42,12 @@ class FakeDiscovery:
     def topics(self, names: Sequence[str], optional: Collection[str]) -> dict[str, Any]:
         return dict.fromkeys(names, SimpleNamespace(partitions=list(self.logs)))
 
-    def states(self, topics: Mapping[str, Any], includes: Any) -> list[PartitionState]:
+    def states(self, topics: Mapping[str, Any], includes: Any) -> list[PartitionOffsets]:
         if self.failures:
             self.failures -= 1
             raise BrokerUnavailable("gone for a moment")
         return [
-            PartitionState(
+            PartitionOffsets(
                 "t", number, self.topic_id, "b:1", earliest, latest, self.high_watermark, len(self.epoch_starts) - 1
             )
             for number, (earliest, latest) in self.logs.items()
