@@ -14,7 +14,7 @@ from warmlog_broker import Broker
 from warmlog_broker.handlers import bind_handlers
 from warmlog_broker.handlers.produce import PARTITIONS_A_TURN, PendingProduce
 from warmlog_broker.network.body_threads import BodyThreads
-from warmlog_broker.network.codec import Codec, Pieces, Slices
+from warmlog_broker.network.codec import ProtocolCodec, Pieces, Slices
 from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL, PLAINTEXT_LISTENER, RequestContext
 from warmlog_broker.network.request_runner import RequestRunner
 from warmlog_broker.network.request_scheduler import StartedRequest
@@ -273,7 +273,7 @@ def test_many_who_wait_are_told_in_any_order_without_looking_through_a_list() ->
 
     pending = PendingProduce(1000)
     for number in range(10_000):
-        pending.wait()
+        pending.waiting.add(number)
         pending.results.append(ProducedPartition("t", number, 0))
     assert pending.appended(0.0) is pending
     pending.begin(Owner())

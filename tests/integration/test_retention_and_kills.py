@@ -27,16 +27,16 @@ def test_the_checkpoint_of_log_starts_is_ahead_of_what_is_removed(
 ) -> None:
     key = TopicPartition("t", 0)
     removed: list[tuple[int, int]] = []
-    give_up: Callable[..., None] = LocalLog.give_up
+    drop_segments: Callable[..., None] = LocalLog.drop_segments
 
     def noted(log: LocalLog, segments: Iterable[LogSegment], reason: str) -> None:
         gone = list(segments)
         following = log.segments.higher(gone[-1].base_offset)
         assert following is not None
         removed.append((read_offsets(tmp_path / LOG_STARTS_NAME).get(key, 0), following.base_offset))
-        give_up(log, gone, reason)
+        drop_segments(log, gone, reason)
 
-    monkeypatch.setattr(LocalLog, "give_up", noted)
+    monkeypatch.setattr(LocalLog, "drop_segments", noted)
     with BrokerThread(tmp_path, **SOON) as broker, WireClient(broker.address) as client:
         client.create_topic("t", **SETTINGS)
         deadline = time.monotonic() + 30
