@@ -14,7 +14,7 @@ from warmlog_broker import Broker
 from warmlog_broker.handlers import bind_handlers
 from warmlog_broker.handlers.produce import PARTITIONS_A_TURN, PendingProduce
 from warmlog_broker.network.body_threads import BodyThreads
-from warmlog_broker.network.codec import ProtocolCodec, Pieces, Slices
+from warmlog_broker.network.codec import Pieces, ProtocolCodec, Slices
 from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL, PLAINTEXT_LISTENER, RequestContext
 from warmlog_broker.network.request_runner import RequestRunner
 from warmlog_broker.network.request_scheduler import StartedRequest
@@ -110,7 +110,7 @@ def fetch_as(broker: BrokerThread, peer: Peer, *wanted: FetchPartition, max_wait
     def start(inside: Broker) -> None:
         runner = RequestRunner(
             peer,
-            cast("Codec", peer),
+            cast("ProtocolCodec", peer),
             bind_handlers(inside.services),
             tasks=inside._tasks,
             timers=inside._timers,

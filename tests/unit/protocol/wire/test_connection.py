@@ -189,7 +189,7 @@ def test_a_borrowed_payload_is_told_from_an_owned_one() -> None:
 
 
 def test_nothing_but_a_handshake_is_sent_before_the_handshake() -> None:
-    with pytest.raises(LocalProtocolError, match="METADATA was requested before"):
+    with pytest.raises(LocalProtocolError, match="METADATA before the Handshake got its response"):
         ClientConnection().request(MetadataRequest())
 
 
