@@ -173,7 +173,7 @@ class Session(asyncio.BufferedProtocol):
         """The peer sends no more. It may still read: requests in flight get responses if the transport stays open."""
         self._scheduler.on(Event.PEER_EOF)
         if not self._scheduler.allows.ending:
-            return False
+            return not self._sending.is_handed_over and self._transport.can_write_eof()  # at most until `_linger` ends
         for started in self._requests.drop_waiting():
             self.end(started, None)
         self._context.outbox.add(self)

@@ -350,6 +350,37 @@ def test_a_session_without_requests_ends_when_the_peer_has_taken_what_the_transp
     run(work())
 
 
+def test_a_refused_peer_that_sends_no_more_reads_all_that_was_queued(
+    run: Run, cold_readers: ThreadPoolExecutor
+) -> None:
+    text = "x" * 400_000
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        async with serving(cold_readers) as (server, port):
+            server.handlers[ApiKey.HANDSHAKE] = lambda context, request: ErrorResponse(text)
+            with socket.socket() as reader:
+                reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                reader.setblocking(False)
+                await loop.sock_connect(reader, ("127.0.0.1", port))
+                await until(lambda: len(server.context.connections) == 1)
+                session = server.sessions[0]
+                session._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+                await loop.sock_sendall(reader, pack_frame((ApiKey.HANDSHAKE, 0, 0), HandshakeRequest("test", "1")))
+                await until(lambda: session._transport.get_write_buffer_size() > 0)
+                await loop.sock_sendall(reader, pack_frame((ApiKey.HANDSHAKE, 99, 1), HandshakeRequest("test", "1")))
+                await until(lambda: session._scheduler.state is State.DISCARDING)
+                assert not session._sending.is_handed_over
+                reader.shutdown(socket.SHUT_WR)
+                received = b""
+                while piece := await loop.sock_recv(reader, 100_000):
+                    received += piece
+                assert len(received) > len(text)
+                assert b"version 99" in received[len(text) :]
+
+    run(work())
+
+
 def test_a_peer_that_has_sent_all_reads_what_is_under_way(run: Run, cold_readers: ThreadPoolExecutor) -> None:
     pending = Deferred()
 
