@@ -99,8 +99,9 @@ class _ErrorWithFields(WarmlogError):
         return _restored, (type(self), self.args, self.__dict__)
 
     def reworded(self, message: str) -> Self:
-        """Return the same error with another message."""
-        return _restored(type(self), (message,), self.__dict__)
+        """Return the same error with another message and without its notes."""
+        fields = {name: field for name, field in self.__dict__.items() if name != "__notes__"}
+        return _restored(type(self), (message,), fields)
 
 
 def _restored(kind: type[E], args: tuple[Any, ...], fields: dict[str, Any]) -> E:

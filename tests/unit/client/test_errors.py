@@ -45,3 +45,14 @@ def test_an_error_with_another_message_keeps_its_fields_also_when_it_is_pickled(
         assert type(other) is kind
         assert str(other) == "in other words"
         assert vars(other) == vars(error)
+
+
+def test_notes_on_an_error_and_on_the_same_with_another_message_stay_apart() -> None:
+    for kind in (warmlog.UnreadableBatch, warmlog.LogTruncated):
+        error = example(kind)
+        assert isinstance(error, (warmlog.UnreadableBatch, warmlog.LogTruncated))
+        error.add_note("about the first")
+        other = error.reworded("in other words")
+        other.add_note("about the second")
+        assert error.__notes__ == ["about the first"]
+        assert other.__notes__ == ["about the second"]
