@@ -206,7 +206,7 @@ class LogCleaner:
             await self._in_thread(replacement.sync)
             if not partition.allows.compact:
                 raise CleaningAborted("the partition was deleted, or is offline")
-            is_done = log.compaction.advance(replacement)
+            is_done = log.local.advance(replacement)
         self._on_replaced(partition)
 
     def _note_failure(self, partition: Partition, error: Exception) -> None:

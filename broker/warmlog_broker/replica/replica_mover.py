@@ -167,9 +167,9 @@ class Moves:
     async def _end_compaction(self, log: Log) -> None:
         """Cancel the compaction of `log`, and complete a replacement of segments that has begun."""
         log.compaction.stop()
-        while (replacement := log.compaction.replacement) is not None:
+        while (replacement := log.local.replacement) is not None:
             await self._in_thread(replacement.sync)
-            log.compaction.advance(replacement)
+            log.local.advance(replacement)
 
     async def _run(self, move: Move) -> None:
         partition, name = move.partition, move.partition.key.directory_name

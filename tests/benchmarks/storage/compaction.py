@@ -72,6 +72,6 @@ def _rewrite(cleaning: Cleaning, log: Log) -> None:
         if rewritten.segment is not None:
             replacement = log.compaction.take(rewritten)
             replacement.sync()
-            while not log.compaction.advance(replacement):
+            while not log.local.advance(replacement):
                 replacement.sync()
     log.compaction.end(cleaning.end_offset)

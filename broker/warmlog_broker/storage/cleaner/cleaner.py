@@ -11,7 +11,7 @@ expensive part, on closed segments that are not written to. A pass, with the thr
         rewritten = cleaning.rewrite(group)                 any         what stays: `rules`
         replacement = log.compaction.take(rewritten)        owner       replaces the old segments: `segment_swap`
         replacement.sync()                                  any         before each of the steps that `advance` takes
-        log.compaction.advance(replacement)                 owner       until it returns True
+        log.local.advance(replacement)                      owner       until it returns True
     log.compaction.end(cleaning.end_offset)                 owner
 
 If the map is full before the dirty part ends, the pass ends there too and the next one continues. Compacted data keeps

@@ -89,14 +89,9 @@ class LogCompaction:
             self.compacted_below = max(self.compacted_below, cleaned_below)
 
     @property
-    def replacement(self) -> Replacement | None:
-        """One that is under way: to be completed by `sync` in any thread and `advance`, in turn."""
-        return self._local.replacement
-
-    @property
     def is_taking_in(self) -> bool:
-        """Whether `replacement` is part of a cleaning that is under way, which completes it."""
-        return self._pace is not None and self.replacement is not None
+        """Whether `LocalLog.replacement` is part of a cleaning that is under way, which completes it."""
+        return self._pace is not None and self._local.replacement is not None
 
     def stop(self) -> None:
         """Cancel the cleaning that is under way, if any: it ends at its next batch."""
@@ -117,7 +112,9 @@ class LogCompaction:
         self.first_dirty_offset = min(self.first_dirty_offset, offset)
 
     def take(self, rewritten: Rewritten) -> Replacement:
-        """Begin to replace the sources of `rewritten` by its segment; `sync` and `advance` that until it is done.
+        """Begin to replace the sources of `rewritten` by its segment.
+
+        `Replacement.sync` in any thread and `LocalLog.advance` complete that, in turn.
 
         CleaningAborted, and the new segment is deleted, if the log no longer has these sources.
         """
@@ -132,10 +129,6 @@ class LogCompaction:
             raise CleaningAborted(f"{self._local.directory} has changed while it was compacted")
         self.compacted_below = max(self.compacted_below, rewritten.sources[-1].next_base_offset)
         return self._local.begin_replacement([rewritten.segment], found)
-
-    def advance(self, replacement: Replacement) -> bool:
-        """Take the next step; True once all are taken."""
-        return self._local.advance(replacement)
 
 
 def _last_flushed(entry: ProducerEntry, flushed_offset: int) -> int:

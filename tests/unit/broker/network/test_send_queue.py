@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -34,12 +34,6 @@ def file(tmp_path: Path, data: bytes) -> OpenFile:
     path = tmp_path / "0.log"
     path.write_bytes(data)
     return OpenFile(str(path), os.O_RDWR)
-
-
-@pytest.fixture
-def cold_readers() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(1) as pool:
-        yield pool
 
 
 class Sender(asyncio.Protocol):

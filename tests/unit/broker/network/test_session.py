@@ -5,7 +5,7 @@ import logging
 import os
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -69,12 +69,6 @@ def file(tmp_path: Path, data: bytes) -> OpenFile:
     path = tmp_path / "0.log"
     path.write_bytes(data)
     return OpenFile(str(path), os.O_RDWR)
-
-
-@pytest.fixture
-def cold_readers() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(1) as pool:
-        yield pool
 
 
 @pytest.fixture(scope="module")
@@ -317,6 +311,23 @@ def test_a_stopped_session_ends_when_requests_under_way_have_ended(
     run(work())
 
 
+@asynccontextmanager
+async def slow_reader(cold_readers: ThreadPoolExecutor, text: str) -> AsyncIterator[tuple[socket.socket, Session]]:
+    """A peer with small buffers that was sent `text` and has read nothing of it, and its session."""
+    loop = asyncio.get_running_loop()
+    async with serving(cold_readers) as (server, port):
+        server.handlers[ApiKey.HANDSHAKE] = lambda context, request: ErrorResponse(text)
+        with socket.socket() as reader:
+            reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            reader.setblocking(False)
+            await loop.sock_connect(reader, ("127.0.0.1", port))
+            await until(lambda: len(server.context.connections) == 1)
+            session = server.sessions[0]
+            session._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+            await loop.sock_sendall(reader, pack_frame((ApiKey.HANDSHAKE, 0, 0), HandshakeRequest("test", "1")))
+            yield reader, session
+
+
 @pytest.mark.parametrize("ending", ["stop", "half-close"])
 def test_a_session_without_requests_ends_when_the_peer_has_taken_what_the_transport_holds(
     run: Run, cold_readers: ThreadPoolExecutor, ending: str
@@ -326,26 +337,17 @@ def test_a_session_without_requests_ends_when_the_peer_has_taken_what_the_transp
 
     async def work() -> None:
         loop = asyncio.get_running_loop()
-        async with serving(cold_readers) as (server, port):
-            server.handlers[ApiKey.HANDSHAKE] = lambda context, request: ErrorResponse(text)
-            with socket.socket() as reader:
-                reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-                reader.setblocking(False)
-                await loop.sock_connect(reader, ("127.0.0.1", port))
-                await until(lambda: len(server.context.connections) == 1)
-                session = server.sessions[0]
-                session._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-                await loop.sock_sendall(reader, pack_frame((ApiKey.HANDSHAKE, 0, 0), HandshakeRequest("test", "1")))
-                await until(lambda: 0 < session._transport.get_write_buffer_size() < len(text))
-                if ending == "stop":
-                    session.stop()
-                else:
-                    reader.shutdown(socket.SHUT_WR)
-                    await until(lambda: session._scheduler.state is not State.OPEN)
-                received = 0
-                while piece := await loop.sock_recv(reader, 100_000):
-                    received += len(piece)
-                assert received > len(text)
+        async with slow_reader(cold_readers, text) as (reader, session):
+            await until(lambda: 0 < session._transport.get_write_buffer_size() < len(text))
+            if ending == "stop":
+                session.stop()
+            else:
+                reader.shutdown(socket.SHUT_WR)
+                await until(lambda: session._scheduler.state is not State.OPEN)
+            received = 0
+            while piece := await loop.sock_recv(reader, 100_000):
+                received += len(piece)
+            assert received > len(text)
 
     run(work())
 
@@ -357,26 +359,17 @@ def test_a_refused_peer_that_sends_no_more_reads_all_that_was_queued(
 
     async def work() -> None:
         loop = asyncio.get_running_loop()
-        async with serving(cold_readers) as (server, port):
-            server.handlers[ApiKey.HANDSHAKE] = lambda context, request: ErrorResponse(text)
-            with socket.socket() as reader:
-                reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-                reader.setblocking(False)
-                await loop.sock_connect(reader, ("127.0.0.1", port))
-                await until(lambda: len(server.context.connections) == 1)
-                session = server.sessions[0]
-                session._transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-                await loop.sock_sendall(reader, pack_frame((ApiKey.HANDSHAKE, 0, 0), HandshakeRequest("test", "1")))
-                await until(lambda: session._transport.get_write_buffer_size() > 0)
-                await loop.sock_sendall(reader, pack_frame((ApiKey.HANDSHAKE, 99, 1), HandshakeRequest("test", "1")))
-                await until(lambda: session._scheduler.state is State.DISCARDING)
-                assert not session._sending.is_handed_over
-                reader.shutdown(socket.SHUT_WR)
-                received = b""
-                while piece := await loop.sock_recv(reader, 100_000):
-                    received += piece
-                assert len(received) > len(text)
-                assert b"version 99" in received[len(text) :]
+        async with slow_reader(cold_readers, text) as (reader, session):
+            await until(lambda: session._transport.get_write_buffer_size() > 0)
+            await loop.sock_sendall(reader, pack_frame((ApiKey.HANDSHAKE, 99, 1), HandshakeRequest("test", "1")))
+            await until(lambda: session._scheduler.state is State.DISCARDING)
+            assert not session._sending.is_handed_over
+            reader.shutdown(socket.SHUT_WR)
+            received = b""
+            while piece := await loop.sock_recv(reader, 100_000):
+                received += piece
+            assert len(received) > len(text)
+            assert b"version 99" in received[len(text) :]
 
     run(work())
 

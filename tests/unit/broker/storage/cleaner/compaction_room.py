@@ -102,7 +102,7 @@ class CompactionRoom(LogRoom):
             if rewritten.segment is not None:
                 replacement = compaction.take(rewritten)
                 replacement.sync()
-                while not compaction.advance(replacement):
+                while not self.log.local.advance(replacement):
                     replacement.sync()
         compaction.end(cleaning.end_offset)
         return cleaning.stats
