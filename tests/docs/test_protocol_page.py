@@ -155,8 +155,11 @@ class Client:
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=20)
         self.correlation_id = 0
+        self.socket = socket.create_connection((host, int(port)), timeout=20)
+
+    def close(self) -> None:
+        self.socket.close()
 
     def call(self, name: str, *fields: Any, payload: bytes = b"") -> tuple[dict[str, Any], bytes]:
         self.correlation_id += 1
@@ -223,7 +226,7 @@ def recorder(address: str) -> Iterator[tuple[str, list[tuple[bytearray, bytearra
 async def talk(address: str) -> None:
     """A client that uses most of the APIs."""
     async with warmlog.Admin(address) as admin:
-        await admin.create_topic("orders", partitions=2, configs={"retention.ms": "-1"})
+        await admin.create_topic("orders", configs={"retention.ms": "-1"})
         await admin.describe_topic("orders")
         await admin.describe_log_dirs()
         with pytest.raises(warmlog.TopicAlreadyExists):
@@ -233,17 +236,17 @@ async def talk(address: str) -> None:
                 producer.send("orders", b"%d" % number, key=b"k", headers=[("h", b"1"), ("n", None)], timestamp_ms=number)
             await producer.flush()
         async with warmlog.Producer(address, acks=0) as producer:
-            producer.send("orders", None, partition=1)
+            producer.send("orders", None)
         await admin.delete_records({("orders", 0): 1})
         async with warmlog.Consumer(address, topics=["orders"]) as consumer:
-            assert len([record async for record in consumer.records(until={("orders", 0): 1, ("orders", 1): 1})]) >= 1
+            assert len([record async for record in consumer.records(until=101)]) == 100
         await admin.delete_topic("orders")
 
 
 def test_what_a_client_and_a_broker_say_reads_as_the_page_says(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker:
         with recorder(broker.address) as (address, heard):
-            asyncio.run(talk(address))
+            asyncio.run(asyncio.wait_for(talk(address), 30))
     apis, records = set(), []
     for sent, received in heard:
         answers = {header[0]: (header, payload) for header, payload in cut_frames(bytes(received))}
