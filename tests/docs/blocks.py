@@ -63,4 +63,6 @@ def _blocks(page: Path) -> Iterator[Block]:
             if number == len(lines):
                 raise ValueError(f"{page}:{first - 1}: a block of code without an end")
         number += 1
-        yield Block(found["language"], "".join(f"{each}\n" for each in text), first, skipped["reason"] if skipped else "")
+        yield Block(
+            found["language"], "".join(f"{each}\n" for each in text), first, skipped["reason"] if skipped else ""
+        )

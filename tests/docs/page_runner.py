@@ -38,7 +38,9 @@ def _run(page: Path, block: Block, text: str, names: dict[str, Any]) -> None:
     if block.language == "python":
         exec(compile("\n" * (block.line - 1) + text, page, "exec"), names)
         return
-    subprocess.run(["bash", "-euo", "pipefail", "-c", text], check=True, stdin=subprocess.DEVNULL, timeout=BLOCK_TIMEOUT_S)
+    subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", text], check=True, stdin=subprocess.DEVNULL, timeout=BLOCK_TIMEOUT_S
+    )
 
 
 if __name__ == "__main__":

@@ -76,7 +76,9 @@ def _messages_in(hint: Any) -> Iterator[type[Message]]:
 def _table(message: type[Message]) -> str:
     hints = get_type_hints(message, include_extras=True)
     rows = [f"| `{field.name}` | {_type(hints[field.name])} | {_default(field)} |" for field in fields(message)]
-    return "\n".join([f"#### {message.__name__}", "", _prose(message), "", "| field | type | default |", "|---|---|---|", *rows, ""])
+    return "\n".join(
+        [f"#### {message.__name__}", "", _prose(message), "", "| field | type | default |", "|---|---|---|", *rows, ""]
+    )
 
 
 def _type(hint: Any) -> str:

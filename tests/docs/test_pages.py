@@ -40,9 +40,7 @@ def test_the_blocks_of_a_page_run_twice_in_a_row(page: Path, tmp_path: Path) -> 
     assert done.returncode == 0, done.stdout.decode(errors="replace")
 
 
-@pytest.mark.parametrize(
-    ("page", "block"), NOT_RUN, ids=[f"{page_name(page)}-{block.line}" for page, block in NOT_RUN]
-)
+@pytest.mark.parametrize(("page", "block"), NOT_RUN, ids=[f"{page_name(page)}-{block.line}" for page, block in NOT_RUN])
 def test_a_block_that_is_not_run_has_a_valid_syntax(page: Path, block: Block) -> None:
     _check_syntax(page, block)
 
@@ -58,7 +56,9 @@ def test_what_is_not_code_has_a_valid_syntax(page: Path) -> None:
 def test_what_is_not_run_is_counted(tell: Callable[[str], None]) -> None:
     run = sum(block.is_run for blocks in BLOCKS.values() for block in blocks)
     reasons = Counter(block.reason for _, block in NOT_RUN)
-    tell(f"{run} blocks run, {len(NOT_RUN)} do not: {', '.join(f'{count} {why}' for why, count in sorted(reasons.items()))}")
+    tell(
+        f"{run} blocks run, {len(NOT_RUN)} do not: {', '.join(f'{count} {why}' for why, count in sorted(reasons.items()))}"
+    )
     assert run > 4 * len(NOT_RUN)
 
 

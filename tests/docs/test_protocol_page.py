@@ -215,7 +215,7 @@ def recorder(address: str) -> Iterator[tuple[str, list[tuple[bytearray, bytearra
     accepting = threading.Thread(target=accept)
     accepting.start()
     try:
-        yield "127.0.0.1:{}".format(listener.getsockname()[1]), heard
+        yield f"127.0.0.1:{listener.getsockname()[1]}", heard
     finally:
         listener.shutdown(socket.SHUT_RDWR)
         listener.close()
@@ -233,7 +233,9 @@ async def talk(address: str) -> None:
             await admin.create_topic("orders")
         async with warmlog.Producer(address, compression="gzip") as producer:
             for number in range(100):
-                producer.send("orders", b"%d" % number, key=b"k", headers=[("h", b"1"), ("n", None)], timestamp_ms=number)
+                producer.send(
+                    "orders", b"%d" % number, key=b"k", headers=[("h", b"1"), ("n", None)], timestamp_ms=number
+                )
             await producer.flush()
         async with warmlog.Producer(address, acks=0) as producer:
             producer.send("orders", None)
@@ -244,9 +246,8 @@ async def talk(address: str) -> None:
 
 
 def test_what_a_client_and_a_broker_say_reads_as_the_page_says(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path) as broker:
-        with recorder(broker.address) as (address, heard):
-            asyncio.run(asyncio.wait_for(talk(address), 30))
+    with BrokerProcess(tmp_path) as broker, recorder(broker.address) as (address, heard):
+        asyncio.run(asyncio.wait_for(talk(address), 30))
     apis, records = set(), []
     for sent, received in heard:
         answers = {header[0]: (header, payload) for header, payload in cut_frames(bytes(received))}
