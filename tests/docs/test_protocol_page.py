@@ -42,7 +42,7 @@ def test_the_page_says_what_the_classes_say() -> None:
     assert printed(TEXT) == TEXT, "run: PYTHONPATH=tests python tests/docs/protocol_tables.py"
 
 
-# --- the rules of the page ----------------------------------------------------------------------------------------------
+# --- the rules of the page -----------------------------------------------------------------------------------------
 
 
 def decode_message(name: str, values: list[Any]) -> dict[str, Any]:
@@ -180,7 +180,7 @@ class Client:
         return data
 
 
-# --- what a real client and broker say ----------------------------------------------------------------------------------
+# --- what a real client and broker say -----------------------------------------------------------------------------
 
 
 @contextmanager
@@ -251,19 +251,19 @@ def test_what_a_client_and_a_broker_say_reads_as_the_page_says(tmp_path: Path) -
     apis, records = set(), []
     for sent, received in heard:
         answers = {header[0]: (header, payload) for header, payload in cut_frames(bytes(received))}
-        for (api, version, correlation_id, *fields), payload in cut_frames(bytes(sent)):
+        for (api, version, correlation_id, *asked), batches in cut_frames(bytes(sent)):
             name = APIS[api]
             apis.add(name)
             assert version == 0
-            request = decode_message(f"{name}Request", fields)
+            request = decode_message(f"{name}Request", asked)
             if name == "Produce":
-                assert sum(partition["size_bytes"] for partition in request["partitions"]) == len(payload)
-                records += decode_batches(payload)
+                assert sum(partition["size_bytes"] for partition in request["partitions"]) == len(batches)
+                records += decode_batches(batches)
                 if request["acks"] == 0:
                     assert correlation_id not in answers
                     continue
-            (_, error_code, *fields), payload = answers[correlation_id]
-            response = decode_message("ErrorResponse" if error_code else f"{name}Response", fields)
+            (_, error_code, *said), payload = answers[correlation_id]
+            response = decode_message("ErrorResponse" if error_code else f"{name}Response", said)
             if name == "Fetch":
                 assert sum(partition["size_bytes"] for partition in response["partitions"]) == len(payload)
     assert apis >= {"Handshake", "Metadata", "CreateTopics", "DescribeConfigs", "InitProducerId", "Produce", "Fetch"}
