@@ -37,12 +37,12 @@ async def producers() -> None:
 
 
 async def consumers() -> None:
-    warmlog.Consumer(ADDRESS, topics="topic")  # noqa: S106 - not found by a type checker: a str is a sequence of str
+    warmlog.Consumer(ADDRESS, topics="topic")  # found at run time: a str is a sequence of str
     warmlog.Consumer(ADDRESS, topics=[1])  # error
     warmlog.Consumer(ADDRESS, group_id="group")  # error
     warmlog.Consumer(ADDRESS, topics=["topic"], start=1.5)  # error
     warmlog.Consumer(ADDRESS, topics=["topic"], start={0: 5})  # error
-    warmlog.Consumer(ADDRESS, partitions=["topic"])  # error
+    warmlog.Consumer(ADDRESS, partitions=[0])  # error
     consumer = warmlog.Consumer(ADDRESS, topics=["topic"], start={"topic-0": 5})
     consumer.seek("topic", "0", 5)  # error
     for record in consumer.records():  # error
