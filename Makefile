@@ -94,7 +94,7 @@ check: dev
 docs: dev
 	@$(BIN)/python -c 'import material, mkdocstrings' 2>/dev/null || \
 		$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs
-	@$(BIN)/python -m mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo 'the site is in build/site: begin with build/site/index.html'
 
 fmt: dev

@@ -4,7 +4,6 @@ The sums and the positions are in one file, which is replaced as a whole.
 """
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -37,7 +36,7 @@ def store(state: dict[str, Any]) -> None:
     """Replace the state by a new one, so that a crash leaves the old one or the new one."""
     new = STATE.with_suffix(".new")
     new.write_text(json.dumps(state))
-    os.replace(new, STATE)
+    new.replace(STATE)
 
 
 def process(address: str) -> dict[str, int]:

@@ -19,7 +19,15 @@ FOUND = re.compile(r"^(?P<file>[^:]+\.py):(?P<line>\d+): error: (?P<text>.*)$", 
 def found() -> dict[Path, dict[int, str]]:
     """The errors that mypy finds, by file and line."""
     # packages and modules of the project file are those of `make check`: files are given here.
-    command = [sys.executable, "-m", "mypy", "--strict", "--no-warn-unused-ignores", *map(str, EXAMPLES), str(WRONG_USES)]
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--no-warn-unused-ignores",
+        *map(str, EXAMPLES),
+        str(WRONG_USES),
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     errors: dict[Path, dict[int, str]] = {}
     for match in FOUND.finditer(done.stdout):
