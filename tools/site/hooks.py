@@ -26,7 +26,6 @@ def on_files(files: Any, config: Any) -> Any:
 
 def command_line() -> str:
     """Every command with its help, as the program prints it."""
-    import typer
     from typer.main import get_command
 
     from warmlog.cli.app import build_app
@@ -36,7 +35,7 @@ def command_line() -> str:
     def describe(command: Any, parent: Any, name: str) -> None:
         context = command.make_context(name, [], parent=parent, resilient_parsing=True)
         context.terminal_width = context.max_content_width = HELP_COLUMNS
-        parts.append(f"## {context.command_path}\n\n```text\n{typer.unstyle(command.get_help(context))}\n```\n")
+        parts.append(f"## {context.command_path}\n\n```text\n{command.get_help(context)}\n```\n")
         for inner in getattr(command, "commands", {}).values():
             describe(inner, context, inner.name)
 
