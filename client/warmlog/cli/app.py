@@ -25,7 +25,6 @@ from warmlog.cli.demo import command as demo
 from warmlog.cli.dump import command as dump
 from warmlog.cli.terminal.exits import DEBUG_VARIABLE, INTERRUPTED
 from warmlog.cli.terminal.output import line
-from warmlog_protocol import __version__
 
 PROGRAM = "warmlog"
 
@@ -66,7 +65,9 @@ FAMILIES: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
 
 def _show_version(is_asked_for: bool) -> None:
     if is_asked_for:
-        line(f"{PROGRAM} {__version__}")
+        from importlib.metadata import version
+
+        line(f"{PROGRAM} {version(PROGRAM)}")
         raise typer.Exit
 
 
