@@ -4,9 +4,8 @@ from typing import Protocol, TypeVar
 
 from warmlog.cluster.address import Address
 from warmlog.errors import ApiError, ErrorCode, UnknownTopicOrPartition, error_from_code
+from warmlog.points import TopicPartition as TopicPartition
 from warmlog_protocol.messages import DescribeConfigsResponse, MetadataResponse, TopicMetadata
-
-TopicPartition = tuple[str, int]
 
 
 class HasError(Protocol):

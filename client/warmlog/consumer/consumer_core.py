@@ -2,18 +2,18 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterator, Mapping, Sequence
 from operator import length_hint
 from uuid import UUID
 
 from warmlog.cluster.cluster import Cluster
-from warmlog.cluster.list_offsets import OffsetAt, list_offsets
+from warmlog.cluster.list_offsets import list_offsets
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.cluster.responses import TopicPartition
 from warmlog.consumer.fetcher import Fetcher
 from warmlog.consumer.options import ConsumerOptions
 from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader
+from warmlog.consumer.starting import look_up_points, topics_like
 from warmlog.errors import (
     ClientClosed,
     CorruptBatch,
@@ -25,10 +25,10 @@ from warmlog.errors import (
     UnreadableBatch,
     WarmlogError,
 )
+from warmlog.points import EARLIEST, LATEST, Point, Points, Where, fit_points, parse_point, parse_where
 from warmlog.records.batch import Batch, Record
 from warmlog.records.fetched import error_in, first_header, is_intact, next_readable
 from warmlog.records.verdict import Action, decide
-from warmlog.times import asked_timestamp
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -38,11 +38,6 @@ from warmlog_protocol.messages import (
     FetchRequest,
     FetchResponse,
 )
-
-Point = str | int | datetime
-"""An offset, "earliest", "latest", or the first record at or after a time (UTC when it has no zone)."""
-Points = Point | Mapping[TopicPartition, int]
-"""The same for all partitions, or an offset for each."""
 
 _log = logging.getLogger("warmlog")
 
@@ -66,10 +61,19 @@ class ConsumerCore:
         self.hand: Iterator[Record] = iter(self._hand)
 
     async def start(
-        self, topics: Sequence[str] | None, partitions: Sequence[TopicPartition] | None, start: Points
+        self,
+        topics: Sequence[str] | None,
+        partitions: Sequence[TopicPartition] | None,
+        pattern: str | None,
+        start: Points,
     ) -> None:
-        """Connect, find the partitions and where to start. Raises UnknownTopicOrPartition, BrokerUnavailable."""
+        """Connect, find the partitions and where to start.
+
+        Raises UnknownTopicOrPartition, BrokerUnavailable, and ValueError if `start` names a partition that is not read.
+        """
         await self.cluster.start()
+        if pattern is not None:
+            topics = await topics_like(self.cluster, pattern)
         names = list(topics) if topics is not None else sorted({topic for topic, _ in partitions or ()})
         known = {topic.name: topic for topic in await self.cluster.topics(names)}
         if topics is not None:
@@ -85,9 +89,7 @@ class ConsumerCore:
                 verify_crc=self._options.verify_crc,
                 max_decompressed_bytes=self._options.max_decompressed_bytes,
             )
-        await self.seek(start, self.readers)
-        if isinstance(start, Mapping):
-            await self.seek("earliest", self.readers.keys() - start.keys())
+        await self.seek(fit_points(start, self.readers, "start", left_out=EARLIEST))
         self._turns = list(self.readers.values())
         self._fetcher = Fetcher(self._options, self.cluster, self._changed, self._turns)
         self._fetching = asyncio.create_task(self._fetcher.run(), name="warmlog consumer")
@@ -99,9 +101,9 @@ class ConsumerCore:
             await asyncio.wait([self._fetching])
         await self.cluster.close()
 
-    async def seek(self, to: Points, partitions: Collection[TopicPartition]) -> None:
+    async def seek(self, points: Mapping[TopicPartition, Point]) -> None:
         """Continue from there in these partitions."""
-        for partition, at in (await self._resolve(to, partitions)).items():
+        for partition, at in (await look_up_points(self.cluster, points, self._options.isolation)).items():
             self.seek_now(partition, at.offset, at.leader_epoch)
         self._changed.set()
 
@@ -120,13 +122,16 @@ class ConsumerCore:
             return self._hand[-left].offset
         return reader.position
 
-    async def ends(self, until: Points) -> dict[TopicPartition, int]:
-        """The offset that `until` means in each partition. ValueError if it names one that is not read here."""
-        if isinstance(until, Mapping) and (strangers := sorted(until.keys() - self.readers.keys())):
-            raise ValueError(f"until names {strangers}, which this consumer does not read: it would never end")
-        return {partition: at.offset for partition, at in (await self._resolve(until, self.readers)).items()}
+    def fitted_end(self, until: Where) -> dict[TopicPartition, Point]:
+        """Return where each partition ends, at "latest" if a mapping leaves it out. ValueError if it does not fit."""
+        return fit_points(parse_where(until, name="until"), self.readers, "until", left_out=LATEST)
 
-    async def limit(self, until: Points | None) -> None:
+    async def ends(self, until: Mapping[TopicPartition, Point]) -> dict[TopicPartition, int]:
+        """Return the offset of the end of each partition."""
+        found = await look_up_points(self.cluster, until, self._options.isolation)
+        return {partition: at.offset for partition, at in found.items()}
+
+    async def limit(self, until: Mapping[TopicPartition, Point] | None) -> None:
         """Let every partition end there, from now on; None: never."""
         ends = {} if until is None else await self.ends(until)
         self._put_back_hand()
@@ -134,19 +139,11 @@ class ConsumerCore:
             reader.until = ends.get(partition, NO_LIMIT)
         self._changed.set()
 
-    async def _resolve(self, points: Points, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAt]:
-        """The offset of each partition, without those that a mapping does not name. A time past the end is the end.
-
-        Time and leader epoch are -1 if `points` gave the offset.
-        """
-        if isinstance(points, Mapping):
-            return {partition: _given(partition, points[partition]) for partition in partitions if partition in points}
-        if isinstance(points, int):
-            return {partition: _given(partition, points) for partition in partitions}
-        if not isinstance(points, (str, datetime)) or points == "max_timestamp":
-            raise ValueError(f'{points!r}: "earliest", "latest", an offset or a datetime expected')
-        asked = dict.fromkeys(partitions, asked_timestamp(points))
-        return await list_offsets(self.cluster, asked, isolation=self._options.isolation)
+    async def available(self) -> dict[TopicPartition, range]:
+        """Return the offsets in the log of each partition, for readers of its isolation."""
+        first = await self.ends(dict.fromkeys(self.readers, EARLIEST))
+        end = await self.ends(dict.fromkeys(self.readers, LATEST))
+        return {partition: range(first[partition], end[partition]) for partition in self.readers}
 
     async def next_batch(self) -> Batch | None:
         """The next batch of any partition, waiting for one; None when every partition has reached its end."""
@@ -232,7 +229,7 @@ class ConsumerCore:
             reader.error = await self._with_remedy(reader, error)
             raise reader.error or error
         if verdict.action is Action.RESET:
-            await self.seek(self._options.on_out_of_range, [partition])
+            await self.seek({partition: parse_point(self._options.on_out_of_range)})
         else:
             self.seek_now(partition, verdict.next_offset)
         if verdict.action is Action.RAISE_ONCE:
@@ -303,9 +300,3 @@ class ConsumerCore:
         assert isinstance(response.result, FetchResponse)
         (part,) = response.result.partitions
         return part, response.payload
-
-
-def _given(partition: TopicPartition, offset: int) -> OffsetAt:
-    if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
-        raise ValueError(f"{offset!r} is no offset: a number from 0 on expected")
-    return OffsetAt(partition[1], offset, timestamp_ms=-1, leader_epoch=NO_LEADER_EPOCH)

@@ -7,10 +7,11 @@ import typer
 from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, run_client, show_warnings
 from warmlog.cli.terminal.output import counted, note, write
-from warmlog.cli.terminal.times import End, Start, parse_end, parse_start
+from warmlog.cli.terminal.times import note_if_past_end, parse_end, parse_start
 
 if TYPE_CHECKING:
     from warmlog.cli.terminal.templates import BatchWriter
+    from warmlog.points import Point
 
 RAW, JSON = "raw", "json"
 
@@ -30,13 +31,18 @@ damaged on the broker's disk are reported on stderr and skipped; then the exit c
 def consume(
     topic: Topic,
     start: Annotated[
-        str, typer.Option("--from", metavar="earliest|latest|OFFSET|TIME", help="Where to begin; a TIME is UTC.")
+        str,
+        typer.Option(
+            "--from",
+            metavar="earliest|latest|OFFSET|-N|-1h|TIME",
+            help="Where to begin; a TIME without UTC offset is local time.",
+        ),
     ] = "earliest",
     end: Annotated[
         str | None,
         typer.Option(
             "--to",
-            metavar="latest|OFFSET|TIME",
+            metavar="latest|OFFSET|-N|-1h|TIME",
             help="Where to stop, exclusive; latest is the end as it is now.",
         ),
     ] = None,
@@ -67,8 +73,8 @@ async def _consume(
     broker: str,
     topic: str,
     partition: int | None,
-    start: Start,
-    end: End | None,
+    start: "Point",
+    end: "Point | None",
     isolation: str,
     count: int | None,
     format_batch: "BatchWriter",
@@ -81,6 +87,7 @@ async def _consume(
     show_warnings()
     unreadable = 0
     async with Consumer(broker, topics=topics, partitions=partitions, start=start, isolation=isolation) as consumer:
+        await note_if_past_end(consumer, start)
         batches = consumer.batches(until=end)
         while count != 0:
             try:

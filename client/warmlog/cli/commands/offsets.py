@@ -6,8 +6,8 @@ import typer
 
 from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, run_admin
-from warmlog.cli.terminal.output import is_terminal, json_line, line, table
-from warmlog.cli.terminal.times import format_ms, parse_instant
+from warmlog.cli.terminal.output import is_terminal, json_line, line, note, table
+from warmlog.cli.terminal.times import format_ms, nothing_after, parse_instant
 
 if TYPE_CHECKING:
     from warmlog import OffsetAt
@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 def offsets(
     topic: Topic,
     at: Annotated[
-        str, typer.Option(metavar="earliest|latest|TIME", help="A TIME is like 2013-07-01T00:00, in UTC if not given.")
+        str,
+        typer.Option(
+            metavar="earliest|latest|-1h|TIME",
+            help="A TIME is like 2013-07-01T00:00; without UTC offset it is local time.",
+        ),
     ] = "latest",
     partition: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Only this partition.", show_default=False)
@@ -31,6 +35,8 @@ def offsets(
     after it, or the end if there is none. Plain output is topic:partition:offset, one a line, as Kafka's tool prints
     it. Offline partitions are left out, and then the command fails.
     """
+    from warmlog.times import milliseconds_of
+
     instant = checked("--at", parse_instant, at)
     partitions = None if partition is None else [partition]
     by_partition = run_admin(broker, lambda admin: admin.look_up_offsets(topic, instant, partitions), warns=True)
@@ -45,6 +51,8 @@ def offsets(
     else:
         for offset in found:
             line(f"{topic}:{offset.partition}:{offset.offset}")
+    if not isinstance(instant, str) and found and all(offset.timestamp_ms < 0 for offset in found):
+        note(nothing_after(milliseconds_of(instant)))
     if errors:
         raise CommandFailed("; ".join(map(str, errors)))
 

@@ -5,9 +5,9 @@ from collections.abc import Collection, Sequence
 
 from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import UnknownTopicOrPartition
+from warmlog.points import Point
 from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets, SizedRange, sized_ranges
-from warmlog.ranges.points import Point
 from warmlog.ranges.resolve import resolve_ranges, starting_times
 from warmlog.ranges.retrying import retrying
 from warmlog.spark.options.read_options import PlanLimits, ReadOptions, TopicChoice

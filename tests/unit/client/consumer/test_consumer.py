@@ -61,7 +61,7 @@ async def test_an_empty_topic_ends_at_once() -> None:
 
 async def test_an_end_in_a_partition_that_is_not_read_is_refused_as_it_would_never_come() -> None:
     async with FakeBroker(t=1) as broker, warmlog.Consumer(broker.address, topics=["t"]) as client:
-        with pytest.raises(ValueError, match=r"until names .*'zz'"):
+        with pytest.raises(ValueError, match="until names zz-0, which is not read: a partition of t is expected"):
             await asyncio.wait_for(values_until(client, {("zz", 0): 5}), 5)
 
 
@@ -206,8 +206,11 @@ async def test_what_does_not_exist_is_named() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({}, TypeError, "either topics or partitions"),
-        ({"topics": [TOPIC], "partitions": []}, TypeError, "not both"),
+        ({}, TypeError, "give topics, partitions or pattern, and only one of them"),
+        ({"topics": [TOPIC], "partitions": []}, TypeError, "and only one of them"),
+        ({"topics": [TOPIC], "pattern": "t"}, TypeError, "and only one of them"),
+        ({"pattern": "("}, warmlog.InvalidConfig, r"pattern='\(': .*regular expression is expected"),
+        ({"partitions": ["t"]}, ValueError, r"partitions has 't': \("),
         ({"topics": TOPIC}, TypeError, r"topics=\['t'\]"),
         ({"topics": [TOPIC], "isolation": "dirty"}, warmlog.InvalidConfig, "read_committed"),
         ({"topics": [TOPIC], "on_out_of_range": "guess"}, warmlog.InvalidConfig, "earliest"),
