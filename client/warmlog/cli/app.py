@@ -30,7 +30,7 @@ PROGRAM = "warmlog"
 
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "serve": (serve.serve, ""),
-    "produce": (produce.produce, ""),
+    "produce": (produce.produce, produce.HELP),
     "consume": (consume.consume, consume.HELP),
     "offsets": (offsets.offsets, ""),
     "spark-export": (spark_export.spark_export, spark_export.HELP),
