@@ -20,6 +20,7 @@ from warmlog.cli.commands import (
     serve,
     spark_export,
     topic,
+    topic_copy,
 )
 from warmlog.cli.demo import command as demo
 from warmlog.cli.dump import command as dump
@@ -46,6 +47,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
             "describe": topic.describe,
             "delete": topic.delete,
             "delete-records": delete_records.delete_records,
+            "copy": topic_copy.copy,
         },
     ),
     "log": (

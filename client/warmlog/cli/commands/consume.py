@@ -32,15 +32,15 @@ HELP = """Print the records of topics, from --from to --to, or without end.
                ISO 8601, %s timestamp in ms, %h headers, %% a percent sign; escapes are backslash
                and n, t, r, 0 or backslash; a newline follows unless it ends in one
 
-    --from -10             the last ten records of each partition, and then new ones
-    --tail 10              the last ten records of each partition, and no others
+    --from -10             the last ten offsets of each partition, and then new records
+    --tail 10              the last ten offsets of each partition, and nothing after them
     --from -1h --to -5m    a time ago: ms, s, m, h or d
     --from 2013-07-01T06:30   a time; local time unless it ends in Z or an offset such as +02:00
 
 Records of a partition come in order; partitions are interleaved as they arrive. Offsets that are lost or
 damaged on the broker's disk are reported on stderr and skipped; then the exit code is 1."""
 
-_UNIT_S = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(rf"(\d+(?:\.\d+)?)({'|'.join(_UNIT_S)})")
 LEAST_TIMEOUT_S = 0.001
 
@@ -222,7 +222,7 @@ def _compile(text: str) -> re.Pattern[str]:
 
 
 def parse_duration_s(text: str) -> float:
-    """Return the seconds of a duration such as 500ms, 10s or 2m; a number alone is seconds. ValueError for others."""
+    """Return the seconds of a duration such as 500ms, 10s or 2m; ValueError for others."""
     found = _DURATION.fullmatch(text.strip())
     seconds = float(found[1]) * _UNIT_S[found[2]] if found else 0.0
     if seconds < LEAST_TIMEOUT_S:
