@@ -20,6 +20,7 @@ from warmlog.cli.commands import (
     serve,
     spark_export,
     topic,
+    topic_copy,
 )
 from warmlog.cli.demo import command as demo
 from warmlog.cli.dump import command as dump
@@ -30,7 +31,7 @@ PROGRAM = "warmlog"
 
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "serve": (serve.serve, ""),
-    "produce": (produce.produce, ""),
+    "produce": (produce.produce, produce.HELP),
     "consume": (consume.consume, consume.HELP),
     "offsets": (offsets.offsets, ""),
     "spark-export": (spark_export.spark_export, spark_export.HELP),
@@ -46,6 +47,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
             "describe": topic.describe,
             "delete": topic.delete,
             "delete-records": delete_records.delete_records,
+            "copy": topic_copy.copy,
         },
     ),
     "log": (

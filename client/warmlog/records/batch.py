@@ -103,6 +103,11 @@ class Batch:
         return f"Batch({self.topic}-{self.partition}, offsets {self.base_offset} to {self.next_offset - 1})"
 
     @property
+    def is_log_append_time(self) -> bool:
+        """Whether the broker set the timestamps (message.timestamp.type=LogAppendTime), and not the producer."""
+        return self._record_batch.header.is_log_append_time
+
+    @property
     def offsets(self) -> list[int]:
         return self._column("offsets", self._record_batch.offsets)
 
