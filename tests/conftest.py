@@ -23,7 +23,7 @@ BrokerProcess.may_fork = True
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell that runs the tests in the background ignores SIGINT
     signal.signal(signal.SIGINT, signal.default_int_handler)  # processes that tests start would inherit that
 
-LONGEST_FIRST = ("kafka", "spark", "faults", "integration", "unit")
+LONGEST_FIRST = ("kafka", "spark", "faults", "docs", "integration", "unit")
 """Folders, by how long a file takes: short ones at the end let all processes end at the same time."""
 
 FIGURE = "figure"

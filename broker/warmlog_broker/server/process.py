@@ -17,9 +17,10 @@ from warmlog_broker.network.listener import CannotListen
 from warmlog_broker.runtime.malloc import keep_to_one_arena
 from warmlog_broker.runtime.systemd import ServiceManager
 from warmlog_broker.runtime.threads import CannotStartThreads
-from warmlog_broker.server.broker import Broker, broker_version
+from warmlog_broker.server.broker import Broker
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import DataDirectoryError
+from warmlog_protocol import __version__
 from warmlog_protocol.durability import Durability
 from warmlog_protocol.errors import InvalidConfig, StorageError
 
@@ -139,7 +140,7 @@ def describe(broker: Broker) -> str:
     noun, names = "directory" if len(config.data_paths) == 1 else "directories", ", ".join(map(str, config.data_paths))
     bounds = ", ".join(f"{setting.name}={settings[setting.name]}" for setting in BROKER_SETTINGS if setting.unit)
     return (
-        f"version {broker_version()}, address {broker.address}, data {noun} {names}, "
+        f"version {__version__}, address {broker.address}, data {noun} {names}, "
         f"{broker.topics.partition_count} partitions, {describe_durability(config.topic_defaults)}"
         f"{', SAFE MODE: records are refused' if broker.safe_mode_reason else ''}; bounds: {bounds}"
     )

@@ -17,16 +17,18 @@ headers        list<struct<key: string, value:  null if a record has none; copie
 
 Spark takes these types and this layout without conversion: nothing is dictionary-encoded, every field is nullable.
 
-This module needs numpy and pyarrow (`pip install 'warmlog[arrow]'`); `import warmlog` does not load it.
+This module needs numpy and pyarrow (the extra `arrow`); `import warmlog` does not load it.
 """
 
 from collections.abc import Collection, Iterator, Sequence
+
+from warmlog.extras import install_hint
 
 try:
     import numpy as np
     import pyarrow as pa
 except ImportError as error:  # pragma: no cover - the test environment has both
-    raise ImportError(f"{error}; Arrow needs numpy and pyarrow: pip install 'warmlog[arrow]'") from error
+    raise ImportError(f"{error}; Arrow needs numpy and pyarrow: {install_hint('arrow')}") from error
 
 from warmlog.arrow.columns import (
     MAX_OFFSET,

@@ -26,6 +26,7 @@ from warmlog.cli.demo import command as demo
 from warmlog.cli.dump import command as dump
 from warmlog.cli.terminal.exits import DEBUG_VARIABLE, INTERRUPTED
 from warmlog.cli.terminal.output import line
+from warmlog_protocol import __version__
 
 PROGRAM = "warmlog"
 
@@ -67,9 +68,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
 
 def _show_version(is_asked_for: bool) -> None:
     if is_asked_for:
-        from importlib.metadata import version
-
-        line(f"{PROGRAM} {version(PROGRAM)}")
+        line(f"{PROGRAM} {__version__}")
         raise typer.Exit
 
 

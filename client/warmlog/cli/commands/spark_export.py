@@ -10,6 +10,7 @@ from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic
 from warmlog.cli.terminal.output import json_line, line, note
 from warmlog.cli.terminal.status import Progress
+from warmlog.extras import install_hint
 
 if TYPE_CHECKING:
     from warmlog.spark.export.export import ExportOptions
@@ -150,7 +151,7 @@ def _session(master: str) -> Any:
         from pyspark import SparkConf
         from pyspark.sql import SparkSession
     except ImportError as error:  # pragma: no cover - the test environment has Spark
-        raise CommandFailed(f"{error}; install Spark: pip install 'warmlog[spark]'") from None
+        raise CommandFailed(f"{error}; install Spark: {install_hint('spark')}") from None
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("warmlog spark-export").config("spark.ui.showConsoleProgress", "false")

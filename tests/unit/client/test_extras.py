@@ -1,0 +1,36 @@
+"""Hints name packages that can be installed: those of the project file."""
+
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from warmlog.extras import install_hint
+
+ROOT = Path(__file__).parents[3]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+
+@pytest.mark.parametrize("extra", EXTRAS)
+def test_a_hint_installs_what_the_extra_names(extra: str) -> None:
+    program, command, *packages = shlex.split(install_hint(extra))
+    assert (program, command) == ("pip", "install")
+    assert [parts(package) for package in sorted(packages)] == [parts(package) for package in sorted(EXTRAS[extra])]
+
+
+def test_without_metadata_a_hint_names_the_clone() -> None:
+    assert install_hint("nothing") == "pip install '.[nothing]' in a clone of warmlog"
+
+
+def test_no_hint_names_an_index_that_does_not_have_warmlog() -> None:
+    for root in ("broker", "client", "protocol", "deploy"):
+        for path in (ROOT / root).rglob("*"):
+            if path.is_file() and path.suffix != ".pyc":
+                assert "pip install 'warmlog" not in path.read_text(), path
+
+
+def parts(requirement: str) -> list[str]:
+    """The package and its bounds, in any order."""
+    return sorted(re.split(r"(?=[<>])|,", requirement))
