@@ -42,7 +42,6 @@ Records of a partition come in order; partitions are interleaved as they arrive.
 damaged on the broker's disk are reported on stderr and skipped; then the exit code is 1."""
 
 
-
 @dataclass(frozen=True, slots=True)
 class Range:
     """What of each partition is printed."""
