@@ -202,7 +202,8 @@ class Admin:
 
     async def describe_topic(self, name: str) -> TopicDescription:
         """One topic. Raises UnknownTopicOrPartition if it does not exist."""
-        return (await self._describe(await self._open().topics([checked_text(name, "the topic's name")])))[0]
+        names = [checked_text(name, "the topic's name")]
+        return (await self._describe(await self._open().topics(names)))[0]
 
     async def describe_broker(self) -> dict[str, ConfigValue]:
         """The broker's settings by name."""
