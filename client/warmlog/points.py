@@ -102,6 +102,8 @@ def _point(value: object, zone: tzinfo | None, now_ms: int | None, name: str) ->
     try:
         if isinstance(value, str):
             return parse_point(value, zone=zone, now_ms=now_ms)
+        if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+            raise ValueError(f"{value!r}: an offset, a datetime, or text such as earliest, latest or -100 is expected")
         return Point(PointKind.OFFSET, checked_offset(value))
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
@@ -157,7 +159,7 @@ def checked_topics(topics: Sequence[str]) -> Sequence[str]:
 def checked_offset(offset: object) -> int:
     """Return an offset; ValueError unless it is a whole number that an offset can be."""
     if isinstance(offset, bool) or not isinstance(offset, SupportsIndex):
-        raise ValueError(f"{offset!r}: an offset, a datetime, or text such as earliest, latest or -100 is expected")
+        raise ValueError(f"offset {offset!r}: a whole number is expected")
     number = offset.__index__()
     if not 0 <= number <= LARGEST_OFFSET:
         tail = f'; the text "{number}" is the last {-number}' if number < 0 else ""
