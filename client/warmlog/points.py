@@ -18,10 +18,10 @@ earliest and -1 the latest, and the number of a time is milliseconds since 1970.
 import difflib
 import re
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from enum import Enum
-from typing import NamedTuple, SupportsIndex
+from typing import NamedTuple, Protocol, SupportsIndex
 
 from warmlog.times import datetime_of, milliseconds_of
 
@@ -73,8 +73,15 @@ _EDGES = {"earliest": EARLIEST, "latest": LATEST}
 
 Points = Point | Mapping[TopicPartition, Point]
 """The same point for all partitions, or one for each."""
-_One = str | int | datetime | Point
-Where = _One | Mapping[TopicPartition, _One] | Mapping[str, _One] | Mapping[TopicPartition | str, _One]
+
+
+class PointOfEach(Protocol):
+    """A mapping from partitions, ("orders", 0) or "orders-0", to points. Unlike Mapping's, its keys are covariant."""
+
+    def items(self) -> Iterable[tuple[TopicPartition | str, str | int | datetime | Point]]: ...
+
+
+Where = str | int | datetime | Point | PointOfEach
 """A point as users of the Python API give it, for all partitions or for each; see the module."""
 
 
