@@ -7,11 +7,10 @@ import typer
 from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, run_client, show_warnings
 from warmlog.cli.terminal.output import counted, note, write
-from warmlog.cli.terminal.times import note_if_past_end, parse_end, parse_start
+from warmlog.cli.terminal.times import End, Start, note_if_past_end, parse_end, parse_start
 
 if TYPE_CHECKING:
     from warmlog.cli.terminal.templates import BatchWriter
-    from warmlog.points import Point
 
 RAW, JSON = "raw", "json"
 
@@ -73,8 +72,8 @@ async def _consume(
     broker: str,
     topic: str,
     partition: int | None,
-    start: "Point",
-    end: "Point | None",
+    start: Start,
+    end: End | None,
     isolation: str,
     count: int | None,
     format_batch: "BatchWriter",
