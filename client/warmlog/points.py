@@ -18,10 +18,10 @@ earliest and -1 the latest, and the number of a time is milliseconds since 1970.
 import difflib
 import re
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, tzinfo
 from enum import Enum
-from typing import NamedTuple, SupportsIndex
+from typing import NamedTuple, Protocol, SupportsIndex
 
 from warmlog.times import datetime_of, milliseconds_of
 
@@ -73,8 +73,15 @@ _EDGES = {"earliest": EARLIEST, "latest": LATEST}
 
 Points = Point | Mapping[TopicPartition, Point]
 """The same point for all partitions, or one for each."""
-_One = str | int | datetime | Point
-Where = _One | Mapping[TopicPartition, _One] | Mapping[str, _One] | Mapping[TopicPartition | str, _One]
+
+
+class PointOfEach(Protocol):
+    """A mapping from partitions, ("orders", 0) or "orders-0", to points. Unlike Mapping's, its keys are covariant."""
+
+    def items(self) -> Iterable[tuple[TopicPartition | str, str | int | datetime | Point]]: ...
+
+
+Where = str | int | datetime | Point | PointOfEach
 """A point as users of the Python API give it, for all partitions or for each; see the module."""
 
 
@@ -102,6 +109,8 @@ def _point(value: object, zone: tzinfo | None, now_ms: int | None, name: str) ->
     try:
         if isinstance(value, str):
             return parse_point(value, zone=zone, now_ms=now_ms)
+        if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+            raise ValueError(f"{value!r}: an offset, a datetime, or text such as earliest, latest or -100 is expected")
         return Point(PointKind.OFFSET, checked_offset(value))
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
@@ -157,7 +166,7 @@ def checked_topics(topics: Sequence[str]) -> Sequence[str]:
 def checked_offset(offset: object) -> int:
     """Return an offset; ValueError unless it is a whole number that an offset can be."""
     if isinstance(offset, bool) or not isinstance(offset, SupportsIndex):
-        raise ValueError(f"{offset!r}: an offset, a datetime, or text such as earliest, latest or -100 is expected")
+        raise ValueError(f"offset {offset!r}: a whole number is expected")
     number = offset.__index__()
     if not 0 <= number <= LARGEST_OFFSET:
         tail = f'; the text "{number}" is the last {-number}' if number < 0 else ""

@@ -211,30 +211,33 @@ class Consumer:
         """
         self._open().seek_now(self._checked(topic, partition), checked_offset(offset), leader_epoch)
 
-    async def seek_to(self, where: Where, partitions: Iterable[TopicPartition] | None = None) -> None:
+    async def seek_to(self, where: Where, partitions: Iterable[TopicPartition | str] | None = None) -> None:
         """Continue from a point, which is given like `start`, in these partitions or in all.
 
         A mapping leaves the partitions that it does not name where they are. ValueError if it names others.
         """
         await self._seek(parse_where(where, name="where"), partitions)
 
-    async def seek_to_beginning(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+    async def seek_to_beginning(self, partitions: Iterable[TopicPartition | str] | None = None) -> None:
         """Continue from the first record, in these partitions or in all."""
         await self._seek(EARLIEST, partitions)
 
-    async def seek_to_end(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+    async def seek_to_end(self, partitions: Iterable[TopicPartition | str] | None = None) -> None:
         """Continue from the next record to be written, in these partitions or in all."""
         await self._seek(LATEST, partitions)
 
-    async def seek_to_time(self, when: datetime | int, partitions: Iterable[TopicPartition] | None = None) -> None:
+    async def seek_to_time(
+        self, when: datetime | int, partitions: Iterable[TopicPartition | str] | None = None
+    ) -> None:
         """Continue from the first record at or after a time (an int: milliseconds since 1970), or from the end."""
         await self._seek(Point(PointKind.TIME, when) if isinstance(when, int) else parse_where(when), partitions)
 
     # --- within -----------------------------------------------------------------------------------------------------
 
-    async def _seek(self, to: Points, partitions: Iterable[TopicPartition] | None) -> None:
+    async def _seek(self, to: Points, partitions: Iterable[TopicPartition | str] | None) -> None:
         core = self._open()
-        chosen = list(core.readers) if partitions is None else [self._checked(*each) for each in partitions]
+        given = core.readers if partitions is None else [parse_partition(each, "partitions") for each in partitions]
+        chosen = [self._checked(*each) for each in given]
         await core.seek(fit_points(to, chosen, "where", left_out=None))
 
     def _checked(self, topic: str, partition: int) -> TopicPartition:

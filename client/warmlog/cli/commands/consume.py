@@ -14,13 +14,12 @@ import typer
 from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, run_client, show_warnings
 from warmlog.cli.terminal.output import write
-from warmlog.cli.terminal.times import note_if_past_end, parse_end, parse_start
+from warmlog.cli.terminal.times import End, Start, note_if_past_end, parse_end, parse_start
 
 if TYPE_CHECKING:
     from warmlog import Consumer
     from warmlog.cli.terminal.status import Progress
     from warmlog.cli.terminal.templates import BatchWriter
-    from warmlog.points import Point
 
 RAW, JSON = "raw", "json"
 
@@ -46,8 +45,8 @@ damaged on the broker's disk are reported on stderr and skipped; then the exit c
 class Range:
     """What of each partition is printed."""
 
-    start: "Point"
-    end: "Point | None"
+    start: Start
+    end: End | None
     count: int | None
     timeout_s: float | None
 
@@ -173,7 +172,7 @@ async def _print(
     damage.check(topics)
 
 
-async def _check_start(consumer: "Consumer", start: "Point") -> None:
+async def _check_start(consumer: "Consumer", start: Start) -> None:
     """CommandFailed if `start` is an offset that a partition does not have."""
     from warmlog.points import PointKind
 

@@ -8,6 +8,7 @@ from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, run_admin
 from warmlog.cli.terminal.output import is_terminal, json_line, line, note, table
 from warmlog.cli.terminal.times import format_ms, nothing_after, parse_instant
+from warmlog.times import milliseconds_of
 
 if TYPE_CHECKING:
     from warmlog import OffsetAt
@@ -35,8 +36,6 @@ def offsets(
     after it, or the end if there is none. Plain output is topic:partition:offset, one a line, as Kafka's tool prints
     it. Offline partitions are left out, and then the command fails.
     """
-    from warmlog.times import milliseconds_of
-
     instant = checked("--at", parse_instant, at)
     partitions = None if partition is None else [partition]
     by_partition = run_admin(broker, lambda admin: admin.look_up_offsets(topic, instant, partitions), warns=True)

@@ -12,7 +12,7 @@ from warmlog.cli.commands.produce import Compression
 from warmlog.cli.terminal.exits import CommandFailed, checked, describe, ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, check_broker, run_client, show_warnings
 from warmlog.cli.terminal.output import counted, json_line, note
-from warmlog.cli.terminal.times import parse_end, parse_start
+from warmlog.cli.terminal.times import End, parse_end, parse_start
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from warmlog import Batch, Consumer, Producer, TopicDescription
     from warmlog.cli.terminal.records import Damage
     from warmlog.cli.terminal.status import Progress
-    from warmlog.points import Point
 
 ROUND_BYTES = 4 * 1024 * 1024
 """How much is read before it is sent, so that small batches become large ones."""
@@ -122,7 +121,7 @@ async def _prepare(
 
 async def _copy(
     consumer: "Consumer",
-    until: "Point",
+    until: End,
     producer: "Producer",
     target: str,
     keeps_partitions: bool,

@@ -9,12 +9,15 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from warmlog.cli.terminal.output import note
+from warmlog.points import EARLIEST, LATEST, Point, PointKind, parse_point
+from warmlog.times import datetime_of
 
 if TYPE_CHECKING:
     from warmlog import Consumer
-    from warmlog.points import Point
 
 Instant = Literal["earliest", "latest"] | datetime
+Start = Point
+End = Point
 
 TIME_EXAMPLE = "a time such as 2013-07-01T06:30 (local time), 2013-07-01T06:30Z or -10m"
 
@@ -33,9 +36,6 @@ def parse_time(text: str) -> datetime:
 
 def parse_instant(text: str, *, expected: str = f"earliest, latest or {TIME_EXAMPLE}") -> Instant:
     """Return an end of the log ("earliest", "latest") or a time; the error says that it is not what is `expected`."""
-    from warmlog.points import EARLIEST, LATEST, PointKind, parse_point
-    from warmlog.times import datetime_of
-
     try:
         point = parse_point(text, zone=None)
     except ValueError:
@@ -47,10 +47,8 @@ def parse_instant(text: str, *, expected: str = f"earliest, latest or {TIME_EXAM
     return datetime_of(_checked_ms(point.number, text))
 
 
-def parse_start(text: str) -> "Point":
+def parse_start(text: str) -> Start:
     """Return where to begin; ValueError for anything but a point, and for times before 1970."""
-    from warmlog.points import PointKind, parse_point
-
     point = parse_point(text, zone=None)
     if point.kind is PointKind.TIME:
         _checked_ms(point.number, text)
@@ -65,21 +63,17 @@ def _checked_ms(time_ms: int, text: str) -> int:
     return time_ms
 
 
-def parse_end(text: str) -> "Point":
+def parse_end(text: str) -> End:
     """Return where to stop, exclusive; like `parse_start`, but not the earliest."""
-    from warmlog.points import EARLIEST
-
     end = parse_start(text)
     if end == EARLIEST:
         raise ValueError("there is nothing before 'earliest': give latest, an offset or a time")
     return end
 
 
-async def note_if_past_end(consumer: "Consumer", start: "Point") -> None:
+async def note_if_past_end(consumer: "Consumer", start: Point | str) -> None:
     """Say on stderr that a started consumer begins at the end because no record is at or after the time `start`."""
-    from warmlog.points import PointKind
-
-    if start.kind is not PointKind.TIME:
+    if not isinstance(start, Point) or start.kind is not PointKind.TIME:
         return
     available = await consumer.available()
     if all(consumer.position(*partition) >= offsets.stop for partition, offsets in available.items()):
@@ -88,8 +82,6 @@ async def note_if_past_end(consumer: "Consumer", start: "Point") -> None:
 
 def nothing_after(time_ms: int) -> str:
     """Return a notice that no record is at or after a time, which it names in local time."""
-    from warmlog.times import datetime_of
-
     local = datetime_of(time_ms).astimezone()
     return f"no record is at or after {local.isoformat(timespec='milliseconds')} (local time)"
 

@@ -232,6 +232,41 @@ async def test_a_start_that_makes_no_sense_is_refused() -> None:
                 await consumer(broker, start=start).start()
 
 
+async def test_reading_before_the_start_is_refused_at_the_call() -> None:
+    async with FakeBroker(t=1) as broker:
+        client = consumer(broker)
+        for read in (client.records, client.batches, client.__aiter__, client.positions):
+            with pytest.raises(warmlog.ClientClosed, match=r"not started: use `async with Consumer.*await start"):
+                read()
+
+
+async def test_a_mapping_seeks_in_the_partitions_that_it_names() -> None:
+    async with FakeBroker(t=2) as broker:
+        fill(broker, 0, 10)
+        fill(broker, 1, 10)
+        async with consumer(broker, start=4) as client:
+            await client.seek_to({"t-1": "-3"})
+            assert client.positions() == {"t-0": 4, "t-1": 7}
+            await client.seek_to(datetime(1970, 1, 1, 0, 0, 1, 2000), ["t-0"])
+            assert client.positions() == {"t-0": 2, "t-1": 7}
+            for where, partitions in (({"t-1": 0}, ["t-0"]), ({"t-2": 0}, None), ("latest", ["t-2"])):
+                with pytest.raises(ValueError, match=r"t-[12]"):
+                    await client.seek_to(where, partitions)
+            for offset in (True, 1.5, "3"):
+                with pytest.raises(ValueError, match=f"offset {offset!r}: a whole number is expected"):
+                    client.seek(TOPIC, 0, offset)  # type: ignore[arg-type]
+            assert client.positions() == {"t-0": 2, "t-1": 7}
+
+
+async def test_an_end_of_some_partitions_leaves_the_others_at_latest() -> None:
+    async with FakeBroker(t=2) as broker:
+        fill(broker, 0, 5)
+        fill(broker, 1, 5)
+        async with consumer(broker) as client:
+            assert len(await asyncio.wait_for(values_until(client, {"t-0": 2}), 5)) == 7
+            assert client.positions() == {"t-0": 2, "t-1": 5}
+
+
 async def test_an_offset_that_is_not_in_the_log_names_the_range() -> None:
     async with FakeBroker(t=1) as broker:
         fill(broker, 0, 5, 5)
