@@ -162,3 +162,20 @@ def test_the_pipe_of_two_commands_copies(warmlog: CommandLine, broker: BrokerPro
     consumer.communicate(timeout=60)
     assert (consumer.returncode, producer.returncode) == (0, 0), stderr.decode()
     assert content(broker.address, target) == in_order(ROWS)
+
+
+def test_damage_is_skipped_and_told_and_the_rest_is_copied(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with BrokerProcess(tmp_path_factory.mktemp("damaged")) as broker:
+        warmlog = CommandLine(broker.address)
+        created(warmlog, "hurt", 1)
+        for value in ("before", "damaged", "after"):
+            succeeded(warmlog("produce", "hurt", "--value", value))
+        (log,) = (broker.data_dir / "hurt-0").glob("*.log")
+        content_before = log.read_bytes()
+        with log.open("r+b") as file:
+            file.seek(content_before.index(b"damaged"))
+            file.write(b"D")
+        copied = warmlog("topic", "copy", "hurt", "healed")
+        assert "hurt: 1 range of offsets cannot be read" in error_line(copied)
+        assert b"skipped: " in copied.stderr
+        assert [row[2] for row in content(broker.address, "healed")] == [b"before", b"after"]

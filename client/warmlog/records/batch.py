@@ -96,7 +96,7 @@ class Batch:
             self.timestamps_ms,
             self.keys,
             self.values,
-            repeat(_NO_HEADERS) if self._record_batch.columns.header_lengths is None else self.headers,
+            self.headers if self.has_headers else repeat(_NO_HEADERS),
         )
 
     def __repr__(self) -> str:
@@ -122,6 +122,11 @@ class Batch:
     @property
     def values(self) -> list[bytes | None]:
         return self._column("values", self._record_batch.values)
+
+    @property
+    def has_headers(self) -> bool:
+        """Whether any record of the stored batch has headers."""
+        return self._decoded(lambda: self._record_batch.columns.header_lengths) is not None
 
     @property
     def headers(self) -> list[Sequence[Header]]:

@@ -198,7 +198,7 @@ async def _matching(broker: str, patterns: Sequence[re.Pattern[str]]) -> list[st
         topics = await admin.list_topics()
     names = [topic.name for topic in topics if any(pattern.fullmatch(topic.name) for pattern in patterns)]
     if not names:
-        raise CommandFailed(f"no topic matches {' or '.join(pattern.pattern for pattern in patterns)}")
+        raise CommandFailed(f"no topic matches {' or '.join(repr(pattern.pattern) for pattern in patterns)}")
     return names
 
 

@@ -161,7 +161,9 @@ async def _rounds(
             with damage.skipped():
                 batch = await anext(batches, None)
                 is_at_end = batch is None
-                if batch and batch.headers:
+                if batch:
+                    if batch.has_headers:
+                        _ = batch.headers  # decoded here, where damage is skipped
                     size_bytes += _content_bytes(batch)
                     found.setdefault(batch.partition, []).append(batch)
         if found:

@@ -103,7 +103,7 @@ def write_json(batch: "Batch", count: int) -> bytes:
     if batch.is_log_append_time:
         for record in records:
             record.timestamp_type = "LogAppendTime"
-    if any(batch.headers):
+    if batch.has_headers:
         for record, headers in zip(records, batch.headers, strict=False):
             if headers:
                 record.headers = [_header(name, value) for name, value in headers]

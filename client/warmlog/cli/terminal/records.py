@@ -34,7 +34,9 @@ class Parcel:
             [value for batch in batches for value in batch.values],
             [key for batch in batches for key in batch.keys],
             timestamps_ms,
-            [headers for batch in batches for headers in batch.headers],
+            [headers for batch in batches for headers in batch.headers]
+            if any(batch.has_headers for batch in batches)
+            else None,
             partition,
         )
 

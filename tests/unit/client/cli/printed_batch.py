@@ -26,6 +26,10 @@ class PrintedBatch:
         return len(self.values)
 
     @property
+    def has_headers(self) -> bool:
+        return any(self.headers)
+
+    @property
     def offsets(self) -> list[int]:
         return list(range(self.base_offset, self.base_offset + len(self)))
 
