@@ -72,6 +72,18 @@ class TopicDescription:
         return Durability.of({name: config.value for name, config in self.configs.items()})
 
 
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    """One broker, at the address that the client uses."""
+
+    node_id: int
+    address: str
+    version: str
+    cluster_id: str
+    write_refusal: str
+    """Why it refuses records and new topics (safe mode); "" if it accepts them."""
+
+
 class Admin:
     """Manages topics and partitions. Every call ends within `request_timeout_ms`."""
 
@@ -136,6 +148,10 @@ class Admin:
         topics = await self._open().topics(None, internal=internal)
         return sorted(await self._describe(topics), key=lambda topic: topic.name)
 
+    async def topic_names(self, *, internal: bool = False) -> list[str]:
+        """The names of all topics, sorted: one request, where `list_topics` describes each of them."""
+        return sorted(topic.name for topic in await self._open().topics(None, internal=internal))
+
     async def describe_topic(self, name: str) -> TopicDescription:
         """One topic. Raises UnknownTopicOrPartition if it does not exist."""
         return (await self._describe(await self._open().topics([name])))[0]
@@ -143,6 +159,11 @@ class Admin:
     async def describe_broker(self) -> dict[str, ConfigValue]:
         """The broker's settings by name."""
         return (await self._configs([]))[_BROKER_ITSELF]
+
+    async def broker_info(self) -> BrokerInfo:
+        """Which broker this client is connected to, and whether it accepts records, as of the connection's start."""
+        address, broker = await self._open().any_broker()
+        return BrokerInfo(broker.node_id, str(address), broker.broker_version, broker.cluster_id, broker.write_refusal)
 
     # --- data directories -------------------------------------------------------------------------------------------
 

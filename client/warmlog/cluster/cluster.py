@@ -30,6 +30,7 @@ from warmlog.errors import (
     WrongEventLoop,
 )
 from warmlog_protocol.messages import (
+    HandshakeResponse,
     Message,
     MetadataRequest,
     MetadataResponse,
@@ -213,6 +214,12 @@ class Cluster:
         response, _ = await self._ask(message, timeout_ms, link, is_repeatable)
         assert isinstance(response.result, expected)
         return response.result
+
+    async def any_broker(self) -> tuple[Address, HandshakeResponse]:
+        """Return the address of a connected broker, and what it said of itself when the connection was opened."""
+        connection = await self._any_connection()
+        assert connection.broker is not None
+        return connection.address, connection.broker
 
     async def ask(self, message: Message, link: BrokerLink) -> ReceivedResponse:
         """Return the response of `link`'s broker with its payload; otherwise as `call`."""
