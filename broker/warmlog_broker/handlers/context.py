@@ -13,6 +13,7 @@ from warmlog_broker.replica.cluster_view import ClusterView
 from warmlog_broker.replica.delayed_fetch import DelayedFetches
 from warmlog_broker.replica.replica_mover import Moves
 from warmlog_broker.replica.served_directories import DataDirectories
+from warmlog_broker.replica.topic_changes import TopicChanges
 from warmlog_broker.replica.topics import Topics
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.storage.segment.splits import TimestampCache
@@ -28,6 +29,7 @@ class Services:
     """The effective settings: with lower limits if the system allows less than is configured."""
     cluster: ClusterView
     topics: Topics
+    topic_changes: TopicChanges
     directories: DataDirectories
     moves: Moves
     delayed_fetches: DelayedFetches
