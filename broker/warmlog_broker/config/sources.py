@@ -11,7 +11,7 @@ from warmlog_protocol.errors import InvalidConfig
 
 ENVIRONMENT_PREFIX = "WARMLOG_"
 NOT_SETTINGS = frozenset({"WARMLOG_BROKER", "WARMLOG_CONFIG", "WARMLOG_DEBUG", "WARMLOG_PROFILE"})
-"""Environment variables with the prefix that are for the command line: the broker's address, the profile, tracebacks."""
+"""Environment variables with the prefix that are for the command line: broker, profile, tracebacks."""
 
 _NAMES = [setting.name for setting in (*BROKER_SETTINGS, *TOPIC_SETTINGS)]
 

@@ -84,7 +84,11 @@ def topic_names(context: typer.Context, incomplete: str) -> list[str]:
         found = run_admin(
             broker_choice(context, context.params.get("broker") or DEFAULT_BROKER).address,
             lambda admin: admin.topic_names(),
-            **{**connection(), "connect_timeout_ms": COMPLETION_TIMEOUT_MS, "request_timeout_ms": COMPLETION_TIMEOUT_MS},
+            **{
+                **connection(),
+                "connect_timeout_ms": COMPLETION_TIMEOUT_MS,
+                "request_timeout_ms": COMPLETION_TIMEOUT_MS,
+            },
         )
         return [name for name in found if name.startswith(incomplete)]
     return []
@@ -107,7 +111,7 @@ Topic = Annotated[
 ]
 Topics = Annotated[
     list[str],
-    typer.Argument(metavar="TOPIC...", help="Names of topics.", show_default=False, autocompletion=topic_names),
+    typer.Argument(metavar="TOPIC", help="Names of topics.", show_default=False, autocompletion=topic_names),
 ]
 
 
@@ -119,9 +123,7 @@ def parse_setting(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def run_admin(
-    broker: str, ask: "Callable[[Admin], Awaitable[T]]", *, warns: bool = False, **options: int | str
-) -> T:
+def run_admin(broker: str, ask: "Callable[[Admin], Awaitable[T]]", *, warns: bool = False, **options: int | str) -> T:
     """Return the result of `ask` with a connected Admin; `warns` shows the client's warnings.
 
     `options` are those of its connections; the profile's if none is given.

@@ -1,14 +1,15 @@
 """Output of commands: data on stdout, everything else on stderr.
 
-On a terminal `tables` draws the tables. Elsewhere they are plain text for scripts: a line for each row, fields separated
-by tabs, headings in the first line, numbers as digits.
+On a terminal `tables` draws the tables. Elsewhere they are plain text for scripts: a line for each row, fields
+separated by tabs, headings in the first line, numbers as digits.
 """
 
 import os
 import sys
 from collections.abc import Sequence
+from shutil import get_terminal_size
 
-from warmlog.cli.terminal.tables import Row, draw
+from warmlog.cli.terminal.tables import Row, draw, draw_facts
 
 
 class OutputClosed(Exception):
@@ -63,20 +64,21 @@ def remark(text: str) -> None:
 def table(headings: Sequence[str], rows: Sequence[Row]) -> None:
     """Write a table to stdout; on a terminal it has the terminal's width."""
     if is_terminal():
-        from shutil import get_terminal_size
-
-        lines = draw(headings, rows, get_terminal_size().columns)
+        _write_lines(draw(headings, rows, get_terminal_size().columns))
     else:
-        lines = ["\t".join(map(str, row)) for row in (headings, *rows)]
-    write("".join(f"{text}\n" for text in lines).encode("utf-8", errors="surrogateescape"))
+        _write_lines(["\t".join(map(str, row)) for row in (headings, *rows)])
 
 
 def facts(pairs: Sequence[tuple[str, str]]) -> None:
-    """Write names and texts to stdout, one pair a line, the texts aligned; those without a text are left out."""
-    margin = max((len(name) for name, text in pairs if text), default=0)
-    for name, text in pairs:
-        if text:
-            line(f"{name.ljust(margin)}  {text}")
+    """Write names and texts to stdout, one pair a line; on a terminal the texts are aligned and wrapped."""
+    if is_terminal():
+        _write_lines(draw_facts(pairs, get_terminal_size().columns))
+    else:
+        _write_lines(["\t".join(pair) for pair in pairs])
+
+
+def _write_lines(lines: Sequence[str]) -> None:
+    write("".join(f"{text}\n" for text in lines).encode("utf-8", errors="surrogateescape"))
 
 
 def confirmed(question: str) -> bool:

@@ -87,7 +87,7 @@ def setting_text(name: str, value: str) -> str:
     if number in NO_LIMIT:
         return f"{value} (no limit)" if number < 0 else "no limit"
     if name.endswith(".ms"):
-        units = [(unit_ms, unit) for unit_ms, unit, _ in _DURATIONS]
+        units = [*((unit_ms, unit) for unit_ms, unit, _ in _DURATIONS), (1, "ms")]
     elif name.endswith((".bytes", ".size")):
         units = [(1024**power, _SIZES[power]) for power in (4, 3, 2, 1)]
     else:
@@ -146,11 +146,23 @@ def _fit(columns: Sequence[_Column], available: int) -> list[int] | None:
     return None
 
 
-def _wrap(words: Sequence[str], width: int) -> list[str]:
-    """Return lines of `width` at most; a word that is wider is shortened in the middle."""
+def draw_facts(pairs: Sequence[tuple[str, str]], width: int) -> list[str]:
+    """Return names and texts, one pair a line; the texts are aligned and wrapped between words."""
+    margin = max((_width(name) for name, _ in pairs), default=0) + _width(GAP)
+    drawn = []
+    for name, text in pairs:
+        lines = _wrap(text.split(), max(width - margin, SENTENCE), shortens=False)
+        drawn += [
+            f"{title.ljust(margin)}{part}" for title, part in zip((name, *[""] * len(lines)), lines, strict=False)
+        ]
+    return drawn
+
+
+def _wrap(words: Sequence[str], width: int, *, shortens: bool = True) -> list[str]:
+    """Return lines of `width` at most; a word that is wider is shortened in the middle, or has a line of its own."""
     lines: list[str] = []
     for word in words:
-        fitting = shorten(word, width)
+        fitting = shorten(word, width) if shortens else word
         if lines and _width(lines[-1]) + 1 + _width(fitting) <= width:
             lines[-1] += f" {fitting}"
         else:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @ends_cleanly
 def create(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.", show_default=False)],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="Names of topics.", show_default=False)],
     partitions: Annotated[
         int | None, typer.Option(min=1, help="The number of partitions; the broker's default if not given.")
     ] = None,

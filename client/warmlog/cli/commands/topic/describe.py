@@ -110,7 +110,7 @@ def _show(found: "TopicDescription", figures: dict[int, Figures], *, show_all: b
     """Print the description for people."""
     whole = total(figures.values())
     offline = sum(each.error is not None for each in found.partitions)
-    partitions = counted(len(found.partitions), "partition")
+    partitions = f"{len(found.partitions):,}"
     facts(
         [
             ("topic", found.name),
