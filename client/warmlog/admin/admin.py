@@ -24,7 +24,7 @@ from warmlog.cluster.cluster import Cluster, Topic
 from warmlog.cluster.leader_requests import ask_leaders
 from warmlog.cluster.list_offsets import OffsetAt, located, look_up
 from warmlog.cluster.options import connection_options
-from warmlog.cluster.responses import TopicPartition, checked
+from warmlog.cluster.responses import TopicPartition, checked, partition_range
 from warmlog.errors import ApiError, ClientClosed, TopicAlreadyExists, UnknownTopicOrPartition
 from warmlog.times import asked_timestamp
 from warmlog_protocol.durability import Durability
@@ -282,7 +282,7 @@ class Admin:
         every = [partition.partition for partition in known.partitions]
         for partition in partitions or ():
             if partition not in every:
-                raise UnknownTopicOrPartition(f"topic {topic!r} has partitions 0 to {len(every) - 1}, not {partition}")
+                raise UnknownTopicOrPartition(f"topic {topic!r} has {partition_range(len(every))}, not {partition}")
         timestamp_ms = asked_timestamp(at)
         asked = {(topic, partition): timestamp_ms for partition in (every if partitions is None else partitions)}
         replica_id = DEBUGGING_REPLICA_ID if log_end else CONSUMER_REPLICA_ID

@@ -15,7 +15,7 @@ import typer
 from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, IsCertain, run_admin, topic_names
 from warmlog.cli.terminal.output import confirmed, counted, is_terminal, json_line, line, note, table
-from warmlog.cli.terminal.times import parse_instant
+from warmlog.cli.terminal.times import parse_time
 
 if TYPE_CHECKING:
     from warmlog import Admin, ApiError, OffsetAt
@@ -95,7 +95,7 @@ def _asked(
         raise typer.BadParameter(f"give TOPIC and either --offset or --before, or {FILE_OPTION}")
     partitions = None if partition is None else [partition]
     if before is not None:
-        instant = checked("--before", _parse_before, before)
+        instant = checked("--before", parse_time, before)
         return lambda admin: _first_at(admin, topic, instant, partitions)
     assert offset is not None
     if partition is not None:
@@ -107,13 +107,6 @@ def _asked(
             param_hint="--offset",
         )
     return lambda admin: _everything(admin, topic)
-
-
-def _parse_before(text: str) -> datetime:
-    instant = parse_instant(text)
-    if not isinstance(instant, datetime):
-        raise ValueError(f"{text!r} is not a time; to delete all records give --offset {EVERYTHING}")
-    return instant
 
 
 async def _known(offsets: Offsets) -> Offsets:
