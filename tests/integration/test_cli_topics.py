@@ -34,13 +34,16 @@ def test_json_says_the_same_for_scripts(warmlog: CommandLine) -> None:
     succeeded(warmlog("produce", "js", given=b"a\nb\n"))
     described = json.loads(succeeded(warmlog("topic", "describe", "js", "--json")))
     assert described["topic_id"] == created["topic_id"]
-    assert described["configs"]["retention.ms"] == {"value": "-1", "is_default": False}
+    assert described["configs"]["retention.ms"] == {"value": "-1", "is_default": False, "origin": "topic"}
     (partition,) = described["partitions"]
     assert (partition["log_start_offset"], partition["high_watermark"], partition["log_end_offset"]) == (0, 2, 2)
     assert (partition["uncommitted"], partition["error"]) == (0, None)
     assert described["durability"] == {"acks_all": "fsync", "flush_ms": 100, "flush_messages": None}
     listed = {topic["name"]: topic for topic in json.loads(succeeded(warmlog("topic", "list", "--json")))}
-    assert listed["js"] == {"name": "js", "topic_id": created["topic_id"], "partitions": 1}
+    size_bytes = described["size_bytes"]
+    assert size_bytes > 0
+    expected = {"name": "js", "topic_id": created["topic_id"], "partitions": 1, "records": 2, "size_bytes": size_bytes}
+    assert listed["js"] == expected
     assert json.loads(succeeded(warmlog("topic", "delete", "js", "--yes", "--json"))) == {"name": "js", "deleted": True}
 
 

@@ -10,8 +10,8 @@ from warmlog_broker.storage.config import TOPIC_SETTINGS, did_you_mean
 from warmlog_protocol.errors import InvalidConfig
 
 ENVIRONMENT_PREFIX = "WARMLOG_"
-NOT_SETTINGS = frozenset({"WARMLOG_BROKER", "WARMLOG_DEBUG"})
-"""Environment variables with the prefix that are for the command line: the broker's address, and tracebacks."""
+NOT_SETTINGS = frozenset({"WARMLOG_BROKER", "WARMLOG_CONFIG", "WARMLOG_DEBUG", "WARMLOG_PROFILE"})
+"""Environment variables with the prefix that are for the command line: broker, profile, tracebacks."""
 
 _NAMES = [setting.name for setting in (*BROKER_SETTINGS, *TOPIC_SETTINGS)]
 

@@ -24,7 +24,7 @@ from warmlog.cluster.cluster import Cluster, Topic
 from warmlog.cluster.leader_requests import ask_leaders
 from warmlog.cluster.list_offsets import OffsetAt, located, look_up
 from warmlog.cluster.options import connection_options
-from warmlog.cluster.responses import TopicPartition, checked
+from warmlog.cluster.responses import TopicPartition, checked, partition_range
 from warmlog.errors import ApiError, ClientClosed, TopicAlreadyExists, UnknownTopicOrPartition
 from warmlog.times import asked_timestamp
 from warmlog_protocol.durability import Durability
@@ -87,6 +87,18 @@ class TopicDescription:
     def durability(self) -> Durability:
         """What an acknowledgement means on this topic; `str` describes it."""
         return Durability.of({name: config.value for name, config in self.configs.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    """One broker, at the address that the client uses."""
+
+    node_id: int
+    address: str
+    version: str
+    cluster_id: str
+    write_refusal: str
+    """Why it refuses records and new topics (safe mode); "" if it accepts them."""
 
 
 class Admin:
@@ -200,6 +212,10 @@ class Admin:
         topics = await self._open().topics(None, internal=internal)
         return sorted(await self._describe(topics), key=lambda topic: topic.name)
 
+    async def topic_names(self, *, internal: bool = False) -> list[str]:
+        """The names of all topics, sorted: one request, where `list_topics` describes each of them."""
+        return sorted(topic.name for topic in await self._open().topics(None, internal=internal))
+
     async def describe_topic(self, name: str) -> TopicDescription:
         """One topic. Raises UnknownTopicOrPartition if it does not exist."""
         names = [checked_text(name, "the topic's name")]
@@ -208,6 +224,11 @@ class Admin:
     async def describe_broker(self) -> dict[str, ConfigValue]:
         """The broker's settings by name."""
         return (await self._configs([]))[_BROKER_ITSELF]
+
+    async def broker_info(self) -> BrokerInfo:
+        """Which broker this client is connected to, and whether it accepts records, as of the connection's start."""
+        address, broker = await self._open().any_broker()
+        return BrokerInfo(broker.node_id, str(address), broker.broker_version, broker.cluster_id, broker.write_refusal)
 
     # --- data directories -------------------------------------------------------------------------------------------
 
@@ -262,7 +283,7 @@ class Admin:
         every = [partition.partition for partition in known.partitions]
         for partition in partitions or ():
             if partition not in every:
-                raise UnknownTopicOrPartition(f"topic {topic!r} has partitions 0 to {len(every) - 1}, not {partition}")
+                raise UnknownTopicOrPartition(f"topic {topic!r} has {partition_range(len(every))}, not {partition}")
         timestamp_ms = asked_timestamp(at)
         asked = {(topic, partition): timestamp_ms for partition in (every if partitions is None else partitions)}
         replica_id = DEBUGGING_REPLICA_ID if log_end else CONSUMER_REPLICA_ID

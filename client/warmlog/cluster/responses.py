@@ -30,6 +30,11 @@ def checked(part: Part) -> Part:
     return part
 
 
+def partition_range(count: int) -> str:
+    """Return a topic's partitions in words: "partition 0", "partitions 0 to 3"."""
+    return "partition 0" if count == 1 else f"partitions 0 to {count - 1}"
+
+
 def broker_addresses(metadata: MetadataResponse, dialled: Address) -> dict[int, Address]:
     """The address of each broker by node id. A broker without a host is at the address that was dialled."""
     return {

@@ -9,7 +9,7 @@ from uuid import UUID
 from warmlog.cluster.cluster import Cluster, Topic
 from warmlog.cluster.list_offsets import list_offsets
 from warmlog.cluster.options import ConnectionOptions
-from warmlog.cluster.responses import TopicPartition
+from warmlog.cluster.responses import TopicPartition, partition_range
 from warmlog.consumer.fetcher import Fetcher
 from warmlog.consumer.options import ConsumerOptions
 from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader
@@ -85,7 +85,7 @@ class ConsumerCore:
         for topic, partition in partitions or ():
             count = len(known[topic].partitions)
             if not 0 <= partition < count:
-                raise UnknownTopicOrPartition(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
+                raise UnknownTopicOrPartition(f"topic {topic!r} has {partition_range(count)}, not {partition}")
             self.readers[topic, partition] = self._new_reader(known[topic], partition)
         await self.seek(fit_points(start, self.readers, "start", left_out=EARLIEST))
         self._turns = list(self.readers.values())
@@ -310,7 +310,7 @@ class ConsumerCore:
             f"{UUID(bytes=reader.topic_id)} and is now {topic.topic_id}; position {reader.position} is of the old topic"
         )
         if reader.partition >= len(topic.partitions):
-            reader.error = UnknownTopicOrPartition(f"{text}; it has only partitions 0 to {len(topic.partitions) - 1}")
+            reader.error = UnknownTopicOrPartition(f"{text}; it has only {partition_range(len(topic.partitions))}")
             raise reader.error
         reader.new_topic_id = topic.topic_id.bytes
         return InconsistentTopicId(text)

@@ -7,7 +7,8 @@ import typer
 from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, run_admin
 from warmlog.cli.terminal.output import is_terminal, json_line, line, note, table
-from warmlog.cli.terminal.times import format_ms, nothing_after, parse_instant
+from warmlog.cli.terminal.tables import Instant
+from warmlog.cli.terminal.times import nothing_after, parse_instant
 from warmlog.times import milliseconds_of
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def offsets(
     if as_json:
         json_line([_document(topic, offset) for offset in found])
     elif is_terminal():
-        rows = [(offset.partition, offset.offset, format_ms(offset.timestamp_ms)) for offset in found]
+        rows = [(offset.partition, offset.offset, Instant(offset.timestamp_ms)) for offset in found]
         table(("partition", "offset", "timestamp"), rows)
     else:
         for offset in found:
