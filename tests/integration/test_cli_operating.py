@@ -264,7 +264,8 @@ def test_commands_and_topics_are_completed(warmlog: CommandLine) -> None:
 def test_the_profile_names_broker_and_options(broker: BrokerProcess, tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text(
-        f'broker = "127.0.0.1:1"\nclient_name = "laptop"\n[here]\nbroker = "{broker.address}"\nrequest_timeout_ms = 9000\n'
+        f'broker = "127.0.0.1:1"\nclient_name = "laptop"\n[here]\n'
+        f'broker = "{broker.address}"\nrequest_timeout_ms = 9000\n'
     )
     warmlog = CommandLine("", WARMLOG_CONFIG=str(file))
     assert "127.0.0.1:1:" in error_line(warmlog("topic", "list"))
