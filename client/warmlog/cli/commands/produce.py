@@ -156,7 +156,7 @@ def produce(
         run_client(run, is_bulk=True)
     except Exception as error:
         progress.clear()
-        is_from_line = input_format is InputFormat.JSON and partition is None and "has partitions 0 to" in str(error)
+        is_from_line = input_format is InputFormat.JSON and partition is None and "has partition" in str(error)
         advice = " (--by-key lets keys choose)" if is_from_line else ""
         message = f"{describe(error)}{advice}; {progress.counted_records()} acknowledged before that"
         raise CommandFailed(message) from error
