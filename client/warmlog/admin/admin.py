@@ -160,7 +160,7 @@ class Admin:
         count = BROKER_DEFAULT if partitions is None else checked_count(partitions, "partitions")
         new = NewTopic(checked_text(name, "the topic's name"), count, configs=setting_texts(configs or {}))
         request = CreateTopicsRequest([new])
-        response = await self._open().call(request, CreateTopicsResponse, is_repeatable=False)
+        response = await self._open().call(request, CreateTopicsResponse, is_repeatable=exist_ok)
         try:
             (created,) = response.topics
             return UUID(bytes=checked(created).topic_id)

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from unit.broker.conftest import NOW_MS
-from unit.broker.replica.test_creation_errors import MAX_CALLS, BrokenDisk, holders, started
-from unit.broker.replica.test_topics import Room
+from unit.broker.topics.test_creation_errors import MAX_CALLS, BrokenDisk, holders, started
+from unit.broker.topics.test_topics import Room
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.metadata.metadata_log import MetadataLog
 from warmlog_broker.replica.partition import Partition
-from warmlog_broker.replica.topic_changes import TopicChanges, changed_settings
-from warmlog_broker.replica.topics import InternalTopic
 from warmlog_broker.storage.config import LogConfig
+from warmlog_broker.topics.topic_changes import TopicChanges, changed_settings
+from warmlog_broker.topics.topics import InternalTopic
 from warmlog_protocol.errors import (
     ApiError,
     InvalidConfig,
