@@ -167,16 +167,19 @@ class ConsumerCore:
             return self._hand[-left].offset
         return reader.position
 
-    def fitted_end(self, until: Where) -> dict[TopicPartition, Point]:
-        """Return where each partition ends, at "latest" if a mapping leaves it out. ValueError if it does not fit."""
-        return fit_points(parse_where(until, name="until"), self.readers, "until", left_out=LATEST)
+    def parsed_end(self, until: Where) -> Points:
+        """Return where to end. ValueError if that is no point, or a mapping names a partition that is not read."""
+        points = parse_where(until, name="until")
+        fit_points(points, self.readers, "until", left_out=LATEST)
+        return points
 
-    async def ends(self, until: Mapping[TopicPartition, Point]) -> dict[TopicPartition, int]:
-        """Return the offset of the end of each partition."""
-        found = await look_up_points(self.cluster, until, self._options.isolation)
+    async def ends(self, until: Points) -> dict[TopicPartition, int]:
+        """Return the offset that `until` means in each partition, the latest if a mapping leaves it out."""
+        points = fit_points(until, self.readers, "until", left_out=LATEST)
+        found = await look_up_points(self.cluster, points, self._options.isolation)
         return {partition: at.offset for partition, at in found.items()}
 
-    async def limit(self, until: Mapping[TopicPartition, Point] | None) -> None:
+    async def limit(self, until: Points | None) -> None:
         """Let every partition end there, from now on; None: never."""
         self._is_bounded, readers = until is not None, dict(self.readers)
         ends = {} if until is None else await self.ends(until)
@@ -187,10 +190,9 @@ class ConsumerCore:
 
     async def available(self) -> dict[TopicPartition, range]:
         """Return the offsets in the log of each partition, for readers of its isolation."""
-        partitions = list(self.readers)
-        first = await self.ends(dict.fromkeys(partitions, EARLIEST))
-        end = await self.ends(dict.fromkeys(partitions, LATEST))
-        return {partition: range(first[partition], end[partition]) for partition in partitions}
+        first = await self.ends(EARLIEST)
+        end = await self.ends(LATEST)
+        return {partition: range(first[partition], end[partition]) for partition in first}
 
     async def next_batch(self) -> Batch | None:
         """The next batch of any partition, waiting for one; None when every partition has reached its end."""

@@ -30,7 +30,7 @@ class BatchIterator(AsyncIterator[Batch]):
 
     def __init__(self, core: ConsumerCore, until: Where | None) -> None:
         self._core = core
-        self._until = None if until is None else core.fitted_end(until)
+        self._until = None if until is None else core.parsed_end(until)
         self._has_begun = False
 
     async def __anext__(self) -> Batch:
@@ -48,7 +48,7 @@ class RecordIterator(AsyncIterator[Record]):
 
     def __init__(self, core: ConsumerCore, until: Where | None) -> None:
         self._core = core
-        self._until = None if until is None else core.fitted_end(until)
+        self._until = None if until is None else core.parsed_end(until)
         self._has_begun = False
 
     async def __anext__(self) -> Record:
@@ -114,7 +114,7 @@ async def read_table(
     from warmlog.ranges.range_reader import read_ranges
     from warmlog.ranges.read_settings import Projection, ReadSettings, Remedies
 
-    ends = await core.ends(core.fitted_end(until))
+    ends = await core.ends(core.parsed_end(until))
     wanted = {partition: end for partition, end in ends.items() if end > core.position(partition)}
     latest = await list_offsets(core.cluster, dict.fromkeys(wanted, LATEST_TIMESTAMP))
     ranges = [_range_of(core, partition, end, latest[partition]) for partition, end in wanted.items()]

@@ -71,9 +71,9 @@ def parse_end(text: str) -> End:
     return end
 
 
-async def note_if_past_end(consumer: "Consumer", start: Point | str) -> None:
+async def note_if_past_end(consumer: "Consumer", start: Start) -> None:
     """Say on stderr that a started consumer begins at the end because no record is at or after the time `start`."""
-    if not isinstance(start, Point) or start.kind is not PointKind.TIME:
+    if start.kind is not PointKind.TIME:
         return
     available = await consumer.available()
     if all(consumer.position(*partition) >= offsets.stop for partition, offsets in available.items()):
