@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import signal
 import subprocess
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -179,3 +181,14 @@ def test_damage_is_skipped_and_told_and_the_rest_is_copied(tmp_path_factory: pyt
         assert "hurt: 1 range of offsets cannot be read" in error_line(copied)
         assert b"skipped: " in copied.stderr
         assert [row[2] for row in content(broker.address, "healed")] == [b"before", b"after"]
+
+
+def test_ctrl_c_ends_a_copy_quietly_with_130(warmlog: CommandLine, source: str) -> None:
+    copying = warmlog.start("topic", "copy", source, "unfinished", "--to", "1000000")
+    deadline = time.monotonic() + 30
+    while b"unfinished\n" not in succeeded(warmlog("topic", "list")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.3)
+    copying.send_signal(signal.SIGINT)
+    stdout, stderr = copying.communicate(timeout=30)
+    assert (copying.returncode, stdout, stderr) == (130, b"", b"")

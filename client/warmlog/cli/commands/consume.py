@@ -53,7 +53,7 @@ class Range:
 
 @ends_cleanly
 def consume(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics' names.", show_default=False)],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="The topics' names.", show_default=False)],
     is_pattern: Annotated[
         bool,
         typer.Option("--regex", help="Each TOPIC is a regular expression for whole names, as of now."),

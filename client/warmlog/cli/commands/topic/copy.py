@@ -88,7 +88,8 @@ def copy(
         is_new = run_client(run, is_bulk=True)
     except Exception as error:
         progress.clear()
-        raise CommandFailed(f"{describe(error)}; {progress.counted_records()} copied before that") from error
+        before = f"; {progress.counted_records()} copied before that" if progress.records else ""
+        raise CommandFailed(f"{describe(error)}{before}") from error
     progress.clear()
     if as_json:
         json_line({"source": source, "target": target, "is_created": is_new, **progress.figures()})
