@@ -7,7 +7,7 @@ from warmlog_broker.handlers.items import Items
 from warmlog_broker.network.request_context import RequestContext
 from warmlog_broker.replica.cluster_view import NO_LEADER, ClusterView
 from warmlog_broker.replica.partition import Partition
-from warmlog_broker.replica.topics import Topic
+from warmlog_broker.topics.topics import Topic
 from warmlog_protocol.errors import ApiError, ErrorCode
 from warmlog_protocol.messages import (
     APIS,

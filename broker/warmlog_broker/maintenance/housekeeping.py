@@ -14,10 +14,10 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.deletion import DirectoryRemover
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.served_directories import DataDirectories
-from warmlog_broker.replica.topics import Topics
 from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.storage.index.warm_keeper import WarmPass, WarmTarget, keep_warm, warm_targets
 from warmlog_broker.storage.segment.delayed_deletion import run_deletions
+from warmlog_broker.topics.topics import Topics
 from warmlog_protocol.errors import StorageError
 
 FIRST_RETENTION_MS = 30_000

@@ -223,9 +223,8 @@ class MetadataState:
             self.topics[entry.name] = msgspec.structs.replace(topic, settings=entry.settings)
             return
         self.topics[entry.name] = msgspec.structs.replace(topic, partitions=entry.partitions)
-        for by_partition in (self.leader_epochs.get(topic.topic_id, {}), self.assignments.get(topic.topic_id, {})):
-            for partition in range(entry.partitions, topic.partitions):
-                by_partition.pop(partition, None)
+        _forget_from(entry.partitions, self.leader_epochs, topic.topic_id)
+        _forget_from(entry.partitions, self.assignments, topic.topic_id)
 
     def _begin_epochs(self, entry: UncleanStart | LeaderEpochsBegun) -> None:
         if isinstance(entry, UncleanStart):
@@ -284,6 +283,13 @@ def _grouped(values: Mapping[int, Value]) -> Iterable[tuple[Value, list[int]]]:
     for partition, value in values.items():
         partitions.setdefault(value, []).append(partition)
     return partitions.items()
+
+
+def _forget_from(first: int, values: dict[bytes, dict[int, Value]], topic_id: bytes) -> None:
+    """Remove what `values` has for a topic's partitions from `first` on."""
+    kept = {partition: value for partition, value in values.pop(topic_id, {}).items() if partition < first}
+    if kept:
+        values[topic_id] = kept
 
 
 class Loaded(NamedTuple):

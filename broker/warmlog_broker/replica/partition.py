@@ -369,7 +369,6 @@ class Partition:
         """
         self._enter(PartitionState.SWITCHING)
         self._log = log
-        log.update_config(self.config)
         log.local.on_failed = self._log_failed
 
     def complete_switch(self) -> None:

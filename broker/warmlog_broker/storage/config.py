@@ -341,6 +341,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {nearest[0]}?" if nearest else ""
 
 
+ABOUT_VALUES = """\
+A setting in ms takes a number of milliseconds or a duration: `250ms`, `30s`, `90m`, `12h`, `7d`. A setting in bytes
+takes a number of bytes or a size: `64KiB`, `16MiB`, `1GiB`, `2TiB`, or, with powers of ten, `kB`, `MB`, `GB`, `TB`.
+This is so everywhere: in a file, in an environment variable, on the command line and in the Python API.
+"""
+"""For the documentation, before the tables."""
+
+
 def describe_settings(table: Sequence[Setting]) -> str:
     """The table as Markdown, for the documentation."""
     lines = ["| setting | default | allowed | unit | what it does |", "|---|---|---|---|---|"]

@@ -160,7 +160,7 @@ class Admin:
         count = BROKER_DEFAULT if partitions is None else checked_count(partitions, "partitions")
         new = NewTopic(checked_text(name, "the topic's name"), count, configs=setting_texts(configs or {}))
         request = CreateTopicsRequest([new])
-        response = await self._open().call(request, CreateTopicsResponse, is_repeatable=False)
+        response = await self._open().call(request, CreateTopicsResponse, is_repeatable=exist_ok)
         try:
             (created,) = response.topics
             return UUID(bytes=checked(created).topic_id)
@@ -218,7 +218,8 @@ class Admin:
 
     async def describe_topic(self, name: str) -> TopicDescription:
         """One topic. Raises UnknownTopicOrPartition if it does not exist."""
-        return (await self._describe(await self._open().topics([checked_text(name, "the topic's name")])))[0]
+        names = [checked_text(name, "the topic's name")]
+        return (await self._describe(await self._open().topics(names)))[0]
 
     async def describe_broker(self) -> dict[str, ConfigValue]:
         """The broker's settings by name."""

@@ -7,7 +7,7 @@ from datetime import datetime
 from operator import length_hint
 from uuid import UUID
 
-from warmlog.cluster.cluster import Cluster
+from warmlog.cluster.cluster import Cluster, Topic
 from warmlog.cluster.list_offsets import OffsetAt, list_offsets
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.cluster.responses import TopicPartition, partition_range
@@ -57,6 +57,10 @@ class ConsumerCore:
         self._changed = asyncio.Event()
         self._fetching: asyncio.Task[None] | None = None
         self._fetcher: Fetcher | None = None
+        self._finding: asyncio.Task[None] | None = None
+        self._whole_topics: list[str] = []
+        self._is_bounded = False
+        """Whether the read under way has an end."""
         self._turns: list[PartitionReader] = []
         self._turn = 0
         self._hand: list[Record] = []
@@ -78,26 +82,67 @@ class ConsumerCore:
             count = len(known[topic].partitions)
             if not 0 <= partition < count:
                 raise UnknownTopicOrPartition(f"topic {topic!r} has {partition_range(count)}, not {partition}")
-            self.readers[topic, partition] = PartitionReader(
-                topic,
-                partition,
-                known[topic].topic_id.bytes,
-                verify_crc=self._options.verify_crc,
-                max_decompressed_bytes=self._options.max_decompressed_bytes,
-            )
+            self.readers[topic, partition] = self._new_reader(known[topic], partition)
         await self.seek(start, self.readers)
         if isinstance(start, Mapping):
             await self.seek("earliest", self.readers.keys() - start.keys())
         self._turns = list(self.readers.values())
-        self._fetcher = Fetcher(self._options, self.cluster, self._changed, self._turns)
+        self._whole_topics = [] if topics is None else names
+        self._fetcher = Fetcher(self._options, self.cluster, self._changed, self._turns, self._find_new_soon)
         self._fetching = asyncio.create_task(self._fetcher.run(), name="warmlog consumer")
 
     async def stop(self) -> None:
         """End all tasks and connections."""
-        if self._fetching is not None:
-            self._fetching.cancel()
-            await asyncio.wait([self._fetching])
+        tasks = [task for task in (self._finding, self._fetching) if task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
         await self.cluster.close()
+
+    def _new_reader(self, topic: Topic, partition: int) -> PartitionReader:
+        return PartitionReader(
+            topic.name,
+            partition,
+            topic.topic_id.bytes,
+            verify_crc=self._options.verify_crc,
+            max_decompressed_bytes=self._options.max_decompressed_bytes,
+        )
+
+    # --- partitions that are added to a topic that is read as a whole ------------------------------------------------
+
+    def _find_new_soon(self) -> None:
+        if self._whole_topics and self._finding is None:
+            self._finding = asyncio.create_task(self._find_new(), name="warmlog new partitions")
+
+    async def _find_new(self) -> None:
+        """Read partitions that were added since the start, from their beginning."""
+        try:
+            new = {}
+            for topic in await self.cluster.topics(self._whole_topics):
+                first = self.readers.get((topic.name, 0))
+                if first is None or first.topic_id != topic.topic_id.bytes:  # deleted and recreated: see `_recreated`
+                    continue
+                for part in topic.partitions:
+                    if (topic.name, part.partition) not in self.readers:
+                        new[topic.name, part.partition] = self._new_reader(topic, part.partition)
+            starts = await list_offsets(self.cluster, dict.fromkeys(new, EARLIEST_TIMESTAMP)) if new else {}
+            for partition, reader in new.items():
+                self._read_new(reader, starts[partition].offset)
+        except WarmlogError as error:
+            _log.debug("new partitions are looked for later: %s", error)
+        finally:
+            self._finding = None
+
+    def _read_new(self, reader: PartitionReader, start_offset: int) -> None:
+        """Begin with the next read, if the one under way has an end."""
+        assert self._fetcher is not None
+        _log.info("%s-%d was added, and is read from offset %d", reader.topic, reader.partition, start_offset)
+        reader.seek(start_offset)
+        reader.until = start_offset if self._is_bounded else NO_LIMIT
+        self.readers[reader.topic, reader.partition] = reader
+        self._turns.append(reader)
+        self._fetcher.add(reader)
 
     async def seek(self, to: Points, partitions: Collection[TopicPartition]) -> None:
         """Continue from there in these partitions."""
@@ -128,9 +173,10 @@ class ConsumerCore:
 
     async def limit(self, until: Points | None) -> None:
         """Let every partition end there, from now on; None: never."""
+        self._is_bounded, readers = until is not None, dict(self.readers)
         ends = {} if until is None else await self.ends(until)
         self._put_back_hand()
-        for partition, reader in self.readers.items():
+        for partition, reader in readers.items():
             reader.until = ends.get(partition, NO_LIMIT)
         self._changed.set()
 

@@ -26,13 +26,13 @@ from warmlog_broker.metadata.metadata_log import TopicCreated, TopicDeleted, Top
 from warmlog_broker.metadata.store import Metadata
 from warmlog_broker.metadata.topic_names import INTERNAL_PREFIX, check_topic_name, colliding_topic
 from warmlog_broker.replica.partition import Partition
-from warmlog_broker.replica.partition_creation import PartitionCreator
 from warmlog_broker.replica.served_directories import DataDirectories
 from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.storage.config import LogConfig, normalized
 from warmlog_broker.storage.directory.data_dir import DataDirectory
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.log.log import Log
+from warmlog_broker.topics.partition_creation import PartitionCreator
 from warmlog_protocol.errors import (
     ApiError,
     InconsistentTopicId,

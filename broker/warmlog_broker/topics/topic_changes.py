@@ -18,10 +18,10 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.metadata.metadata_log import PartitionsAdded, TopicAltered, TopicCreated
 from warmlog_broker.metadata.store import Metadata
 from warmlog_broker.replica.served_directories import DataDirectories
-from warmlog_broker.replica.topics import CHECKED_A_TURN, MAX_NEW_TOPICS, Topic, Topics, check_partition_count
 from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.storage.config import LogConfig, normalized, setting_named
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
+from warmlog_broker.topics.topics import CHECKED_A_TURN, MAX_NEW_TOPICS, Topic, Topics, check_partition_count
 from warmlog_protocol.errors import ApiError, InvalidPartitions, InvalidRequest, InvalidTopic, StorageError
 from warmlog_protocol.messages import AlteredTopic, NewPartitions
 
