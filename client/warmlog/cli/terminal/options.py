@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 import typer
 
 from warmlog.cli.terminal.exits import is_debug
-from warmlog.cli.terminal.profile import Profile, ProfileError, current_profile
+from warmlog.cli.terminal.profile import Profile, ProfileError, load_profile
 
 if TYPE_CHECKING:
     from logging import LogRecord
@@ -68,7 +68,7 @@ def check_broker(text: str) -> str:
 def chosen_profile() -> Profile:
     """Return the profile in force; a usage error if its file cannot be used."""
     try:
-        return current_profile()
+        return load_profile()
     except ProfileError as error:
         raise typer.BadParameter(str(error), param_hint="profile") from None
 

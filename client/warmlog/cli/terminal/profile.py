@@ -15,7 +15,6 @@ The keys are `broker` and the fields of ConnectionOptions. A table's keys take p
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +62,7 @@ def profile_path(environment: Mapping[str, str] = os.environ) -> Path:
     return Path(home) / "warmlog" / "config.toml"
 
 
-@cache
-def current_profile() -> Profile:
-    """Return the profile that the environment selects; read once."""
-    return load_profile(os.environ)
-
-
-def load_profile(environment: Mapping[str, str]) -> Profile:
+def load_profile(environment: Mapping[str, str] = os.environ) -> Profile:
     """Return the profile that `environment` selects. Raises ProfileError."""
     path, name = profile_path(environment), environment.get(PROFILE_VARIABLE, "")
     if not path.exists():
