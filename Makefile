@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Only what runs Spark asks for Java, and only when it runs.
 WITH_JAVA = JAVA_HOME="$$(tools/java-home)" && export JAVA_HOME &&
 
-.PHONY: help dev demo test test-slow test-kafka chaos power-loss soak fuzz connections check fmt bench bench-flush bench-start bench-storage bench-spark bench-spark-kafka bench-compare walk test-spark-matrix clean
+.PHONY: help dev demo test test-slow test-kafka chaos power-loss soak fuzz connections check fmt bench bench-flush bench-start bench-storage bench-spark bench-spark-kafka bench-compare walk test-spark-matrix docs clean
 .NOTPARALLEL:
 
 help:
@@ -36,6 +36,7 @@ help:
 	@echo 'make connections  4,000 connections held and served, 1,000 half-open ones cut, and what they cost'
 	@echo 'make check      ruff, mypy --strict, import rules'
 	@echo 'make fmt        format the code'
+	@echo 'make docs       the documentation as a site, in build/site; warnings are errors'
 	@echo 'make bench      measure; writes build/bench.json (BENCH_ARGS=--quick for a first look)'
 	@echo 'make bench-flush  measure group commit with 1 to 1,000 partitions; writes build/bench-flush.json (BENCH_ARGS as above)'
 	@echo 'make bench-start  measure starts and stops with 10,000 segments; writes build/bench-start.json'
@@ -89,6 +90,12 @@ check: dev
 	$(BIN)/ruff format --check
 	$(BIN)/python -m mypy
 	$(BIN)/lint-imports
+
+docs: dev
+	@$(BIN)/python -c 'import material, mkdocstrings' 2>/dev/null || \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --group docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo 'the site is in build/site: begin with build/site/index.html'
 
 fmt: dev
 	$(BIN)/ruff check --fix

@@ -1,0 +1,32 @@
+"""A data frame into a topic, and the topic as a data frame: `python dataframe_in.py [HOST:PORT]`."""
+
+import json
+import sys
+
+import pandas as pd
+
+from warmlog.blocking import Admin, Producer
+from warmlog.ranges.arrow_reader import arrow_reader
+
+TOPIC = "cities"
+
+
+def write(address: str, frame: pd.DataFrame) -> None:
+    """Each row as a record: JSON, with the city as the key."""
+    with Admin(address) as admin:
+        admin.create_topic(TOPIC, exist_ok=True)
+    values = [line.encode() for line in frame.to_json(orient="records", lines=True).splitlines()]
+    with Producer(address) as producer:
+        producer.send_many(TOPIC, values, keys=[city.encode() for city in frame["city"]])
+
+
+def read(address: str) -> pd.DataFrame:
+    """The fields of all records."""
+    with arrow_reader(address, [TOPIC], columns=["value"], as_text=["value"]) as reader:
+        return pd.DataFrame([json.loads(value) for value in reader.read_all()["value"].to_pylist()])
+
+
+if __name__ == "__main__":
+    broker = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:7400"
+    write(broker, pd.DataFrame({"city": ["Oslo", "Rome", "Lima"], "people": [710_000, 2_750_000, 10_090_000]}))
+    print(read(broker).groupby("city")["people"].max())

@@ -1,0 +1,56 @@
+"""The site: built without a warning, with nothing from other sites, and with pages made from the code."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from docs.blocks import PAGES, ROOT, page_name
+from warmlog.cli.app import COMMANDS, FAMILIES
+
+sys.path.insert(0, str(ROOT / "tools" / "site"))
+import hooks
+
+LINK = re.compile(r"\]\((?P<target>[^)#\s]+)(?:#[^)]*)?\)")
+LOADED = re.compile(r"<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)=\"(?P<address>(?:https?:)?//[^\"]+)\"")
+
+
+def test_every_error_has_a_remedy_and_its_own_section() -> None:
+    names = {error.__name__ for error in hooks.error_classes()}
+    assert set(hooks.tomllib.loads(hooks.REMEDIES.read_text())) == names
+    assert re.findall(r"^## (\w+)$", hooks.errors(), re.MULTILINE) == sorted(names)
+
+
+def test_the_page_of_the_command_line_has_every_command_and_option() -> None:
+    page = hooks.command_line()
+    for name in COMMANDS:
+        assert f"\n## warmlog {name}\n" in page
+    for family, (_, members) in FAMILIES.items():
+        for member in members:
+            assert f"\n## warmlog {family} {member}\n" in page
+    assert "--key-separator" in page
+    assert "\x1b" not in page
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_links_between_pages_lead_to_files(page: Path) -> None:
+    for match in LINK.finditer(page.read_text()):
+        target = match["target"]
+        assert "://" in target or (page.parent / target).exists(), f"{page}: {target}"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("material") is None, reason="`make docs` installs what builds the site")
+def test_the_site_builds_without_warnings_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert built.returncode == 0, built.stdout + built.stderr
+    pages = sorted(tmp_path.rglob("*.html"))
+    assert len(pages) > len(PAGES)
+    for page in pages:
+        found = [match["address"] for match in LOADED.finditer(page.read_text())]
+        assert not found, f"{page}: {found}"
