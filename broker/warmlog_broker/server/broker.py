@@ -48,10 +48,10 @@ from warmlog_broker.server.crash_guard import CrashGuard
 from warmlog_broker.server.shutdown import close_logs
 from warmlog_broker.storage.directory.data_dir import DirectoryLocked
 from warmlog_broker.storage.io.open_files import OpenFiles
-from warmlog_protocol import __version__
 from warmlog_broker.topics.replica_mover import Moves
 from warmlog_broker.topics.topic_changes import TopicChanges
 from warmlog_broker.topics.topics import Topics
+from warmlog_protocol import __version__
 from warmlog_protocol.errors import StorageError, WarmlogError
 
 TICK_S = 0.2
