@@ -95,7 +95,7 @@ class DirectorySet:
 def refuse_other_files(path: Path) -> None:
     """Raise ForeignDirectory if `path` is not a data directory and holds files of others. Changes nothing."""
     try:
-        names = sorted(os.listdir(path))
+        names = sorted(entry.name for entry in path.iterdir())
     except OSError:
         return  # missing, or the error of the lock says why it cannot be used
     if KNOWN_FILES.intersection(names):
