@@ -1,25 +1,19 @@
 """What operators type, against a real broker: status, changes of topics, tables at a terminal, completion, profile."""
 
 import json
-import os
-import pty
 import re
-import struct
 import subprocess
-import termios
 import time
 from collections.abc import Iterator
-from fcntl import ioctl
 from pathlib import Path
 
 import pytest
 
 from broker_process import BrokerProcess
-from integration.command_line import WARMLOG, CommandLine, error_line, succeeded
+from integration.command_line import TERMINAL_COLUMNS, WARMLOG, CommandLine, at_terminal, error_line, succeeded
 from warmlog_broker.server.crash_journal import FILE_NAME, pack_line
 
 LONG_TOPIC = "warehouse-" + "shipments-" * 12 + "europe"
-WIDTH = 80
 PIPED_ONLY = {
     "error",
     "total",
@@ -37,27 +31,6 @@ PIPED_ONLY = {
     "stable",
 } | {"high", "watermark", "end", "uncommitted"}
 """Headings that only scripts see."""
-
-
-def at_terminal(warmlog: CommandLine, *arguments: str, typed: bytes = b"") -> tuple[int, list[str]]:
-    """Exit code and lines of a command at a terminal of 80 columns."""
-    controller, terminal = pty.openpty()
-    ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, WIDTH, 0, 0))
-    environment = {name: value for name, value in warmlog.environment.items() if name != "COLUMNS"}
-    process = subprocess.Popen(
-        [*WARMLOG, *arguments], stdin=terminal, stdout=terminal, stderr=terminal, env=environment
-    )
-    os.close(terminal)
-    os.write(controller, typed)
-    shown = b""
-    while True:
-        try:
-            piece = os.read(controller, 65536)
-        except OSError:  # the other end is closed
-            break
-        shown += piece
-    os.close(controller)
-    return process.wait(30), shown.decode().splitlines()
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +61,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 def test_every_table_fits_80_columns_and_breaks_no_word_or_number(warmlog: CommandLine, arguments: list[str]) -> None:
     exit_code, lines = at_terminal(warmlog, *arguments)
     assert exit_code == 0
-    assert [line for line in lines if len(line) > WIDTH and LONG_TOPIC not in line] == []
+    assert [line for line in lines if len(line) > TERMINAL_COLUMNS and LONG_TOPIC not in line] == []
     shown = set(" ".join(lines).split())
     for field in re.split(r"[\t\n]", succeeded(warmlog(*arguments)).decode()):
         for word in field.replace(",", " ").split():

@@ -123,7 +123,7 @@ def parse_setting(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def run_admin(broker: str, ask: "Callable[[Admin], Awaitable[T]]", *, warns: bool = False, **options: int | str) -> T:
+def run_admin(broker: str, ask: "Callable[[Admin], Awaitable[T]]", *, warns: bool = False, **options: Any) -> T:
     """Return the result of `ask` with a connected Admin; `warns` shows the client's warnings.
 
     `options` are those of its connections; the profile's if none is given.

@@ -5,6 +5,7 @@ The file, and the output outside of terminals, are those of kafka-delete-records
     {"partitions": [{"topic": "flights", "partition": 0, "offset": 14000}], "version": 1}
 """
 
+import sys
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from pathlib import Path
@@ -124,8 +125,6 @@ async def _everything(admin: "Admin", topic: str) -> Offsets:
 
 def _confirm(broker: str, wanted: Offsets) -> None:
     """Ask at a terminal whether so many records are to be deleted; CommandFailed unless the user agrees."""
-    import sys
-
     if not sys.stdin.isatty():
         return
 
