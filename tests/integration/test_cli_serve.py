@@ -159,7 +159,7 @@ def test_a_directory_of_other_files_is_refused_and_left_alone(tmp_path: Path, na
     assert exit_code == 1
     assert f"{tmp_path} is not a data directory of warmlog and is not empty, it holds {', '.join(names[:5])}" in said
     assert "give an empty directory or a new one" in said
-    assert sorted(os.listdir(tmp_path)) == sorted(names)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
 
 
 def test_a_new_volume_and_a_start_that_was_cut_short_are_served(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ directory of other files (a home directory, a source tree).
 
 import fcntl
 import logging
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,7 +94,7 @@ class DirectorySet:
 def refuse_other_files(path: Path) -> None:
     """Raise ForeignDirectory if `path` is not a data directory and holds files of others. Changes nothing."""
     try:
-        names = sorted(os.listdir(path))
+        names = sorted(entry.name for entry in path.iterdir())
     except OSError:
         return  # missing, or the error of the lock says why it cannot be used
     if KNOWN_FILES.intersection(names):
