@@ -135,7 +135,9 @@ async def test_a_cancelled_request_leaves_the_connection_usable() -> None:
 async def test_a_broker_that_does_not_shake_hands_is_given_up() -> None:
     async with FakeBroker() as broker:
         broker.is_silent = True
-        with pytest.raises(BrokerUnavailable, match=r"connected to 127\.0\.0\.1:\d+, but no response within 0\.5 s: is it"):
+        with pytest.raises(
+            BrokerUnavailable, match=r"connected to 127\.0\.0\.1:\d+, but no response within 0\.5 s: is it"
+        ):
             await open_to(broker)
 
 
