@@ -11,7 +11,6 @@ directory of other files (a home directory, a source tree).
 
 import fcntl
 import logging
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
