@@ -1,23 +1,24 @@
 """A data frame into a topic, and the topic as a data frame: `python dataframe_in.py [HOST:PORT]`."""
 
+import asyncio
 import json
 import sys
 
 import pandas as pd
 
-from warmlog.blocking import Admin, Producer
+import warmlog
 from warmlog.ranges.arrow_reader import arrow_reader
 
 TOPIC = "cities"
 
 
-def write(address: str, frame: pd.DataFrame) -> None:
+async def write(address: str, frame: pd.DataFrame) -> None:
     """Each row as a record: JSON, with the city as the key."""
-    with Admin(address) as admin:
-        admin.create_topic(TOPIC, exist_ok=True)
+    async with warmlog.Admin(address) as admin:
+        await admin.create_topic(TOPIC, exist_ok=True)
     values = [line.encode() for line in frame.to_json(orient="records", lines=True).splitlines()]
-    with Producer(address) as producer:
-        producer.send_many(TOPIC, values, keys=[city.encode() for city in frame["city"]])
+    async with warmlog.Producer(address) as producer:
+        await producer.send_many(TOPIC, values, keys=[city.encode() for city in frame["city"]])
 
 
 def read(address: str) -> pd.DataFrame:
@@ -28,5 +29,6 @@ def read(address: str) -> pd.DataFrame:
 
 if __name__ == "__main__":
     broker = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:7400"
-    write(broker, pd.DataFrame({"city": ["Oslo", "Rome", "Lima"], "people": [710_000, 2_750_000, 10_090_000]}))
+    cities = pd.DataFrame({"city": ["Oslo", "Rome", "Lima"], "people": [710_000, 2_750_000, 10_090_000]})
+    asyncio.run(write(broker, cities))
     print(read(broker).groupby("city")["people"].max())

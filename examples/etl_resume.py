@@ -3,25 +3,27 @@
 The sums and the positions are in one file, which is replaced as a whole.
 """
 
+import asyncio
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
-from warmlog.blocking import Admin, Consumer, Producer
+import warmlog
 
 TOPIC = "etl-orders"
 STATE = Path("etl_state.json")
 
 
-def write_orders(address: str, count: int) -> None:
+async def write_orders(address: str, count: int) -> None:
     """Some input: as many orders, of three customers."""
-    with Admin(address) as admin:
-        admin.create_topic(TOPIC, partitions=3, exist_ok=True)
-    with Producer(address) as producer:
+    async with warmlog.Admin(address) as admin:
+        await admin.create_topic(TOPIC, partitions=3, exist_ok=True)
+    async with warmlog.Producer(address) as producer:
         for number in range(count):
             customer = f"customer {number % 3}"
             producer.send(TOPIC, json.dumps({"customer": customer, "euros": 10}).encode(), key=customer.encode())
+            await producer.drain()
 
 
 def load() -> dict[str, Any]:
@@ -39,22 +41,25 @@ def store(state: dict[str, Any]) -> None:
     new.replace(STATE)
 
 
-def process(address: str) -> dict[str, int]:
+async def process(address: str) -> dict[str, int]:
     """Process what is new, and return the sums."""
     state = load()
     sums: dict[str, int] = state["sums"]
-    with Consumer(address, topics=[TOPIC], start=state["positions"]) as consumer:
-        for batch in consumer.batches(until="latest"):
+    async with warmlog.Consumer(address, topics=[TOPIC], start=state["positions"]) as consumer:
+        async for batch in consumer.batches(until="latest"):
             for value in batch.values:
                 order = json.loads(value or b"{}")
                 sums[order["customer"]] = sums.get(order["customer"], 0) + order["euros"]
             state["positions"][f"{batch.topic}-{batch.partition}"] = batch.next_offset
             store(state)
-    return sums
+    return dict(sorted(sums.items()))
+
+
+async def main(address: str) -> None:
+    await write_orders(address, 300)
+    print(await process(address))
+    print(await process(address), "again: nothing is counted twice")
 
 
 if __name__ == "__main__":
-    broker = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:7400"
-    write_orders(broker, 300)
-    print(process(broker))
-    print(process(broker), "again: nothing is counted twice")
+    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:7400"))

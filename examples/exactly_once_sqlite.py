@@ -3,22 +3,23 @@
 The results and the positions are written in one transaction of the database.
 """
 
+import asyncio
 import sqlite3
 import sys
 from contextlib import closing
 
-from warmlog.blocking import Admin, Consumer, Producer
+import warmlog
 
 TOPIC = "visits"
 
 
-def write_visits(address: str, count: int) -> None:
+async def write_visits(address: str, count: int) -> None:
     """Some input."""
-    with Admin(address) as admin:
-        admin.create_topic(TOPIC, partitions=2, exist_ok=True)
-    with Producer(address) as producer:
+    async with warmlog.Admin(address) as admin:
+        await admin.create_topic(TOPIC, partitions=2, exist_ok=True)
+    async with warmlog.Producer(address) as producer:
         pages = [b"/page/%d" % (number % 7) for number in range(count)]
-        producer.send_many(TOPIC, pages, keys=pages)
+        await producer.send_many(TOPIC, pages, keys=pages)
 
 
 def prepare(database: sqlite3.Connection) -> None:
@@ -26,11 +27,11 @@ def prepare(database: sqlite3.Connection) -> None:
     database.execute("CREATE TABLE IF NOT EXISTS positions (part TEXT PRIMARY KEY, next_offset INTEGER)")
 
 
-def copy(address: str, database: sqlite3.Connection) -> None:
+async def copy(address: str, database: sqlite3.Connection) -> None:
     """Count what is new."""
     start: dict[str, int] = dict(database.execute("SELECT part, next_offset FROM positions"))
-    with Consumer(address, topics=[TOPIC], start=start) as consumer:
-        for batch in consumer.batches(until="latest"):
+    async with warmlog.Consumer(address, topics=[TOPIC], start=start) as consumer:
+        async for batch in consumer.batches(until="latest"):
             with database:  # commits at its end, or rolls back
                 for value in batch.values:
                     database.execute(
@@ -44,11 +45,14 @@ def copy(address: str, database: sqlite3.Connection) -> None:
                 )
 
 
+async def main(address: str) -> None:
+    await write_visits(address, 1000)
+    with closing(sqlite3.connect("visits.db")) as database:
+        prepare(database)
+        await copy(address, database)
+        await copy(address, database)
+        print(database.execute("SELECT sum(count) FROM visits").fetchone()[0], "visits")
+
+
 if __name__ == "__main__":
-    broker = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:7400"
-    write_visits(broker, 1000)
-    with closing(sqlite3.connect("visits.db")) as connection:
-        prepare(connection)
-        copy(broker, connection)
-        copy(broker, connection)
-        print(connection.execute("SELECT sum(count) FROM visits").fetchone()[0], "visits")
+    asyncio.run(main(sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:7400"))

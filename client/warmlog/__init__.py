@@ -31,7 +31,6 @@ from warmlog.producer.delivery import (
 )
 from warmlog.producer.producer import Producer
 from warmlog.records.batch import Batch, Record
-from warmlog_protocol import __version__
 from warmlog_protocol.durability import Durability
 
 __all__ = [
@@ -54,6 +53,13 @@ __all__ = [
     "RecordMetadataRanges",
     "Sent",
     "TopicDescription",
-    "__version__",
 ]
 __all__ += _errors.__all__
+
+
+def __getattr__(name: str) -> str:
+    if name == "__version__":
+        from warmlog.cluster.options import client_version
+
+        return client_version()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,11 +1,13 @@
-"""Runs the blocks of a page in order, in the current directory, and then once more: `page_runner.py PAGE BROKER`.
+"""Runs the blocks of each page in order, and then once more, in a directory for it: `page_runner.py BROKER PAGE…`.
 
 As in a notebook, the Python blocks of one round share their names. Shell blocks run in bash, which stops at the first
 command that fails. Everywhere the address that pages use stands for that of the broker.
 """
 
+import os
 import subprocess
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -17,21 +19,23 @@ ROUNDS = 2
 BLOCK_TIMEOUT_S = 100
 
 
-def main(page: Path, broker: str) -> int:
-    """Return the exit code: 1 if a block failed, which stderr names."""
+def run_page(page: Path, broker: str) -> bool:
+    """Whether all blocks ran; stderr names the one that failed."""
     blocks = [block for block in blocks_of(page) if block.is_run]
     for number in range(1, ROUNDS + 1):
         names: dict[str, Any] = {"__name__": "__main__"}
         for block in blocks:
+            begun = time.monotonic()
             try:
                 _run(page, block, block.text.replace(ADDRESS, broker), names)
             except BaseException:
                 traceback.print_exc()
                 print(f"{page}:{block.line}: failed in round {number}", file=sys.stderr)
-                return 1
+                return False
             finally:
                 sys.stdout.flush()
-    return 0
+                print(f"{page.name}:{block.line}: {time.monotonic() - begun:.1f} s in round {number}", file=sys.stderr)
+    return True
 
 
 def _run(page: Path, block: Block, text: str, names: dict[str, Any]) -> None:
@@ -43,5 +47,17 @@ def _run(page: Path, block: Block, text: str, names: dict[str, Any]) -> None:
     )
 
 
+def main(broker: str, pages: list[Path]) -> int:
+    """Return the exit code: 1 if a block failed."""
+    top = Path.cwd()
+    for page in pages:
+        directory = top / page.stem
+        directory.mkdir()
+        os.chdir(directory)
+        if not run_page(page, broker):
+            return 1
+    return 0
+
+
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))
+    sys.exit(main(sys.argv[1], [*map(Path, sys.argv[2:])]))

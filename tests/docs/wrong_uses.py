@@ -3,11 +3,9 @@
 Never run: `test_typing.py` reads what mypy says.
 """
 
-from concurrent.futures import Future
 from datetime import timedelta
 
 import warmlog
-import warmlog.blocking
 from warmlog.ranges.arrow_reader import arrow_reader
 
 ADDRESS = "127.0.0.1:7400"
@@ -59,8 +57,6 @@ async def admins() -> None:
     await admin.delete_records("topic")  # error
 
 
-def blocking() -> None:
-    with warmlog.blocking.Producer(ADDRESS) as producer:
-        sent: Future[int] = producer.send("topic", b"value")  # error
-        print(sent)
+def tables() -> None:
     arrow_reader(ADDRESS, 5)  # error
+    arrow_reader(ADDRESS, ["topic"], columns=[1])  # error

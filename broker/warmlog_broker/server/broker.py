@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from enum import Enum
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from types import TracebackType
 from typing import Self
 
@@ -51,7 +52,6 @@ from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.topics.replica_mover import Moves
 from warmlog_broker.topics.topic_changes import TopicChanges
 from warmlog_broker.topics.topics import Topics
-from warmlog_protocol import __version__
 from warmlog_protocol.errors import StorageError, WarmlogError
 
 TICK_S = 0.2
@@ -62,6 +62,14 @@ EXTENSION_INTERVAL_S = 10.0
 """A third of the time that `extend_timeout` requests."""
 
 _log = logging.getLogger(__name__)
+
+
+def broker_version() -> str:
+    """Return the version of the installed distribution."""
+    try:
+        return version("warmlog")
+    except PackageNotFoundError:
+        return "unknown"
 
 
 class Stage(Enum):
@@ -346,7 +354,7 @@ class Broker:
             loop=self._loop,
             config=config,
             cluster=ClusterView(cluster.cluster_id, config.node_id),
-            version=__version__,
+            version=broker_version(),
             topics=self.topics,
             topic_changes=TopicChanges(
                 self.topics,

@@ -17,10 +17,9 @@ from warmlog_broker.network.listener import CannotListen
 from warmlog_broker.runtime.malloc import keep_to_one_arena
 from warmlog_broker.runtime.systemd import ServiceManager
 from warmlog_broker.runtime.threads import CannotStartThreads
-from warmlog_broker.server.broker import Broker
+from warmlog_broker.server.broker import Broker, broker_version
 from warmlog_broker.storage.config import LogConfig
 from warmlog_broker.storage.directory.data_dir import DataDirectoryError
-from warmlog_protocol import __version__
 from warmlog_protocol.durability import Durability
 from warmlog_protocol.errors import InvalidConfig, StorageError
 
@@ -154,7 +153,7 @@ def describe(broker: Broker) -> str:
     config, partitions = broker.config, broker.topics.partition_count
     topics = len(list(broker.topics))
     return (
-        f"version {__version__}, data in {', '.join(map(str, config.data_paths))}, "
+        f"version {broker_version()}, data in {', '.join(map(str, config.data_paths))}, "
         f"{topics} topic{'' if topics == 1 else 's'}, {partitions} partition{'' if partitions == 1 else 's'}, "
         f"{describe_durability(config.topic_defaults)}"
         f"{', SAFE MODE: records are refused' if broker.safe_mode_reason else ''}"

@@ -1,11 +1,11 @@
-"""Options of every connection of a client."""
+"""Options of every connection of a client, and the version that it announces."""
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 
 from warmlog.errors import InvalidConfig
-from warmlog_protocol import __version__
 from warmlog_protocol.messages import HandshakeRequest
 from warmlog_protocol.wire.connection import CLIENT_BUFFER_BYTES, DEFAULT_MAX_FRAME_BYTES
 
@@ -25,7 +25,7 @@ class ConnectionOptions:
 
     def handshake(self) -> HandshakeRequest:
         """The first request of a connection."""
-        return HandshakeRequest(self.client_name, __version__)
+        return HandshakeRequest(self.client_name, client_version())
 
 
 _TYPES = {field.name: type(field.default) for field in fields(ConnectionOptions)}
@@ -39,3 +39,14 @@ def connection_options(given: Mapping[str, object]) -> ConnectionOptions:
         if type(value) is not _TYPES[name] or (isinstance(value, int) and value < 1):
             raise InvalidConfig(f"{name}={value!r}: a positive {_TYPES[name].__name__} expected")
     return ConnectionOptions(**given)  # type: ignore[arg-type]
+
+
+@cache
+def client_version() -> str:
+    """The installed version of warmlog; "0" in a source tree that is not installed."""
+    from importlib.metadata import PackageNotFoundError, version  # slow to import
+
+    try:
+        return version("warmlog")
+    except PackageNotFoundError:
+        return "0"

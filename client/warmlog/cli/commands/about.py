@@ -8,7 +8,6 @@ from warmlog.cli.terminal.exits import ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, broker_choice, chosen_profile
 from warmlog.cli.terminal.output import json_line, line, table
 from warmlog.cli.terminal.profile import profile_path
-from warmlog_protocol import __version__
 
 PROGRAM = "warmlog"
 PROFILE_HELP = """Show the broker and the connection options that commands use, and where they come from.
@@ -26,7 +25,9 @@ over the environment, and that over the profile."""
 @ends_cleanly
 def version() -> None:
     """Print the version."""
-    line(f"{PROGRAM} {__version__}")
+    from warmlog.cluster.options import client_version
+
+    line(f"{PROGRAM} {client_version()}")
 
 
 def help_command(
