@@ -15,7 +15,7 @@ from `WarmlogError`; `errors` shows the tree.
 """
 
 from warmlog import errors as _errors
-from warmlog.admin.admin import Admin, ConfigValue, TopicDescription
+from warmlog.admin.admin import Admin, BrokerInfo, ConfigValue, TopicDescription
 from warmlog.admin.log_dirs import LogDirDescription, LogDirReplica
 from warmlog.admin.partition_description import PartitionDescription
 from warmlog.cluster.list_offsets import OffsetAt
@@ -36,6 +36,7 @@ from warmlog_protocol.durability import Durability
 __all__ = [
     "Admin",
     "Batch",
+    "BrokerInfo",
     "ConfigValue",
     "Consumer",
     "DeliveryFuture",

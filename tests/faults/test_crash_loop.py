@@ -15,7 +15,16 @@ from warmlog import Admin, Producer
 from warmlog_broker.server.crash_journal import FILE_NAME, pack_line
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.errors import SafeMode, StorageError
-from warmlog_protocol.messages import ACKS_LEADER, DeleteTopicsRequest, DeleteTopicsResponse
+from warmlog_protocol.messages import (
+    ACKS_LEADER,
+    AlteredTopic,
+    AlterTopicsRequest,
+    AlterTopicsResponse,
+    CreatePartitionsRequest,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    NewPartitions,
+)
 from wire_client import WireClient, batch_of
 
 LIMIT = 3
@@ -81,6 +90,11 @@ def test_after_crashed_starts_the_broker_can_be_read_and_takes_no_records_until_
             assert not refused.value.retriable
             with pytest.raises(SafeMode):
                 safe.create_topic("new")
+            with pytest.raises(SafeMode):
+                safe.call(CreatePartitionsRequest([NewPartitions("t", 2)]))
+            altered = safe.call(AlterTopicsRequest([AlteredTopic("t", {"flush.ms": "1s"})]))
+            assert isinstance(altered, AlterTopicsResponse)
+            assert altered.topics[0].error_code == 0
             assert safe.fetch("t", 0)[0].high_watermark == 1
             response = safe.call(DeleteTopicsRequest(["other"]))
             assert isinstance(response, DeleteTopicsResponse)

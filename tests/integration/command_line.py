@@ -6,11 +6,16 @@ at signals and at pipes.
 """
 
 import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
+from fcntl import ioctl
 
 from forked import run_forked
 
+TERMINAL_COLUMNS = 80
 WARMLOG = [sys.executable, "-m", "warmlog"]
 
 Done = subprocess.CompletedProcess[bytes]
@@ -31,6 +36,25 @@ class CommandLine:
         command = [*WARMLOG, *map(str, arguments)]
         pipe = subprocess.PIPE
         return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=self.environment)
+
+
+def at_terminal(commands: CommandLine, *arguments: str, typed: bytes = b"") -> tuple[int, list[str]]:
+    """Exit code and lines of a command whose three streams are a terminal of TERMINAL_COLUMNS."""
+    controller, terminal = pty.openpty()
+    ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, TERMINAL_COLUMNS, 0, 0))
+    variables = {name: value for name, value in commands.environment.items() if name != "COLUMNS"}
+    process = subprocess.Popen([*WARMLOG, *arguments], stdin=terminal, stdout=terminal, stderr=terminal, env=variables)
+    os.close(terminal)
+    os.write(controller, typed)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(controller, 65536)
+        except OSError:  # the other end is closed
+            break
+        shown += piece
+    os.close(controller)
+    return process.wait(30), shown.decode().splitlines()
 
 
 def environment(**variables: str) -> dict[str, str]:

@@ -12,6 +12,8 @@ from broker_process import BrokerProcess
 from forked import run_forked
 from integration.command_line import Done, environment
 from kafka_sample import PARTITIONS, SAMPLE, Dumped, copy_sample, dumped_records
+from warmlog_broker.metadata.metadata_log import read_state
+from warmlog_broker.tools.adopt import KEEPS_EVERYTHING
 from warmlog_protocol.batch import iter_batches
 
 TRANSFERS = SAMPLE / "transfers-0" / "print-data-log.dump"
@@ -139,3 +141,69 @@ async def test_deleting_the_topics_leaves_kafkas_files_alone(adopted: BrokerProc
         await admin.delete_topic("flights")
         await admin.delete_topic("transfers")
         assert await admin.list_topics() == []
+
+
+KAFKAS_OUTPUT = """\
+All configs for topic flights are:
+  cleanup.policy=compact sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact, X:log.y=delete}
+  retention.ms=604800000 sensitive=false synonyms={DEFAULT_CONFIG:log.retention.hours=168}
+  follower.replication.throttled.replicas= sensitive=false synonyms={}
+Dynamic configs for topic elsewhere are:
+  retention.bytes=5 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.bytes=5}
+"""
+AS_JSON = json.dumps(
+    {
+        "flights": {
+            "cleanup.policy": "compact",
+            "retention.ms": 604800000,
+            "follower.replication.throttled.replicas": "",
+        },
+        "elsewhere": {"retention.bytes": 5},
+    }
+)
+
+
+@pytest.mark.parametrize("content", [KAFKAS_OUTPUT, AS_JSON], ids=["kafka-configs.sh", "JSON"])
+def test_topics_get_the_settings_in_a_file_and_others_keep_everything(tmp_path: Path, content: str) -> None:
+    kafka, file = copy_sample(tmp_path / "kafka"), tmp_path / "configs"
+    file.write_text(content)
+    done = run("adopt", kafka, "--data-dir", tmp_path / "data", "--topic-configs", file)
+    assert done.returncode == 0, done.stderr
+    said = done.stderr.decode()
+    assert "flights: settings that warmlog does not have are left out: follower.replication.throttled.replicas" in said
+    assert "are off until you set them: transfers" in said.replace("\n", " ")
+    assert "topics that were not taken over: elsewhere" in said
+    state = read_state(tmp_path / "data" / "metadata.log")
+    assert state.topics["flights"].settings == {
+        "cleanup.policy": "compact",
+        "retention.bytes": "-1",
+        "retention.ms": "604800000",
+    }
+    assert state.topics["transfers"].settings == KEEPS_EVERYTHING
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ('{"flights": {"retention.ms": "soon"}}', "topic flights: retention.ms: 'soon' is not allowed"),
+        ('{"flights": 5}', "topic flights: expected"),
+        ('{"flights": {"retention.ms": null}}', "retention.ms=None is not text"),
+        ('{"flights"', "configs: "),
+        ("retention.ms=5", "line 1 is 'retention.ms=5': expected JSON, or the output of"),
+    ],
+)
+def test_settings_that_are_not_allowed_are_refused_before_anything_is_copied(
+    tmp_path: Path, content: str, named: str
+) -> None:
+    kafka, file = copy_sample(tmp_path / "kafka"), tmp_path / "configs"
+    file.write_text(content)
+    done = run("adopt", kafka, "--data-dir", tmp_path / "data", "--topic-configs", file)
+    assert done.returncode == 2
+    assert named in " ".join(done.stderr.decode().replace("│", " ").split())
+    assert not (tmp_path / "data").exists()
+
+
+def test_without_a_file_the_command_that_sets_them_later_is_named(tmp_path: Path) -> None:
+    done = run("adopt", copy_sample(tmp_path / "kafka"), "--data-dir", tmp_path / "data")
+    assert b"warmlog topic alter" in done.stderr
+    assert b"--topic-configs" in done.stderr

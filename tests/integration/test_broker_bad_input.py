@@ -7,6 +7,7 @@ import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -29,6 +30,7 @@ from warmlog_protocol.messages import (
     ProducePartition,
     ProduceRequest,
 )
+from warmlog_protocol.wire.connection import MAX_REFUSALS_IN_A_ROW
 from warmlog_protocol.wire.frames import pack_frame
 from wire_client import WireClient, batch_of
 
@@ -119,7 +121,7 @@ def test_a_large_frame_before_the_handshake_is_refused(broker: BrokerProcess, by
     wait_for_log(broker, "before the Handshake")
 
 
-def test_a_request_that_cannot_be_decoded_is_answered_with_an_error(
+def test_a_request_that_cannot_be_decoded_gets_an_error_and_the_connection_goes_on(
     broker: BrokerProcess, bystander: WireClient
 ) -> None:
     with WireClient(broker.address) as client:
@@ -128,7 +130,27 @@ def test_a_request_that_cannot_be_decoded_is_answered_with_an_error(
         client.socket.sendall((4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header)
         with pytest.raises(InvalidRequest, match="MetadataRequest"):
             client.receive(correlation_id)
+        client.call(MetadataRequest(["t"]))
+
+
+def test_nothing_but_malformed_requests_ends_the_connection(broker: BrokerProcess, bystander: WireClient) -> None:
+    with WireClient(broker.address) as client:
+        for _ in range(MAX_REFUSALS_IN_A_ROW):
+            correlation_id, _ = client.connection.request(MetadataRequest())
+            header = msgspec.msgpack.encode([3, 0, correlation_id, "not a list"])
+            client.socket.sendall(struct.pack(">II", 4 + len(header), len(header)) + header)
         client.wait_for_end()
+    wait_for_log(broker, "MetadataRequest: Expected")
+
+
+def test_a_wrong_type_in_a_setting_leaves_the_connection_to_the_next_request(
+    broker: BrokerProcess, bystander: WireClient
+) -> None:
+    with WireClient(broker.address) as client:
+        wrong: dict[str, Any] = {"retention.ms": 1000}
+        with pytest.raises(InvalidRequest, match="Expected `str`, got `int`"):
+            client.call(CreateTopicsRequest([NewTopic("typed", 1, 1, wrong)]))
+        client.create_topic("typed", retention_ms="1000")
 
 
 def test_mutated_requests_never_meet_an_error_of_our_own(broker: BrokerProcess, bystander: WireClient) -> None:

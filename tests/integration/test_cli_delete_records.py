@@ -22,11 +22,7 @@ def fill(warmlog: CommandLine, topic: str) -> None:
 def test_one_partition_is_named_on_the_command_line(warmlog: CommandLine) -> None:
     fill(warmlog, "one")
     printed = succeeded(warmlog("topic", "delete-records", "one", "--partition", "0", "--offset", "2")).decode()
-    assert printed.splitlines() == [
-        "Executing records delete operation",
-        "Records delete operation completed:",
-        "partition: one-0\tlow_watermark: 2",
-    ]
+    assert printed == "partition: one-0\tlow_watermark: 2\n"
     described = json.loads(succeeded(warmlog("topic", "describe", "one", "--json")))
     assert [partition["log_start_offset"] for partition in described["partitions"]] == [2, 0]
     assert succeeded(warmlog("consume", "one", "--count", "1")) == b"c\n"
@@ -38,9 +34,11 @@ def test_a_file_names_many_and_each_has_its_line(warmlog: CommandLine, tmp_path:
     done = warmlog("topic", "delete-records", "--offset-json-file", file)
     assert "many-1" in error_line(done)
     lines = done.stdout.decode().splitlines()
-    assert lines[2] == "partition: many-0\tlow_watermark: 3"
-    assert lines[3].startswith("partition: many-1\terror: ")
-    assert "above the high watermark 0" in lines[3]
+    assert lines[0] == "partition: many-0\tlow_watermark: 3"
+    assert lines[1].startswith("partition: many-1\terror: ")
+    assert "above the high watermark 0" in lines[1]
+    assert len(lines) == 2
+    assert b"executing records delete operation" in done.stderr
 
 
 def test_json_says_the_same_for_scripts(warmlog: CommandLine, tmp_path: Path) -> None:

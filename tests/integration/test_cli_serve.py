@@ -17,15 +17,17 @@ READY = re.compile(r"warmlog: ready, listening on (127\.0\.0\.1:\d+)")
 
 
 @contextmanager
-def served(data_dir: Path, *arguments: str, **variables: str) -> Iterator[tuple[Forked, CommandLine]]:
-    """A broker started by the command line, and commands against it."""
+def served(
+    data_dir: Path, *arguments: str, said: list[str] | None = None, **variables: str
+) -> Iterator[tuple[Forked, CommandLine]]:
+    """A broker started by the command line, and commands against it. `said` gets its log up to the line "ready"."""
     given = ["serve", "--data-dir", str(data_dir), "--listen", "127.0.0.1:0", *arguments]
     reading, writing = os.pipe()
     with open(reading) as stderr:
         process = Forked("warmlog", given, (0, 1, writing), environment(**variables))
         os.close(writing)
         try:
-            said = []
+            said = [] if said is None else said
             for line in stderr:
                 said.append(line)
                 ready = READY.search(line)
@@ -79,6 +81,33 @@ def test_settings_come_from_the_file_the_environment_and_the_command_line(tmp_pa
     assert partitions_of_a_new_topic(*from_file, "--set", "num.partitions=4", WARMLOG_NUM_PARTITIONS="3") == 4
 
 
+def test_foreign_variables_do_not_stop_it_and_the_log_names_them(tmp_path: Path) -> None:
+    variables = {"WARMLOG_SERVICE_HOST": "10.0.0.1", "WARMLOG_PORT": "tcp://10.0.0.1:7400", "WARMLOG_HOME": "/"}
+    said: list[str] = []
+    with served(tmp_path / "data", said=said, **variables):
+        [warning] = [line for line in said if "WARNING" in line and "not settings" in line]
+    assert warning.endswith("ignored: WARMLOG_HOME, WARMLOG_PORT, WARMLOG_SERVICE_HOST\n")
+
+
+def test_it_greets_with_one_short_line_and_what_was_changed(tmp_path: Path) -> None:
+    said: list[str] = []
+    with served(tmp_path / "data", "--set", "num.partitions=2", said=said) as (_, warmlog):
+        succeeded(warmlog("topic", "create", "t"))
+    assert "0 topics, 0 partitions, durability: " in said[-1]
+    with served(tmp_path / "data", "--set", "num.partitions=2", "--set", "retention.ms=1000", said=said) as (
+        process,
+        _,
+    ):
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert f"data in {tmp_path / 'data'}, 1 topic, 2 partitions, durability: " in said[-1]
+    settings = next(line for line in reversed(said) if "differ from their defaults: " in line)
+    assert "num.partitions=2" in settings
+    assert "retention.ms=1000" in settings
+    assert "flush.threads" not in settings
+    assert len(settings) < 300
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -120,3 +149,21 @@ def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     assert exit_code == 1
     assert os.fspath(tmp_path / "file") in said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("names", [["notes.txt", "src"], [".git"], [f"f{number}" for number in range(9)]])
+def test_a_directory_of_other_files_is_refused_and_left_alone(tmp_path: Path, names: list[str]) -> None:
+    for name in names:
+        (tmp_path / name).mkdir()
+    exit_code, said = serve("--data-dir", tmp_path, "--listen", "127.0.0.1:0")
+    assert exit_code == 1
+    assert f"{tmp_path} is not a data directory of warmlog and is not empty, it holds {', '.join(names[:5])}" in said
+    assert "give an empty directory or a new one" in said
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
+
+
+def test_a_new_volume_and_a_start_that_was_cut_short_are_served(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+    (tmp_path / ".lock").touch()
+    with served(tmp_path) as (_, warmlog):
+        succeeded(warmlog("topic", "list"))

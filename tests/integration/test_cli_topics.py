@@ -1,11 +1,8 @@
 """`warmlog topic` and `warmlog offsets` against a real broker."""
 
 import json
-import os
-import pty
-import subprocess
 
-from integration.command_line import WARMLOG, CommandLine, error_line, succeeded
+from integration.command_line import CommandLine, at_terminal, error_line, succeeded
 
 
 def test_a_topic_is_created_listed_described_and_deleted(warmlog: CommandLine) -> None:
@@ -34,13 +31,16 @@ def test_json_says_the_same_for_scripts(warmlog: CommandLine) -> None:
     succeeded(warmlog("produce", "js", given=b"a\nb\n"))
     described = json.loads(succeeded(warmlog("topic", "describe", "js", "--json")))
     assert described["topic_id"] == created["topic_id"]
-    assert described["configs"]["retention.ms"] == {"value": "-1", "is_default": False}
+    assert described["configs"]["retention.ms"] == {"value": "-1", "is_default": False, "origin": "topic"}
     (partition,) = described["partitions"]
     assert (partition["log_start_offset"], partition["high_watermark"], partition["log_end_offset"]) == (0, 2, 2)
     assert (partition["uncommitted"], partition["error"]) == (0, None)
     assert described["durability"] == {"acks_all": "fsync", "flush_ms": 100, "flush_messages": None}
     listed = {topic["name"]: topic for topic in json.loads(succeeded(warmlog("topic", "list", "--json")))}
-    assert listed["js"] == {"name": "js", "topic_id": created["topic_id"], "partitions": 1}
+    size_bytes = described["size_bytes"]
+    assert size_bytes > 0
+    expected = {"name": "js", "topic_id": created["topic_id"], "partitions": 1, "records": 2, "size_bytes": size_bytes}
+    assert listed["js"] == expected
     assert json.loads(succeeded(warmlog("topic", "delete", "js", "--yes", "--json"))) == {"name": "js", "deleted": True}
 
 
@@ -64,40 +64,22 @@ def test_what_the_broker_refuses_is_told(warmlog: CommandLine) -> None:
     assert error_line(warmlog("topic", "create", "no/such name"))
 
 
-def on_a_terminal(warmlog: CommandLine, *arguments: str, typed: bytes = b"") -> tuple[int, str]:
-    """Exit code and output of a command whose three streams are a terminal."""
-    controller, terminal = pty.openpty()
-    process = subprocess.Popen(
-        [*WARMLOG, *arguments], stdin=terminal, stdout=terminal, stderr=terminal, env=warmlog.environment
-    )
-    os.close(terminal)
-    os.write(controller, typed)
-    shown = b""
-    while True:
-        try:
-            piece = os.read(controller, 65536)
-        except OSError:  # the other end is closed
-            break
-        shown += piece
-    os.close(controller)
-    return process.wait(30), shown.decode()
-
-
-def test_deleting_asks_on_a_terminal(warmlog: CommandLine) -> None:
+def test_deleting_asks_at_terminal(warmlog: CommandLine) -> None:
     succeeded(warmlog("topic", "create", "dear"))
-    exit_code, shown = on_a_terminal(warmlog, "topic", "delete", "dear", typed=b"n\n")
+    exit_code, lines = at_terminal(warmlog, "topic", "delete", "dear", typed=b"n\n")
     assert exit_code == 1
-    assert "Delete dear and all its records?" in shown
+    assert any("Delete dear and all its records?" in line for line in lines)
     assert b"dear" in succeeded(warmlog("topic", "list"))
-    exit_code, _ = on_a_terminal(warmlog, "topic", "delete", "dear", typed=b"y\n")
+    exit_code, _ = at_terminal(warmlog, "topic", "delete", "dear", typed=b"y\n")
     assert exit_code == 0
     assert b"dear" not in succeeded(warmlog("topic", "list"))
 
 
 def test_people_see_tables_and_scripts_see_lines(warmlog: CommandLine) -> None:
     succeeded(warmlog("topic", "create", "shown", "--partitions", "2"))
-    exit_code, shown = on_a_terminal(warmlog, "topic", "list")
+    exit_code, lines = at_terminal(warmlog, "topic", "list")
     assert exit_code == 0
+    shown = "\n".join(lines)
     assert "topic" in shown
     assert "partitions" in shown
     assert "─" in shown

@@ -14,7 +14,7 @@ from unit.broker.data_dirs.test_loader import config_of, write_entries
 from warmlog import Admin
 from warmlog_broker import Broker
 from warmlog_broker.metadata.metadata_log import TopicCreated
-from warmlog_broker.replica.topics import InternalTopic
+from warmlog_broker.topics.topics import InternalTopic
 from warmlog_protocol.errors import InvalidTopic, TopicAlreadyExists
 from warmlog_protocol.messages import (
     ACKS_LEADER,

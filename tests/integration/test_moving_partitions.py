@@ -311,8 +311,8 @@ def test_epochs_producers_and_the_log_start_come_along(disks: list[Path]) -> Non
 def test_a_move_that_is_asked_for_while_its_failed_copy_is_removed_begins_again(
     disks: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from warmlog_broker.replica import replica_mover as moves
     from warmlog_broker.storage.log.log_copy import CopyStep
+    from warmlog_broker.topics import replica_mover as moves
 
     is_removing, may_go_on = threading.Event(), threading.Event()
 

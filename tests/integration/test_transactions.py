@@ -12,6 +12,8 @@ from broker_process import BrokerProcess
 from broker_thread import BrokerThread
 from integration.command_line import CommandLine, succeeded
 from transactions import SAMPLE, PrintedRecord, TransactionalProducer, printed_records, serve_sample
+from warmlog.ranges.arrow_reader import arrow_reader
+from warmlog.ranges.read_settings import ReadSettings
 from warmlog_protocol.batch import iter_batches
 from warmlog_protocol.errors import InvalidRecord, InvalidRequest, InvalidTxnState
 from warmlog_protocol.messages import (
@@ -217,6 +219,29 @@ async def test_a_consumer_that_follows_gets_a_transaction_when_it_is_committed(
         assert not coming.done()
         await asyncio.to_thread(producer.commit)
         assert (await asyncio.wait_for(coming, 20)).value == b"committed"
+
+
+async def test_a_tail_counts_back_from_the_end_of_what_the_reader_may_see(broker: BrokerThread, topic: str) -> None:
+    producer = TransactionalProducer(broker, topic, 1)
+    for end in (producer.abort, producer.commit):
+        await asyncio.to_thread(producer.send, b"done")
+        await asyncio.to_thread(end)
+    await asyncio.to_thread(producer.send, b"open")
+    for isolation, end_offset in (("read_committed", 4), ("read_uncommitted", 5)):
+        async with warmlog.Consumer(broker.address, topics=[topic], isolation=isolation, start="-2") as consumer:
+            assert consumer.position(topic, 0) == end_offset - 2
+            assert await consumer.available() == {(topic, 0): range(end_offset)}
+            await consumer.seek_to("-100")
+            assert consumer.position(topic, 0) == 0
+            assert [record.value async for record in consumer.records(until="-1")] == [
+                *([b"done"] if isolation == "read_uncommitted" else []),
+                b"done",
+            ]
+        settings = ReadSettings(isolation=IsolationLevel[isolation.upper()])
+        with arrow_reader(broker.address, [topic], start="-2", columns=["offset"], settings=settings) as reader:
+            offsets = reader.read_all()["offset"].to_pylist()
+        assert offsets == ([2] if isolation == "read_committed" else [4])
+    await asyncio.to_thread(producer.abort)
 
 
 # What clients must not write

@@ -8,9 +8,9 @@ import pytest
 from broker_process import BrokerProcess, port_to_keep
 from spark.topics import Record, Topics
 from warmlog.errors import OffsetOutOfRange
+from warmlog.points import EARLIEST, LATEST, Point, PointKind
 from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets
-from warmlog.ranges.points import EARLIEST, LATEST, Point, PointKind
 from warmlog.ranges.range_reader import read_ranges
 from warmlog.ranges.read_settings import Projection, ReadSettings
 from warmlog.ranges.resolve import ReadBounds, resolve_ranges

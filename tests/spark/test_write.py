@@ -107,7 +107,7 @@ def test_a_topic_that_was_read_can_be_written_as_it_is(
             "there is no topic to write to: give the option topic, or a column topic",
         ),
         (["cast(id as string) as value"], {"tpoic": "refused"}, "has no option tpoic: did you mean topic?"),
-        (["'v' as value", "7 as partition"], {"topic": "refused"}, "topic refused has partitions 0 to 0, not 7"),
+        (["'v' as value", "7 as partition"], {"topic": "refused"}, "topic refused has partition 0, not 7"),
     ],
 )
 def test_what_cannot_be_written_is_refused_in_words(

@@ -146,7 +146,7 @@ class BrokerConfig:
     disk_reserve_bytes: int = _bytes(
         128 * MIB,
         "A data directory with less free space than this accepts no records and no new partitions; reading, deleting "
-        "and retention continue and may use it.",
+        "and retention continue and may use it. Unless another number is set, it is at most a tenth of the disk.",
         minimum=0,
         maximum=TIB,
     )
@@ -230,8 +230,9 @@ class BrokerConfig:
     crash_loop_limit: int = _integer(
         5,
         "starts",
-        "After this many starts within crash.loop.window.ms that crashed before serving, or in the first seconds of "
-        "it, the broker starts in safe mode: it serves reads and refuses records; 0: never.",
+        "After this many starts within crash.loop.window.ms that crashed before serving, or while compacting in the "
+        "first 10 seconds of it, the broker starts in safe mode: it serves reads and refuses records; 0: never. A "
+        "broker that was killed while it served does not count.",
         minimum=0,
         maximum=20,
     )
@@ -247,6 +248,8 @@ class BrokerConfig:
     )
     topic_settings: Mapping[str, str] = field(default_factory=dict)
     """Topic settings given to the broker, as users write them: the defaults of its topics."""
+    ignored_variables: tuple[str, ...] = ()
+    """Environment variables WARMLOG_… that are not settings (`sources`): the log names them at the start."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, str]) -> Self:
@@ -261,6 +264,12 @@ class BrokerConfig:
         config = cls(**values, topic_settings=topic_settings)  # type: ignore[arg-type]
         config._check()
         return config
+
+    def changed_settings(self) -> dict[str, str]:
+        """Return the settings that differ from their defaults, and those given for topics, as users write them."""
+        defaults = type(self)().to_settings()
+        changed = {name: text for name, text in self.to_settings().items() if text != defaults[name]}
+        return changed | dict(self.topic_settings)
 
     def to_settings(self) -> dict[str, str]:
         """Return every setting of the broker by name, as users write it."""

@@ -1,17 +1,33 @@
-"""Where settings come from: a TOML file, the environment and the command line."""
+"""Where settings come from: a TOML file, the environment and the command line.
+
+A variable WARMLOG_… that is no setting is an error if it looks like a misspelled one. Others belong to somebody else:
+Kubernetes sets WARMLOG_SERVICE_HOST, WARMLOG_PORT_7400_TCP_ADDR and more in each pod of a namespace with a service
+called warmlog or warmlog-…. They are ignored, and `BrokerConfig.ignored_variables` names them.
+"""
 
 import os
+import re
 from collections.abc import Mapping
+from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from warmlog_broker.config.broker_config import BROKER_SETTINGS, BrokerConfig
-from warmlog_broker.storage.config import TOPIC_SETTINGS, did_you_mean
+from warmlog_broker.storage.config import TOPIC_SETTINGS
 from warmlog_protocol.errors import InvalidConfig
 
 ENVIRONMENT_PREFIX = "WARMLOG_"
-NOT_SETTINGS = frozenset({"WARMLOG_BROKER", "WARMLOG_DEBUG"})
-"""Environment variables with the prefix that are for the command line: the broker's address, and tracebacks."""
+NOT_SETTINGS = frozenset({"WARMLOG_BROKER", "WARMLOG_CONFIG", "WARMLOG_DEBUG", "WARMLOG_PROFILE"})
+"""Environment variables with the prefix that are for the command line: broker, profile, tracebacks."""
+MISSPELLED_RATIO = 0.75
+"""How much a name, without the prefix, must be like a setting's to be a misspelling of it: FLUSH_THREAD is 0.96 like
+FLUSH_THREADS, DATADIR 0.93 like DATA_DIR, HOME 0.55 like NODE_ID."""
+
+_KUBERNETES = re.compile(
+    r"WARMLOG_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(ADDR|PORT|PROTO))?)?)"
+)
+"""https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables"""
 
 _NAMES = [setting.name for setting in (*BROKER_SETTINGS, *TOPIC_SETTINGS)]
 
@@ -21,9 +37,10 @@ def load_settings(
 ) -> BrokerConfig:
     """Return the configuration: `given` takes precedence over the `environment`, and that over the TOML `file`."""
     settings = _from_file(file) if file is not None else {}
-    settings.update(_from_environment(environment))
+    found, ignored = _from_environment(environment)
+    settings.update(found)
     settings.update(given)
-    return BrokerConfig.from_settings(settings)
+    return replace(BrokerConfig.from_settings(settings), ignored_variables=ignored)
 
 
 def _from_file(path: Path) -> dict[str, str]:
@@ -53,18 +70,29 @@ def _flatten(prefix: str, table: Mapping[str, Any], settings: dict[str, str]) ->
             )
 
 
-def _from_environment(environment: Mapping[str, str]) -> dict[str, str]:
+def _from_environment(environment: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the settings, and the variables that are ignored; InvalidConfig for one that looks like a setting's."""
     names = {_variable(name): name for name in _NAMES}
-    settings = {}
+    settings, ignored = {}, []
     for variable, value in environment.items():
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable in NOT_SETTINGS:
             continue
         name = names.get(variable)
-        if name is None:
-            hint = did_you_mean(variable, names)
-            raise InvalidConfig(f"the environment variable {variable} is not a setting{hint}")
-        settings[name] = value
-    return settings
+        if name is not None:
+            settings[name] = value
+        elif (meant := _misspelled(variable)) and not _KUBERNETES.fullmatch(variable):
+            raise InvalidConfig(f"the environment variable {variable} is not a setting; did you mean {meant}?")
+        else:
+            ignored.append(variable)
+    return settings, tuple(sorted(ignored))
+
+
+def _misspelled(variable: str) -> str:
+    """Return the setting's variable that `variable` is nearly; empty if there is none."""
+    known = [_variable(name).removeprefix(ENVIRONMENT_PREFIX) for name in _NAMES]
+    given = variable.removeprefix(ENVIRONMENT_PREFIX).upper()
+    nearest = get_close_matches(given, known, n=1, cutoff=MISSPELLED_RATIO)
+    return ENVIRONMENT_PREFIX + nearest[0] if nearest else ""
 
 
 def _variable(name: str) -> str:

@@ -5,7 +5,8 @@ other directory that cannot be used (not mounted, not readable, not the same one
 start, with the partitions that the metadata log assigns to it; the rest is served.
 
 What an operator must decide is refused with an error, before anything is changed: a directory of another cluster, one
-that another broker has locked, one that is given twice under different names, and one that a newer version wrote.
+that another broker has locked, one that is given twice under different names, one that a newer version wrote, and a
+directory of other files (a home directory, a source tree).
 """
 
 import fcntl
@@ -30,6 +31,7 @@ from warmlog_broker.metadata.metadata_log import (
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.directory.data_dir import (
     FORMAT_NAME,
+    KAFKA_PROPERTIES_NAME,
     LOCK_NAME,
     DataDirectory,
     DataDirectoryError,
@@ -38,6 +40,13 @@ from warmlog_broker.storage.directory.data_dir import (
     UnsupportedFormat,
 )
 from warmlog_broker.storage.directory.properties import read_format
+from warmlog_broker.storage.directory.topic_partition import parse_directory_name
+
+KNOWN_FILES = frozenset({FILE_NAME, FORMAT_NAME, KAFKA_PROPERTIES_NAME})
+"""One of these marks a data directory, of warmlog or of Kafka; the latter is refused with another message."""
+HARMLESS_NAMES = frozenset({LOCK_NAME, "lost+found", ".snapshot"})
+"""What a start that was cut short leaves, and what a file system itself has in an empty volume."""
+MAX_NAMED = 5
 
 _log = logging.getLogger(__name__)
 
@@ -82,6 +91,23 @@ class DirectorySet:
             directory.close()
 
 
+def refuse_other_files(path: Path) -> None:
+    """Raise ForeignDirectory if `path` is not a data directory and holds files of others. Changes nothing."""
+    try:
+        names = sorted(entry.name for entry in path.iterdir())
+    except OSError:
+        return  # missing, or the error of the lock says why it cannot be used
+    if KNOWN_FILES.intersection(names):
+        return
+    others = [name for name in names if name not in HARMLESS_NAMES and parse_directory_name(name) is None]
+    if others:
+        listed = ", ".join(others[:MAX_NAMED]) + (f" and {len(others) - MAX_NAMED} more" if others[MAX_NAMED:] else "")
+        raise ForeignDirectory(
+            f"{path} is not a data directory of warmlog and is not empty, it holds {listed}: give an empty directory "
+            f"or a new one. Nothing was changed"
+        )
+
+
 def refuse_if_locked(data_paths: Iterable[Path]) -> None:
     """Raise DirectoryLocked if another broker holds one of `data_paths`. Changes nothing."""
     for path in data_paths:
@@ -100,6 +126,7 @@ def lock_and_read(config: BrokerConfig) -> tuple[DirectorySet, MetadataLog]:
     Raises DataDirectoryError or StorageError, which say what is wrong and what to do.
     """
     paths = [path.absolute() for path in config.data_paths]
+    refuse_other_files(paths[0])
     first = DataDirectory.lock(paths[0])
     directories = DirectorySet([first], [])
     try:
@@ -202,6 +229,7 @@ def _lock_another(path: Path, cluster_id: str, state: MetadataState) -> DataDire
                 f"(A new disk needs a new path.)"
             )
         read_format(path)
+        refuse_other_files(path)
         directory = DataDirectory.lock(path, must_exist=known_id is not None)
     except (DirectoryLocked, ForeignDirectory, UnsupportedFormat):
         raise

@@ -10,7 +10,13 @@ from warmlog_broker.handlers.metadata import handshake, metadata
 from warmlog_broker.handlers.offsets import delete_records, list_offsets, offset_for_leader_epoch
 from warmlog_broker.handlers.produce import init_producer_id, produce
 from warmlog_broker.handlers.splits import find_splits
-from warmlog_broker.handlers.topics import create_topics, delete_topics, describe_configs
+from warmlog_broker.handlers.topics import (
+    alter_topics,
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_configs,
+)
 from warmlog_broker.network.codec import ReceivedRequest
 from warmlog_broker.network.request_context import RequestContext
 from warmlog_broker.network.request_runner import Handler
@@ -22,6 +28,8 @@ HANDLERS: dict[int, Callable[..., Response]] = {
     ApiKey.METADATA: metadata,
     ApiKey.CREATE_TOPICS: create_topics,
     ApiKey.DELETE_TOPICS: delete_topics,
+    ApiKey.ALTER_TOPICS: alter_topics,
+    ApiKey.CREATE_PARTITIONS: create_partitions,
     ApiKey.DESCRIBE_CONFIGS: describe_configs,
     ApiKey.ALTER_REPLICA_LOG_DIRS: alter_replica_log_dirs,
     ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs,

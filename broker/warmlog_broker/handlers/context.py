@@ -11,11 +11,12 @@ from warmlog_broker.metadata.store import ProducerIds
 from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.replica.cluster_view import ClusterView
 from warmlog_broker.replica.delayed_fetch import DelayedFetches
-from warmlog_broker.replica.replica_mover import Moves
 from warmlog_broker.replica.served_directories import DataDirectories
-from warmlog_broker.replica.topics import Topics
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.storage.segment.splits import TimestampCache
+from warmlog_broker.topics.replica_mover import Moves
+from warmlog_broker.topics.topic_changes import TopicChanges
+from warmlog_broker.topics.topics import Topics
 from warmlog_protocol.errors import ApiError
 
 
@@ -28,6 +29,7 @@ class Services:
     """The effective settings: with lower limits if the system allows less than is configured."""
     cluster: ClusterView
     topics: Topics
+    topic_changes: TopicChanges
     directories: DataDirectories
     moves: Moves
     delayed_fetches: DelayedFetches

@@ -7,7 +7,7 @@ from warmlog_broker.handlers.items import Items
 from warmlog_broker.network.request_context import RequestContext
 from warmlog_broker.replica.cluster_view import NO_LEADER, ClusterView
 from warmlog_broker.replica.partition import Partition
-from warmlog_broker.replica.topics import Topic
+from warmlog_broker.topics.topics import Topic
 from warmlog_protocol.errors import ApiError, ErrorCode
 from warmlog_protocol.messages import (
     APIS,
@@ -36,6 +36,7 @@ def handshake(services: Services, context: RequestContext, request: HandshakeReq
         node_id=services.cluster.node_id,
         max_frame_bytes=services.config.socket_request_max_bytes,
         apis=[ApiVersions(api.key, api.min_version, api.max_version) for api in APIS.values()],
+        write_refusal=str(services.write_refusal() or ""),
     )
 
 

@@ -1,20 +1,28 @@
-"""CreateTopics, DeleteTopics and DescribeConfigs.
+"""CreateTopics, DeleteTopics, AlterTopics, CreatePartitions and DescribeConfigs.
 
-The responses to the first two are sent once the metadata log is flushed. The third returns the effective settings of
-topics or of the broker.
+The last returns the effective settings of topics or of the broker. The responses to the others are sent once the
+metadata log is flushed.
 """
+
+from collections.abc import Mapping
 
 from warmlog_broker.config.broker_config import BROKER_SETTINGS
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.items import Items
 from warmlog_broker.handlers.metadata import NO_TOPIC_ID
 from warmlog_broker.network.request_context import RequestContext
-from warmlog_broker.replica.topics import Topic
 from warmlog_broker.storage.config import TOPIC_SETTINGS
+from warmlog_broker.topics.topics import Topic
 from warmlog_protocol.errors import ApiError, ErrorCode, InvalidRequest
 from warmlog_protocol.messages import (
+    AlterTopicResult,
+    AlterTopicsRequest,
+    AlterTopicsResponse,
     ConfigEntry,
+    CreatedPartitions,
     CreatedTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeletedTopic,
@@ -26,6 +34,8 @@ from warmlog_protocol.messages import (
 )
 
 BROKER_NAME = ""
+OF_TOPIC, OF_BROKER, BUILT_IN = "topic", "broker", "default"
+"""The origins of a setting: see ConfigEntry."""
 MAX_DESCRIBED_TOPICS = 1000
 """The most in one request: each takes 3 KiB of the response and 30 µs."""
 
@@ -63,6 +73,39 @@ async def delete_topics(
     )
 
 
+async def alter_topics(
+    services: Services, _context: RequestContext, request: AlterTopicsRequest
+) -> AlterTopicsResponse:
+    """Change the settings of each topic independently."""
+    results = await services.topic_changes.alter(request.topics, validate_only=request.validate_only)
+    return AlterTopicsResponse(
+        [
+            AlterTopicResult(*_code_and_text(result), each.name)
+            for each, result in zip(request.topics, results, strict=True)
+        ]
+    )
+
+
+async def create_partitions(
+    services: Services, _context: RequestContext, request: CreatePartitionsRequest
+) -> CreatePartitionsResponse:
+    """Add partitions to each topic independently."""
+    refusal = services.write_refusal()
+    if refusal is not None:
+        raise refusal
+    results = await services.topic_changes.add_partitions(request.topics, validate_only=request.validate_only)
+    return CreatePartitionsResponse(
+        [
+            CreatedPartitions(*_code_and_text(result), each.name)
+            for each, result in zip(request.topics, results, strict=True)
+        ]
+    )
+
+
+def _code_and_text(error: ApiError | None) -> tuple[int, str]:
+    return (ErrorCode.NONE, "") if error is None else (error.code, str(error))
+
+
 async def describe_configs(
     services: Services, context: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse:
@@ -75,7 +118,7 @@ async def describe_configs(
         return DescribeConfigsResponse([_describe_broker(services)])
 
     async def describe(name: str) -> DescribedConfigs:
-        return _describe_topic(services.topics.get(name))
+        return _describe_topic(services.topics.get(name), services.config.topic_settings)
 
     items = Items(services, context, "DescribeConfigs")
     return DescribeConfigsResponse(
@@ -85,12 +128,18 @@ async def describe_configs(
     )
 
 
-def _describe_topic(topic: Topic) -> DescribedConfigs:
-    """A setting is a default unless the topic itself sets it, even if the broker's defaults were changed."""
+def _describe_topic(topic: Topic, defaults: Mapping[str, str]) -> DescribedConfigs:
+    """A setting is a default unless the topic itself sets it; `defaults` are those that the operator has changed."""
     values = topic.config.to_settings()
     own = topic.entry.settings
     entries = [
-        ConfigEntry(setting.name, values[setting.name], setting.name not in own, setting.sentence)
+        ConfigEntry(
+            setting.name,
+            values[setting.name],
+            setting.name not in own,
+            setting.sentence,
+            OF_TOPIC if setting.name in own else _default_origin(setting.name in defaults),
+        )
         for setting in TOPIC_SETTINGS
     ]
     return DescribedConfigs(ErrorCode.NONE, "", topic.name, entries)
@@ -98,14 +147,14 @@ def _describe_topic(topic: Topic) -> DescribedConfigs:
 
 def _describe_broker(services: Services) -> DescribedConfigs:
     config = services.config
-    values = config.to_settings()
+    values, defaults = config.to_settings(), config.topic_defaults.to_settings()
+    rows = [(row, values[row.name], values[row.name] != row.format(row.default)) for row in BROKER_SETTINGS]
+    rows += [(row, defaults[row.name], row.name in config.topic_settings) for row in TOPIC_SETTINGS]
     entries = [
-        ConfigEntry(row.name, values[row.name], values[row.name] == row.format(row.default), row.sentence)
-        for row in BROKER_SETTINGS
-    ]
-    defaults = config.topic_defaults.to_settings()
-    entries += [
-        ConfigEntry(setting.name, defaults[setting.name], setting.name not in config.topic_settings, setting.sentence)
-        for setting in TOPIC_SETTINGS
+        ConfigEntry(row.name, value, not is_set, row.sentence, _default_origin(is_set)) for row, value, is_set in rows
     ]
     return DescribedConfigs(ErrorCode.NONE, "", BROKER_NAME, entries)
+
+
+def _default_origin(is_set_by_operator: bool) -> str:
+    return OF_BROKER if is_set_by_operator else BUILT_IN

@@ -7,17 +7,17 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.deletion import DirectoryRemover
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.served_directories import DataDirectories
-from warmlog_broker.replica.topics import Topics
 from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.storage.index.warm_keeper import WarmPass, WarmTarget, keep_warm, warm_targets
 from warmlog_broker.storage.segment.delayed_deletion import run_deletions
+from warmlog_broker.topics.topics import Topics
 from warmlog_protocol.errors import StorageError
 
 FIRST_RETENTION_MS = 30_000
@@ -87,11 +87,13 @@ class Housekeeping:
         self._loop = asyncio.get_running_loop()
         self._tasks: list[asyncio.Task[None]] = []
         self._unlinking: dict[Partition, None] = {}
+        self._is_retention_due = asyncio.Event()
 
     def start(self) -> None:
         config = self._config
         retention_ms = config.log_retention_check_interval_ms
-        self._begin(self.keep_retention, retention_ms, first_ms=min(retention_ms, FIRST_RETENTION_MS))
+        first_ms = min(retention_ms, FIRST_RETENTION_MS)
+        self._begin(self.keep_retention, retention_ms, first_ms=first_ms, is_due=self._is_retention_due)
         self._begin(self.unlink_due, UNLINK_INTERVAL_MS)
         self._begin(self.expire_producers, config.producer_id_expiration_check_interval_ms)
         self._begin(self._directories.write_checkpoints, config.log_flush_offset_checkpoint_interval_ms)
@@ -123,6 +125,10 @@ class Housekeeping:
         await self._directories.write_checkpoints()
         async for partition in in_turns(starts, PARTITIONS_A_TURN):
             self._delete_segments_of(partition, now_ms, starts[partition])
+
+    def keep_retention_soon(self) -> None:
+        """Have `keep_retention` run now, because settings of topics have changed."""
+        self._is_retention_due.set()
 
     def segments_changed(self, partition: Partition) -> None:
         """Have new file names of `partition` flushed, and old files unlinked, after its segments changed."""
@@ -170,15 +176,19 @@ class Housekeeping:
             if not log.compaction.is_taking_in and log.retention.delete_old_segments(now_ms, below=below):
                 self.segments_changed(partition)
 
-    def _begin(self, duty: Duty, interval_ms: int, *, first_ms: int | None = None) -> None:
-        repeated = self._repeat(duty, first_ms or interval_ms, interval_ms)
+    def _begin(
+        self, duty: Duty, interval_ms: int, *, first_ms: int | None = None, is_due: asyncio.Event | None = None
+    ) -> None:
+        repeated = self._repeat(duty, first_ms or interval_ms, interval_ms, is_due or asyncio.Event())
         self._tasks.append(self._loop.create_task(repeated))
 
-    async def _repeat(self, duty: Duty, first_ms: int, interval_ms: int) -> None:
-        """Run `duty` periodically until `stop`. A failure is logged, and the duty continues."""
+    async def _repeat(self, duty: Duty, first_ms: int, interval_ms: int, is_due: asyncio.Event) -> None:
+        """Run `duty` periodically, and early when `is_due`, until `stop`. It continues after a failure, with a log."""
         delay_ms = first_ms
         while True:
-            await asyncio.sleep(delay_ms / 1000)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(is_due.wait(), delay_ms / 1000)
+            is_due.clear()
             delay_ms = interval_ms
             work = self._loop.create_task(duty())
             try:

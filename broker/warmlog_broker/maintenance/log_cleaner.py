@@ -20,7 +20,6 @@ from typing import NamedTuple, TypeVar
 
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.replica.partition import Partition
-from warmlog_broker.replica.topics import Topics
 from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.runtime.threads import start_threads
 from warmlog_broker.storage.cleaner.cleaner import Cleaning
@@ -30,6 +29,7 @@ from warmlog_broker.storage.cleaner.sources import CleaningAborted, CleaningPace
 from warmlog_broker.storage.config import UNLIMITED
 from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
 from warmlog_broker.storage.log.log import Log
+from warmlog_broker.topics.topics import Topics
 from warmlog_protocol.errors import DiskFull, OutOfResources, StorageError, WarmlogError
 
 PARTITIONS_A_TURN = 16

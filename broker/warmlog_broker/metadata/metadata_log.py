@@ -27,6 +27,9 @@ kind   entry                 fields
                              one is to be removed
 13     DirectoryForgotten    directory id: it was removed from the configuration, and held no partition
 14     LeaderEpochsBegun     topic id, leader epoch, partitions: it is in force for them
+15     TopicAltered          topic id, name, all of the topic's own settings from now on
+16     PartitionsAdded       topic id, name, number of partitions from now on. Their directories are created after this;
+                             a smaller number takes back an addition whose directories could not be created
 =====  ====================  ========================================================================================
 
 An entry is in force once the file is flushed, and responses that depend on it are sent after that. Entries are appended
@@ -132,6 +135,18 @@ class LeaderEpochsBegun(Entry, frozen=True, tag=14):
     partitions: list[int]
 
 
+class TopicAltered(Entry, frozen=True, tag=15):
+    topic_id: bytes
+    name: str
+    settings: dict[str, str]
+
+
+class PartitionsAdded(Entry, frozen=True, tag=16):
+    topic_id: bytes
+    name: str
+    partitions: int
+
+
 AnyEntry = (
     ClusterCreated
     | TopicCreated
@@ -144,6 +159,8 @@ AnyEntry = (
     | PartitionMoved
     | DirectoryForgotten
     | LeaderEpochsBegun
+    | TopicAltered
+    | PartitionsAdded
 )
 
 _encoder = msgspec.msgpack.Encoder()
@@ -195,6 +212,19 @@ class MetadataState:
                 self.directories.pop(entry.directory_id, None)
             case PartitionsAssigned() | PartitionMoved():
                 self._assign(entry)
+            case TopicAltered() | PartitionsAdded():
+                self._alter(entry)
+
+    def _alter(self, entry: TopicAltered | PartitionsAdded) -> None:
+        topic = self.topics.get(entry.name)
+        if topic is None or topic.topic_id != entry.topic_id:
+            return
+        if isinstance(entry, TopicAltered):
+            self.topics[entry.name] = msgspec.structs.replace(topic, settings=entry.settings)
+            return
+        self.topics[entry.name] = msgspec.structs.replace(topic, partitions=entry.partitions)
+        _forget_from(entry.partitions, self.leader_epochs, topic.topic_id)
+        _forget_from(entry.partitions, self.assignments, topic.topic_id)
 
     def _begin_epochs(self, entry: UncleanStart | LeaderEpochsBegun) -> None:
         if isinstance(entry, UncleanStart):
@@ -253,6 +283,13 @@ def _grouped(values: Mapping[int, Value]) -> Iterable[tuple[Value, list[int]]]:
     for partition, value in values.items():
         partitions.setdefault(value, []).append(partition)
     return partitions.items()
+
+
+def _forget_from(first: int, values: dict[bytes, dict[int, Value]], topic_id: bytes) -> None:
+    """Remove what `values` has for a topic's partitions from `first` on."""
+    kept = {partition: value for partition, value in values.pop(topic_id, {}).items() if partition < first}
+    if kept:
+        values[topic_id] = kept
 
 
 class Loaded(NamedTuple):

@@ -13,7 +13,7 @@ from warmlog_broker.network.request_scheduler import RequestHead, StartedRequest
 from warmlog_broker.storage.record.file_records import FileSlice
 from warmlog_protocol.errors import ApiError
 from warmlog_protocol.messages import Message
-from warmlog_protocol.wire.connection import ServerConnection
+from warmlog_protocol.wire.connection import RefusedRequest, ServerConnection
 from warmlog_protocol.wire.received_batch import ReceivedBatch
 
 SMALL_BUFFER_BYTES = 8 * 1024
@@ -68,8 +68,8 @@ class ProtocolCodec(Protocol):
         """Room for bytes from the socket, never empty. Invalidates what it returned before."""
         ...
 
-    def received(self, count: int) -> Sequence[ReceivedRequest]:
-        """The requests that the last `count` bytes completed.
+    def received(self, count: int) -> Sequence[ReceivedRequest | RefusedRequest]:
+        """The requests that the last `count` bytes completed. Those that could not be read get an error as response.
 
         Raises RemoteProtocolError if the connection cannot continue; its `reply` is sent as the last response.
         """

@@ -16,6 +16,7 @@ from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
 from warmlog_protocol.errors import ApiError
 from warmlog_protocol.messages import HandshakeRequest, Message
+from warmlog_protocol.wire.connection import RefusedRequest
 
 Handler = Callable[[RequestContext, ReceivedRequest], Response]
 T = TypeVar("T")
@@ -63,8 +64,11 @@ class RequestRunner:
         self._timers = timers
         self._deferred: dict[Deferred, tuple[StartedRequest, Timer | None]] = {}
 
-    def start(self, request: ReceivedRequest, started: StartedRequest) -> None:
-        """Run the handler of `request`."""
+    def start(self, request: ReceivedRequest | RefusedRequest, started: StartedRequest) -> None:
+        """Run the handler of `request`; one that could not be read ends with its error."""
+        if isinstance(request, RefusedRequest):
+            self._fail(started, request.error)
+            return
         message = request.message
         if isinstance(message, HandshakeRequest):
             self.context = replace(self.context, client_id=message.client_name[:MAX_CLIENT_ID_CHARACTERS])

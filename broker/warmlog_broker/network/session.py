@@ -29,6 +29,7 @@ from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
 from warmlog_protocol.errors import RemoteProtocolError, TooManyConnections
+from warmlog_protocol.wire.connection import RefusedRequest
 
 SHRINK_AFTER_S = 10.0
 SHRINK_WHEN_SHORT_AFTER_S = 0.2
@@ -69,7 +70,7 @@ class Session(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._codec = context.make_codec(context.config)
         self._sending: SendQueue
-        self._scheduler: RequestScheduler[ReceivedRequest, Pieces] = RequestScheduler(
+        self._scheduler: RequestScheduler[ReceivedRequest | RefusedRequest, Pieces] = RequestScheduler(
             max_in_flight=context.config.max_in_flight_requests,
             keeps_order=self._codec.keeps_order,
             is_congested=self._is_congested,

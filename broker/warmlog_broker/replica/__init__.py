@@ -1,1 +1,1 @@
-"""Partitions as served: appends, high watermark, group commit, waiting readers, moves between data directories."""
+"""Partitions as served: appends, high watermark, group commit, waiting readers, their data directories."""

@@ -8,9 +8,20 @@ faster than that are refused because it is full.
 import logging
 from pathlib import Path
 
+from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_protocol.errors import DiskFull
 
 _log = logging.getLogger(__name__)
+
+
+DEFAULT_SHARE = 10
+"""The default reserve is at most a tenth of the disk, so that a small volume can hold records at all."""
+
+
+def reserve_bytes(config: BrokerConfig, disk_bytes: int) -> int:
+    """Return the reserve on a disk of `disk_bytes`: what was set, or the default if that is a small share of it."""
+    reserve = config.disk_reserve_bytes
+    return min(reserve, disk_bytes // DEFAULT_SHARE) if reserve == BrokerConfig().disk_reserve_bytes else reserve
 
 
 class DiskRoom:

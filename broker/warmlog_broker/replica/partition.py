@@ -143,6 +143,20 @@ class Partition:
             f"{self.key.directory_name}: leader epoch {epoch}, it is only {self.leader_epoch} here"
         )
 
+    def update_config(self, config: LogConfig) -> None:
+        """Take over changed settings of the topic, in force from the next append on.
+
+        What is unflushed is flushed at once: flush.ms may be shorter now, and write.caching off. An append that waits
+        is then acknowledged by the earlier of the old and the new rule.
+        """
+        self.config = config
+        log = self._log
+        if log is None:
+            return
+        log.update_config(config)
+        if self.disk is not None and self.allows.flush and log.log_end_offset > log.recovery_point:
+            self.disk.flush_soon(self)
+
     # --- appending --------------------------------------------------------------------------------------------------
 
     def append(

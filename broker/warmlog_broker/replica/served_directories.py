@@ -23,7 +23,7 @@ from pathlib import Path
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.directory_set import OfflineDirectory
 from warmlog_broker.replica.checkpoint_writer import CheckpointWriter
-from warmlog_broker.replica.disk_space import DiskRoom
+from warmlog_broker.replica.disk_space import DiskRoom, reserve_bytes
 from warmlog_broker.replica.flusher import Flusher
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.storage.directory.data_dir import DataDirectory
@@ -45,7 +45,7 @@ class ServedDirectory:
         self.is_read_only = False
         """Whether it failed, but can be read."""
         self.checkpoints = CheckpointWriter(data, threads, self.partitions)
-        self.room = DiskRoom(data.path, config.disk_reserve_bytes)
+        self.room = DiskRoom(data.path, reserve_bytes(config, data.disk_bytes()))
         self.room.note(data.free_bytes())
         self.flusher = Flusher(
             data.path,

@@ -35,9 +35,7 @@ from warmlog_broker.network.send_queue import SendQueue
 from warmlog_broker.network.session import Session, SessionContext
 from warmlog_broker.replica.cluster_view import ClusterView
 from warmlog_broker.replica.delayed_fetch import DelayedFetches
-from warmlog_broker.replica.replica_mover import Moves
 from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
-from warmlog_broker.replica.topics import Topics
 from warmlog_broker.runtime.clock import start_clock
 from warmlog_broker.runtime.file_limit import RESERVED, raise_file_limit, share_files
 from warmlog_broker.runtime.malloc import MemoryReturn, trim
@@ -51,6 +49,9 @@ from warmlog_broker.server.crash_guard import CrashGuard
 from warmlog_broker.server.shutdown import close_logs
 from warmlog_broker.storage.directory.data_dir import DirectoryLocked
 from warmlog_broker.storage.io.open_files import OpenFiles
+from warmlog_broker.topics.replica_mover import Moves
+from warmlog_broker.topics.topic_changes import TopicChanges
+from warmlog_broker.topics.topics import Topics
 from warmlog_protocol.errors import StorageError, WarmlogError
 
 TICK_S = 0.2
@@ -355,6 +356,13 @@ class Broker:
             cluster=ClusterView(cluster.cluster_id, config.node_id),
             version=broker_version(),
             topics=self.topics,
+            topic_changes=TopicChanges(
+                self.topics,
+                self._metadata,
+                config=config,
+                directories=self._directories,
+                on_altered=self._housekeeping.keep_retention_soon,
+            ),
             directories=self._directories,
             moves=self._moves,
             delayed_fetches=DelayedFetches(config.fetch_max_waits, config.fetch_max_wait_partitions),

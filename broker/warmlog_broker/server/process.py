@@ -7,12 +7,12 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 import uvloop
 
-from warmlog_broker.config.broker_config import BROKER_SETTINGS, BrokerConfig
+from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.network.listener import CannotListen
 from warmlog_broker.runtime.malloc import keep_to_one_arena
 from warmlog_broker.runtime.systemd import ServiceManager
@@ -26,6 +26,8 @@ from warmlog_protocol.errors import InvalidConfig, StorageError
 EXIT_STOPPED = 0
 EXIT_FAILED = 1
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
+GREETED = frozenset({"data.dir", "data.dirs", "listen"})
+"""Settings that the first line shows."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 _log = logging.getLogger(__name__)
@@ -60,8 +62,7 @@ async def _run(config: BrokerConfig) -> bool:
     # Thousands of partitions are a million long-lived objects, and each collection would spend 0.1 s on them.
     gc.collect()
     gc.freeze()
-    _log.info("warmlog: %s", describe(broker))
-    _log.info("warmlog: ready, listening on %s", broker.address)
+    greet(broker)
     broker.tell_ready()
     failing = asyncio.ensure_future(broker.wait_for_failure())
     stopping = asyncio.ensure_future(told_to_stop.wait())
@@ -132,17 +133,35 @@ def _ended_by_signals(
             loop.add_signal_handler(number, then)
 
 
-def describe(broker: Broker) -> str:
-    """Return version, address, data directories, durability, safe mode and every bound, in one line."""
+def greet(broker: Broker) -> None:
+    """Log what an operator changed, and one line about the broker, which is ready; every setting at debug level."""
     config = broker.config
-    settings = config.to_settings()
-    noun, names = "directory" if len(config.data_paths) == 1 else "directories", ", ".join(map(str, config.data_paths))
-    bounds = ", ".join(f"{setting.name}={settings[setting.name]}" for setting in BROKER_SETTINGS if setting.unit)
+    if config.ignored_variables:
+        _log.warning(
+            "warmlog: these environment variables are not settings and were ignored: %s",
+            ", ".join(config.ignored_variables),
+        )
+    told = {name: text for name, text in config.changed_settings().items() if name not in GREETED}
+    if told:
+        _log.info("warmlog: settings that differ from their defaults: %s", _listed(told))
+    _log.debug("warmlog: all settings: %s", _listed(config.to_settings() | dict(config.topic_settings)))
+    _log.info("warmlog: ready, listening on %s (%s)", broker.address, describe(broker))
+
+
+def describe(broker: Broker) -> str:
+    """Return version, data directories, topics, durability and safe mode, in one line."""
+    config, partitions = broker.config, broker.topics.partition_count
+    topics = len(list(broker.topics))
     return (
-        f"version {broker_version()}, address {broker.address}, data {noun} {names}, "
-        f"{broker.topics.partition_count} partitions, {describe_durability(config.topic_defaults)}"
-        f"{', SAFE MODE: records are refused' if broker.safe_mode_reason else ''}; bounds: {bounds}"
+        f"version {broker_version()}, data in {', '.join(map(str, config.data_paths))}, "
+        f"{topics} topic{'' if topics == 1 else 's'}, {partitions} partition{'' if partitions == 1 else 's'}, "
+        f"{describe_durability(config.topic_defaults)}"
+        f"{', SAFE MODE: records are refused' if broker.safe_mode_reason else ''}"
     )
+
+
+def _listed(settings: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={text}" for name, text in settings.items())
 
 
 def describe_durability(defaults: LogConfig) -> str:

@@ -27,8 +27,22 @@ LOG_APPEND_TIME = "LogAppendTime"
 SettingValue = int | float | bool | str
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_QUANTITY = re.compile(r"([0-9]{1,19})([A-Za-z]+)")
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _BOOLEANS = {"true": True, "false": False}
+_SIZES = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
+_SIZES |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_FACTORS = {
+    "ms": {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000},
+    "bytes": _SIZES,
+    "bytes/s": _SIZES,
+}
+"""The suffixes that a whole number may have, by the unit of its setting; in any case of letters."""
+_EXAMPLES = {
+    "ms": ", or a duration such as 7d, 12h, 90m, 30s or 250ms",
+    "bytes": ", or a size such as 64KiB, 100MB or 1GiB",
+    "bytes/s": ", or a size such as 64KiB, 100MB or 1GiB",
+}
 _KINDS: dict[type, Literal["integer", "number", "boolean", "text"]]
 _KINDS = {int: "integer", float: "number", bool: "boolean", str: "text"}
 
@@ -66,7 +80,10 @@ class Setting:
         return f"a whole number from {self.minimum} to {self.maximum}{unlimited}"
 
     def parse(self, given: str) -> SettingValue:
-        """Parse `given`; InvalidConfig names the setting, `given` and what is allowed."""
+        """Parse `given`, which may be a duration or a size if the unit is one of time or bytes.
+
+        InvalidConfig names the setting, `given` and what is allowed.
+        """
         text = given.strip()
         value: SettingValue | None = None
         if self.kind == "boolean":
@@ -78,11 +95,21 @@ class Setting:
             value = ",".join(sorted(items)) if items <= set(self.choices) else None
         elif self.kind == "number":
             value = float(text) if _NUMBER.fullmatch(text) and self.minimum <= float(text) <= self.maximum else None
-        elif _INTEGER.fullmatch(text) and self.minimum <= int(text) <= self.maximum:
-            value = int(text)
+        else:
+            number = self._whole_number(text)
+            value = number if number is not None and self.minimum <= number <= self.maximum else None
         if value is None:
-            raise InvalidConfig(f"{self.name}: {given!r} is not allowed, it must be {self.allowed}")
+            examples = _EXAMPLES.get(self.unit, "")
+            raise InvalidConfig(f"{self.name}: {given!r} is not allowed, it must be {self.allowed}{examples}")
         return value
+
+    def _whole_number(self, text: str) -> int | None:
+        """`text` in the setting's unit; None if it is neither a number nor a quantity of that unit."""
+        if _INTEGER.fullmatch(text):
+            return int(text)
+        quantity = _QUANTITY.fullmatch(text)
+        factor = quantity and _FACTORS.get(self.unit, {}).get(quantity[2].lower())
+        return int(quantity[1]) * factor if quantity and factor else None
 
     def format(self, value: SettingValue) -> str:
         """Format `value` as users write it; the inverse of `parse`."""
@@ -302,10 +329,24 @@ def setting_named(name: str) -> Setting:
     return setting
 
 
+def normalized(settings: Mapping[str, str]) -> dict[str, str]:
+    """The same topic settings in the form that every version reads: `7d` is `604800000`. InvalidConfig as `parse`."""
+    rows = {name: setting_named(name) for name in settings}
+    return {name: row.format(row.parse(settings[name])) for name, row in rows.items()}
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The end of an error message: a suggestion of the known name that is most like `name`, if one is."""
     nearest = get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; did you mean {nearest[0]}?" if nearest else ""
+
+
+ABOUT_VALUES = """\
+A setting in ms takes a number of milliseconds or a duration: `250ms`, `30s`, `90m`, `12h`, `7d`. A setting in bytes
+takes a number of bytes or a size: `64KiB`, `16MiB`, `1GiB`, `2TiB`, or, with powers of ten, `kB`, `MB`, `GB`, `TB`.
+This is so everywhere: in a file, in an environment variable, on the command line and in the Python API.
+"""
+"""For the documentation, before the tables."""
 
 
 def describe_settings(table: Sequence[Setting]) -> str:

@@ -14,11 +14,11 @@ removes those that the journal names. After a crash later than that, the topics 
 
 The marker of a clean stop remains: it names the logs that it covers, so the ends of the new ones are checked when a
 broker opens them. A topic's leader epoch begins above all epochs in its logs, and new producer ids are above all of
-theirs. Its settings keep everything: retention is off until a user sets it.
+theirs. Its settings keep everything, unless `AdoptionOptions.configs` says otherwise.
 """
 
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,6 +81,8 @@ class AdoptionOptions:
     """Accept a Kafka that was not stopped cleanly."""
     fills_missing: bool = False
     """Create missing partitions between others, empty."""
+    configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Settings by topic, valid (`topic_configs`): they replace those of KEEPS_EVERYTHING."""
 
 
 @dataclass(slots=True)
@@ -169,7 +171,7 @@ def adopt(
             _remove(missing)
             raise
         if adoption.topics:
-            _commit(adoption, data_dir, metadata_log.state)
+            _commit(adoption, data_dir, metadata_log.state, options.configs)
     return adoption
 
 
@@ -335,7 +337,7 @@ def _remove(created: list[Path]) -> None:
 # Committing
 
 
-def _commit(adoption: Adoption, data_dir: Path, state: MetadataState) -> None:
+def _commit(adoption: Adoption, data_dir: Path, state: MetadataState, configs: Mapping[str, Mapping[str, str]]) -> None:
     staging = data_dir / STAGING_NAME
     names = {log.key.directory_name: str(topic.topic_id) for topic in adoption.topics for log in topic.logs.values()}
     replace_file(staging / JOURNAL_NAME, msgspec.json.encode(Journal(names)))
@@ -343,7 +345,7 @@ def _commit(adoption: Adoption, data_dir: Path, state: MetadataState) -> None:
         (staging / name).rename(data_dir / name)
     sync_directory(data_dir)
     _add_checkpoints(data_dir, adoption)
-    replace_file(data_dir / FILE_NAME, pack_file([*state.entries(), *_entries(adoption, state)]))
+    replace_file(data_dir / FILE_NAME, pack_file([*state.entries(), *_entries(adoption, state, configs)]))
     shutil.rmtree(staging)
     sync_directory(data_dir)
 
@@ -360,7 +362,7 @@ def _add_checkpoints(data_dir: Path, adoption: Adoption) -> None:
         write_offsets(path, {**read_offsets(path), **added})
 
 
-def _entries(adoption: Adoption, state: MetadataState) -> list[AnyEntry]:
+def _entries(adoption: Adoption, state: MetadataState, configs: Mapping[str, Mapping[str, str]]) -> list[AnyEntry]:
     """Return the new entries of the metadata log: the topics, and the first producer id above those in their logs."""
     entries: list[AnyEntry] = []
     max_producer_id = state.next_producer_id - 1
@@ -368,9 +370,8 @@ def _entries(adoption: Adoption, state: MetadataState) -> list[AnyEntry]:
         summaries = [log.summary for log in topic.logs.values()]
         max_epoch = max(summary.max_leader_epoch for summary in summaries)
         max_producer_id = max([max_producer_id, *(summary.max_producer_id for summary in summaries)])
-        entries.append(
-            TopicCreated(topic.name, topic.topic_id.bytes, topic.partitions, dict(KEEPS_EVERYTHING), max_epoch + 1)
-        )
+        settings = {**KEEPS_EVERYTHING, **configs.get(topic.name, {})}
+        entries.append(TopicCreated(topic.name, topic.topic_id.bytes, topic.partitions, settings, max_epoch + 1))
     entries.append(ProducerIdsReserved(max_producer_id + 1))
     return entries
 

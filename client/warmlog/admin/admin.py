@@ -8,6 +8,15 @@ from types import TracebackType
 from typing import Self
 from uuid import UUID
 
+from warmlog.admin.arguments import (
+    SettingGiven,
+    check_offsets,
+    check_partitions,
+    checked_count,
+    checked_text,
+    checked_texts,
+    setting_texts,
+)
 from warmlog.admin.log_dirs import LogDirDescription, describe_log_dir
 from warmlog.admin.partition_description import PartitionDescription, describe_partitions
 from warmlog.cluster.broker_link import BrokerLink
@@ -15,15 +24,20 @@ from warmlog.cluster.cluster import Cluster, Topic
 from warmlog.cluster.leader_requests import ask_leaders
 from warmlog.cluster.list_offsets import OffsetAt, located, look_up
 from warmlog.cluster.options import connection_options
-from warmlog.cluster.responses import TopicPartition, checked
-from warmlog.errors import ApiError, ClientClosed, UnknownTopicOrPartition
+from warmlog.cluster.responses import TopicPartition, checked, partition_range
+from warmlog.errors import ApiError, ClientClosed, TopicAlreadyExists, UnknownTopicOrPartition
 from warmlog.times import asked_timestamp
 from warmlog_protocol.durability import Durability
 from warmlog_protocol.messages import (
     CONSUMER_REPLICA_ID,
     DEBUGGING_REPLICA_ID,
+    AlteredTopic,
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
+    AlterTopicsRequest,
+    AlterTopicsResponse,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeletedRecords,
@@ -37,6 +51,7 @@ from warmlog_protocol.messages import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
     EpochEndOffset,
+    NewPartitions,
     NewTopic,
     OffsetForLeaderEpochPartition,
     OffsetForLeaderEpochRequest,
@@ -50,11 +65,13 @@ _BROKER_ITSELF = ""
 
 @dataclass(frozen=True, slots=True)
 class ConfigValue:
-    """The effective value of a setting. `is_default` is false if it was set."""
+    """The effective value of a setting. `is_default` is false if it was set, for a topic by the topic itself."""
 
     value: str
     is_default: bool
     description: str
+    origin: str = ""
+    """One of "topic", "broker" (set by the operator) and "default"; empty from a broker of 0.1.0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +87,18 @@ class TopicDescription:
     def durability(self) -> Durability:
         """What an acknowledgement means on this topic; `str` describes it."""
         return Durability.of({name: config.value for name, config in self.configs.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    """One broker, at the address that the client uses."""
+
+    node_id: int
+    address: str
+    version: str
+    cluster_id: str
+    write_refusal: str
+    """Why it refuses records and new topics (safe mode); "" if it accepts them."""
 
 
 class Admin:
@@ -113,22 +142,69 @@ class Admin:
     # --- topics -----------------------------------------------------------------------------------------------------
 
     async def create_topic(
-        self, name: str, *, partitions: int | None = None, configs: Mapping[str, str] | None = None
+        self,
+        name: str,
+        *,
+        partitions: int | None = None,
+        configs: Mapping[str, SettingGiven] | None = None,
+        exist_ok: bool = False,
     ) -> UUID:
         """Create a topic and return its id. Durable on return. The default of `partitions` is the broker's.
 
-        Raises TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidConfig; BrokerUnavailable if the connection
-        is lost before the response: the topic may or may not exist then.
+        `configs` are settings such as {"retention.ms": "7d"}; a value may be a str, an int, a float, a bool or a
+        timedelta. With `exist_ok` the id of an existing topic is returned, and nothing of it is changed.
+
+        Raises TopicAlreadyExists, InvalidTopic, InvalidPartitions, InvalidConfig, and TypeError; BrokerUnavailable if
+        the connection is lost before the response: the topic may or may not exist then.
         """
-        new = NewTopic(name, BROKER_DEFAULT if partitions is None else partitions, configs=dict(configs or {}))
+        count = BROKER_DEFAULT if partitions is None else checked_count(partitions, "partitions")
+        new = NewTopic(checked_text(name, "the topic's name"), count, configs=setting_texts(configs or {}))
         request = CreateTopicsRequest([new])
-        response = await self._open().call(request, CreateTopicsResponse, is_repeatable=False)
-        (created,) = response.topics
-        return UUID(bytes=checked(created).topic_id)
+        response = await self._open().call(request, CreateTopicsResponse, is_repeatable=exist_ok)
+        try:
+            (created,) = response.topics
+            return UUID(bytes=checked(created).topic_id)
+        except TopicAlreadyExists:
+            if not exist_ok:
+                raise
+        return (await self._open().topics([name]))[0].topic_id
+
+    async def alter_topic(
+        self,
+        name: str,
+        *,
+        set: Mapping[str, SettingGiven] | None = None,  # noqa: A002
+        unset: Sequence[str] = (),
+    ) -> None:
+        """Change settings of a topic: those to `set`, and those to `unset`, which have the broker's default again.
+
+        Durable and in force on return, without a restart; other settings stay. Raises UnknownTopicOrPartition,
+        InvalidConfig, InvalidRequest for a setting in both, InvalidTopic for an internal topic, and TypeError.
+        """
+        change = AlteredTopic(
+            checked_text(name, "the topic's name"), setting_texts(set or {}), checked_texts(unset, "unset")
+        )
+        if not change.set and not change.unset:
+            raise ValueError("alter_topic without a setting: give `set` or `unset`")
+        response = await self._open().call(AlterTopicsRequest([change]), AlterTopicsResponse)
+        checked(*response.topics)
+
+    async def add_partitions(self, name: str, total: int) -> None:
+        """Add partitions to a topic, which has `total` of them then. Durable on return.
+
+        Records of a key may go to another partition than before. Raises InvalidPartitions unless `total` is greater
+        than the present number, UnknownTopicOrPartition, InvalidTopic for an internal topic, and TypeError;
+        BrokerUnavailable if the connection is lost before the response: they may or may not have been added then.
+        """
+        new = NewPartitions(checked_text(name, "the topic's name"), checked_count(total, "total"))
+        request = CreatePartitionsRequest([new])
+        response = await self._open().call(request, CreatePartitionsResponse, is_repeatable=False)
+        checked(*response.topics)
 
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and its records. Durable on return. Raises UnknownTopicOrPartition if it does not exist."""
-        response = await self._open().call(DeleteTopicsRequest([name]), DeleteTopicsResponse, is_repeatable=False)
+        request = DeleteTopicsRequest([checked_text(name, "the topic's name")])
+        response = await self._open().call(request, DeleteTopicsResponse, is_repeatable=False)
         checked(*response.topics)
 
     async def list_topics(self, *, internal: bool = False) -> list[TopicDescription]:
@@ -136,19 +212,29 @@ class Admin:
         topics = await self._open().topics(None, internal=internal)
         return sorted(await self._describe(topics), key=lambda topic: topic.name)
 
+    async def topic_names(self, *, internal: bool = False) -> list[str]:
+        """The names of all topics, sorted: one request, where `list_topics` describes each of them."""
+        return sorted(topic.name for topic in await self._open().topics(None, internal=internal))
+
     async def describe_topic(self, name: str) -> TopicDescription:
         """One topic. Raises UnknownTopicOrPartition if it does not exist."""
-        return (await self._describe(await self._open().topics([name])))[0]
+        names = [checked_text(name, "the topic's name")]
+        return (await self._describe(await self._open().topics(names)))[0]
 
     async def describe_broker(self) -> dict[str, ConfigValue]:
         """The broker's settings by name."""
         return (await self._configs([]))[_BROKER_ITSELF]
 
+    async def broker_info(self) -> BrokerInfo:
+        """Which broker this client is connected to, and whether it accepts records, as of the connection's start."""
+        address, broker = await self._open().any_broker()
+        return BrokerInfo(broker.node_id, str(address), broker.broker_version, broker.cluster_id, broker.write_refusal)
+
     # --- data directories -------------------------------------------------------------------------------------------
 
     async def describe_log_dirs(self, topics: Sequence[str] | None = None) -> list[LogDirDescription]:
         """The broker's data directories with the partitions of all topics, or of these."""
-        request = DescribeLogDirsRequest(None if topics is None else list(topics))
+        request = DescribeLogDirsRequest(None if topics is None else checked_texts(topics, "topics"))
         response = await self._open().call(request, DescribeLogDirsResponse)
         return [describe_log_dir(response.node_id, directory) for directory in response.directories]
 
@@ -159,7 +245,8 @@ class Admin:
         partition's current directory cancels the one in progress. Raises LogDirNotFound, UnknownTopicOrPartition, or
         StorageError if a directory is offline or full.
         """
-        request = AlterReplicaLogDirsRequest([ReplicaLogDir(topic, partition, fspath(directory))])
+        replica = ReplicaLogDir(checked_text(topic, "topic"), checked_count(partition, "partition"), fspath(directory))
+        request = AlterReplicaLogDirsRequest([replica])
         response = await self._open().call(request, AlterReplicaLogDirsResponse)
         checked(*response.partitions)
 
@@ -191,11 +278,12 @@ class Admin:
         log_end: bool = False,
     ) -> dict[int, OffsetAt | ApiError]:
         """As `list_offsets`, but an error is in place of the partition's offset and not raised."""
-        known = (await self._open().topics([topic]))[0]
+        check_partitions(partitions or ())
+        known = (await self._open().topics([checked_text(topic, "topic")]))[0]
         every = [partition.partition for partition in known.partitions]
         for partition in partitions or ():
             if partition not in every:
-                raise UnknownTopicOrPartition(f"topic {topic!r} has partitions 0 to {len(every) - 1}, not {partition}")
+                raise UnknownTopicOrPartition(f"topic {topic!r} has {partition_range(len(every))}, not {partition}")
         timestamp_ms = asked_timestamp(at)
         asked = {(topic, partition): timestamp_ms for partition in (every if partitions is None else partitions)}
         replica_id = DEBUGGING_REPLICA_ID if log_end else CONSUMER_REPLICA_ID
@@ -208,6 +296,7 @@ class Admin:
         Returns for each partition its new log start offset, durable on return, or the error: OffsetOutOfRange,
         PolicyViolation (the topic is only compacted), UnknownTopicOrPartition.
         """
+        check_offsets(before, "before")
         cluster = self._open()
 
         def request(partitions: list[TopicPartition]) -> DeleteRecordsRequest:
@@ -221,6 +310,7 @@ class Admin:
 
     async def epoch_ends(self, asked: Mapping[TopicPartition, int]) -> dict[TopicPartition, EpochEndOffset | ApiError]:
         """For each partition the end offset of a leader epoch, or of the newest known one below it; or the error."""
+        check_offsets(asked, "asked")
         cluster = self._open()
 
         async def ask(partitions: list[TopicPartition], link: BrokerLink) -> list[EpochEndOffset]:
@@ -251,6 +341,7 @@ class Admin:
         found: dict[str, dict[str, ConfigValue]] = {}
         for resource in response.resources:
             found[checked(resource).name] = {
-                entry.name: ConfigValue(entry.value, entry.is_default, entry.description) for entry in resource.entries
+                entry.name: ConfigValue(entry.value, entry.is_default, entry.description, entry.origin)
+                for entry in resource.entries
             }
         return found

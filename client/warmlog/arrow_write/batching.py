@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from warmlog.arrow_write.key_hash import Array, crc32_of_keys
 from warmlog.arrow_write.rows import ArrowRows, BytesColumn, PreparedRows, RowSpan
+from warmlog.cluster.responses import partition_range
 from warmlog.errors import MessageTooLarge, UnknownTopicOrPartition
 from warmlog.producer.record_input import BATCH_OVERHEAD_BYTES
 
@@ -108,7 +109,7 @@ class TopicBatches:
             beyond = wanted[is_chosen & ((wanted < 0) | (wanted >= self._partitions))]
             if len(beyond):
                 raise UnknownTopicOrPartition(
-                    f"topic {self._topic} has partitions 0 to {self._partitions - 1}, not {beyond[0]}"
+                    f"topic {self._topic} has {partition_range(self._partitions)}, not {beyond[0]}"
                 )
             stuck = np.full(len(rows), self._partitions, np.int64) if numbers is None else numbers
             numbers = np.where(is_chosen, wanted, stuck)

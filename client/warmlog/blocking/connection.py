@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol, Self, TypeVar
 
-from warmlog.cluster.address import Address
+from warmlog.cluster.address import Address, silent, why_unconnected
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.errors import (
     ApiError,
@@ -159,7 +159,7 @@ class BlockingConnection(Closing):
         try:
             sock = socket.create_connection(self.address, self._options.connect_timeout_ms / 1000)
         except OSError as error:
-            raise BrokerUnavailable(f"no connection to broker {self.address}: {error}") from error
+            raise BrokerUnavailable(f"no connection to broker {self.address}: {why_unconnected(error)}") from error
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock
 
@@ -198,7 +198,10 @@ class BlockingConnection(Closing):
             for response in self._core.received(count):
                 self._responses[response.correlation_id] = response.owned()
         except TimeoutError as error:
-            raise self._lost(TimeoutError("no response in time")) from error
+            lost = self._lost(TimeoutError("no response in time"))
+            if self._core.broker is None:
+                lost = BrokerUnavailable(silent(self.address, self._options.request_timeout_ms / 1000))
+            raise lost from error
         except (OSError, RemoteProtocolError) as error:
             raise self._lost(error) from error
 

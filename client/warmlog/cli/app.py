@@ -3,13 +3,15 @@
 import os
 import sys
 from collections.abc import Callable
-from typing import Annotated
+from enum import StrEnum
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from warmlog.cli.commands import (
+    about,
     consume,
-    delete_records,
     index,
     log_adopt,
     log_dirs,
@@ -19,33 +21,65 @@ from warmlog.cli.commands import (
     produce,
     serve,
     spark_export,
-    topic,
+    status,
 )
+from warmlog.cli.commands.topic import change, copy, delete, delete_records, describe
 from warmlog.cli.demo import command as demo
 from warmlog.cli.dump import command as dump
 from warmlog.cli.terminal.exits import DEBUG_VARIABLE, INTERRUPTED
-from warmlog.cli.terminal.output import line
+from warmlog.cli.terminal.options import check_broker
+from warmlog.cli.terminal.profile import PROFILE_VARIABLE
 
-PROGRAM = "warmlog"
+PROGRAM = about.PROGRAM
+COMPLETION_VARIABLE = "_WARMLOG_COMPLETE"
+"""What the shell's script sets to have words completed; `source_SHELL` prints the script."""
+
+COMPLETION_HELP = """Print the script that completes commands, options and topics in a shell.
+
+    bash    echo 'source <(warmlog completion bash)' >> ~/.bashrc
+    zsh     echo 'source <(warmlog completion zsh)' >> ~/.zshrc, after compinit
+    fish    warmlog completion fish > ~/.config/fish/completions/warmlog.fish"""
+
+
+class Shell(StrEnum):
+    """Shells that can complete the words of a command."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+
+
+def completion(shell: Annotated[Shell, typer.Argument(help="The shell.", show_default=False)]) -> None:
+    os.environ[COMPLETION_VARIABLE] = f"source_{shell.value}"
+    build_app(is_terminal=False)(prog_name=PROGRAM)
+
 
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "serve": (serve.serve, ""),
-    "produce": (produce.produce, ""),
+    "produce": (produce.produce, produce.HELP),
     "consume": (consume.consume, consume.HELP),
     "offsets": (offsets.offsets, ""),
     "spark-export": (spark_export.spark_export, spark_export.HELP),
+    "status": (status.status, ""),
+    "profile": (about.profile, about.PROFILE_HELP),
     "demo": (demo.demo, ""),
+    "completion": (completion, COMPLETION_HELP),
+    "version": (about.version, ""),
+    "help": (about.help_command, ""),
 }
 """Each command, and its help if that is preformatted."""
 FAMILIES: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
     "topic": (
-        "Create, list, describe and delete topics.",
+        "Create, list, describe, change and delete topics.",
         {
-            "create": topic.create,
-            "list": topic.list_topics,
-            "describe": topic.describe,
-            "delete": topic.delete,
+            "create": change.create,
+            "list": describe.list_topics,
+            "describe": describe.describe,
+            "alter": change.alter,
+            "add-partitions": change.add_partitions,
+            "delete": delete.delete,
             "delete-records": delete_records.delete_records,
+            "copy": copy.copy,
         },
     ),
     "log": (
@@ -65,19 +99,25 @@ FAMILIES: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
 
 def _show_version(is_asked_for: bool) -> None:
     if is_asked_for:
-        from importlib.metadata import version
-
-        line(f"{PROGRAM} {version(PROGRAM)}")
+        about.version()
         raise typer.Exit
 
 
 def _options(
     _version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option("--version", "-V", callback=_show_version, is_eager=True, help="Print the version and exit."),
     ] = False,
     is_debug: Annotated[
         bool, typer.Option("--debug", help=f"Show the traceback of a failure (also {DEBUG_VARIABLE}=1).")
     ] = False,
+    broker: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The broker, for commands that connect to one.")
+    ] = None,
+    profile: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help=f"A table of the client profile (also {PROFILE_VARIABLE}=NAME)."),
+    ] = None,
 ) -> None:
     """A durable log broker: Kafka's log semantics, no JVM.
 
@@ -86,15 +126,31 @@ def _options(
     """
     if is_debug:
         os.environ[DEBUG_VARIABLE] = "1"
+    if broker is not None:
+        check_broker(broker)
+    if profile is not None:
+        os.environ[PROFILE_VARIABLE] = profile
+
+
+class Program(TyperGroup):
+    """The commands; a value that is not one of an option's choices is told without the name of Python's error."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = error.message.removeprefix("Value error, ")
+            raise
 
 
 def build_app(*, is_terminal: bool) -> typer.Typer:
     """Return the program; rich formats its help for a terminal, elsewhere it is plain text."""
     app = typer.Typer(
         name=PROGRAM,
+        cls=Program,
         callback=_options,
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=COMPLETION_VARIABLE in os.environ,
         pretty_exceptions_enable=False,
         rich_markup_mode="rich" if is_terminal else None,
         context_settings={"help_option_names": ["-h", "--help"]},

@@ -1,6 +1,7 @@
 """Addresses of brokers: `host:port`, and lists of them as users type them."""
 
 from collections.abc import Sequence
+from errno import ECONNREFUSED
 from typing import NamedTuple
 
 DEFAULT_PORT = 7400
@@ -38,3 +39,15 @@ def parse_addresses(bootstrap: str | Sequence[str]) -> list[Address]:
     if not addresses:
         raise ValueError("no broker address given: expected HOST:PORT")
     return addresses
+
+
+def why_unconnected(error: OSError) -> str:
+    """Return why no connection was made, as part of a message; asyncio's own texts are Python tuples."""
+    if f"[Errno {ECONNREFUSED}]" in str(error):  # also if several addresses of a host were tried
+        return "connection refused: is the broker running there?"
+    return error.strerror or str(error)
+
+
+def silent(address: Address, timeout_s: float) -> str:
+    """Return the message about a server that accepts connections and does not respond to the handshake."""
+    return f"connected to {address}, but no response within {timeout_s:g} s: is it a warmlog broker?"

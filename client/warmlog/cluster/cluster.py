@@ -17,7 +17,7 @@ from warmlog.cluster.broker_link import BrokerLink, backoff_ms
 from warmlog.cluster.connection import Connection
 from warmlog.cluster.failure_log import FailureLog
 from warmlog.cluster.options import ConnectionOptions
-from warmlog.cluster.responses import broker_addresses, topic_error
+from warmlog.cluster.responses import broker_addresses, partition_range, topic_error
 from warmlog.errors import (
     ApiError,
     BrokerUnavailable,
@@ -30,6 +30,7 @@ from warmlog.errors import (
     WrongEventLoop,
 )
 from warmlog_protocol.messages import (
+    HandshakeResponse,
     Message,
     MetadataRequest,
     MetadataResponse,
@@ -143,7 +144,7 @@ class Cluster:
         known = self._topics.get(topic)
         parts = () if known is None else known.partitions
         if known is not None and not 0 <= partition < len(parts):
-            return UnknownTopicOrPartition(f"topic {topic!r} has partitions 0 to {len(parts) - 1}, not {partition}")
+            return UnknownTopicOrPartition(f"topic {topic!r} has {partition_range(len(parts))}, not {partition}")
         if parts and parts[partition].error_code == ErrorCode.KAFKA_STORAGE_ERROR:
             return StorageError(
                 f"{topic}-{partition} is offline: its data directory has failed or is not mounted; see "
@@ -213,6 +214,12 @@ class Cluster:
         response, _ = await self._ask(message, timeout_ms, link, is_repeatable)
         assert isinstance(response.result, expected)
         return response.result
+
+    async def any_broker(self) -> tuple[Address, HandshakeResponse]:
+        """Return the address of a connected broker, and what it said of itself when the connection was opened."""
+        connection = await self._any_connection()
+        assert connection.broker is not None
+        return connection.address, connection.broker
 
     async def ask(self, message: Message, link: BrokerLink) -> ReceivedResponse:
         """Return the response of `link`'s broker with its payload; otherwise as `call`."""

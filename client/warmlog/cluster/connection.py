@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Self, TypeVar, cast
 
-from warmlog.cluster.address import Address
+from warmlog.cluster.address import Address, silent, why_unconnected
 from warmlog.cluster.options import ConnectionOptions
-from warmlog.errors import ApiError, BrokerUnavailable, ProtocolError, WarmlogError
+from warmlog.errors import ApiError, BrokerUnavailable, ProtocolError, RemoteProtocolError, WarmlogError
 from warmlog_protocol.messages import HandshakeResponse, Message
 from warmlog_protocol.wire.connection import ClientConnection, ReceivedResponse
 
@@ -64,9 +64,11 @@ class Connection(asyncio.BufferedProtocol):
                 connection.broker = await connection.call(options.handshake(), HandshakeResponse)
         except TimeoutError:
             await _discard(connection)
+            if connection is not None:
+                raise BrokerUnavailable(silent(address, timeout_s)) from None
             raise BrokerUnavailable(f"no connection to broker {address} within {timeout_s:g} s") from None
         except OSError as error:
-            raise BrokerUnavailable(f"no connection to broker {address}: {error.strerror or error}") from error
+            raise BrokerUnavailable(f"no connection to broker {address}: {why_unconnected(error)}") from error
         except BaseException:
             await _discard(connection)
             raise
@@ -153,7 +155,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             responses = self._core.received(nbytes)
         except ProtocolError as error:
-            self._end(error)
+            self._end(RemoteProtocolError(f"connection to broker {self.address} lost: {error}"))
             return
         for response in responses:
             if (waiting := self._waiting.pop(response.correlation_id, None)) is not None:

@@ -19,6 +19,7 @@ class ConnectionOptions:
     request_timeout_ms: int = 30_000
     retry_backoff_ms: int = 50
     retry_backoff_max_ms: int = 1_000
+    metadata_max_age_ms: int = 60_000
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
     receive_buffer_bytes: int = CLIENT_BUFFER_BYTES
 

@@ -4,9 +4,8 @@ from typing import Protocol, TypeVar
 
 from warmlog.cluster.address import Address
 from warmlog.errors import ApiError, ErrorCode, UnknownTopicOrPartition, error_from_code
+from warmlog.points import TopicPartition as TopicPartition
 from warmlog_protocol.messages import DescribeConfigsResponse, MetadataResponse, TopicMetadata
-
-TopicPartition = tuple[str, int]
 
 
 class HasError(Protocol):
@@ -29,6 +28,11 @@ def checked(part: Part) -> Part:
     if part.error_code:
         raise error_from_code(part.error_code, part.error_message)
     return part
+
+
+def partition_range(count: int) -> str:
+    """Return a topic's partitions in words: "partition 0", "partitions 0 to 3"."""
+    return "partition 0" if count == 1 else f"partitions 0 to {count - 1}"
 
 
 def broker_addresses(metadata: MetadataResponse, dialled: Address) -> dict[int, Address]:

@@ -9,12 +9,24 @@ from typing import TYPE_CHECKING, Self
 
 from warmlog.cluster.options import connection_options
 from warmlog.cluster.responses import TopicPartition
-from warmlog.consumer.consumer_core import ConsumerCore, Points
+from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.iterators import ArrowIterator, BatchIterator, RecordIterator, read_table
-from warmlog.consumer.options import ConsumerOptions, parse_isolation
+from warmlog.consumer.options import ConsumerOptions, parse_isolation, parse_pattern
 from warmlog.errors import ClientClosed
+from warmlog.points import (
+    EARLIEST,
+    LATEST,
+    Point,
+    PointKind,
+    Points,
+    Where,
+    checked_offset,
+    checked_topics,
+    fit_points,
+    parse_partition,
+    parse_where,
+)
 from warmlog.records.batch import Batch, Record
-from warmlog.times import datetime_of
 from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
 from warmlog_protocol.messages import NO_LEADER_EPOCH
 
@@ -34,8 +46,9 @@ class Consumer:
         bootstrap: str | Sequence[str],
         *,
         topics: Sequence[str] | None = None,
-        partitions: Sequence[TopicPartition] | None = None,
-        start: Points = "earliest",
+        partitions: Sequence[TopicPartition | str] | None = None,
+        pattern: str | None = None,
+        start: Where = "earliest",
         isolation: str = "read_uncommitted",
         max_bytes: int = 8 * 1024 * 1024,
         partition_max_bytes: int = 2 * 1024 * 1024,
@@ -48,13 +61,19 @@ class Consumer:
         unavailable_timeout_ms: int = 120_000,
         **connection: int | str,
     ) -> None:
-        """Read all partitions of `topics`, or these (topic, partition) pairs. Connects in `start`.
+        """Read all partitions of `topics`, or these (topic, partition) pairs, or the topics that match `pattern`.
 
-        `start` is "earliest", "latest", a datetime, an offset, or a mapping from (topic, partition) to offsets, which
-        leaves the others at "earliest". With `isolation` "read_committed", records of aborted transactions are left out
-        and "latest" is where the oldest open transaction begins. At most `prefetch_bytes` are fetched ahead. Reading
-        raises the last error if a partition could not be fetched for `unavailable_timeout_ms`. `connection` sets fields
-        of ConnectionOptions.
+        Connects in `start`. `pattern` is a regular expression for the whole name; topics that are created later, and
+        internal ones, are not read.
+
+        `start` is "earliest", "latest", an offset, text such as "-100" (in each partition the last hundred), "-10m" or
+        "2026-11-20T08:00Z", a datetime, or a mapping from ("orders", 0) or "orders-0" to any of these, which leaves the
+        others at "earliest"; see `warmlog.points`. To continue after a restart, store `positions()` and pass them.
+        ValueError for anything else, and in `start` for a partition that is not read.
+
+        With `isolation` "read_committed", records of aborted transactions are left out and "latest" is where the oldest
+        open transaction begins. At most `prefetch_bytes` are fetched ahead. Reading raises the last error if a
+        partition could not be fetched for `unavailable_timeout_ms`. `connection` sets fields of ConnectionOptions.
 
         `on_out_of_range`, "error", "earliest" or "latest", says what to do if the log no longer has the position. If
         the log was truncated below the position, as by a power cut with write.caching, "error" raises LogTruncated; the
@@ -62,10 +81,9 @@ class Consumer:
         InconsistentTopicId, which names both ids, and a seek goes over to the new topic; the others wait for the new
         topic and continue there, with a warning. Reading with an `until` always raises then.
         """
-        if (topics is None) == (partitions is None):
-            raise TypeError("give either topics or partitions, and not both")
-        if isinstance(topics, str):
-            raise TypeError(f"topics must be a list of names: topics=[{topics!r}]")
+        if [topics, partitions, pattern].count(None) != 2:
+            raise TypeError("give topics, partitions or pattern, and only one of them")
+        parse_where(start)
         self._options = ConsumerOptions(
             isolation=parse_isolation(isolation),
             max_bytes=max_bytes,
@@ -80,8 +98,9 @@ class Consumer:
         )
         self._connection_options = connection_options(connection)
         self._bootstrap = bootstrap
-        self._topics = topics
-        self._partitions = partitions
+        self._topics = None if topics is None else checked_topics(topics)
+        self._pattern = None if pattern is None else parse_pattern(pattern)
+        self._partitions = None if partitions is None else [parse_partition(each, "partitions") for each in partitions]
         self._start = start
         self._is_started = False
         self._core: ConsumerCore | None = None
@@ -89,13 +108,17 @@ class Consumer:
     # --- life -------------------------------------------------------------------------------------------------------
 
     async def start(self) -> Self:
-        """Connect and look up where to start. Raises BrokerUnavailable, and UnknownTopicOrPartition with its name."""
+        """Connect and look up where to start.
+
+        Raises BrokerUnavailable, UnknownTopicOrPartition with its name, and ValueError if the mapping `start` names a
+        partition that is not read.
+        """
         if self._is_started:
             raise ClientClosed("a consumer can be started only once: create another one")
         self._is_started = True
         core = ConsumerCore(self._bootstrap, self._options, self._connection_options)
         try:
-            await core.start(self._topics, self._partitions, self._start)
+            await core.start(self._topics, self._partitions, self._pattern, parse_where(self._start))
         except BaseException:
             await core.stop()
             raise
@@ -116,16 +139,16 @@ class Consumer:
 
     # --- reading ----------------------------------------------------------------------------------------------------
 
-    def batches(self, until: Points | None = None) -> AsyncIterator[Batch]:
+    def batches(self, until: Where | None = None) -> AsyncIterator[Batch]:
         """Iterate over batches, without end or `until` every partition has reached that point.
 
-        "latest" is the high watermark at the first batch (with read_committed: the end of committed data). An offset is
-        exclusive and applies to every partition; a mapping gives offsets to some, and the others never end. A datetime
-        is the first record at or after it.
+        `until` is given like `start`, and exclusive. It is looked up at the first batch: "latest" is the high watermark
+        then (with read_committed: the end of committed data), "-100" a hundred offsets before. A mapping leaves the
+        others at "latest". ValueError at the call if a mapping names a partition that is not read.
         """
         return BatchIterator(self._open(), until)
 
-    def records(self, until: Points | None = None) -> AsyncIterator[Record]:
+    def records(self, until: Where | None = None) -> AsyncIterator[Record]:
         """Iterate over single records; `until` as for `batches`."""
         return RecordIterator(self._open(), until)
 
@@ -133,7 +156,7 @@ class Consumer:
         return self.records()
 
     def arrow(
-        self, until: Points | None = None, *, columns: Sequence[str] | None = None
+        self, until: Where | None = None, *, columns: Sequence[str] | None = None
     ) -> "AsyncIterator[pa.RecordBatch]":
         """Iterate over Arrow record batches with these columns (see warmlog.arrow.reader); `until` as for `batches`.
 
@@ -141,11 +164,11 @@ class Consumer:
         """
         return ArrowIterator(self._open(), until, columns)
 
-    async def to_arrow(self, until: Points = "latest", *, columns: Sequence[str] | None = None) -> "pa.Table":
+    async def to_arrow(self, until: Where = "latest", *, columns: Sequence[str] | None = None) -> "pa.Table":
         """Return everything up to `until` (as for `batches`) as one table with these columns: the fastest way to read.
 
         A thread reads one partition after another over its own connection; then the positions move after the table.
-        Partitions that a mapping does not name are not read. Offsets that the log no longer has, a truncated log, and
+        Offsets that the log no longer has, a truncated log, and
         damaged or lost offsets (UnreadableBatch) raise and leave the positions where they were.
         """
         return await read_table(self._open(), until, columns, self._options, self._connection_options)
@@ -161,6 +184,21 @@ class Consumer:
         """Return the offset that is read next."""
         return self._open().position(self._checked(topic, partition))
 
+    def positions(self) -> dict[str, int]:
+        """Return the offset that is read next in each partition, as {"orders-0": 17}: JSON can hold it.
+
+        Store them together with the results, and pass them as `start` to the next consumer: it continues there.
+        """
+        core = self._open()
+        return {f"{topic}-{partition}": core.position((topic, partition)) for topic, partition in core.readers}
+
+    async def available(self) -> dict[TopicPartition, range]:
+        """Return the offsets that each partition has now, the end exclusive: the next offset to be written.
+
+        With read_committed the end is that of committed data.
+        """
+        return await self._open().available()
+
     def position_epoch(self, topic: str, partition: int) -> int:
         """Return the leader epoch of what was read before `position`, to be stored with it; -1 while unknown."""
         return self._open().readers[self._checked(topic, partition)].epoch
@@ -171,29 +209,36 @@ class Consumer:
         With the `leader_epoch` stored with it (`position_epoch`), reading notices if the log was truncated below
         `offset` since, and raises LogTruncated or does what `on_out_of_range` says.
         """
-        if offset < 0:
-            raise ValueError(f"offset {offset}: a number from 0 on expected")
-        self._open().seek_now(self._checked(topic, partition), offset, leader_epoch)
+        self._open().seek_now(self._checked(topic, partition), checked_offset(offset), leader_epoch)
 
-    async def seek_to_beginning(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+    async def seek_to(self, where: Where, partitions: Iterable[TopicPartition | str] | None = None) -> None:
+        """Continue from a point, which is given like `start`, in these partitions or in all.
+
+        A mapping leaves the partitions that it does not name where they are. ValueError if it names others.
+        """
+        await self._seek(parse_where(where, name="where"), partitions)
+
+    async def seek_to_beginning(self, partitions: Iterable[TopicPartition | str] | None = None) -> None:
         """Continue from the first record, in these partitions or in all."""
-        await self._seek("earliest", partitions)
+        await self._seek(EARLIEST, partitions)
 
-    async def seek_to_end(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+    async def seek_to_end(self, partitions: Iterable[TopicPartition | str] | None = None) -> None:
         """Continue from the next record to be written, in these partitions or in all."""
-        await self._seek("latest", partitions)
+        await self._seek(LATEST, partitions)
 
-    async def seek_to_time(self, when: datetime | int, partitions: Iterable[TopicPartition] | None = None) -> None:
+    async def seek_to_time(
+        self, when: datetime | int, partitions: Iterable[TopicPartition | str] | None = None
+    ) -> None:
         """Continue from the first record at or after a time (an int: milliseconds since 1970), or from the end."""
-        if isinstance(when, int):
-            when = datetime_of(when)
-        await self._seek(when, partitions)
+        await self._seek(Point(PointKind.TIME, when) if isinstance(when, int) else parse_where(when), partitions)
 
     # --- within -----------------------------------------------------------------------------------------------------
 
-    async def _seek(self, to: Points, partitions: Iterable[TopicPartition] | None) -> None:
+    async def _seek(self, to: Points, partitions: Iterable[TopicPartition | str] | None) -> None:
         core = self._open()
-        await core.seek(to, core.readers if partitions is None else [self._checked(*each) for each in partitions])
+        given = core.readers if partitions is None else [parse_partition(each, "partitions") for each in partitions]
+        chosen = [self._checked(*each) for each in given]
+        await core.seek(fit_points(to, chosen, "where", left_out=None))
 
     def _checked(self, topic: str, partition: int) -> TopicPartition:
         if (topic, partition) not in self._open().readers:
@@ -202,6 +247,10 @@ class Consumer:
 
     def _open(self) -> ConsumerCore:
         if self._core is None:
-            raise ClientClosed("the consumer is closed" if self._is_started else "the consumer is not started")
+            raise ClientClosed(
+                "the consumer is closed"
+                if self._is_started
+                else "the consumer is not started: use `async with Consumer(...)`, or await start() first"
+            )
         self._core.cluster.home.check()
         return self._core

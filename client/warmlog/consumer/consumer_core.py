@@ -2,18 +2,18 @@
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterator, Mapping, Sequence
 from operator import length_hint
 from uuid import UUID
 
-from warmlog.cluster.cluster import Cluster
-from warmlog.cluster.list_offsets import OffsetAt, list_offsets
+from warmlog.cluster.cluster import Cluster, Topic
+from warmlog.cluster.list_offsets import list_offsets
 from warmlog.cluster.options import ConnectionOptions
-from warmlog.cluster.responses import TopicPartition
+from warmlog.cluster.responses import TopicPartition, partition_range
 from warmlog.consumer.fetcher import Fetcher
 from warmlog.consumer.options import ConsumerOptions
 from warmlog.consumer.partition_reader import NO_LIMIT, PartitionReader
+from warmlog.consumer.starting import look_up_points, topics_like
 from warmlog.errors import (
     ClientClosed,
     CorruptBatch,
@@ -25,10 +25,10 @@ from warmlog.errors import (
     UnreadableBatch,
     WarmlogError,
 )
+from warmlog.points import EARLIEST, LATEST, Point, Points, Where, fit_points, parse_point, parse_where
 from warmlog.records.batch import Batch, Record
 from warmlog.records.fetched import error_in, first_header, is_intact, next_readable
 from warmlog.records.verdict import Action, decide
-from warmlog.times import asked_timestamp
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -38,11 +38,6 @@ from warmlog_protocol.messages import (
     FetchRequest,
     FetchResponse,
 )
-
-Point = str | int | datetime
-"""An offset, "earliest", "latest", or the first record at or after a time (UTC when it has no zone)."""
-Points = Point | Mapping[TopicPartition, int]
-"""The same for all partitions, or an offset for each."""
 
 _log = logging.getLogger("warmlog")
 
@@ -57,6 +52,10 @@ class ConsumerCore:
         self._changed = asyncio.Event()
         self._fetching: asyncio.Task[None] | None = None
         self._fetcher: Fetcher | None = None
+        self._finding: asyncio.Task[None] | None = None
+        self._whole_topics: list[str] = []
+        self._is_bounded = False
+        """Whether the read under way has an end."""
         self._turns: list[PartitionReader] = []
         self._turn = 0
         self._hand: list[Record] = []
@@ -66,10 +65,19 @@ class ConsumerCore:
         self.hand: Iterator[Record] = iter(self._hand)
 
     async def start(
-        self, topics: Sequence[str] | None, partitions: Sequence[TopicPartition] | None, start: Points
+        self,
+        topics: Sequence[str] | None,
+        partitions: Sequence[TopicPartition] | None,
+        pattern: str | None,
+        start: Points,
     ) -> None:
-        """Connect, find the partitions and where to start. Raises UnknownTopicOrPartition, BrokerUnavailable."""
+        """Connect, find the partitions and where to start.
+
+        Raises UnknownTopicOrPartition, BrokerUnavailable, and ValueError if `start` names a partition that is not read.
+        """
         await self.cluster.start()
+        if pattern is not None:
+            topics = await topics_like(self.cluster, pattern)
         names = list(topics) if topics is not None else sorted({topic for topic, _ in partitions or ()})
         known = {topic.name: topic for topic in await self.cluster.topics(names)}
         if topics is not None:
@@ -77,31 +85,70 @@ class ConsumerCore:
         for topic, partition in partitions or ():
             count = len(known[topic].partitions)
             if not 0 <= partition < count:
-                raise UnknownTopicOrPartition(f"topic {topic!r} has partitions 0 to {count - 1}, not {partition}")
-            self.readers[topic, partition] = PartitionReader(
-                topic,
-                partition,
-                known[topic].topic_id.bytes,
-                verify_crc=self._options.verify_crc,
-                max_decompressed_bytes=self._options.max_decompressed_bytes,
-            )
-        await self.seek(start, self.readers)
-        if isinstance(start, Mapping):
-            await self.seek("earliest", self.readers.keys() - start.keys())
+                raise UnknownTopicOrPartition(f"topic {topic!r} has {partition_range(count)}, not {partition}")
+            self.readers[topic, partition] = self._new_reader(known[topic], partition)
+        await self.seek(fit_points(start, self.readers, "start", left_out=EARLIEST))
         self._turns = list(self.readers.values())
-        self._fetcher = Fetcher(self._options, self.cluster, self._changed, self._turns)
+        self._whole_topics = [] if topics is None else names
+        self._fetcher = Fetcher(self._options, self.cluster, self._changed, self._turns, self._find_new_soon)
         self._fetching = asyncio.create_task(self._fetcher.run(), name="warmlog consumer")
 
     async def stop(self) -> None:
         """End all tasks and connections."""
-        if self._fetching is not None:
-            self._fetching.cancel()
-            await asyncio.wait([self._fetching])
+        tasks = [task for task in (self._finding, self._fetching) if task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
         await self.cluster.close()
 
-    async def seek(self, to: Points, partitions: Collection[TopicPartition]) -> None:
+    def _new_reader(self, topic: Topic, partition: int) -> PartitionReader:
+        return PartitionReader(
+            topic.name,
+            partition,
+            topic.topic_id.bytes,
+            verify_crc=self._options.verify_crc,
+            max_decompressed_bytes=self._options.max_decompressed_bytes,
+        )
+
+    # --- partitions that are added to a topic that is read as a whole ------------------------------------------------
+
+    def _find_new_soon(self) -> None:
+        if self._whole_topics and self._finding is None:
+            self._finding = asyncio.create_task(self._find_new(), name="warmlog new partitions")
+
+    async def _find_new(self) -> None:
+        """Read partitions that were added since the start, from their beginning."""
+        try:
+            new = {}
+            for topic in await self.cluster.topics(self._whole_topics):
+                first = self.readers.get((topic.name, 0))
+                if first is None or first.topic_id != topic.topic_id.bytes:  # deleted and recreated: see `_recreated`
+                    continue
+                for part in topic.partitions:
+                    if (topic.name, part.partition) not in self.readers:
+                        new[topic.name, part.partition] = self._new_reader(topic, part.partition)
+            starts = await list_offsets(self.cluster, dict.fromkeys(new, EARLIEST_TIMESTAMP)) if new else {}
+            for partition, reader in new.items():
+                self._read_new(reader, starts[partition].offset)
+        except WarmlogError as error:
+            _log.debug("new partitions are looked for later: %s", error)
+        finally:
+            self._finding = None
+
+    def _read_new(self, reader: PartitionReader, start_offset: int) -> None:
+        """Begin with the next read, if the one under way has an end."""
+        assert self._fetcher is not None
+        _log.info("%s-%d was added, and is read from offset %d", reader.topic, reader.partition, start_offset)
+        reader.seek(start_offset)
+        reader.until = start_offset if self._is_bounded else NO_LIMIT
+        self.readers[reader.topic, reader.partition] = reader
+        self._turns.append(reader)
+        self._fetcher.add(reader)
+
+    async def seek(self, points: Mapping[TopicPartition, Point]) -> None:
         """Continue from there in these partitions."""
-        for partition, at in (await self._resolve(to, partitions)).items():
+        for partition, at in (await look_up_points(self.cluster, points, self._options.isolation)).items():
             self.seek_now(partition, at.offset, at.leader_epoch)
         self._changed.set()
 
@@ -120,33 +167,32 @@ class ConsumerCore:
             return self._hand[-left].offset
         return reader.position
 
+    def parsed_end(self, until: Where) -> Points:
+        """Return where to end. ValueError if that is no point, or a mapping names a partition that is not read."""
+        points = parse_where(until, name="until")
+        fit_points(points, self.readers, "until", left_out=LATEST)
+        return points
+
     async def ends(self, until: Points) -> dict[TopicPartition, int]:
-        """The offset that `until` means in each partition. ValueError if it names one that is not read here."""
-        if isinstance(until, Mapping) and (strangers := sorted(until.keys() - self.readers.keys())):
-            raise ValueError(f"until names {strangers}, which this consumer does not read: it would never end")
-        return {partition: at.offset for partition, at in (await self._resolve(until, self.readers)).items()}
+        """Return the offset that `until` means in each partition, the latest if a mapping leaves it out."""
+        points = fit_points(until, self.readers, "until", left_out=LATEST)
+        found = await look_up_points(self.cluster, points, self._options.isolation)
+        return {partition: at.offset for partition, at in found.items()}
 
     async def limit(self, until: Points | None) -> None:
         """Let every partition end there, from now on; None: never."""
+        self._is_bounded, readers = until is not None, dict(self.readers)
         ends = {} if until is None else await self.ends(until)
         self._put_back_hand()
-        for partition, reader in self.readers.items():
+        for partition, reader in readers.items():
             reader.until = ends.get(partition, NO_LIMIT)
         self._changed.set()
 
-    async def _resolve(self, points: Points, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAt]:
-        """The offset of each partition, without those that a mapping does not name. A time past the end is the end.
-
-        Time and leader epoch are -1 if `points` gave the offset.
-        """
-        if isinstance(points, Mapping):
-            return {partition: _given(partition, points[partition]) for partition in partitions if partition in points}
-        if isinstance(points, int):
-            return {partition: _given(partition, points) for partition in partitions}
-        if not isinstance(points, (str, datetime)) or points == "max_timestamp":
-            raise ValueError(f'{points!r}: "earliest", "latest", an offset or a datetime expected')
-        asked = dict.fromkeys(partitions, asked_timestamp(points))
-        return await list_offsets(self.cluster, asked, isolation=self._options.isolation)
+    async def available(self) -> dict[TopicPartition, range]:
+        """Return the offsets in the log of each partition, for readers of its isolation."""
+        first = await self.ends(EARLIEST)
+        end = await self.ends(LATEST)
+        return {partition: range(first[partition], end[partition]) for partition in first}
 
     async def next_batch(self) -> Batch | None:
         """The next batch of any partition, waiting for one; None when every partition has reached its end."""
@@ -232,7 +278,7 @@ class ConsumerCore:
             reader.error = await self._with_remedy(reader, error)
             raise reader.error or error
         if verdict.action is Action.RESET:
-            await self.seek(self._options.on_out_of_range, [partition])
+            await self.seek({partition: parse_point(self._options.on_out_of_range)})
         else:
             self.seek_now(partition, verdict.next_offset)
         if verdict.action is Action.RAISE_ONCE:
@@ -266,7 +312,7 @@ class ConsumerCore:
             f"{UUID(bytes=reader.topic_id)} and is now {topic.topic_id}; position {reader.position} is of the old topic"
         )
         if reader.partition >= len(topic.partitions):
-            reader.error = UnknownTopicOrPartition(f"{text}; it has only partitions 0 to {len(topic.partitions) - 1}")
+            reader.error = UnknownTopicOrPartition(f"{text}; it has only {partition_range(len(topic.partitions))}")
             raise reader.error
         reader.new_topic_id = topic.topic_id.bytes
         return InconsistentTopicId(text)
@@ -303,9 +349,3 @@ class ConsumerCore:
         assert isinstance(response.result, FetchResponse)
         (part,) = response.result.partitions
         return part, response.payload
-
-
-def _given(partition: TopicPartition, offset: int) -> OffsetAt:
-    if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
-        raise ValueError(f"{offset!r} is no offset: a number from 0 on expected")
-    return OffsetAt(partition[1], offset, timestamp_ms=-1, leader_epoch=NO_LEADER_EPOCH)

@@ -9,7 +9,7 @@ a batch larger than that. Partitions take turns at the head of a request, whose 
 import asyncio
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from warmlog.cluster.broker_link import backoff_ms
@@ -46,7 +46,9 @@ class Fetcher:
         cluster: Cluster,
         changed: asyncio.Event,
         readers: Sequence[PartitionReader],
+        on_old_metadata: Callable[[], None],
     ) -> None:
+        """`on_old_metadata` is called with a response, at most once in each `metadata_max_age_ms`."""
         self.arrived = asyncio.Event()
         self._options = options
         self._cluster = cluster
@@ -54,6 +56,14 @@ class Fetcher:
         self._readers = list(readers)
         self._in_flight_bytes = 0
         self._loop = asyncio.get_running_loop()
+        self._on_old_metadata = on_old_metadata
+        self._max_age_s = cluster.options.metadata_max_age_ms / 1000
+        self._refresh_at = self._loop.time() + self._max_age_s
+
+    def add(self, reader: PartitionReader) -> None:
+        """Fetch a further partition."""
+        self._readers.append(reader)
+        self._changed.set()
 
     async def run(self) -> None:
         """Fetch until cancelled. An error here is a bug: the user's next read raises it."""
@@ -171,6 +181,9 @@ class Fetcher:
         else:
             assert isinstance(response.result, FetchResponse)
             self._take_in(requested, response.result.partitions, response.payload)
+        if (now := self._loop.time()) >= self._refresh_at:
+            self._refresh_at = now + self._max_age_s
+            self._on_old_metadata()
         self.arrived.set()
 
     def _take_in(self, requested: Requested, parts: list[FetchedPartition], payload: memoryview) -> None:

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from warmlog.cluster.list_offsets import OffsetAt, list_offsets
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.cluster.responses import TopicPartition
-from warmlog.consumer.consumer_core import ConsumerCore, Points
+from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.options import ConsumerOptions
 from warmlog.errors import NotLeaderOrFollower, WarmlogError
+from warmlog.points import Where
 from warmlog.ranges.offset_range import OffsetRange
 from warmlog.records.batch import Batch, Record
 from warmlog_protocol.messages import LATEST_TIMESTAMP, NO_LEADER_EPOCH, IsolationLevel
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 class BatchIterator(AsyncIterator[Batch]):
     """Batches until every partition has reached its end. Continues after an error."""
 
-    def __init__(self, core: ConsumerCore, until: Points | None) -> None:
+    def __init__(self, core: ConsumerCore, until: Where | None) -> None:
         self._core = core
-        self._until = until
+        self._until = None if until is None else core.parsed_end(until)
         self._has_begun = False
 
     async def __anext__(self) -> Batch:
@@ -45,9 +46,9 @@ class BatchIterator(AsyncIterator[Batch]):
 class RecordIterator(AsyncIterator[Record]):
     """Records until every partition has reached its end. Continues after an error."""
 
-    def __init__(self, core: ConsumerCore, until: Points | None) -> None:
+    def __init__(self, core: ConsumerCore, until: Where | None) -> None:
         self._core = core
-        self._until = until
+        self._until = None if until is None else core.parsed_end(until)
         self._has_begun = False
 
     async def __anext__(self) -> Record:
@@ -67,7 +68,7 @@ class ArrowIterator(AsyncIterator["pa.RecordBatch"]):
     A stored batch that is split because of its size is delivered by one iterator, all of it or nothing.
     """
 
-    def __init__(self, core: ConsumerCore, until: Points | None, columns: Sequence[str] | None) -> None:
+    def __init__(self, core: ConsumerCore, until: Where | None, columns: Sequence[str] | None) -> None:
         from warmlog.arrow.reader import KAFKA_COLUMNS, ArrowMerger
 
         self._merger_of = ArrowMerger
@@ -101,7 +102,7 @@ class ArrowIterator(AsyncIterator["pa.RecordBatch"]):
 
 async def read_table(
     core: ConsumerCore,
-    until: Points,
+    until: Where,
     columns: Sequence[str] | None,
     options: ConsumerOptions,
     connection: ConnectionOptions,
@@ -113,7 +114,7 @@ async def read_table(
     from warmlog.ranges.range_reader import read_ranges
     from warmlog.ranges.read_settings import Projection, ReadSettings, Remedies
 
-    ends = await core.ends(until)
+    ends = await core.ends(core.parsed_end(until))
     wanted = {partition: end for partition, end in ends.items() if end > core.position(partition)}
     latest = await list_offsets(core.cluster, dict.fromkeys(wanted, LATEST_TIMESTAMP))
     ranges = [_range_of(core, partition, end, latest[partition]) for partition, end in wanted.items()]

@@ -1,5 +1,6 @@
 """The options of a consumer and their bounds."""
 
+import re
 from dataclasses import dataclass
 
 from warmlog.errors import InvalidConfig
@@ -53,3 +54,12 @@ def parse_isolation(isolation: str) -> int:
     if level is None:
         raise InvalidConfig(f"isolation={isolation!r}: one of {', '.join(_ISOLATION)} expected")
     return level
+
+
+def parse_pattern(pattern: str) -> str:
+    """Return a regular expression; InvalidConfig if it is not one."""
+    try:
+        re.compile(pattern)
+    except (re.error, TypeError) as error:
+        raise InvalidConfig(f"pattern={pattern!r}: {error}; a Python regular expression is expected") from None
+    return pattern

@@ -74,7 +74,8 @@ class Accumulator:
     ) -> None:
         """`check_loop` raises WrongEventLoop if a caller must not wait here; `on_release` is called for freed memory.
 
-        `on_unknown_topic` is called for each record of a topic that is not known yet.
+        `on_unknown_topic` is called for each record of a topic that is not known yet, or that is too large for what is
+        known of it.
         """
         self.plain: dict[str, ProducerBatch] = {}
         self.drain_flag = DrainFlag(is_set=False)
@@ -174,6 +175,7 @@ class Accumulator:
     ) -> ProducerBatch:
         """The open batch for a record of this size, with the memory for it granted."""
         if size_bytes + BATCH_OVERHEAD_BYTES > topic.max_message_bytes:
+            self._on_unknown_topic(topic)  # which may allow more by now
             raise MessageTooLarge(
                 f"a record of {size_bytes} bytes for topic {topic.name!r}: with its batch it is larger than "
                 f"max.message.bytes={topic.max_message_bytes}"

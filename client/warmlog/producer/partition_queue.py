@@ -25,6 +25,7 @@ from enum import Enum
 from operator import attrgetter
 
 from warmlog.cluster.cluster import Topic
+from warmlog.cluster.responses import partition_range
 from warmlog.errors import (
     ApiError,
     BrokerUnavailable,
@@ -258,7 +259,7 @@ class TopicQueues:
         if partition is not None:
             if not 0 <= partition < len(self.queues):
                 raise UnknownTopicOrPartition(
-                    f"topic {self.name!r} has partitions 0 to {len(self.queues) - 1}, not {partition}"
+                    f"topic {self.name!r} has {partition_range(len(self.queues))}, not {partition}"
                 )
             return self.queues[partition]
         if key:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from warmlog.cluster.cluster import Cluster
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.cluster.responses import max_message_bytes
-from warmlog.errors import ClientClosed, WarmlogError, WrongEventLoop
+from warmlog.errors import ClientClosed, MessageTooLarge, WarmlogError, WrongEventLoop
 from warmlog.producer.accumulator import Accumulator
 from warmlog.producer.bulk_records import BulkRecords
 from warmlog.producer.delivery import RecordMetadataRanges
@@ -35,7 +35,7 @@ class ProducerCore:
             on_unknown_topic=self._learn_soon,
             on_release=self._wake_waiters,
         )
-        self.sender = Sender(options, self.cluster, self.accumulator, changed)
+        self.sender = Sender(options, self.cluster, self.accumulator, changed, self._learn_all_again)
         self._sending = asyncio.create_task(self.sender.run(), name="warmlog producer")
         self._learning: dict[str, asyncio.Task[None]] = {}
         self._waiters: list[asyncio.Future[None]] = []
@@ -79,9 +79,11 @@ class ProducerCore:
                     batches.append(self._add_batch(queues, own_partition, part, size_bytes))
             for batch in batches:
                 await batch.done()
-        except BaseException:
+        except BaseException as error:
             for batch in batches:
                 self.accumulator.abandon(batch)
+            if isinstance(error, MessageTooLarge):
+                self._learn_soon(queues)  # it may allow more by now
             raise
         return _metadata_of(topic, batches)
 
@@ -154,13 +156,20 @@ class ProducerCore:
         if not done.cancelled():
             done.exception()
 
+    def _learn_all_again(self) -> None:
+        """Find new partitions and changed limits of the known topics."""
+        for queues in self.accumulator.topics.values():
+            if queues.is_known:
+                self._learn_soon(queues)
+
     async def _learn(self, queues: TopicQueues) -> None:
         timeout_ms = self._options.delivery_timeout_ms
         request = DescribeConfigsRequest([queues.name])
         try:
             (topic,) = await self.cluster.topics([queues.name], timeout_ms=timeout_ms)
             configs = await self.cluster.call(request, DescribeConfigsResponse, timeout_ms=timeout_ms)
-            queues.learn(topic, max_message_bytes(configs), is_idempotent=self._options.is_idempotent)
+            if not queues.is_known or len(topic.partitions) >= len(queues.queues):  # fewer: the topic is another
+                queues.learn(topic, max_message_bytes(configs), is_idempotent=self._options.is_idempotent)
             self.accumulator.replay(queues)
         except WarmlogError as error:
             self.accumulator.refuse_waiting(queues, error)

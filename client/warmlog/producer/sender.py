@@ -9,6 +9,7 @@ import asyncio
 import logging
 import random
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 
 from warmlog.cluster.broker_link import backoff_ms
@@ -40,8 +41,14 @@ class Sender:
     """Run by a producer as a task. Setting `changed` makes it look at what is ready."""
 
     def __init__(
-        self, options: ProducerOptions, cluster: Cluster, accumulator: Accumulator, changed: asyncio.Event
+        self,
+        options: ProducerOptions,
+        cluster: Cluster,
+        accumulator: Accumulator,
+        changed: asyncio.Event,
+        on_old_metadata: Callable[[], None],
     ) -> None:
+        """`on_old_metadata` is called with a response, at most once in each `metadata_max_age_ms`."""
         self._accumulator = accumulator
         self._options = options
         self._cluster = cluster
@@ -50,6 +57,9 @@ class Sender:
         self._changed = changed
         self._producer = NO_PRODUCER
         self._initialising: asyncio.Task[None] | None = None
+        self._on_old_metadata = on_old_metadata
+        self._max_age_s = cluster.options.metadata_max_age_ms / 1000
+        self._refresh_at = self._loop.time() + self._max_age_s
         self.has_ended = False
 
     async def run(self) -> None:
@@ -193,6 +203,9 @@ class Sender:
                 self._retry_later(queue, batch, outcome)
                 continue
             self._accumulator.release(batch)
+        if (now := self._loop.time()) >= self._refresh_at:
+            self._refresh_at = now + self._max_age_s
+            self._on_old_metadata()
         self._changed.set()
 
     def _retry_later(self, queue: PartitionQueue, batch: ProducerBatch, error: WarmlogError) -> None:

@@ -11,25 +11,19 @@ DuckDB, Polars, DataFusion and others read it batch by batch through Arrow's str
 """
 
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
 
 import pyarrow as pa
 
 from warmlog.arrow.reader import arrow_schema
 from warmlog.cluster.address import parse_addresses
-from warmlog.cluster.responses import TopicPartition
+from warmlog.points import EARLIEST, LATEST, Where, checked_topics, fit_points, parse_where
 from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import OffsetRange, sized_ranges
-from warmlog.ranges.points import Point, PointKind, Points, parse_offset
 from warmlog.ranges.range_reader import read_ranges, warn_of_loss
 from warmlog.ranges.read_settings import KAFKA_COLUMNS, Projection, ReadSettings
 from warmlog.ranges.resolve import ReadBounds, resolve_ranges, starting_times
-from warmlog.times import milliseconds_of
-
-Where = str | int | datetime | Mapping[TopicPartition, int]
-"""earliest, latest or a tail like "-100"; an offset; a time, applied to each record; or an offset per partition."""
 
 _SPLIT_BYTES = 16 * 1024 * 1024
 _MAX_SCAN_MS = 10_000
@@ -49,6 +43,10 @@ def arrow_reader(
 ) -> pa.RecordBatchReader:
     """Read the records of `topics` in `[start, end)`, partition after partition, in Arrow batches of 1 to 4 MiB.
 
+    `start` and `end` are given as to Consumer (`warmlog.points`); a time applies to each record. Partitions that a
+    mapping leaves out are read from the earliest or to the latest offset. ValueError, before anything is read, for a
+    key that is not a partition of `topics`.
+
     The offsets are looked up and fixed now; records are fetched while the reader is read. Columns in `as_text`, key or
     value, are strings. Raises UnknownTopicOrPartition, OffsetOutOfRange and BrokerUnavailable, now and while reading.
     After an interruption (Ctrl-C) the reader continues after the last batch that it returned, with a warning: what an
@@ -58,14 +56,14 @@ def arrow_reader(
     settings = replace(settings, bootstrap=tuple(str(address) for address in parse_addresses(bootstrap)))
     schema = arrow_schema(columns, as_text)
     bounds = ReadBounds(
-        _points(start),
-        _points(end),
+        parse_where(start, name="start"),
+        parse_where(end, name="end"),
         "start",
         "end",
         fails_on_data_loss=settings.fails_on_data_loss,
         fails_on_missing_time=False,
     )
-    ranges = _plan(bootstrap, topics, bounds, settings)
+    ranges = _plan(bootstrap, checked_topics(topics), bounds, settings)
     batches = read_ranges(ranges, Projection(tuple(columns), frozenset(as_text)), settings)
     return pa.RecordBatchReader.from_batches(schema, _Failing(batches))
 
@@ -105,6 +103,12 @@ def _plan(
     addresses = [str(address) for address in parse_addresses(bootstrap)]
     with Discovery(addresses, settings.connection, isolation=settings.isolation) as discovery:
         states = discovery.states(discovery.topics(topics))
+        partitions = [state.tp for state in states]
+        bounds = replace(
+            bounds,
+            starting=fit_points(bounds.starting, partitions, "start", left_out=EARLIEST),
+            ending=fit_points(bounds.ending, partitions, "end", left_out=LATEST),
+        )
         times = starting_times(bounds.starting, states)
         ranges, losses = resolve_ranges(states, bounds, discovery.offsets(times))
         for loss in losses:
@@ -115,11 +119,3 @@ def _plan(
     return [
         sized.range for planned, found in zip(ranges, splits, strict=True) for sized in sized_ranges(planned, found)
     ]
-
-
-def _points(where: Where) -> Points:
-    if isinstance(where, Mapping):
-        return {partition: Point(PointKind.OFFSET, offset) for partition, offset in where.items()}
-    if isinstance(where, datetime):
-        return Point(PointKind.TIME, milliseconds_of(where))
-    return Point(PointKind.OFFSET, where) if isinstance(where, int) else parse_offset(where)

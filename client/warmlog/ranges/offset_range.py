@@ -7,7 +7,6 @@ from warmlog.cluster.responses import TopicPartition
 from warmlog_protocol.messages import NO_LEADER_EPOCH, FoundSplit
 
 LARGEST_PARTITION = 2**31 - 1
-LARGEST_OFFSET = 2**63 - 1
 
 
 class PartitionOffsets(NamedTuple):

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from warmlog.cluster.responses import TopicPartition
+from warmlog.points import Point, PointKind, Points
 from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets
-from warmlog.ranges.points import Point, PointKind, Points
 from warmlog_protocol.errors import InvalidConfig, OffsetOutOfRange
 
 REMOVED = "retention or DeleteRecords removed them"

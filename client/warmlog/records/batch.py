@@ -96,11 +96,16 @@ class Batch:
             self.timestamps_ms,
             self.keys,
             self.values,
-            repeat(_NO_HEADERS) if self._record_batch.columns.header_lengths is None else self.headers,
+            self.headers if self.has_headers else repeat(_NO_HEADERS),
         )
 
     def __repr__(self) -> str:
         return f"Batch({self.topic}-{self.partition}, offsets {self.base_offset} to {self.next_offset - 1})"
+
+    @property
+    def is_log_append_time(self) -> bool:
+        """Whether the broker set the timestamps (message.timestamp.type=LogAppendTime), and not the producer."""
+        return self._record_batch.header.is_log_append_time
 
     @property
     def offsets(self) -> list[int]:
@@ -117,6 +122,11 @@ class Batch:
     @property
     def values(self) -> list[bytes | None]:
         return self._column("values", self._record_batch.values)
+
+    @property
+    def has_headers(self) -> bool:
+        """Whether any record of the stored batch has headers."""
+        return self._decoded(lambda: self._record_batch.columns.header_lengths) is not None
 
     @property
     def headers(self) -> list[Sequence[Header]]:

@@ -28,6 +28,10 @@ from warmlog_protocol.messages.produce import (
 )
 from warmlog_protocol.messages.splits import FindSplitsRequest, FindSplitsResponse
 from warmlog_protocol.messages.topics import (
+    AlterTopicsRequest,
+    AlterTopicsResponse,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeleteTopicsRequest,
@@ -64,6 +68,8 @@ APIS: dict[int, Api] = {
         Api(ApiKey.METADATA, MetadataRequest, MetadataResponse),
         Api(ApiKey.CREATE_TOPICS, CreateTopicsRequest, CreateTopicsResponse),
         Api(ApiKey.DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicsResponse),
+        Api(ApiKey.ALTER_TOPICS, AlterTopicsRequest, AlterTopicsResponse),
+        Api(ApiKey.CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsResponse),
         Api(ApiKey.DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResponse),
         Api(ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest, InitProducerIdResponse),
         Api(ApiKey.PRODUCE, ProduceRequest, ProduceResponse, is_pipelined=True, finishes_first=True),

@@ -19,10 +19,14 @@ class ApiVersions(Message, frozen=True):
 
 
 class HandshakeResponse(Message, frozen=True):
-    """The broker, the APIs that it speaks, and the largest frame that it accepts, in bytes."""
+    """The broker, the APIs that it speaks, and the largest frame that it accepts, in bytes.
+
+    `write_refusal` is why the broker refuses records and new topics; "" if it accepts them.
+    """
 
     broker_version: str
     cluster_id: str
     node_id: int
     max_frame_bytes: int
     apis: list[ApiVersions]
+    write_refusal: str = ""

@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics and DescribeConfigs."""
+"""CreateTopics, DeleteTopics, AlterTopics, CreatePartitions and DescribeConfigs."""
 
 from msgspec import field
 
@@ -57,6 +57,63 @@ class DeleteTopicsResponse(Message, frozen=True):
     topics: list[DeletedTopic]
 
 
+class AlteredTopic(Message, frozen=True):
+    """Changes of one topic's own settings: those to `set`, and those to `unset`, which have the default again."""
+
+    name: str
+    set: dict[str, str] = field(default_factory=dict)
+    unset: list[str] = field(default_factory=list)
+
+
+class AlterTopicsRequest(Message, frozen=True):
+    """`validate_only` checks everything and changes nothing."""
+
+    topics: list[AlteredTopic]
+    validate_only: bool = False
+
+
+class AlterTopicResult(Message, frozen=True):
+    """The result for one AlteredTopic. Without an error the settings are durable and in force."""
+
+    error_code: int
+    error_message: str
+    name: str
+
+
+class AlterTopicsResponse(Message, frozen=True):
+    """One result for each topic, in the order of the request."""
+
+    topics: list[AlterTopicResult]
+
+
+class NewPartitions(Message, frozen=True):
+    """Partitions to add to a topic. `count` is their total number afterwards."""
+
+    name: str
+    count: Int32
+
+
+class CreatePartitionsRequest(Message, frozen=True):
+    """`validate_only` checks everything and creates nothing."""
+
+    topics: list[NewPartitions]
+    validate_only: bool = False
+
+
+class CreatedPartitions(Message, frozen=True):
+    """The result for one NewPartitions. Without an error the partitions are durable and served."""
+
+    error_code: int
+    error_message: str
+    name: str
+
+
+class CreatePartitionsResponse(Message, frozen=True):
+    """One result for each topic, in the order of the request."""
+
+    topics: list[CreatedPartitions]
+
+
 class DescribeConfigsRequest(Message, frozen=True):
     """Ask for the settings of topics; an empty list asks for the broker's own settings."""
 
@@ -64,12 +121,18 @@ class DescribeConfigsRequest(Message, frozen=True):
 
 
 class ConfigEntry(Message, frozen=True):
-    """One setting in force. `is_default` is false if it was set."""
+    """One setting in force.
+
+    `is_default` is false if it was set, for a topic by the topic itself. `origin` tells where the value is from:
+    "topic", "broker" (set by the operator for all topics, or for the broker itself) or "default". A broker of 0.1.0
+    leaves it empty.
+    """
 
     name: str
     value: str
     is_default: bool
     description: str
+    origin: str = ""
 
 
 class DescribedConfigs(Message, frozen=True):

@@ -11,6 +11,11 @@ buffer, lets the socket fill it, says how much was received, and handles what th
 A connection begins with one Handshake; it tells the client which versions of each API the broker speaks. Each later
 request uses the highest version that both know. Responses carry the correlation id of their request and may come in
 any order.
+
+The broker refuses a request whose body does not fit its message, or that names too much, with InvalidRequest and the
+connection goes on: the frame says where the next one begins. It ends a connection that cannot go on: bytes that are not
+a frame, a frame or header above its limit, an API or version that is unknown, anything but a valid Handshake at first,
+a Produce with acks=0 that would have to be refused, and MAX_REFUSALS_IN_A_ROW refused requests in a row.
 """
 
 from collections.abc import Iterable
@@ -55,6 +60,8 @@ DEFAULT_MAX_FRAME_BYTES = 100 * 1024 * 1024
 """As Kafka's `socket.request.max.bytes`."""
 DEFAULT_MAX_ITEMS = 10_000
 """Topics or partitions that one request may name: each costs the broker up to some 20 µs."""
+MAX_REFUSALS_IN_A_ROW = 20
+"""A peer that sends this many malformed requests and no valid one between them speaks another protocol."""
 CLIENT_BUFFER_BYTES = 256 * 1024
 """Responses to Produce are small; a Fetch response beyond this gets a buffer of its own."""
 
@@ -89,6 +96,15 @@ class Request(NamedTuple):
         return cut_batches(self.message, self.payload, is_owned=self.is_payload_owned)
 
 
+class RefusedRequest(NamedTuple):
+    """A request that the broker could not read: `error` is its response. Its payload is skipped."""
+
+    api: Api
+    api_version: int
+    correlation_id: int
+    error: InvalidRequest
+
+
 class ReceivedResponse(NamedTuple):
     """A response as the client received it: the message of the request's API, or the error that came instead."""
 
@@ -120,12 +136,13 @@ class ServerConnection(FrameBuffer):
         self._max_items = max_items
         self.is_open = False
         """Whether a Handshake was received."""
+        self._refusals_in_a_row = 0
 
-    def received(self, count: int) -> list[Request]:
+    def received(self, count: int) -> list[Request | RefusedRequest]:
         """The requests that the last `count` bytes completed.
 
-        Raises RemoteProtocolError if the connection cannot continue: bytes that are not a frame, or a request that is
-        unknown, malformed or before the Handshake. Its `reply` is the last response to send, if any.
+        Raises RemoteProtocolError if the connection cannot continue (see the module's docstring). Its `reply` is the
+        last response to send, if any.
         """
         return [self._request(frame) for frame in self.frames_received(count)]
 
@@ -146,7 +163,7 @@ class ServerConnection(FrameBuffer):
         """The frame of an error that concerns the whole request."""
         return pack_frame((correlation_id, error.code), ErrorResponse(str(error)))
 
-    def _request(self, frame: Frame) -> Request:
+    def _request(self, frame: Frame) -> Request | RefusedRequest:
         (api_key, api_version, correlation_id), body = split_header(frame.header, REQUEST_PREFIX_FIELDS)
         api = APIS.get(api_key)
         if api is None or not api.min_version <= api_version <= api.max_version:
@@ -155,20 +172,33 @@ class ServerConnection(FrameBuffer):
         if not self.is_open and api.key != ApiKey.HANDSHAKE:
             raise self._refusal(correlation_id, InvalidRequest("a connection begins with a Handshake"))
         try:
-            message = _request_decoders[api.key].decode(body)
+            message: Message = _request_decoders[api.key].decode(body)
+            if len(body) > self._max_items:  # an item takes a byte at least
+                self._check_items(correlation_id, message)
         except _MALFORMED as error:
-            raise self._refusal(correlation_id, InvalidRequest(f"{api.request.__name__}: {error}")) from None
-        if len(body) > self._max_items:  # an item takes a byte at least
-            self._check_items(correlation_id, message)
+            return self._refused(api, api_version, correlation_id, InvalidRequest(f"{api.request.__name__}: {error}"))
+        except InvalidRequest as error:
+            return self._refused(api, api_version, correlation_id, error)
         self.is_open = True
+        self._refusals_in_a_row = 0
         return Request(api, api_version, correlation_id, message, frame.payload, frame.is_payload_owned)
 
     def _check_items(self, correlation_id: int, message: Message) -> None:
+        """Raise InvalidRequest for too many items; RemoteProtocolError if that request gets no response."""
         for name in message.__struct_fields__:
             items = getattr(message, name)
             if isinstance(items, list) and len(items) > self._max_items:
                 error = InvalidRequest(f"{len(items)} {name} in one request, {self._max_items} are allowed")
-                raise self._refusal(correlation_id, error)
+                if isinstance(message, ProduceRequest) and message.acks == 0:
+                    raise self._refusal(correlation_id, error)
+                raise error
+
+    def _refused(self, api: Api, api_version: int, correlation_id: int, error: InvalidRequest) -> RefusedRequest:
+        """Return the refused request; RemoteProtocolError if it is one too many, or the first of the connection."""
+        self._refusals_in_a_row += 1
+        if not self.is_open or self._refusals_in_a_row >= MAX_REFUSALS_IN_A_ROW:
+            raise self._refusal(correlation_id, error)
+        return RefusedRequest(api, api_version, correlation_id, error)
 
     def _refusal(self, correlation_id: int, error: ApiError) -> RemoteProtocolError:
         kind = f"requests refused as {error.code.name}"

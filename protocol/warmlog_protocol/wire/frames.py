@@ -31,6 +31,9 @@ MAX_HEADER_BYTES = 8 * 1024 * 1024
 """The largest header of a response: it names topics and partitions only, and 8 MiB hold some 100,000 of them."""
 
 _HEAD = ByteLayout(">II")
+_HTTP_WORDS = (b"HTTP", b"GET ", b"HEAD ", b"POST ", b"PUT ", b"OPTIONS ", b"CONNECT ", b"PRI * ")
+_TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
+"""Type and major version of an alert and of a handshake: https://www.rfc-editor.org/rfc/rfc8446#section-5.1"""
 _encoder = msgspec.msgpack.Encoder()
 
 # msgpack's type bytes, https://github.com/msgpack/msgpack/blob/master/spec.md
@@ -113,6 +116,17 @@ def _read_long_int(data: bytes, position: int) -> tuple[int, int]:
     if end > len(data):
         raise IndexError
     return int.from_bytes(data[position:end], "big", signed=is_signed), end
+
+
+def _other_protocol(head: bytes) -> str:
+    """The end of an error message: what a peer speaks whose first bytes are `head`; empty if that is unknown."""
+    if head[:2] in _TLS_RECORDS:
+        return ": the peer speaks TLS, not warmlog's protocol"
+    if head.startswith(_HTTP_WORDS):
+        return ": the peer speaks HTTP, not warmlog's protocol"
+    if head.isascii() and head[:SIZE_BYTES].decode().isprintable():
+        return f": the peer sends text ({head.decode()!r}), not warmlog's protocol"
+    return ""
 
 
 Allocate = Callable[[int], memoryview]
@@ -211,7 +225,9 @@ class FrameBuffer:
         frame_size = size + SIZE_BYTES
         if frame_size > self._max_frame_bytes:
             raise RemoteProtocolError(
-                f"a frame of {frame_size} bytes; at most {self._max_frame_bytes} are accepted", kind="frames too large"
+                f"a frame of {frame_size} bytes; at most {self._max_frame_bytes} are accepted"
+                f"{_other_protocol(bytes(self._buffer[self._start : self._start + HEAD_BYTES]))}",
+                kind="frames too large",
             )
         if header_size > size - SIZE_BYTES or header_size > self._max_header_bytes:
             raise RemoteProtocolError(

@@ -1,99 +1,222 @@
-"""`warmlog consume`: print the records of a topic."""
+"""`warmlog consume`: print the records of topics."""
 
+import asyncio
+import os
+import re
+import stat
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
-from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, run_client, show_warnings
-from warmlog.cli.terminal.output import counted, note, write
-from warmlog.cli.terminal.times import End, Start, parse_end, parse_start
+from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, run_client, show_warnings
+from warmlog.cli.terminal.output import write
+from warmlog.cli.terminal.times import End, Start, note_if_past_end, parse_end, parse_start
 
 if TYPE_CHECKING:
+    from warmlog import Consumer
+    from warmlog.cli.terminal.status import Progress
     from warmlog.cli.terminal.templates import BatchWriter
 
 RAW, JSON = "raw", "json"
 
-HELP = """Print the records of a topic, from --from to --to, or without end.
+HELP = """Print the records of topics, from --from to --to, or without end.
 
     raw        each value as it is, and a newline; null is an empty line
-    json       one object a line; bytes that are not UTF-8 are base64, and "value_encoding" says so
+    json       one object a line, which produce --format json reads; bytes that are not UTF-8 are
+               base64, and "value_encoding" says so
     '%k %v'    a template: %t topic, %p partition, %o offset, %k key, %v value, %T timestamp in
                ISO 8601, %s timestamp in ms, %h headers, %% a percent sign; escapes are backslash
                and n, t, r, 0 or backslash; a newline follows unless it ends in one
+
+    --from -10             the last ten offsets of each partition, and then new records
+    --tail 10              the last ten offsets of each partition, and nothing after them
+    --from -1h --to -5m    a time ago: ms, s, m, h or d
+    --from 2013-07-01T06:30   a time; local time unless it ends in Z or an offset such as +02:00
 
 Records of a partition come in order; partitions are interleaved as they arrive. Offsets that are lost or
 damaged on the broker's disk are reported on stderr and skipped; then the exit code is 1."""
 
 
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What of each partition is printed."""
+
+    start: Start
+    end: End | None
+    count: int | None
+    timeout_s: float | None
+
+
 @ends_cleanly
 def consume(
-    topic: Topic,
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="The topics' names.", show_default=False)],
+    is_pattern: Annotated[
+        bool,
+        typer.Option("--regex", help="Each TOPIC is a regular expression for whole names, as of now."),
+    ] = False,
     start: Annotated[
-        str, typer.Option("--from", metavar="earliest|latest|OFFSET|TIME", help="Where to begin; a TIME is UTC.")
-    ] = "earliest",
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="earliest|latest|OFFSET|-N|-1h|TIME",
+            help="Where to begin; earliest if not given. A TIME without UTC offset is local time.",
+        ),
+    ] = None,
     end: Annotated[
         str | None,
         typer.Option(
             "--to",
-            metavar="latest|OFFSET|TIME",
+            metavar="latest|OFFSET|-N|-1h|TIME",
             help="Where to stop, exclusive; latest is the end as it is now.",
+        ),
+    ] = None,
+    tail: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Only the last N offsets of each partition, unless --follow."),
+    ] = None,
+    is_following: Annotated[bool, typer.Option("--follow", "-f", help="After --tail, go on with new records.")] = False,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, metavar="N", help="Stop after so many records.")
+    ] = None,
+    timeout: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DURATION",
+            help="Stop, with exit code 0, when nothing has arrived for so long, such as 10s, 500ms or 2m.",
         ),
     ] = None,
     template: Annotated[
         str | None, typer.Option("--format", metavar="raw|json|TEMPLATE", help=f"What to print; {RAW} if not given.")
     ] = None,
     partition: Annotated[int | None, typer.Option(min=0, metavar="N", help="Only this partition.")] = None,
-    count: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after so many records.")] = None,
     is_committed: Annotated[
         bool, typer.Option("--committed", help="Leave out aborted transactions, and wait for the end of open ones.")
     ] = False,
     broker: Broker = DEFAULT_BROKER,
     as_json: AsJson = False,
 ) -> None:
-    first = checked("--from", parse_start, start)
-    last = None if end is None else checked("--to", parse_end, end)
+    if tail is not None and (start, end) != (None, None):
+        raise typer.BadParameter("--tail says where to begin and stop: leave out --from and --to", param_hint="--tail")
+    if is_following and tail is None:
+        raise typer.BadParameter(
+            "without --tail, records are printed without end unless --to says where", param_hint="--follow"
+        )
     if as_json and template not in (None, JSON):
         raise typer.BadParameter(f"--json and --format {template} contradict each other", param_hint="--json")
+    first = ("earliest" if tail is None else f"-{tail}") if start is None else start
+    last = "latest" if tail is not None and not is_following else end
+    wanted = Range(
+        checked("--from", parse_start, first),
+        None if last is None else checked("--to", parse_end, last),
+        count,
+        None if timeout is None else checked("--timeout", parse_timeout_s, timeout),
+    )
+    patterns = [checked("TOPIC", _compile, topic) for topic in topics] if is_pattern else None
 
     from warmlog.cli.terminal.formats import batch_writer
+    from warmlog.cli.terminal.status import Progress
 
     print_batch = checked("--format", batch_writer, JSON if as_json else template or RAW)
     isolation = "read_committed" if is_committed else "read_uncommitted"
-    run_client(lambda: _consume(broker, topic, partition, first, last, isolation, count, print_batch), is_bulk=True)
+    progress = Progress(shows_status=sys.stderr.isatty() and stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode))
+
+    async def run() -> None:
+        from warmlog import Consumer
+
+        names = list(dict.fromkeys(topics)) if patterns is None else await _matching(broker, patterns)
+        show_warnings()
+        async with Consumer(
+            broker,
+            topics=names if partition is None else None,
+            partitions=None if partition is None else [(name, partition) for name in names],
+            start=wanted.start,
+            isolation=isolation,
+        ) as consumer:
+            await _check_start(consumer, wanted.start)
+            await note_if_past_end(consumer, wanted.start)
+            await _print(consumer, ", ".join(names), wanted, print_batch, progress)
+
+    try:
+        run_client(run, is_bulk=True)
+    finally:
+        progress.clear()
 
 
-async def _consume(
-    broker: str,
-    topic: str,
-    partition: int | None,
-    start: Start,
-    end: End | None,
-    isolation: str,
-    count: int | None,
-    format_batch: "BatchWriter",
+async def _print(
+    consumer: "Consumer", topics: str, wanted: Range, format_batch: "BatchWriter", progress: "Progress"
 ) -> None:
     """Print batch by batch, with one write and one flush for each."""
-    from warmlog import Consumer, UnreadableBatch
+    from warmlog.cli.terminal.records import Damage
 
-    topics = [topic] if partition is None else None
-    partitions = None if partition is None else [(topic, partition)]
-    show_warnings()
-    unreadable = 0
-    async with Consumer(broker, topics=topics, partitions=partitions, start=start, isolation=isolation) as consumer:
-        batches = consumer.batches(until=end)
-        while count != 0:
+    damage, left = Damage(), wanted.count
+    batches = consumer.batches(until=wanted.end)
+    while left != 0:
+        with damage.skipped():
             try:
-                batch = await anext(batches, None)
-                if batch is None:
-                    break
-                wanted = len(batch) if count is None else min(count, len(batch))
-                write(format_batch(batch, wanted))
-            except UnreadableBatch as error:
-                unreadable += 1
-                note(f"skipped: {error}")
-                continue
-            if count is not None:
-                count -= wanted
-    if unreadable:
-        raise CommandFailed(f"{topic}: {counted(unreadable, 'range')} of offsets cannot be read")
+                async with asyncio.timeout(wanted.timeout_s):
+                    batch = await anext(batches, None)
+            except TimeoutError:
+                break
+            if batch is None:
+                break
+            records = len(batch) if left is None else min(left, len(batch))
+            output = format_batch(batch, records)
+            write(output)
+            progress.add(records, len(output))
+            if left is not None:
+                left -= records
+    damage.check(topics)
+
+
+async def _check_start(consumer: "Consumer", start: Start) -> None:
+    """CommandFailed if `start` is an offset that a partition does not have."""
+    from warmlog.points import PointKind
+
+    if start.kind is not PointKind.OFFSET:
+        return
+    available = await consumer.available()
+    outside = [
+        f"{topic}-{partition} has offsets {offsets.start} to {offsets.stop} (the next to be written)"
+        for (topic, partition), offsets in available.items()
+        if not offsets.start <= start.number <= offsets.stop
+    ]
+    if outside:
+        advice = "give --partition N" if len(available) > 1 else "give one of these"
+        what = f"offset {start.number} is not in the log: {', '.join(outside)}"
+        raise CommandFailed(f"{what}; {advice}, or --from with earliest, -N or a time")
+
+
+async def _matching(broker: str, patterns: Sequence[re.Pattern[str]]) -> list[str]:
+    """Return the names of the topics that one of `patterns` matches as a whole. CommandFailed if there is none."""
+    from warmlog import Admin
+
+    async with Admin(broker) as admin:
+        topics = await admin.list_topics()
+    names = [topic.name for topic in topics if any(pattern.fullmatch(topic.name) for pattern in patterns)]
+    if not names:
+        raise CommandFailed(f"no topic matches {' or '.join(repr(pattern.pattern) for pattern in patterns)}")
+    return names
+
+
+def _compile(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
+
+
+def parse_timeout_s(text: str) -> float:
+    """Return the seconds of a duration such as 500ms, 10s or 2m; ValueError for others."""
+    from warmlog.points import parse_duration_ms
+
+    try:
+        duration_ms = 0 if text.strip().isdecimal() else parse_duration_ms(text)
+    except ValueError:
+        duration_ms = 0
+    if duration_ms == 0:
+        raise ValueError(f"{text!r} is not a duration such as 10s, 500ms or 2m")
+    return duration_ms / 1000

@@ -12,6 +12,7 @@ from warmlog.cli.terminal.status import Status, megabytes
 
 if TYPE_CHECKING:
     from warmlog_broker.tools.adopt import AdoptedTopic, Adoption
+    from warmlog_broker.tools.topic_configs import TopicConfigs
 
 KafkaDirs = Annotated[
     list[Path],
@@ -45,6 +46,18 @@ MustRecover = Annotated[
 FillsMissing = Annotated[
     bool, typer.Option("--empty-partitions", help="Create missing partitions between others, empty.")
 ]
+TopicConfigsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--topic-configs",
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        show_default=False,
+        help='Topic settings: JSON {"topic": {"name": "value"}}, or the output of Kafka\'s '
+        "kafka-configs.sh --describe --entity-type topics [--all].",
+    ),
+]
 
 
 @ends_cleanly
@@ -56,16 +69,18 @@ def adopt(
     is_dry_run: IsDryRun = False,
     must_recover: MustRecover = False,
     fills_missing: FillsMissing = False,
+    topic_configs: TopicConfigsFile = None,
 ) -> None:
     """Take over the topics of a stopped Kafka with their offsets, timestamps, keys, headers and transactions.
 
     Kafka's files are only read. Everything is checked before anything is written, and all topics appear at once.
-    Retention is off until you set it.
+    Without --topic-configs retention and compaction are off until `warmlog topic alter` sets them.
     """
     from warmlog_broker.tools import adopt as engine
 
     _refuse_within(kafka_dir, data_dir)
-    options = engine.AdoptionOptions(frozenset(topic or ()), is_linked, must_recover, fills_missing)
+    configs = _read_configs(topic_configs)
+    options = engine.AdoptionOptions(frozenset(topic or ()), is_linked, must_recover, fills_missing, configs.known)
     status = Status()
     try:
         if is_dry_run:
@@ -85,7 +100,18 @@ def adopt(
             )
     finally:
         status.clear()
-    _print(result, is_dry_run=is_dry_run)
+    _print(result, configs, is_dry_run=is_dry_run)
+
+
+def _read_configs(file: Path | None) -> "TopicConfigs":
+    """Return the settings in the file; a value that is not allowed is a usage error, before anything is copied."""
+    from warmlog_broker.tools.topic_configs import TopicConfigs, read_topic_configs
+    from warmlog_protocol.errors import InvalidConfig
+
+    try:
+        return TopicConfigs() if file is None else read_topic_configs(file)
+    except InvalidConfig as error:
+        raise typer.BadParameter(str(error), param_hint="--topic-configs") from None
 
 
 def _refuse_within(kafka_dirs: list[Path], data_dir: Path) -> None:
@@ -97,7 +123,7 @@ def _refuse_within(kafka_dirs: list[Path], data_dir: Path) -> None:
             )
 
 
-def _print(adoption: "Adoption", *, is_dry_run: bool) -> None:
+def _print(adoption: "Adoption", configs: "TopicConfigs", *, is_dry_run: bool) -> None:
     for path, reason in adoption.skipped:
         note(f"skipped {path}: {reason}")
     for name in adoption.done_before:
@@ -107,8 +133,21 @@ def _print(adoption: "Adoption", *, is_dry_run: bool) -> None:
     if adoption.topics:
         verb = "would be copied" if is_dry_run else "copied"
         note(f"{megabytes(adoption.bytes_to_copy)} MB {verb}")
-        note("retention (retention.ms=-1) and compaction are off until you set them")
-        note("Kafka stores topic settings and partition counts elsewhere: compare them")
+        _print_settings([topic.name for topic in adoption.topics], configs)
+
+
+def _print_settings(topics: list[str], configs: "TopicConfigs") -> None:
+    for name in topics:
+        if name in configs.unknown:
+            note(f"{name}: settings that warmlog does not have are left out: {', '.join(configs.unknown[name])}")
+    without = [name for name in topics if name not in configs.known]
+    if without:
+        note(f"retention (retention.ms=-1) and compaction are off until you set them: {', '.join(without)}")
+        note("Kafka stores topic settings elsewhere: give them by --topic-configs, or later by `warmlog topic alter`")
+    unused = sorted(configs.known.keys() - set(topics))
+    if unused:
+        note(f"--topic-configs names topics that were not taken over: {', '.join(unused)}")
+    note("Kafka stores partition counts elsewhere: compare them")
 
 
 def _print_topic(topic: "AdoptedTopic", *, is_dry_run: bool) -> None:

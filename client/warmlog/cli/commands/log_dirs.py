@@ -14,10 +14,11 @@ import typer
 
 from warmlog.cli.terminal.exits import ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, run_admin
-from warmlog.cli.terminal.output import Cell, json_line, note, table
+from warmlog.cli.terminal.output import counted, is_terminal, json_line, line, note, table
+from warmlog.cli.terminal.tables import Cell, Count, Size
 
 if TYPE_CHECKING:
-    from warmlog import Admin, LogDirDescription
+    from warmlog import Admin, LogDirDescription, LogDirReplica
 
 HEADINGS = ("directory", "error", "total bytes", "usable bytes", "partition", "size", "offset lag", "future")
 
@@ -44,8 +45,42 @@ def dirs(
     found = run_admin(broker, describe)
     if as_json:
         json_line(document(found))
+    elif is_terminal():
+        _show(found)
     else:
         table(HEADINGS, [row for directory in found for row in _rows(directory)])
+
+
+def _show(directories: "list[LogDirDescription]") -> None:
+    """Print a table of the directories, and one of their partitions."""
+    table(
+        ("directory", "state", "partitions", "size", "free", "total"),
+        [
+            (
+                each.path,
+                each.error or "works",
+                Count(len(each.replicas)),
+                Size(sum(replica.size_bytes for replica in each.replicas)),
+                Size(each.usable_bytes),
+                Size(each.total_bytes),
+            )
+            for each in directories
+        ],
+    )
+    rows = [
+        (f"{replica.topic}-{replica.partition}", _state(replica), Size(replica.size_bytes), each.path)
+        for each in directories
+        for replica in each.replicas
+    ]
+    if rows:
+        line()
+        table(("partition", "state", "size", "directory"), rows)
+
+
+def _state(replica: "LogDirReplica") -> str:
+    if replica.is_future:
+        return f"is moving here, {counted(replica.offset_lag, 'offset')} to go"
+    return "offline" if replica.offset_lag < 0 else "works"
 
 
 def document(directories: "list[LogDirDescription]") -> dict[str, object]:

@@ -6,8 +6,10 @@ import typer
 
 from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, run_admin
-from warmlog.cli.terminal.output import is_terminal, json_line, line, table
-from warmlog.cli.terminal.times import format_ms, parse_instant
+from warmlog.cli.terminal.output import is_terminal, json_line, line, note, table
+from warmlog.cli.terminal.tables import Instant
+from warmlog.cli.terminal.times import nothing_after, parse_instant
+from warmlog.times import milliseconds_of
 
 if TYPE_CHECKING:
     from warmlog import OffsetAt
@@ -17,7 +19,11 @@ if TYPE_CHECKING:
 def offsets(
     topic: Topic,
     at: Annotated[
-        str, typer.Option(metavar="earliest|latest|TIME", help="A TIME is like 2013-07-01T00:00, in UTC if not given.")
+        str,
+        typer.Option(
+            metavar="earliest|latest|-1h|TIME",
+            help="A TIME is like 2013-07-01T00:00; without UTC offset it is local time.",
+        ),
     ] = "latest",
     partition: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="Only this partition.", show_default=False)
@@ -40,11 +46,13 @@ def offsets(
     if as_json:
         json_line([_document(topic, offset) for offset in found])
     elif is_terminal():
-        rows = [(offset.partition, offset.offset, format_ms(offset.timestamp_ms)) for offset in found]
+        rows = [(offset.partition, offset.offset, Instant(offset.timestamp_ms)) for offset in found]
         table(("partition", "offset", "timestamp"), rows)
     else:
         for offset in found:
             line(f"{topic}:{offset.partition}:{offset.offset}")
+    if not isinstance(instant, str) and found and all(offset.timestamp_ms < 0 for offset in found):
+        note(nothing_after(milliseconds_of(instant)))
     if errors:
         raise CommandFailed("; ".join(map(str, errors)))
 

@@ -1,7 +1,10 @@
-"""`warmlog produce`: send the lines of standard input as records."""
+"""`warmlog produce`: send the lines of standard input, or one value, as records."""
 
+import os
+import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,13 +14,29 @@ from warmlog.cli.terminal.exits import CommandFailed, checked, describe, ends_cl
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, run_client, show_warnings
 from warmlog.cli.terminal.output import json_line, note
 from warmlog.cli.terminal.templates import unescape
+from warmlog.cli.terminal.times import parse_time
 
 if TYPE_CHECKING:
     from warmlog import Producer
+    from warmlog.cli.terminal.records import Parcel
     from warmlog.cli.terminal.status import Progress
+    from warmlog.records.batch import Header
 
 MAX_ROUND_BYTES = 1024 * 1024
 """How much is sent at once, and so the most that is unacknowledged after an error."""
+
+HELP = r"""Send the lines of standard input as records, or one record with --value.
+
+    raw     each line is a value; --key-separator begins it with a key; --key, --header and
+            --timestamp apply to every line; an empty line is a record with an empty value
+    json    each line is an object as consume --format json prints it, with "value" and, if wanted,
+            "key", "headers", "timestamp_ms", "partition" and the "…_encoding" marks of base64;
+            "topic", "offset" and "timestamp_type" have no effect
+
+A copy with keys, headers, timestamps and partitions (topic copy does the same):
+consume a --to latest --format json | produce b --format json
+
+Sending stops at the first record that fails."""
 
 
 class Acks(StrEnum):
@@ -38,40 +57,98 @@ class Compression(StrEnum):
     ZSTD = "zstd"
 
 
+class InputFormat(StrEnum):
+    """What a line is."""
+
+    RAW = "raw"
+    JSON = "json"
+
+
+Parse = Callable[[Sequence[bytes], int], "Sequence[Parcel]"]
+"""Makes records of some lines; the second argument is how many lines were before."""
+
+
 @ends_cleanly
 def produce(
     topic: Topic,
+    input_format: Annotated[InputFormat, typer.Option("--format", help="What a line is.")] = InputFormat.RAW,
+    value: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Send this value, and read nothing from standard input.")
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", metavar="TEXT", help="The key of every record.")] = None,
     key_separator: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="What separates key and value, such as : or \\t; without it, no keys."),
+        typer.Option(metavar="TEXT", help="Separator between key and value of a line, such as : or \\t."),
     ] = None,
+    header: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--header", "-H", metavar="NAME=VALUE", help="A header of every record; NAME alone is null. Repeatable."
+        ),
+    ] = None,
+    timestamp: Annotated[
+        str | None,
+        typer.Option(metavar="TIME|MS", help="The timestamp of every record; a TIME without UTC offset is local time."),
+    ] = None,
+    is_empty_null: Annotated[
+        bool,
+        typer.Option(
+            "--null-empty", "-Z", help="Empty values and keys are null; a null value deletes its key when compacted."
+        ),
+    ] = False,
     acks: Annotated[
         Acks, typer.Option(help="When a record counts as sent: on disk (all), received (1), handed over (0).")
     ] = Acks.ALL,
     compression: Annotated[Compression, typer.Option(help="What batches are compressed with.")] = Compression.NONE,
     partition: Annotated[
         int | None,
-        typer.Option(min=0, metavar="N", help="The partition; chosen by key if not given.", show_default=False),
+        typer.Option(min=0, metavar="N", help="The partition of every record; chosen by key, or by the JSON line."),
     ] = None,
+    by_key: Annotated[
+        bool, typer.Option("--by-key", help="Let keys choose the partitions, whatever the JSON lines say.")
+    ] = False,
     broker: Broker = DEFAULT_BROKER,
     as_json: AsJson = False,
 ) -> None:
-    """Send the lines of standard input, one record a line.
-
-    An empty line is a record with an empty value. Sending stops at the first record that fails.
-    """
-    separator = None if key_separator is None else checked("--key-separator", parse_separator, key_separator)
+    if input_format is InputFormat.JSON:
+        plain = {
+            "--value": value,
+            "--key": key,
+            "--key-separator": key_separator,
+            "--header": header,
+            "--timestamp": timestamp,
+            "--null-empty": is_empty_null,
+        }
+        _refuse("the lines of --format json have fields for that", **plain)
+        _refuse("give a partition, or let keys choose", **{"--by-key": by_key and partition is not None})
+        parse = _json_lines(partition, by_key=by_key)
+    else:
+        _refuse("without --format json, keys choose anyway", **{"--by-key": by_key})
+        _refuse("--key is the key of every record", **{"--key-separator": key is not None and key_separator})
+        parse = LineFormat(
+            None if key is None else _bytes(key),
+            None if key_separator is None else checked("--key-separator", parse_separator, key_separator),
+            [checked("--header", parse_header, text) for text in header or ()],
+            None if timestamp is None else checked("--timestamp", parse_timestamp_ms, timestamp),
+            is_empty_null=is_empty_null,
+            partition=partition,
+        ).parcels
 
     from warmlog.cli.terminal.status import Progress
 
-    progress = Progress(shows_status=sys.stderr.isatty() and not sys.stdin.isatty())
+    progress = Progress(
+        shows_status=value is None and sys.stderr.isatty() and not sys.stdin.isatty(),
+        total_bytes=None if value is not None else _left_in_file(sys.stdin.fileno()),
+    )
 
     async def run() -> None:
         from warmlog import Producer
 
         producer = await Producer(broker, acks=acks.value, compression=compression.value).start()
         show_warnings()
-        await _send_lines(producer, topic, partition, separator, progress)
+        if value is None and sys.stdin.isatty():
+            note(f"one record a line to {topic}; Ctrl-D ends")
+        await _send(producer, topic, _lines() if value is None else _one(_bytes(value)), parse, progress)
         # Not a context manager: after a failure or Ctrl-C the user does not want to wait for records in flight.
         await producer.close()
 
@@ -79,7 +156,9 @@ def produce(
         run_client(run, is_bulk=True)
     except Exception as error:
         progress.clear()
-        message = f"{describe(error)}; {progress.records:,} records were acknowledged before that"
+        is_from_line = input_format is InputFormat.JSON and partition is None and "has partition" in str(error)
+        advice = " (--by-key lets keys choose)" if is_from_line else ""
+        message = f"{describe(error)}{advice}; {progress.counted_records()} acknowledged before that"
         raise CommandFailed(message) from error
     progress.clear()
     if as_json:
@@ -88,20 +167,97 @@ def produce(
         note(f"{progress.summary()} to {topic}, acks={acks.value}")
 
 
-async def _send_lines(
-    producer: "Producer", topic: str, partition: int | None, separator: bytes | None, progress: "Progress"
+def _refuse(why: str, **options: object) -> None:
+    """Raise a usage error for the first of these options that was given."""
+    for name, given in options.items():
+        if given not in (None, False):
+            raise typer.BadParameter(why, param_hint=name)
+
+
+async def _send(
+    producer: "Producer",
+    topic: str,
+    rounds: AsyncIterator[list[bytes]],
+    parse: Parse,
+    progress: "Progress",
 ) -> None:
     """Send the input in rounds, each with the lines that arrived during the one before."""
+    from warmlog.cli.terminal.records import send_parcels
+
+    lines_before = 0
+    async for lines in rounds:
+        parcels = parse(lines, lines_before)
+        acknowledged, error = await send_parcels(producer, topic, parcels)
+        progress.add(acknowledged, sum(map(len, lines)) if error is None else 0)
+        if error is not None:
+            raise error
+        lines_before += len(lines)
+
+
+async def _lines() -> AsyncIterator[list[bytes]]:
     from warmlog.cli.terminal.lines import LineSplitter, read_rounds
 
     splitter = LineSplitter()
     async for chunk in read_rounds(sys.stdin.fileno(), MAX_ROUND_BYTES):
         lines = splitter.feed(chunk) if chunk else splitter.finish()
-        if not lines:
-            continue
-        keys, values = (None, lines) if separator is None else split_keys(lines, separator, progress.records)
-        placed = await producer.send_many(topic, values, keys=keys, partition=partition)
-        progress.add(placed.count, sum(map(len, lines)))
+        if lines:
+            yield lines
+
+
+async def _one(value: bytes) -> AsyncIterator[list[bytes]]:
+    yield [value]
+
+
+def _left_in_file(descriptor: int) -> int | None:
+    """Return how many bytes of a regular file are still to be read; None for anything else."""
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        return status.st_size - os.lseek(descriptor, 0, os.SEEK_CUR)
+    except OSError:
+        return None
+
+
+def _bytes(text: str) -> bytes:
+    """Return the bytes of an argument as the shell passed them."""
+    return text.encode("utf-8", errors="surrogateescape")
+
+
+# --- lines as records -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LineFormat:
+    """How a line becomes a record."""
+
+    key: bytes | None
+    separator: bytes | None
+    headers: "Sequence[Header]"
+    timestamp_ms: int | None
+    is_empty_null: bool
+    partition: int | None
+
+    def parcels(self, lines: Sequence[bytes], lines_before: int) -> "Sequence[Parcel]":
+        """Return the records of `lines`. CommandFailed for a line without a separator."""
+        from warmlog.cli.terminal.records import Parcel
+
+        keys: Sequence[bytes | None] | None = None
+        values: Sequence[bytes | None] = lines
+        if self.separator is not None:
+            keys, values = split_keys(lines, self.separator, lines_before)
+        elif self.key is not None:
+            keys = [self.key] * len(lines)
+        if self.is_empty_null:
+            keys, values = keys and [key or None for key in keys], [value or None for value in values]
+        headers = [self.headers] * len(lines) if self.headers else None
+        return [Parcel(values, keys, self.timestamp_ms, headers, self.partition)]
+
+
+def _json_lines(partition: int | None, *, by_key: bool) -> Parse:
+    from warmlog.cli.terminal.json_records import read_json
+
+    return lambda lines, lines_before: read_json(lines, lines_before, partition, by_key=by_key)
 
 
 def parse_separator(text: str) -> bytes:
@@ -112,13 +268,29 @@ def parse_separator(text: str) -> bytes:
     return separator
 
 
+def parse_header(text: str) -> "Header":
+    """Return name and value of NAME=VALUE; NAME alone has the value null. ValueError without a name."""
+    name, equals, value = text.partition("=")
+    if not name:
+        raise ValueError(f"{text!r} is not NAME=VALUE, such as source=import")
+    return name, _bytes(value) if equals else None
+
+
+def parse_timestamp_ms(text: str) -> int:
+    """Return milliseconds since 1970; ValueError unless `text` is that number or a time."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    return round(parse_time(text).timestamp() * 1000)
+
+
 def split_keys(lines: Sequence[bytes], separator: bytes, lines_before: int) -> tuple[list[bytes], list[bytes]]:
     """Return keys and values of `lines`, split at the first separator. CommandFailed for a line without one."""
     keys, values = [], []
     for number, line in enumerate(lines, start=lines_before + 1):
         key, found, value = line.partition(separator)
         if not found:
-            raise CommandFailed(f"line {number} has no separator {separator!r} between key and value")
+            shown = separator.decode(errors="backslashreplace")
+            raise CommandFailed(f"line {number} has no separator {shown!r} between key and value")
         keys.append(key)
         values.append(value)
     return keys, values

@@ -1,11 +1,13 @@
 """Options that several commands take, and the event loop that they run in."""
 
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
 from warmlog.cli.terminal.exits import is_debug
+from warmlog.cli.terminal.profile import Profile, ProfileError, load_profile
 
 if TYPE_CHECKING:
     from logging import LogRecord
@@ -15,8 +17,41 @@ if TYPE_CHECKING:
 
 BROKER_VARIABLE = "WARMLOG_BROKER"
 DEFAULT_BROKER = "127.0.0.1:7400"
+COMPLETION_TIMEOUT_MS = 1000
+"""How long a shell waits for the names of topics."""
 
 T = TypeVar("T")
+
+
+class BrokerChoice(NamedTuple):
+    """An address, and what named it: an option, the environment, the profile or the default."""
+
+    address: str
+    origin: str
+
+
+def broker_choice(context: typer.Context, text: str) -> BrokerChoice:
+    """Return the broker in force for a command whose option --broker has the value `text`."""
+    source = context.get_parameter_source("broker")
+    given = "DEFAULT" if source is None else source.name
+    before_command = context.find_root().params.get("broker")
+    if given == "COMMANDLINE":
+        return BrokerChoice(text, "--broker")
+    if before_command:
+        return BrokerChoice(before_command, "--broker")
+    if given == "ENVIRONMENT":
+        return BrokerChoice(text, BROKER_VARIABLE)
+    profile = chosen_profile()
+    if profile.broker is not None:
+        return BrokerChoice(profile.broker, profile.origin("broker"))
+    return BrokerChoice(text, "default")
+
+
+def choose_broker(context: typer.Context, text: str) -> str:
+    """Return the broker in force; a usage error unless it is HOST:PORT, or several separated by commas."""
+    if context.resilient_parsing:
+        return text
+    return check_broker(broker_choice(context, text).address)
 
 
 def check_broker(text: str) -> str:
@@ -30,14 +65,54 @@ def check_broker(text: str) -> str:
     return text
 
 
+def chosen_profile() -> Profile:
+    """Return the profile in force; a usage error if its file cannot be used."""
+    try:
+        return load_profile()
+    except ProfileError as error:
+        raise typer.BadParameter(str(error), param_hint="profile") from None
+
+
+def connection() -> dict[str, Any]:
+    """Return the profile's options of connections, for Admin, Consumer and Producer."""
+    return chosen_profile().connection
+
+
+def topic_names(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the topics whose names begin with `incomplete`, for a shell's completion; none if the broker is away."""
+    with suppress(Exception):
+        found = run_admin(
+            broker_choice(context, context.params.get("broker") or DEFAULT_BROKER).address,
+            lambda admin: admin.topic_names(),
+            **{
+                **connection(),
+                "connect_timeout_ms": COMPLETION_TIMEOUT_MS,
+                "request_timeout_ms": COMPLETION_TIMEOUT_MS,
+            },
+        )
+        return [name for name in found if name.startswith(incomplete)]
+    return []
+
+
 Broker = Annotated[
     str,
     typer.Option(
-        "--broker", metavar="HOST:PORT", envvar=BROKER_VARIABLE, callback=check_broker, help="The broker to connect to."
+        "--broker",
+        metavar="HOST:PORT",
+        envvar=BROKER_VARIABLE,
+        callback=choose_broker,
+        help="The broker to connect to.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False)]
+IsCertain = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+Topic = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="The topic's name.", show_default=False, autocompletion=topic_names)
+]
+Topics = Annotated[
+    list[str],
+    typer.Argument(metavar="TOPIC", help="Names of topics.", show_default=False, autocompletion=topic_names),
+]
 
 
 def parse_setting(text: str) -> tuple[str, str]:
@@ -48,13 +123,17 @@ def parse_setting(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def run_admin(broker: str, ask: "Callable[[Admin], Awaitable[T]]", *, warns: bool = False) -> T:
-    """Return the result of `ask` with a connected Admin; `warns` shows the client's warnings."""
+def run_admin(broker: str, ask: "Callable[[Admin], Awaitable[T]]", *, warns: bool = False, **options: Any) -> T:
+    """Return the result of `ask` with a connected Admin; `warns` shows the client's warnings.
+
+    `options` are those of its connections; the profile's if none is given.
+    """
+    options = options or connection()
 
     async def main() -> T:
         from warmlog import Admin
 
-        async with Admin(broker) as admin:
+        async with Admin(broker, **options) as admin:
             if warns:
                 show_warnings()
             return await ask(admin)

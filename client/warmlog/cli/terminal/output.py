@@ -1,14 +1,15 @@
 """Output of commands: data on stdout, everything else on stderr.
 
-On a terminal rich draws the tables. Elsewhere they are plain text for scripts: a line for each row, fields separated by
-tabs, headings in the first line.
+On a terminal `tables` draws the tables. Elsewhere they are plain text for scripts: a line for each row, fields
+separated by tabs, headings in the first line, numbers as digits.
 """
 
 import os
 import sys
 from collections.abc import Sequence
+from shutil import get_terminal_size
 
-Cell = str | int
+from warmlog.cli.terminal.tables import Row, draw, draw_facts
 
 
 class OutputClosed(Exception):
@@ -60,31 +61,33 @@ def remark(text: str) -> None:
         return
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[Cell]], *, title: str = "") -> None:
-    """Write a table to stdout; a terminal aligns numbers to the right."""
+def table(headings: Sequence[str], rows: Sequence[Row]) -> None:
+    """Write a table to stdout; on a terminal it has the terminal's width."""
     if is_terminal():
-        _rich_table(headings, rows, title)
-        return
-    lines = ["\t".join(map(str, row)) + "\n" for row in (headings, *rows)]
-    write("".join(lines).encode("utf-8", errors="surrogateescape"))
+        _write_lines(draw(headings, rows, get_terminal_size().columns))
+    else:
+        _write_lines(["\t".join(map(str, row)) for row in (headings, *rows)])
 
 
-def _rich_table(headings: Sequence[str], rows: Sequence[Sequence[Cell]], title: str) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+def facts(pairs: Sequence[tuple[str, str]]) -> None:
+    """Write names and texts to stdout, one pair a line; on a terminal the texts are aligned and wrapped."""
+    if is_terminal():
+        _write_lines(draw_facts(pairs, get_terminal_size().columns))
+    else:
+        _write_lines(["\t".join(pair) for pair in pairs])
 
-    drawn = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", title_style="bold")
-    for number, heading in enumerate(headings):
-        is_number = bool(rows) and all(isinstance(row[number], int) for row in rows)
-        drawn.add_column(Text(heading), justify="right" if is_number else "left", overflow="fold")
-    for row in rows:
-        drawn.add_row(*(Text(str(cell)) for cell in row))
-    try:
-        Console().print(drawn)
-    except BrokenPipeError:
-        raise OutputClosed from None
+
+def _write_lines(lines: Sequence[str]) -> None:
+    write("".join(f"{text}\n" for text in lines).encode("utf-8", errors="surrogateescape"))
+
+
+def confirmed(question: str) -> bool:
+    """Return whether the user agrees; only a terminal is asked, elsewhere the command line is the agreement."""
+    if not sys.stdin.isatty():
+        return True
+    import typer
+
+    return typer.confirm(question, err=True)
 
 
 def flush_output() -> None:

@@ -3,7 +3,7 @@
 import sys
 import time
 
-from warmlog.cli.terminal.output import note
+from warmlog.cli.terminal.output import counted, note
 
 MB = 1_000_000
 INTERVAL_S = 1.0
@@ -47,20 +47,24 @@ class Status:
 
 
 class Progress:
-    """Counts acknowledged records and their bytes; with `shows_status` it updates a status line."""
+    """Counts records and their bytes; with `shows_status` it updates a status line.
 
-    def __init__(self, *, shows_status: bool) -> None:
+    With `total_bytes`, the size of an input of lines, the line has the share that is done and the time left.
+    """
+
+    def __init__(self, *, shows_status: bool, total_bytes: int | None = None) -> None:
         self.records = 0
         self.value_bytes = 0
+        self._total_bytes = total_bytes
         self._status = Status() if shows_status else None
         self._started_at = time.perf_counter()
 
     def add(self, records: int, value_bytes: int) -> None:
-        """Count further acknowledged records."""
+        """Count further records."""
         self.records += records
         self.value_bytes += value_bytes
         if self._status is not None and self._status.is_due:
-            self._status.tell(self.summary())
+            self._status.tell(self.summary() + self._outlook())
 
     def clear(self) -> None:
         """Erase the status line."""
@@ -71,11 +75,23 @@ class Progress:
     def _seconds(self) -> float:
         return max(time.perf_counter() - self._started_at, 1e-9)
 
+    def counted_records(self) -> str:
+        """Return the count as the subject of a sentence: "1 record was", "2,000 records were"."""
+        return f"{counted(self.records, 'record')} {'was' if self.records == 1 else 'were'}"
+
+    def _outlook(self) -> str:
+        """Return the share of the input that is done, a newline counted for each record, and the time left."""
+        done_bytes = self.value_bytes + self.records
+        if not self._total_bytes or not done_bytes:
+            return ""
+        share = min(done_bytes / self._total_bytes, 1.0)
+        return f", {share:.0%}, {self._seconds * (1 / share - 1):.0f} s left"
+
     def summary(self) -> str:
         """Return counts and rates in one line for people."""
         seconds = self._seconds
         return (
-            f"{self.records:,} records, {megabytes(self.value_bytes)} MB in {seconds:.2f} s: "
+            f"{counted(self.records, 'record')}, {megabytes(self.value_bytes)} MB in {seconds:.2f} s: "
             f"{self.records / seconds:,.0f} records/s, {self.value_bytes / seconds / MB:,.1f} MB/s"
         )
 

@@ -1,66 +1,89 @@
-"""Times and offsets as users type them.
+"""Times and points as users type them at the command line, and times as they are printed.
 
-A time is ISO 8601, such as `2013-07-01`, `2013-07-01T06:30` or `2013-07-01T06:30:15.250+02:00`; without a UTC offset it
-is UTC. A start or end is `earliest`, `latest`, an offset (digits only) or a time.
+`warmlog.points` is the grammar: `earliest`, `latest`, an offset, `-10` (the last ten of each partition), `-10m`, or a
+time in ISO 8601. A time without a UTC offset is local time, the TZ of the process.
 """
 
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-Edge = Literal["earliest", "latest"]
-Instant = Edge | datetime
-Start = Edge | int | datetime
-End = Literal["latest"] | int | datetime
+from warmlog.cli.terminal.output import note
+from warmlog.points import EARLIEST, LATEST, Point, PointKind, parse_point
+from warmlog.times import datetime_of
+
+if TYPE_CHECKING:
+    from warmlog import Consumer
+
+Instant = Literal["earliest", "latest"] | datetime
+Start = Point
+End = Point
+
+TIME_EXAMPLE = "a time such as 2013-07-01T06:30 (local time), 2013-07-01T06:30Z or -10m"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_EDGES: dict[str, Edge] = {"earliest": "earliest", "latest": "latest"}
-_MAX_OFFSET = 2**63 - 1
+_LAST_MS = 253_402_214_400_000
+"""9999-12-31T00:00Z: a datetime cannot be a day later in every zone."""
 
 
 def parse_time(text: str) -> datetime:
-    """Return the time in `text`, with its UTC offset; ValueError for anything else, and for times before 1970."""
+    """Return the time in `text`, in UTC; ValueError for anything else, and for times before 1970."""
+    instant = parse_instant(text, expected=TIME_EXAMPLE)
+    if isinstance(instant, str):
+        raise ValueError(f"{text!r} is not {TIME_EXAMPLE}")
+    return instant
+
+
+def parse_instant(text: str, *, expected: str = f"earliest, latest or {TIME_EXAMPLE}") -> Instant:
+    """Return an end of the log ("earliest", "latest") or a time; the error says that it is not what is `expected`."""
     try:
-        time = datetime.fromisoformat(text.strip())
+        point = parse_point(text, zone=None)
     except ValueError:
-        raise ValueError(f"{text!r} is not a time such as 2013-07-01T00:00 (UTC) or 2013-07-01T00:00+02:00") from None
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
-    if time < _EPOCH:
-        raise ValueError(f"{text!r} is before 1970, the earliest time of a record")
-    return time
-
-
-def parse_instant(text: str) -> Instant:
-    """Return an end of the log ("earliest", "latest") or a time."""
-    edge = _EDGES.get(text)
-    if edge is not None:
-        return edge
-    if not any(character.isdigit() for character in text):
-        raise ValueError(f"{text!r} is neither earliest, nor latest, nor a time such as 2013-07-01T00:00")
-    return parse_time(text)
+        raise ValueError(f"{text!r} is not {expected}") from None
+    if point in (EARLIEST, LATEST):
+        return "earliest" if point == EARLIEST else "latest"
+    if point.kind is not PointKind.TIME:
+        raise ValueError(f"{text!r} is not {expected}")
+    return datetime_of(_checked_ms(point.number, text))
 
 
 def parse_start(text: str) -> Start:
-    """Return where to begin: "earliest", "latest", an offset or a time."""
-    return parse_instant(text) if (offset := _parse_offset(text)) is None else offset
+    """Return where to begin; ValueError for anything but a point, and for times before 1970."""
+    point = parse_point(text, zone=None)
+    if point.kind is PointKind.TIME:
+        _checked_ms(point.number, text)
+    return point
+
+
+def _checked_ms(time_ms: int, text: str) -> int:
+    if time_ms < 0:
+        raise ValueError(f"{text!r} is before 1970, the earliest time of a record")
+    if time_ms > _LAST_MS:
+        raise ValueError(f"{text!r} is after 9999-12-31")
+    return time_ms
 
 
 def parse_end(text: str) -> End:
-    """Return where to stop, exclusive: "latest", an offset or a time."""
+    """Return where to stop, exclusive; like `parse_start`, but not the earliest."""
     end = parse_start(text)
-    if end == "earliest":
+    if end == EARLIEST:
         raise ValueError("there is nothing before 'earliest': give latest, an offset or a time")
     return end
 
 
-def _parse_offset(text: str) -> int | None:
-    if not (text.isascii() and text.isdigit()):
-        return None
-    offset = int(text) if len(text) < 20 else _MAX_OFFSET + 1
-    if offset > _MAX_OFFSET:
-        raise ValueError(f"{text} is larger than any offset")
-    return offset
+async def note_if_past_end(consumer: "Consumer", start: Start) -> None:
+    """Say on stderr that a started consumer begins at the end because no record is at or after the time `start`."""
+    if start.kind is not PointKind.TIME:
+        return
+    available = await consumer.available()
+    if all(consumer.position(*partition) >= offsets.stop for partition, offsets in available.items()):
+        note(nothing_after(start.number))
+
+
+def nothing_after(time_ms: int) -> str:
+    """Return a notice that no record is at or after a time, which it names in local time."""
+    local = datetime_of(time_ms).astimezone()
+    return f"no record is at or after {local.isoformat(timespec='milliseconds')} (local time)"
 
 
 def format_ms(timestamp_ms: int) -> str:

@@ -141,7 +141,7 @@ OPTIONS: dict[str, Option] = {
             "mode",
             "permissive or failfast",
             Use.READ,
-            "with valueFormat, what a record that does not fit the schema becomes: null fields, or an error",
+            "with valueFormat, what becomes of a record that does not fit: wrong fields are null, or it is an error",
             default="permissive",
         ),
         Option("fetch.maxBytes", "size", Use.READ, "about how many bytes one fetch returns, 92m at most", default="4m"),

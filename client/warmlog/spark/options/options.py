@@ -13,7 +13,7 @@ from functools import partial
 from typing import TypeVar
 
 from warmlog.cluster.address import parse_addresses
-from warmlog.ranges.points import parse_duration_ms
+from warmlog.points import parse_duration_ms
 from warmlog.spark.options.option_table import EXPLAINED, OPTIONS, SPARKS_OWN, Option, Use
 from warmlog_protocol.errors import InvalidConfig
 

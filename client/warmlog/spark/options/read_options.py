@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from warmlog.cluster.responses import TopicPartition
+from warmlog.points import EARLIEST, LATEST, Point, PointKind, Points, offset_point, parse_offset, parse_time_ms
 from warmlog.ranges.offset_range import LARGEST_PARTITION
-from warmlog.ranges.points import EARLIEST, LATEST, Point, PointKind, Points, offset_point, parse_offset, parse_time_ms
 from warmlog.ranges.read_settings import Projection, ReadSettings, Remedies
 from warmlog.ranges.resolve import ReadBounds
 from warmlog.spark.options.offsets_json import parse_assignment, parse_by_partition, parse_offsets

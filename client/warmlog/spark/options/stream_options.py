@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from warmlog.ranges.points import LATEST, Point, PointKind
+from warmlog.points import LATEST, Point, PointKind
 from warmlog.ranges.read_settings import ReadSettings, Remedies
 from warmlog.ranges.resolve import ReadBounds
 from warmlog.spark.options.option_table import Use

@@ -1,8 +1,9 @@
 """JSON records as typed Arrow columns, parsed by Arrow: Python objects are made only for records that do not fit.
 
 Each record should be one JSON object. Fields without a column are ignored, missing fields are null. A record does not
-fit if it is not an object, or has a field twice, out of range or of another type than its column: then all of its
-columns are null. Types are strict: 5 is not a string, 1.0 not an integer. Timestamps and dates are ISO 8601 text.
+fit if it is not an object, or has a field twice, out of range or of another type than its column: then these columns
+are null, or all if it is not an object. Types are strict: 5 is not a string, 1.0 not an integer. Timestamps and dates
+are ISO 8601 text.
 
 Arrow parses the records as lines, one object after another, so only the number of objects shows whether they match
 the records. Hence it gets only records that begin with { and end with }. Such a record cannot merge with the next one:
@@ -31,6 +32,7 @@ class JsonColumns:
     def __init__(self, fields: Sequence[tuple[str, pa.DataType]]) -> None:
         self._schema = pa.schema(fields)
         parsed = [(name, _parsed_type(kind)) for name, kind in fields]
+        self._fields = fields
         self._options = pj.ParseOptions(explicit_schema=pa.schema(parsed), unexpected_field_behavior="ignore")
 
     def decode(self, values: pa.Array) -> tuple[list[pa.Array], Array]:
@@ -45,11 +47,7 @@ class JsonColumns:
         if is_null.any() or not does_fit.all():
             values = pc.if_else(pa.array(does_fit & ~is_null), values, _NO_FIELDS)
         columns, fits_too = self._parse(values)
-        does_fit &= fits_too
-        if is_null.any() or not does_fit.all():
-            is_there = pa.array(does_fit & ~is_null)
-            columns = [pc.if_else(is_there, column, pa.scalar(None, column.type)) for column in columns]
-        return columns, ~does_fit
+        return columns, ~(does_fit & fits_too)
 
     def _parse(self, values: pa.Array) -> tuple[list[pa.Array], Array]:
         """Return the columns, and which records fit. If some do not, the halves are parsed, down to single records."""
@@ -58,10 +56,16 @@ class JsonColumns:
         if found is not None:
             return found, np.ones(count, bool)
         if count == 1:
-            return [pa.nulls(1, kind) for kind in self._schema.types], np.zeros(1, bool)
+            return self._fitting(values), np.zeros(1, bool)
         halves = [self._parse(part) for part in (values.slice(0, count // 2), values.slice(count // 2))]
         columns = [pa.concat_arrays(parts) for parts in zip(*(columns for columns, _ in halves), strict=True)]
         return columns, np.concatenate([fits for _, fits in halves])
+
+    def _fitting(self, record: pa.Array) -> list[pa.Array]:
+        """Return the columns of one record that does not fit; those that do not fit are null."""
+        if len(self._fields) == 1:
+            return [pa.nulls(1, kind) for kind in self._schema.types]
+        return [JsonColumns([field])._parse(record)[0][0] for field in self._fields]
 
     def _parsed_whole(self, values: pa.Array) -> list[pa.Array] | None:
         """Return the columns; None if a record does not fit."""

@@ -3,11 +3,11 @@
 import logging
 from collections.abc import Collection, Sequence
 
-from warmlog.cluster.responses import TopicPartition
+from warmlog.cluster.responses import TopicPartition, partition_range
 from warmlog.errors import UnknownTopicOrPartition
+from warmlog.points import Point
 from warmlog.ranges.discover import Discovery
 from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets, SizedRange, sized_ranges
-from warmlog.ranges.points import Point
 from warmlog.ranges.resolve import resolve_ranges, starting_times
 from warmlog.ranges.retrying import retrying
 from warmlog.spark.options.read_options import PlanLimits, ReadOptions, TopicChoice
@@ -75,7 +75,7 @@ def chosen_states(
         beyond = choice.named_beyond(topic, count)
         if unknown := [each for each in beyond if any((topic, number) not in known for number in each)]:
             missing = ", ".join(f"{each[0]} to {each[-1]}" if len(each) > 1 else f"{each[0]}" for each in unknown)
-            raise UnknownTopicOrPartition(f"topic {topic} has the partitions 0 to {count - 1}, not {missing}")
+            raise UnknownTopicOrPartition(f"topic {topic} has the {partition_range(count)}, not {missing}")
     return discovery.states(topics, choice.includes)
 
 

@@ -7,10 +7,10 @@ A column of the schema is a field of the JSON object, except for these::
     _corrupt                                   string or binary: the value of a record that does not fit, null for
                                                all others
 
-`mode` decides about a record that does not fit (see `json_columns`): permissive makes all its fields null, failfast
-ends the task with an error that names the record. A null value is a row of null fields that fits.
+`mode` decides about a record that does not fit (see `json_columns`): permissive makes the fields null that do not fit,
+failfast ends the task with an error that names the record. A null value is a row of null fields that fits.
 
-Unlike with Spark's `from_json`, types are strict: 5 is not a string, and one wrong field makes the record not fit.
+Unlike with Spark's `from_json`, types are strict: 5 is not a string.
 """
 
 from collections.abc import Iterator
@@ -173,5 +173,5 @@ def _misfit(batch: "pa.RecordBatch", row: int) -> InvalidRecord:
     shown = repr(value[:_SHOWN_BYTES]) + ("…" if len(value) > _SHOWN_BYTES else "")
     return InvalidRecord(
         f"{topic}-{partition} offset {offset}: the value {shown} does not fit the schema; set mode to permissive to "
-        "get null fields, and its text in a column _corrupt"
+        "get null for them, and its text in a column _corrupt"
     )

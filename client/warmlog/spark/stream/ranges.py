@@ -20,8 +20,8 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from warmlog.cluster.responses import TopicPartition
+from warmlog.points import LATEST, Point, PointKind, Points
 from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets
-from warmlog.ranges.points import LATEST, Point, PointKind, Points
 from warmlog.ranges.resolve import Loss, keep_available
 from warmlog.spark.stream.admission import begin_of
 

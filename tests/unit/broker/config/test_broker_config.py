@@ -12,7 +12,7 @@ from warmlog_broker.config.broker_config import (
     format_address,
     parse_address,
 )
-from warmlog_broker.config.sources import load_settings
+from warmlog_broker.config.sources import _KUBERNETES, _variable, load_settings
 from warmlog_broker.storage.config import TOPIC_SETTINGS, describe_settings
 from warmlog_broker.storage.directory.data_dir import DataDirectoryError
 from warmlog_protocol.errors import InvalidConfig
@@ -134,6 +134,45 @@ def test_the_command_line_is_stronger_than_the_environment_and_that_than_the_fil
 def test_an_unknown_environment_variable_of_ours_is_refused() -> None:
     with pytest.raises(InvalidConfig, match="WARMLOG_FLUSH_THREADS"):
         load_settings(DIRECTORY, environment={"WARMLOG_FLUSH_THREAD": "3"})
+
+
+@pytest.mark.parametrize("variable", ["WARMLOG_FLUSH_TREADS", "WARMLOG_DATADIR", "WARMLOG_RETENTION_MSEC"])
+def test_a_misspelled_environment_variable_is_refused_with_the_right_one(variable: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"{variable} is not a setting; did you mean WARMLOG_"):
+        load_settings(DIRECTORY, environment={variable: "3"})
+
+
+KUBERNETES = [
+    f"WARMLOG{service}_{rest}"
+    for service in ("", "_BROKER", "_FLUSH_THREADS")
+    for rest in (
+        "SERVICE_HOST",
+        "SERVICE_PORT",
+        "SERVICE_PORT_CLIENTS",
+        "PORT",
+        "PORT_7400_TCP",
+        "PORT_7400_TCP_ADDR",
+        "PORT_7400_TCP_PORT",
+        "PORT_7400_TCP_PROTO",
+    )
+]
+
+
+def test_variables_that_kubernetes_and_others_set_are_ignored_and_named() -> None:
+    foreign = [*KUBERNETES, "WARMLOG_HOME", "WARMLOG_VERSION"]
+    config = load_settings(DIRECTORY, environment={**dict.fromkeys(foreign, "10.0.0.1"), "WARMLOG_FLUSH_THREADS": "3"})
+    assert config.ignored_variables == tuple(sorted(foreign))
+    assert config.flush_threads == 3
+
+
+def test_no_setting_has_a_variable_that_kubernetes_sets() -> None:
+    names = [setting.name for setting in (*BROKER_SETTINGS, *TOPIC_SETTINGS)]
+    assert not [name for name in names if _KUBERNETES.fullmatch(_variable(name))]
+
+
+def test_changed_settings_are_those_that_differ_from_their_defaults() -> None:
+    config = BrokerConfig.from_settings({"data.dir": "/x", "flush.threads": "7", "retention.ms": "1000"})
+    assert config.changed_settings() == {"data.dir": "/x", "flush.threads": "7", "retention.ms": "1000"}
 
 
 @pytest.mark.parametrize("content", ["flush.threads = 1.5", "flush.threads = [1]", "not toml", "\xff"])

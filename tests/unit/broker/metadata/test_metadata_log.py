@@ -20,7 +20,10 @@ from warmlog_broker.metadata.metadata_log import (
     LeaderEpochsBegun,
     MetadataLog,
     MetadataState,
+    PartitionsAdded,
+    PartitionsAssigned,
     ProducerIdsReserved,
+    TopicAltered,
     TopicCreated,
     TopicDeleted,
     TopicRemoved,
@@ -110,7 +113,42 @@ entries = st.one_of(
         st.integers(0, 9),
         st.sets(st.integers(0, 2), min_size=1),
     ),
+    st.builds(
+        lambda number, settings: TopicAltered(bytes([number]) * 16, f"t{number}", settings),
+        st.integers(0, 5),
+        st.dictionaries(st.sampled_from(["flush.ms", "retention.ms"]), st.sampled_from(["1", "2"])),
+    ),
+    st.builds(
+        lambda number, count: PartitionsAdded(bytes([number]) * 16, f"t{number}", count),
+        st.integers(0, 5),
+        st.integers(1, 5),
+    ),
+    st.builds(
+        lambda number, partitions: PartitionsAssigned(bytes([number]) * 16, bytes(16), sorted(partitions)),
+        st.integers(0, 5),
+        st.sets(st.integers(0, 4), min_size=1),
+    ),
 )
+
+
+def test_altered_settings_and_added_partitions_are_the_topics_own() -> None:
+    state = MetadataState()
+    one, other, directory = bytes([1]) * 16, bytes([9]) * 16, bytes([7]) * 16
+    for entry in (
+        topic(1),
+        TopicAltered(one, "t1", {"retention.ms": "1"}),
+        TopicAltered(other, "t1", {"retention.ms": "2"}),
+        PartitionsAdded(other, "t1", 9),
+        PartitionsAdded(one, "t1", 5),
+        PartitionsAssigned(one, directory, [0, 1, 2, 3, 4]),
+        LeaderEpochsBegun(one, 1, [2, 4]),
+    ):
+        state.apply(entry)
+    assert state.topics["t1"] == topic(1, partitions=5, settings={"retention.ms": "1"})
+    state.apply(PartitionsAdded(one, "t1", 3))
+    assert state.topics["t1"].partitions == 3
+    assert state.assignments == {one: dict.fromkeys(range(3), directory)}
+    assert state.leader_epochs == {one: {2: 1}}
 
 
 @given(st.lists(entries, max_size=20))

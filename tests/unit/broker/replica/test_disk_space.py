@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from warmlog_broker.replica.disk_space import DiskRoom
+from warmlog_broker.config.broker_config import MIB, BrokerConfig
+from warmlog_broker.replica.disk_space import DiskRoom, reserve_bytes
 from warmlog_protocol.errors import DiskFull
 
 RESERVE = 800
@@ -42,3 +43,18 @@ def test_a_refusal_names_directory_room_and_setting_and_can_be_tried_again() -> 
     assert isinstance(error, DiskFull)
     assert error.retriable
     assert str(error) == "t-0: disk takes no records, 5 bytes are left on its disk, disk.reserve.bytes is 800"
+
+
+@pytest.mark.parametrize(
+    ("settings", "disk_bytes", "reserve"),
+    [
+        pytest.param({}, 64 * MIB, 64 * MIB // 10, id="the default is a tenth of a small volume"),
+        pytest.param({}, 10_000 * MIB, 128 * MIB, id="and 128 MiB of a large one"),
+        pytest.param({"disk_reserve_bytes": 60 * MIB}, 64 * MIB, 60 * MIB, id="what was set is kept"),
+        pytest.param({"disk_reserve_bytes": 0}, 64 * MIB, 0, id="none"),
+    ],
+)
+def test_the_default_reserve_leaves_room_on_a_small_volume(
+    settings: dict[str, int], disk_bytes: int, reserve: int
+) -> None:
+    assert reserve_bytes(BrokerConfig(**settings), disk_bytes) == reserve

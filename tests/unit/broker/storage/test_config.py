@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warmlog_broker.storage.config import TOPIC_SETTINGS, LogConfig, Setting, describe_settings, setting_named
+from warmlog_broker.storage.config import (
+    TOPIC_SETTINGS,
+    LogConfig,
+    Setting,
+    describe_settings,
+    normalized,
+    setting_named,
+)
 from warmlog_protocol.errors import InvalidConfig
 
 
@@ -60,6 +67,53 @@ def test_a_value_that_is_not_allowed_is_refused_naming_setting_value_and_what_is
     assert name in message
     assert repr(given) in message
     assert setting_named(name).allowed in message
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "value"),
+    [
+        ("retention.ms", "7d", 604_800_000),
+        ("retention.ms", "12h", 43_200_000),
+        ("retention.ms", "90m", 5_400_000),
+        ("retention.ms", " 30s ", 30_000),
+        ("retention.ms", "250ms", 250),
+        ("retention.ms", "-1", -1),
+        ("retention.bytes", "1KiB", 1024),
+        ("retention.bytes", "3MiB", 3 * 2**20),
+        ("retention.bytes", "1GiB", 2**30),
+        ("retention.bytes", "2TiB", 2**41),
+        ("retention.bytes", "5kB", 5000),
+        ("retention.bytes", "5MB", 5_000_000),
+        ("retention.bytes", "5gb", 5_000_000_000),
+        ("retention.bytes", "5TB", 5_000_000_000_000),
+    ],
+)
+def test_durations_and_sizes_are_written_as_people_write_them(name: str, given: str, value: int) -> None:
+    assert setting_named(name).parse(given) == value
+    assert normalized({name: given}) == {name: str(value)}
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "example"),
+    [
+        ("retention.ms", "7GiB", "or a duration such as 7d, 12h, 90m, 30s or 250ms"),
+        ("retention.ms", "-1d", "or a duration such as"),
+        ("retention.ms", "1.5h", "or a duration such as"),
+        ("retention.ms", "d", "or a duration such as"),
+        ("retention.ms", "9223372036854775807d", "or a duration such as"),
+        ("segment.bytes", "7d", "or a size such as 64KiB, 100MB or 1GiB"),
+        ("segment.bytes", "4GiB", "or a size such as"),
+        ("flush.messages", "7d", "it must be a whole number from 1 to 9223372036854775807"),
+        ("flush.messages", "1KiB", "it must be a whole number"),
+    ],
+)
+def test_a_quantity_of_another_unit_is_refused_with_examples_of_the_right_one(
+    name: str, given: str, example: str
+) -> None:
+    with pytest.raises(InvalidConfig) as refused:
+        setting_named(name).parse(given)
+    assert example in str(refused.value)
+    assert ("such as" in str(refused.value)) == (setting_named(name).unit in ("ms", "bytes"))
 
 
 def test_an_unknown_name_is_refused_with_the_nearest_one() -> None:

@@ -1,5 +1,6 @@
 """The client without an event loop, against a broker in memory that runs in another thread."""
 
+import socket
 from collections.abc import Iterator
 
 import pytest
@@ -92,3 +93,16 @@ def test_a_payload_of_more_pieces_than_one_call_takes_arrives_as_it_is(broker: F
         (produced,) = connection.call(produce, ProduceResponse, [b"", *pieces]).partitions
     assert produced.error_code == 0
     assert broker.topics["t"][0].values() == [bytes([number % 251]) * 1000 for number in range(3000)]
+
+
+def test_a_server_that_accepts_and_says_nothing_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        expected = rf"^connected to 127\.0\.0\.1:{port}, but no response within 0\.2 s: is it a warmlog broker\?$"
+        with pytest.raises(BrokerUnavailable, match=expected):
+            BlockingConnection("127.0.0.1", port, ConnectionOptions(request_timeout_ms=200))
+
+
+def test_a_port_at_which_nothing_listens_is_named_without_numbers_of_errors() -> None:
+    with pytest.raises(BrokerUnavailable, match=r"^no connection to broker 127\.0\.0\.1:1: connection refused: is the"):
+        BlockingConnection("127.0.0.1", 1)

@@ -15,6 +15,7 @@ class PrintedBatch:
     topic: str = "flights"
     partition: int = 3
     base_offset: int = 100
+    is_log_append_time: bool = False
 
     def __post_init__(self) -> None:
         self.keys = self.keys or [None] * len(self)
@@ -23,6 +24,10 @@ class PrintedBatch:
 
     def __len__(self) -> int:
         return len(self.values)
+
+    @property
+    def has_headers(self) -> bool:
+        return any(self.headers)
 
     @property
     def offsets(self) -> list[int]:

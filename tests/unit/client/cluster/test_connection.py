@@ -135,13 +135,39 @@ async def test_a_cancelled_request_leaves_the_connection_usable() -> None:
 async def test_a_broker_that_does_not_shake_hands_is_given_up() -> None:
     async with FakeBroker() as broker:
         broker.is_silent = True
-        with pytest.raises(BrokerUnavailable, match=r"within 0\.5 s"):
+        with pytest.raises(
+            BrokerUnavailable, match=r"connected to 127\.0\.0\.1:\d+, but no response within 0\.5 s: is it"
+        ):
             await open_to(broker)
 
 
 async def test_nobody_listening_is_named() -> None:
-    with pytest.raises(BrokerUnavailable, match=r"no connection to broker 127\.0\.0\.1:1: "):
+    with pytest.raises(BrokerUnavailable, match=r"no connection to broker 127\.0\.0\.1:1: ") as refused:
         await Connection.open(Address("127.0.0.1", 1), OPTIONS)
+    assert str(refused.value).endswith(": connection refused: is the broker running there?")
+
+
+@pytest.mark.parametrize(
+    ("reply", "named"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the peer speaks HTTP, not warmlog's protocol"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "the peer speaks TLS"),
+        (b"-ERR unknown command\r\n", r"the peer sends text \('-ERR unk'\)"),
+    ],
+)
+async def test_a_server_of_another_protocol_is_named(reply: bytes, named: str) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(reply + bytes(1))
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    with pytest.raises(RemoteProtocolError, match=f"connection to broker 127.0.0.1:{port} lost: a frame of .*{named}"):
+        await Connection.open(Address("127.0.0.1", port), OPTIONS)
+    server.close()
+    await server.wait_closed()
 
 
 @pytest.mark.parametrize("reply", [b"HTTP/1.1 400 Bad Request\r\n\r\n", struct.pack(">II", 8, 4) + b"\x00" * 4])

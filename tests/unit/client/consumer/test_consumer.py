@@ -61,7 +61,7 @@ async def test_an_empty_topic_ends_at_once() -> None:
 
 async def test_an_end_in_a_partition_that_is_not_read_is_refused_as_it_would_never_come() -> None:
     async with FakeBroker(t=1) as broker, warmlog.Consumer(broker.address, topics=["t"]) as client:
-        with pytest.raises(ValueError, match=r"until names .*'zz'"):
+        with pytest.raises(ValueError, match="until names zz-0, which is not read: a partition of t is expected"):
             await asyncio.wait_for(values_until(client, {("zz", 0): 5}), 5)
 
 
@@ -206,8 +206,11 @@ async def test_what_does_not_exist_is_named() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({}, TypeError, "either topics or partitions"),
-        ({"topics": [TOPIC], "partitions": []}, TypeError, "not both"),
+        ({}, TypeError, "give topics, partitions or pattern, and only one of them"),
+        ({"topics": [TOPIC], "partitions": []}, TypeError, "and only one of them"),
+        ({"topics": [TOPIC], "pattern": "t"}, TypeError, "and only one of them"),
+        ({"pattern": "("}, warmlog.InvalidConfig, r"pattern='\(': .*regular expression is expected"),
+        ({"partitions": ["t"]}, ValueError, r"partitions has 't': \("),
         ({"topics": TOPIC}, TypeError, r"topics=\['t'\]"),
         ({"topics": [TOPIC], "isolation": "dirty"}, warmlog.InvalidConfig, "read_committed"),
         ({"topics": [TOPIC], "on_out_of_range": "guess"}, warmlog.InvalidConfig, "earliest"),
@@ -227,6 +230,41 @@ async def test_a_start_that_makes_no_sense_is_refused() -> None:
         for start in ("yesterday", -3, 1.5):
             with pytest.raises(ValueError, match="expected"):
                 await consumer(broker, start=start).start()
+
+
+async def test_reading_before_the_start_is_refused_at_the_call() -> None:
+    async with FakeBroker(t=1) as broker:
+        client = consumer(broker)
+        for read in (client.records, client.batches, client.__aiter__, client.positions):
+            with pytest.raises(warmlog.ClientClosed, match=r"not started: use `async with Consumer.*await start"):
+                read()
+
+
+async def test_a_mapping_seeks_in_the_partitions_that_it_names() -> None:
+    async with FakeBroker(t=2) as broker:
+        fill(broker, 0, 10)
+        fill(broker, 1, 10)
+        async with consumer(broker, start=4) as client:
+            await client.seek_to({"t-1": "-3"})
+            assert client.positions() == {"t-0": 4, "t-1": 7}
+            await client.seek_to(datetime(1970, 1, 1, 0, 0, 1, 2000), ["t-0"])
+            assert client.positions() == {"t-0": 2, "t-1": 7}
+            for where, partitions in (({"t-1": 0}, ["t-0"]), ({"t-2": 0}, None), ("latest", ["t-2"])):
+                with pytest.raises(ValueError, match=r"t-[12]"):
+                    await client.seek_to(where, partitions)
+            for offset in (True, 1.5, "3"):
+                with pytest.raises(ValueError, match=f"offset {offset!r}: a whole number is expected"):
+                    client.seek(TOPIC, 0, offset)  # type: ignore[arg-type]
+            assert client.positions() == {"t-0": 2, "t-1": 7}
+
+
+async def test_an_end_of_some_partitions_leaves_the_others_at_latest() -> None:
+    async with FakeBroker(t=2) as broker:
+        fill(broker, 0, 5)
+        fill(broker, 1, 5)
+        async with consumer(broker) as client:
+            assert len(await asyncio.wait_for(values_until(client, {"t-0": 2}), 5)) == 7
+            assert client.positions() == {"t-0": 2, "t-1": 5}
 
 
 async def test_an_offset_that_is_not_in_the_log_names_the_range() -> None:

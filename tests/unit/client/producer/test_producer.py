@@ -158,7 +158,7 @@ async def test_a_topic_or_partition_that_does_not_exist_is_named() -> None:
         with pytest.raises(warmlog.UnknownTopicOrPartition, match="topic 'nowhere' does not exist"):
             await client.send_many("nowhere", [b""])
         await client.send(TOPIC, b"")
-        with pytest.raises(warmlog.UnknownTopicOrPartition, match="partitions 0 to 0, not 5"):
+        with pytest.raises(warmlog.UnknownTopicOrPartition, match="has partition 0, not 5"):
             client.send(TOPIC, b"", partition=5)
         broker.topics["nowhere"] = broker.topics[TOPIC]
         assert (await client.send("nowhere", b"")).topic == "nowhere"

@@ -3,8 +3,8 @@
 import pytest
 
 from warmlog.errors import InvalidConfig, OffsetOutOfRange
+from warmlog.points import EARLIEST, LATEST, Point, PointKind, Points
 from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets
-from warmlog.ranges.points import EARLIEST, LATEST, Point, PointKind, Points
 from warmlog.ranges.resolve import Loss, ReadBounds, resolve_ranges, starting_times
 
 STATE = PartitionOffsets("orders", 3, b"id", "b:1", earliest=100, latest=200)

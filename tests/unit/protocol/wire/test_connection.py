@@ -36,8 +36,10 @@ from warmlog_protocol.messages import (
     ProduceResponse,
 )
 from warmlog_protocol.wire.connection import (
+    MAX_REFUSALS_IN_A_ROW,
     ClientConnection,
     ReceivedResponse,
+    RefusedRequest,
     Request,
     ResponseTooLarge,
     ServerConnection,
@@ -280,12 +282,12 @@ def test_a_malformed_request_is_refused_with_a_reply_and_little_memory(header: b
     frame = raw_request(header)
     tracemalloc.start()
     try:
-        with pytest.raises(RemoteProtocolError) as refusal:
-            pour(server, frame)
+        (refused,) = pour(server, frame)
         assert tracemalloc.get_traced_memory()[1] < 1_000_000
     finally:
         tracemalloc.stop()
-    assert reply_code(refusal) == ErrorCode.INVALID_REQUEST
+    assert isinstance(refused, RefusedRequest)
+    assert refused.error.code == ErrorCode.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("header", MALFORMED_BODIES.values(), ids=MALFORMED_BODIES.keys())
@@ -356,6 +358,8 @@ def test_a_conversation_with_damaged_bytes_gives_requests_of_their_type_or_a_pro
     tracemalloc.start()
     try:
         for request in pour(server, bytes(damaged[:cut]) + extra):
+            if isinstance(request, RefusedRequest):
+                continue
             assert type(request.message) is request.api.request
             assert_types_hold(request.message)
         reply = b""
@@ -395,9 +399,9 @@ def test_requests_before_a_damaged_one_do_not_make_it_valid() -> None:
 def test_an_invalid_request_error_is_what_the_client_sees_of_its_own_malformed_request() -> None:
     client, server = connected()
     correlation_id, _ = client.request(MetadataRequest())
-    with pytest.raises(RemoteProtocolError) as refusal:
-        pour(server, raw_request([ApiKey.METADATA, 0, correlation_id, "not a list"]))
-    (answer,) = pour_back(client, refusal.value.reply)
+    (refused,) = pour(server, raw_request([ApiKey.METADATA, 0, correlation_id, "not a list"]))
+    assert isinstance(refused, RefusedRequest)
+    (answer,) = pour_back(client, server.refuse(refused.correlation_id, refused.error))
     assert isinstance(answer.result, InvalidRequest)
     assert "MetadataRequest" in str(answer.result)
 
@@ -406,10 +410,52 @@ def test_more_items_than_a_request_may_name_are_refused_with_their_number() -> N
     server = ServerConnection(max_frame_bytes=MAX_FRAME_BYTES, buffer_bytes=4096, max_items=3)
     server.is_open = True
     assert pour(server, pack_frame((ApiKey.METADATA, 0, 1), MetadataRequest(["t"] * 3)))
-    with pytest.raises(RemoteProtocolError, match="4 topics in one request, 3 are allowed") as refused:
-        pour(server, pack_frame((ApiKey.METADATA, 0, 2), MetadataRequest(["t"] * 4)))
-    assert refused.value.reply
-    assert refused.value.kind == "requests refused as INVALID_REQUEST"
+    (refused,) = pour(server, pack_frame((ApiKey.METADATA, 0, 2), MetadataRequest(["t"] * 4)))
+    assert isinstance(refused, RefusedRequest)
+    assert str(refused.error) == "4 topics in one request, 3 are allowed"
+    assert refused.correlation_id == 2
+
+
+def test_a_wide_produce_that_expects_no_response_ends_the_connection() -> None:
+    server = ServerConnection(max_frame_bytes=MAX_FRAME_BYTES, buffer_bytes=4096, max_items=3)
+    server.is_open = True
+    wide = [ProducePartition("t", index, 0) for index in range(4)]
+    (refused,) = pour(server, pack_frame((ApiKey.PRODUCE, 0, 1), ProduceRequest(1, 1000, wide)))
+    assert isinstance(refused, RefusedRequest)
+    with pytest.raises(RemoteProtocolError, match="4 partitions in one request, 3 are allowed"):
+        pour(server, pack_frame((ApiKey.PRODUCE, 0, 2), ProduceRequest(0, 1000, wide)))
+
+
+def test_a_refused_request_is_skipped_with_its_payload_and_the_next_one_is_read() -> None:
+    client, server = connected()
+    bad = msgspec.msgpack.encode([ApiKey.PRODUCE, 0, 7, "not acks"])
+    frame = struct.pack(">II", 4 + len(bad) + 5000, len(bad)) + bad + b"\xff" * 5000
+    refused, read = pour(server, frame + client.request(MetadataRequest(["t"]))[1])
+    assert isinstance(refused, RefusedRequest)
+    assert read.message == MetadataRequest(["t"])
+    assert server.pending_bytes == 0
+
+
+def test_malformed_requests_without_a_valid_one_between_them_end_the_connection() -> None:
+    client, server = connected()
+    bad = raw_request([ApiKey.METADATA, 0, 1, "not a list"])
+    for _ in range(3):
+        for _ in range(MAX_REFUSALS_IN_A_ROW - 1):
+            assert isinstance(pour(server, bad)[0], RefusedRequest)
+        pour(server, client.request(MetadataRequest())[1])
+    for _ in range(MAX_REFUSALS_IN_A_ROW - 1):
+        pour(server, bad)
+    with pytest.raises(RemoteProtocolError, match="MetadataRequest") as refusal:
+        pour(server, bad)
+    assert reply_code(refusal) == ErrorCode.INVALID_REQUEST
+    assert refusal.value.kind == "requests refused as INVALID_REQUEST"
+
+
+def test_a_malformed_handshake_ends_the_connection() -> None:
+    server = new_server()
+    with pytest.raises(RemoteProtocolError, match="HandshakeRequest"):
+        pour(server, raw_request([ApiKey.HANDSHAKE, 0, 1, 5]))
+    assert not server.is_open
 
 
 def test_an_answer_that_no_client_would_take_is_not_made() -> None:

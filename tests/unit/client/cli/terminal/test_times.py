@@ -1,49 +1,71 @@
 """Times and places in a log, as people type them."""
 
+import time as clock
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from warmlog.cli.terminal.times import format_ms, parse_end, parse_instant, parse_start, parse_time
+from warmlog.cli.terminal.times import format_ms, nothing_after, parse_end, parse_instant, parse_start, parse_time
+from warmlog.points import EARLIEST, LATEST, Point, PointKind
+
+
+@pytest.fixture(autouse=True)
+def zurich(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "CET-1CEST,M3.5.0,M10.5.0/3")
+    clock.tzset()
+    yield
+    monkeypatch.undo()
+    clock.tzset()
 
 
 @pytest.mark.parametrize(
     ("text", "time"),
     [
-        ("2013-07-01", datetime(2013, 7, 1, tzinfo=UTC)),
-        ("2013-07-01T00:00", datetime(2013, 7, 1, tzinfo=UTC)),
-        ("2013-07-01 06:30:15.250", datetime(2013, 7, 1, 6, 30, 15, 250_000, tzinfo=UTC)),
+        ("2013-07-01", datetime(2013, 6, 30, 22, tzinfo=UTC)),
+        ("2013-07-01T00:00", datetime(2013, 6, 30, 22, tzinfo=UTC)),
+        ("2013-01-01T00:00", datetime(2012, 12, 31, 23, tzinfo=UTC)),
+        ("2013-07-01 06:30:15.250", datetime(2013, 7, 1, 4, 30, 15, 250_000, tzinfo=UTC)),
         ("2013-07-01T00:00Z", datetime(2013, 7, 1, tzinfo=UTC)),
         ("2013-07-01T02:00+02:00", datetime(2013, 7, 1, tzinfo=UTC)),
     ],
 )
-def test_a_time_without_an_offset_is_utc_and_one_with_an_offset_is_what_it_says(text: str, time: datetime) -> None:
+def test_a_time_without_an_offset_is_local_and_one_with_an_offset_is_what_it_says(text: str, time: datetime) -> None:
     assert parse_time(text) == time
     assert parse_time(text).tzinfo is not None
 
 
-@pytest.mark.parametrize("text", ["yesterday", "", "2013-13-01", "2013-07-01T25:00", "12:00", "1969-12-31T23:59"])
+@pytest.mark.parametrize(
+    "text", ["yesterday", "", "2013-13-01", "2013-07-01T25:00", "12:00", "1969-12-31T23:59", "latest", "17"]
+)
 def test_what_is_no_time_is_refused_with_the_text_that_was_given(text: str) -> None:
     with pytest.raises(ValueError, match=repr(text)):
         parse_time(text)
 
 
-def test_digits_alone_are_an_offset() -> None:
-    assert parse_start("0") == 0
-    assert parse_start("20130701") == 20130701
-    assert parse_end("17") == 17
+def test_digits_alone_are_an_offset_and_after_a_dash_a_tail() -> None:
+    assert parse_start("0") == Point(PointKind.OFFSET, 0)
+    assert parse_start("20130701") == Point(PointKind.OFFSET, 20130701)
+    assert parse_end("17") == Point(PointKind.OFFSET, 17)
+    assert parse_start("-5") == Point(PointKind.TAIL, 5)
+
+
+def test_a_dash_and_a_unit_is_a_time_before_now() -> None:
+    now_ms = clock.time() * 1000
+    assert parse_start("-1h").number == pytest.approx(now_ms - 3_600_000, abs=60_000)
+    assert parse_time("-10m").timestamp() == pytest.approx(now_ms / 1000 - 600, abs=60)
 
 
 def test_edges_are_words() -> None:
-    assert parse_start("earliest") == "earliest"
-    assert parse_start("latest") == "latest"
-    assert parse_end("latest") == "latest"
+    assert parse_start("earliest") == EARLIEST
+    assert parse_start("latest") == LATEST
+    assert parse_end("latest") == LATEST
     assert parse_instant("earliest") == "earliest"
 
 
-@pytest.mark.parametrize("text", ["-5", "1e3", "99999999999999999999", "9223372036854775808", "٣", "newest"])
+@pytest.mark.parametrize("text", ["1e3", "-5x", "-", "99999999999999999999", "9223372036854775808", "٣", "newest"])
 def test_what_is_no_place_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"time|larger"):
         parse_start(text)
@@ -54,9 +76,21 @@ def test_nothing_ends_at_the_earliest_offset() -> None:
         parse_end("earliest")
 
 
-def test_an_instant_is_no_offset() -> None:
-    with pytest.raises(ValueError, match="1234567"):
-        parse_instant("1234567")
+@pytest.mark.parametrize("text", ["1234567", "-10"])
+def test_an_instant_is_neither_an_offset_nor_a_tail(text: str) -> None:
+    with pytest.raises(ValueError, match=f"{text!r} is not earliest, latest or a time"):
+        parse_instant(text)
+
+
+@pytest.mark.parametrize("text", ["9999-12-31T23:59:59.9999-12:00", "9999-12-31T23:59Z"])
+def test_times_that_no_clock_can_show_are_refused(text: str) -> None:
+    for parse in (parse_start, parse_instant):
+        with pytest.raises(ValueError, match=f"'{text}' is after 9999-12-31"):
+            parse(text)
+
+
+def test_the_notice_names_the_time_in_local_time() -> None:
+    assert nothing_after(1372636800123) == "no record is at or after 2013-07-01T02:00:00.123+02:00 (local time)"
 
 
 def test_timestamps_are_written_in_utc_with_milliseconds() -> None:

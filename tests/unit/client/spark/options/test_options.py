@@ -5,7 +5,7 @@ import re
 import pytest
 
 from warmlog.errors import InvalidConfig
-from warmlog.ranges.points import EARLIEST, LATEST, Point, PointKind
+from warmlog.points import EARLIEST, LATEST, Point, PointKind
 from warmlog.ranges.read_settings import Projection, ReadSettings, Remedies
 from warmlog.ranges.resolve import ReadBounds
 from warmlog.spark.options.option_table import OPTIONS, Use, describe_options

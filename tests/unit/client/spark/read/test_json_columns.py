@@ -12,19 +12,18 @@ from hypothesis import strategies as st
 
 from warmlog.spark.read.json_columns import JsonColumns
 
+MISFIT = ("does not fit", None, None, None)
 FIELDS = [("id", pa.int64()), ("name", pa.string()), ("v", pa.float64())]
 
 
-def decoded(values: list[bytes | None], fields: list[tuple[str, pa.DataType]] = FIELDS) -> list[tuple[Any, ...] | str]:
-    """A tuple of columns for each record; "does not fit" for those that do not."""
+def decoded(values: list[bytes | None], fields: list[tuple[str, pa.DataType]] = FIELDS) -> list[tuple[Any, ...]]:
+    """A tuple of columns for each record, which begins with "does not fit" for those that do not."""
     columns, does_not_fit = JsonColumns(fields).decode(pa.array(values, pa.binary()))
     for column, (_, kind) in zip(columns, fields, strict=True):
         column.validate(full=True)
         assert (column.type, len(column)) == (kind, len(values))
     rows = list(zip(*(column.to_pylist() for column in columns), strict=True))
-    for row, is_bad in zip(rows, does_not_fit, strict=True):
-        assert not is_bad or set(row) == {None}
-    return ["does not fit" if is_bad else row for row, is_bad in zip(rows, does_not_fit, strict=True)]
+    return [("does not fit", *row) if is_bad else row for row, is_bad in zip(rows, does_not_fit, strict=True)]
 
 
 def test_fields_are_found_by_name_missing_ones_are_null_and_others_passed_over() -> None:
@@ -62,9 +61,20 @@ def test_fields_are_found_by_name_missing_ones_are_null_and_others_passed_over()
 def test_a_record_that_does_not_fit_takes_no_other_with_it(bad: bytes) -> None:
     good = [b'{"id": %d}' % number for number in range(5)]
     rows = [(number, None, None) for number in range(5)]
-    assert decoded([*good[:3], bad, *good[3:]]) == [*rows[:3], "does not fit", *rows[3:]]
-    assert decoded([bad]) == ["does not fit"]
-    assert decoded([b"", *good, b"{}{}", bad]) == ["does not fit", *rows, "does not fit", "does not fit"]
+    assert decoded([*good[:3], bad, *good[3:]]) == [*rows[:3], MISFIT, *rows[3:]]
+    assert decoded([bad]) == [MISFIT]
+    assert decoded([b"", *good, b"{}{}", bad]) == [MISFIT, *rows, MISFIT, MISFIT]
+
+
+def test_a_record_that_does_not_fit_keeps_the_fields_that_do() -> None:
+    wrong_id, wrong_name = b'{"id": "4", "name": "four", "v": 4.5}', b'{"v": 5.5, "id": 5, "name": 5}'
+    assert decoded([b'{"id": 3}', wrong_id, b"{}", wrong_name, b'{"id": 6, "v": 1} x']) == [
+        (3, None, None),
+        ("does not fit", None, "four", 4.5),
+        (None, None, None),
+        ("does not fit", 5, None, 5.5),
+        MISFIT,
+    ]
 
 
 pieces = st.sampled_from([b"{", b"}", b'{"id": 1}', b"[", b"]", b",", b'"', b"\n", b" ", b'"id":', b"2", b"{}"])
@@ -86,7 +96,7 @@ def test_each_record_has_the_row_that_it_has_alone(values: list[bytes | None]) -
             document = json.loads(value or b"{}")
         except ValueError:
             document = None
-        if isinstance(row, tuple) and isinstance(document, dict):
+        if len(row) == len(FIELDS) and isinstance(document, dict):
             assert row == tuple(document.get(name) for name, _ in FIELDS)
 
 
@@ -116,4 +126,8 @@ def test_every_type_is_parsed_nested_ones_too() -> None:
         {"a": 1.5, "b": ["x", None]},
     )
     wrong = [b'{"small": 200}', b'{"day": "yesterday"}', b'{"at": 5}', b'{"nested": []}', b'{"list": {"a": 1}}']
-    assert decoded([record, *wrong, b"{}"], fields) == [expected, *["does not fit"] * len(wrong), (None,) * len(fields)]
+    assert decoded([record, *wrong, b"{}"], fields) == [
+        expected,
+        *[("does not fit", *[None] * len(fields))] * len(wrong),
+        (None,) * len(fields),
+    ]

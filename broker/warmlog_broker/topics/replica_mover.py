@@ -31,7 +31,6 @@ from warmlog_broker.metadata.store import Metadata
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.partition_state import PartitionState
 from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
-from warmlog_broker.replica.topics import Topics
 from warmlog_broker.runtime.clock import now_ms
 from warmlog_broker.storage.directory.data_dir import DataDirectory
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
@@ -39,6 +38,7 @@ from warmlog_broker.storage.io.durable_files import sync_directory
 from warmlog_broker.storage.io.os_errors import is_resource_exhaustion, storage_error
 from warmlog_broker.storage.log.log import Log
 from warmlog_broker.storage.log.log_copy import CopyStep, LogCopy, make_directory
+from warmlog_broker.topics.topics import Topics
 from warmlog_protocol.errors import ApiError, DiskFull, LogDirNotFound, OutOfResources, StorageError
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from unit.broker.replica.test_topics import Room
+from unit.broker.topics.test_topics import Room
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.data_dirs.directory_set import lock_and_read
 from warmlog_broker.data_dirs.loader import LoadingProgress, LogOpener, load_partitions

@@ -1,10 +1,10 @@
 """Finds, creates and deletes topics and their partitions.
 
-A topic exists once the metadata log holds it; its directories are created after that, by the next start in case of a
-crash. Each partition goes to the data directory with the fewest, or, after an error of that disk, to the next; what was
-created on the failed disk is removed. The directories are in the metadata log before the partitions are served. A
-deletion is written to the metadata log first, too; then the directories are renamed to Kafka's `-delete` form, and
-removed after file.delete.delay.ms (`data_dirs/deletion`). Directories that belong to no topic are left alone.
+A topic exists once the metadata log holds it; its directories are created after that (`partition_creation`), by the
+next start in case of a crash. They are in the metadata log before the partitions are served. `topic_changes` changes
+settings and adds partitions. A deletion is written to the metadata log first, too; then the directories are renamed to
+Kafka's `-delete` form, and removed after file.delete.delay.ms (`data_dirs/deletion`). Directories that belong to no
+topic are left alone.
 
 Internal topics hold state of the broker itself: `register_internal` and `internal`.
 """
@@ -20,20 +20,19 @@ from typing import NamedTuple, Protocol
 from uuid import UUID, uuid4
 
 from warmlog_broker.config.broker_config import BrokerConfig
-from warmlog_broker.data_dirs.deletion import Renamed, is_leftover, rename_deleted, rename_to_deleted
+from warmlog_broker.data_dirs.deletion import Renamed, rename_deleted
 from warmlog_broker.data_dirs.loader import LoadedPartition
 from warmlog_broker.metadata.metadata_log import TopicCreated, TopicDeleted, TopicRemoved, partitions_assigned
 from warmlog_broker.metadata.store import Metadata
 from warmlog_broker.metadata.topic_names import INTERNAL_PREFIX, check_topic_name, colliding_topic
 from warmlog_broker.replica.partition import Partition
-from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
+from warmlog_broker.replica.served_directories import DataDirectories
 from warmlog_broker.runtime.tasks import in_turns
-from warmlog_broker.storage.config import LogConfig
+from warmlog_broker.storage.config import LogConfig, normalized
 from warmlog_broker.storage.directory.data_dir import DataDirectory
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
-from warmlog_broker.storage.io.durable_files import sync_directory
-from warmlog_broker.storage.io.os_errors import storage_error
 from warmlog_broker.storage.log.log import Log
+from warmlog_broker.topics.partition_creation import PartitionCreator
 from warmlog_protocol.errors import (
     ApiError,
     InconsistentTopicId,
@@ -120,16 +119,21 @@ def check_new_topic(
     if other is not None:
         raise InvalidTopic(f"topic {new.name!r} collides with {other!r}: they differ in '.' and '_' alone")
     partitions = config.num_partitions if new.partitions == BROKER_DEFAULT else new.partitions
-    if not 1 <= partitions <= config.max_partitions_per_topic:
-        raise InvalidPartitions(f"{partitions} partitions, 1 to {config.max_partitions_per_topic} are allowed")
-    if partition_count + partitions > config.max_partitions:
-        raise InvalidPartitions(
-            f"{partitions} more partitions, {partition_count} exist and max.partitions is {config.max_partitions}"
-        )
+    check_partition_count(partitions, partitions, partition_count, config)
     if new.replication_factor not in (1, BROKER_DEFAULT):
         raise InvalidReplicationFactor(f"replication factor {new.replication_factor}, there is 1 broker")
     LogConfig.from_settings(new.configs, base=config.topic_defaults)
-    return TopicCreated(new.name, uuid4().bytes, partitions, dict(new.configs))
+    return TopicCreated(new.name, uuid4().bytes, partitions, normalized(new.configs))
+
+
+def check_partition_count(total: int, added: int, existing: int, config: BrokerConfig) -> None:
+    """Raise InvalidPartitions unless a topic may have `total` partitions, and the broker `added` to the `existing`."""
+    if not 1 <= total <= config.max_partitions_per_topic:
+        raise InvalidPartitions(f"{total} partitions, 1 to {config.max_partitions_per_topic} are allowed")
+    if existing + added > config.max_partitions:
+        raise InvalidPartitions(
+            f"{added} more partitions, {existing} exist and max.partitions is {config.max_partitions}"
+        )
 
 
 class Topics:
@@ -150,15 +154,14 @@ class Topics:
         self._directories = directories
         self._metadata = metadata
         self._config = config
-        self._open_log = open_log
         self._threads = threads
         self._on_deleted = on_deleted
         self._topics: dict[str, Topic] = {}
         self._internal: dict[str, InternalTopic] = {}
         self._watchers: dict[str, list[PartitionWatcher]] = {}
-        self._loop = asyncio.get_running_loop()
+        self.creator = PartitionCreator(directories, open_log=open_log, threads=threads, on_deleted=on_deleted)
         self.changing = asyncio.Lock()
-        """Held while topics are created or deleted."""
+        """Held while topics are created, changed or deleted."""
 
     def __iter__(self) -> Iterator[Topic]:
         """Iterate over the topics as they are now."""
@@ -232,8 +235,31 @@ class Topics:
     def add(self, entry: TopicCreated, loaded: Sequence[LoadedPartition]) -> Topic:
         """Serve a topic, whose logs are open unless they have failed."""
         config = self.settings_of(entry)
+        topic = self._topics[entry.name] = Topic(entry, config, self._serve(entry, config, loaded))
+        self._tell_watchers(topic.name, topic.partitions)
+        return topic
+
+    def extend(self, entry: TopicCreated, loaded: Sequence[LoadedPartition]) -> Topic:
+        """Serve the further partitions of a topic that exists; `entry` has their total number."""
+        old = self._topics[entry.name]
+        added = self._serve(entry, old.config, loaded, first=len(old.partitions))
+        topic = self._topics[entry.name] = Topic(entry, old.config, [*old.partitions, *added])
+        self._tell_watchers(topic.name, added)
+        return topic
+
+    def alter(self, entry: TopicCreated) -> Topic:
+        """Put the settings of `entry` in force for a topic that exists: the one place that hands them to all parts."""
+        config = self.settings_of(entry)
+        topic = self._topics[entry.name] = Topic(entry, config, self._topics[entry.name].partitions)
+        for partition in topic.partitions:
+            partition.update_config(config)
+        return topic
+
+    def _serve(
+        self, entry: TopicCreated, config: LogConfig, loaded: Sequence[LoadedPartition], *, first: int = 0
+    ) -> list[Partition]:
         partitions = []
-        for index, (data, log, failure) in enumerate(loaded):
+        for index, (data, log, failure) in enumerate(loaded, first):
             key = TopicPartition(entry.name, index)
             # No log may have a later leader epoch than the current one.
             epoch = max(self._metadata.state.leader_epoch(entry, index), -1 if log is None else log.epochs.latest_epoch)
@@ -241,10 +267,7 @@ class Topics:
             if data is not None:
                 self._directories.of(data).admit(partition)
             partitions.append(partition)
-        topic = self._topics[entry.name] = Topic(entry, config, partitions)
-        for watcher in self._watchers.get(entry.name, ()):
-            _tell_loaded(watcher, topic)
-        return topic
+        return partitions
 
     def watch(self, name: str, watcher: PartitionWatcher) -> None:
         """Tell `watcher` which partitions of the topic called `name`, if it exists, this broker leads.
@@ -254,7 +277,11 @@ class Topics:
         self._watchers.setdefault(name, []).append(watcher)
         topic = self._topics.get(name)
         if topic is not None:
-            _tell_loaded(watcher, topic)
+            _tell_loaded(watcher, topic.partitions)
+
+    def _tell_watchers(self, name: str, partitions: Sequence[Partition]) -> None:
+        for watcher in self._watchers.get(name, ()):
+            _tell_loaded(watcher, partitions)
 
     def _unloaded(self, partition: Partition) -> None:
         for watcher in self._watchers.get(partition.key.topic, ()):
@@ -270,10 +297,7 @@ class Topics:
 
     async def _create(self, checked: Sequence[TopicCreated | ApiError]) -> list[TopicCreated | ApiError]:
         entries = [result for result in checked if isinstance(result, TopicCreated)]
-        try:  # their keys are names: they must not hold offsets of a deleted topic
-            await self._directories.forget([key for entry in entries for key in _keys(entry)])
-        except OSError as error:
-            raise storage_error(f"no topic can be created, checkpoints cannot be written: {error}", error) from error
+        await self.creator.forget([key for entry in entries for key in _keys(entry)])
         await self._metadata.commit(entries)
         return [await self._make(result) if isinstance(result, TopicCreated) else result for result in checked]
 
@@ -352,25 +376,30 @@ class Topics:
             raise StorageError(
                 f"the creation of topic {entry.name!r} could neither be finished nor undone: the next start finishes it"
             )
-        for key in _keys(entry):
-            for directory in self._directories.live:
-                path = directory.data.partition_path(key)
-                if path.exists():
-                    raise InvalidTopic(f"topic {entry.name!r} cannot be created: {path} exists; move it away first")
+        self.creator.refuse_remains(_keys(entry))
 
     async def _make(self, entry: TopicCreated) -> TopicCreated | ApiError:
         """Create the directories of a topic that is in the metadata log; if that fails, remove it from there."""
         try:
-            opened = await asyncio.get_running_loop().run_in_executor(self._threads, self._open_logs, entry)
-            assignments = {index: directory.data.directory_id.bytes for index, (directory, _) in enumerate(opened)}
-            await self._metadata.commit(partitions_assigned(entry.topic_id, assignments))
+            loaded = await self.create_partitions(entry, range(entry.partitions), self.settings_of(entry))
         except ApiError as error:
             _log.error("topic %r could not be created: %s", entry.name, error)
             await self._undo(entry)
             return error
-        self.add(entry, [LoadedPartition(directory.data, log) for directory, log in opened])
+        self.add(entry, loaded)
         _log.info("topic %r created with %d partitions", entry.name, entry.partitions)
         return entry
+
+    async def create_partitions(
+        self, entry: TopicCreated, partitions: Sequence[int], config: LogConfig
+    ) -> list[LoadedPartition]:
+        """Create the directories of partitions that are in the metadata log, and write there where they are."""
+        opened = await self.creator.create(entry, partitions, config)
+        places = {
+            index: directory.data.directory_id.bytes for index, (directory, _) in zip(partitions, opened, strict=True)
+        }
+        await self._metadata.commit(partitions_assigned(entry.topic_id, places))
+        return [LoadedPartition(directory.data, log) for directory, log in opened]
 
     async def _undo(self, entry: TopicCreated) -> None:
         deleted = TopicDeleted(entry.topic_id, entry.name, entry.partitions)
@@ -380,49 +409,6 @@ class Topics:
             _log.error("the creation of topic %r cannot be undone, the next start finishes it: %s", entry.name, error)
             return
         await self._remove(deleted, [], 0)
-
-    def _open_logs(self, entry: TopicCreated) -> list[tuple[ServedDirectory, Log]]:
-        """In a thread: create the logs, each in the emptiest directory; durable on return."""
-        config = self.settings_of(entry)
-        planned: dict[ServedDirectory, int] = {}
-        opened = []
-        for index in range(entry.partitions):
-            directory, log = self._open_log_somewhere(entry, index, config, planned)
-            planned[directory] = planned.get(directory, 0) + 1
-            opened.append((directory, log))
-        for directory in planned:
-            try:
-                sync_directory(directory.path)
-            except OSError as error:
-                raise storage_error(f"{directory.path} cannot be synced: {error}", error) from error
-        return opened
-
-    def _open_log_somewhere(
-        self, entry: TopicCreated, index: int, config: LogConfig, planned: dict[ServedDirectory, int]
-    ) -> tuple[ServedDirectory, Log]:
-        failure: ApiError = StorageError("no data directory is left: all have failed")
-        for directory in self._directories.emptiest_first(planned):
-            if directory.room.is_short:
-                failure = directory.room.refusal(f"{entry.name}-{index}")
-                continue
-            try:
-                return directory, self._open_log(directory.data, entry, index, config)
-            except ApiError as error:
-                _log.error("%s-%d could not be created in %s: %s", entry.name, index, directory.path, error)
-                failure = error
-                self._clear_leftover(directory, entry, index)
-                self._loop.call_soon_threadsafe(directory.probe_soon)
-        raise failure
-
-    def _clear_leftover(self, directory: ServedDirectory, entry: TopicCreated, index: int) -> None:
-        """In a thread: remove an incomplete partition directory. If that fails, the next start does it."""
-        key = TopicPartition(entry.name, index)
-        path = directory.data.partition_path(key)
-        try:
-            if path.is_dir() and is_leftover(path, UUID(bytes=entry.topic_id)):
-                self._loop.call_soon_threadsafe(self._on_deleted, [rename_to_deleted(path, key)], 0)
-        except OSError as error:
-            _log.error("%s is left over, and cannot be removed before the next start: %s", path, error)
 
     async def _remove(self, deleted: TopicDeleted, partitions: Sequence[Partition], delay_ms: int) -> None:
         """Rename the directories. If that fails, the next start does it."""
@@ -447,8 +433,8 @@ def _internal_refusal(name: str) -> InvalidTopic:
     return InvalidTopic(f"topic {name!r} is internal: only the broker writes to it, and it cannot be deleted")
 
 
-def _tell_loaded(watcher: PartitionWatcher, topic: Topic) -> None:
-    for partition in topic.partitions:
+def _tell_loaded(watcher: PartitionWatcher, partitions: Sequence[Partition]) -> None:
+    for partition in partitions:
         if partition.allows.append:
             _tell(watcher.loaded, partition)
 

@@ -1,0 +1,1 @@
+"""Topics as served: created, changed, deleted; the moves of their partitions between data directories."""

@@ -1,0 +1,173 @@
+"""Changes topics that exist: their settings, and the number of their partitions.
+
+A change is in the metadata log before it takes effect. Settings are in force when the response is sent, without a
+restart: `Topics.alter` hands them to every log. Where write.caching was turned off, all that was acknowledged under it
+is on disk by then, too.
+
+The number of partitions is written first, then the directories are created, as for a new topic. After a crash in
+between the next start creates them; if the disk refuses, the addition is undone.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from warmlog_broker.config.broker_config import BrokerConfig
+from warmlog_broker.metadata.metadata_log import PartitionsAdded, TopicAltered, TopicCreated
+from warmlog_broker.metadata.store import Metadata
+from warmlog_broker.replica.served_directories import DataDirectories
+from warmlog_broker.runtime.tasks import in_turns
+from warmlog_broker.storage.config import LogConfig, normalized, setting_named
+from warmlog_broker.storage.directory.topic_partition import TopicPartition
+from warmlog_broker.topics.topics import CHECKED_A_TURN, MAX_NEW_TOPICS, Topic, Topics, check_partition_count
+from warmlog_protocol.errors import ApiError, InvalidPartitions, InvalidRequest, InvalidTopic, StorageError
+from warmlog_protocol.messages import AlteredTopic, NewPartitions
+
+_log = logging.getLogger(__name__)
+
+
+def changed_settings(own: Mapping[str, str], change: AlteredTopic, *, defaults: LogConfig) -> dict[str, str]:
+    """Return a topic's `own` settings after `change`. InvalidConfig, or InvalidRequest for a contradiction."""
+    for name in change.unset:
+        setting_named(name)
+        if name in change.set:
+            raise InvalidRequest(f"{name} of topic {change.name!r} is both set and unset: give it once")
+    settings = {name: text for name, text in own.items() if name not in change.unset} | normalized(change.set)
+    LogConfig.from_settings(settings, base=defaults)
+    return settings
+
+
+class TopicChanges:
+    """Changes the topics of one broker."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        metadata: Metadata,
+        *,
+        config: BrokerConfig,
+        directories: DataDirectories,
+        on_altered: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_altered` is called after settings have changed, by which retention may be due."""
+        self._topics = topics
+        self._metadata = metadata
+        self._config = config
+        self._directories = directories
+        self._on_altered = on_altered
+
+    async def alter(self, wanted: Sequence[AlteredTopic], *, validate_only: bool) -> list[ApiError | None]:
+        """Change settings durably, of each topic independently; return the error of each, or None."""
+        _check_request([change.name for change in wanted])
+        async with self._topics.changing:
+            results: list[ApiError | None] = []
+            entries: list[TopicCreated] = []
+            async for change in in_turns(wanted, CHECKED_A_TURN):
+                try:
+                    entries.append(self._altered(change))
+                except ApiError as error:
+                    results.append(error)
+                else:
+                    results.append(None)
+            changed = [entry for entry in entries if entry != self._topics.get(entry.name).entry]
+            if changed and not validate_only:
+                await self._alter(changed)
+            return results
+
+    def _altered(self, change: AlteredTopic) -> TopicCreated:
+        entry = self._changeable(change.name).entry
+        return replace(entry, settings=changed_settings(entry.settings, change, defaults=self._config.topic_defaults))
+
+    async def _alter(self, entries: Sequence[TopicCreated]) -> None:
+        await self._metadata.commit([TopicAltered(entry.topic_id, entry.name, entry.settings) for entry in entries])
+        must_flush = False
+        for entry in entries:
+            was_cached = self._topics.get(entry.name).config.write_caching
+            topic = self._topics.alter(entry)
+            must_flush = must_flush or (was_cached and not topic.config.write_caching)
+            _log.info("topic %r altered, its own settings are now: %s", entry.name, entry.settings or "none")
+        if must_flush:
+            await self._directories.flush_all()
+        self._on_altered()
+
+    async def add_partitions(self, wanted: Sequence[NewPartitions], *, validate_only: bool) -> list[ApiError | None]:
+        """Add partitions durably, to each topic independently; return the error of each, or None."""
+        _check_request([new.name for new in wanted])
+        async with self._topics.changing:
+            results: list[ApiError | None] = []
+            existing = self._topics.partition_count
+            async for new in in_turns(wanted, CHECKED_A_TURN):
+                try:
+                    topic = self._check_addition(new, existing)
+                    if not validate_only:
+                        await self._add(topic, new.count)
+                except ApiError as error:
+                    results.append(error)
+                else:
+                    existing += new.count - len(topic.partitions)
+                    results.append(None)
+            return results
+
+    def _check_addition(self, new: NewPartitions, existing: int) -> Topic:
+        topic = self._changeable(new.name)
+        present = len(topic.partitions)
+        if self._metadata.state.topics[new.name].partitions != present:
+            raise StorageError(
+                f"an earlier addition of partitions to topic {new.name!r} could neither be finished nor undone: the "
+                f"next start finishes it"
+            )
+        if new.count <= present:
+            raise InvalidPartitions(
+                f"topic {new.name!r} has {present} partitions, {new.count} were asked for: the new total must be "
+                f"greater, and partitions cannot be removed"
+            )
+        check_partition_count(new.count, new.count - present, existing, self._config)
+        self._topics.creator.refuse_remains(_keys(new.name, range(present, new.count)))
+        return topic
+
+    async def _add(self, topic: Topic, total: int) -> None:
+        added = range(len(topic.partitions), total)
+        entry = replace(topic.entry, partitions=total)
+        await self._topics.creator.forget(_keys(topic.name, added))
+        await self._metadata.commit([PartitionsAdded(entry.topic_id, entry.name, total)])
+        try:
+            loaded = await self._topics.create_partitions(entry, added, topic.config)
+        except ApiError as error:
+            _log.error("partitions could not be added to topic %r: %s", entry.name, error)
+            await self._undo(topic, added)
+            raise
+        self._topics.extend(entry, loaded)
+        _log.info("topic %r has %d partitions now, %d more", entry.name, total, len(added))
+
+    async def _undo(self, topic: Topic, added: Collection[int]) -> None:
+        """Remove the directories before the number is written: a start in between creates them again."""
+        try:
+            await self._topics.creator.remove(topic.entry, list(added))
+            await self._metadata.commit([PartitionsAdded(topic.topic_id, topic.name, len(topic.partitions))])
+        except (OSError, StorageError) as error:
+            _log.error(
+                "the addition of partitions to topic %r cannot be undone, the next start finishes it: %s",
+                topic.name,
+                error,
+            )
+
+    def _changeable(self, name: str) -> Topic:
+        """Return the topic. UnknownTopicOrPartition; InvalidTopic for an internal one."""
+        topic = self._topics.get(name)
+        if topic.is_internal:
+            raise InvalidTopic(f"topic {name!r} is internal: only the broker changes it")
+        return topic
+
+
+def _check_request(names: Sequence[str]) -> None:
+    if len(names) > MAX_NEW_TOPICS:
+        raise InvalidRequest(f"{len(names)} topics to change in one request, {MAX_NEW_TOPICS} are allowed")
+    twice = next((name for name, times in Counter(names).items() if times > 1), None)
+    if twice is not None:
+        raise InvalidRequest(f"topic {twice!r} is in the request more than once")
+
+
+def _keys(name: str, partitions: Sequence[int]) -> list[TopicPartition]:
+    return [TopicPartition(name, partition) for partition in partitions]

@@ -1,0 +1,221 @@
+"""`warmlog status`: the broker, its disks, and its topics with their rates."""
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from warmlog.cli.commands.topic.figures import Figures, figures_of, sizes_on_disk, total
+from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
+from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, run_admin
+from warmlog.cli.terminal.output import counted, facts, json_line, line, table
+from warmlog.cli.terminal.tables import Cell, Count, Size, human_size
+
+if TYPE_CHECKING:
+    from warmlog import Admin, BrokerInfo, LogDirDescription, TopicDescription
+
+RESERVE = "disk.reserve.bytes"
+_INTERVAL = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m)")
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0}
+
+
+@ends_cleanly
+def status(
+    interval: Annotated[
+        str, typer.Option(metavar="DURATION", help="How long to measure the rates, such as 500ms or 10s; 0s: not.")
+    ] = "1s",
+    broker: Broker = DEFAULT_BROKER,
+    as_json: AsJson = False,
+) -> None:
+    """Show the broker, its disks, and its topics by size with the rates of new records.
+
+    The exit code is 1 if the broker refuses records, a disk has failed or is full, or a partition is offline.
+    """
+    interval_s = checked("--interval", parse_interval, interval)
+    found = run_admin(broker, lambda admin: _ask(admin, interval_s), warns=True)
+    if as_json:
+        json_line(_document(found))
+    else:
+        _show(found)
+    if found.problems:
+        raise CommandFailed("; ".join(found.problems))
+
+
+def parse_interval(text: str) -> float:
+    """Return a duration in seconds; ValueError for anything else."""
+    match = _INTERVAL.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a duration such as 500ms, 1s or 2m")
+    return float(match[1]) * _UNITS_S[match[2]]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStatus:
+    """A topic's sizes; its rates are None if they were not measured."""
+
+    name: str
+    partitions: int
+    offline: list[int]
+    figures: Figures
+    records_per_s: float | None
+    bytes_per_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStatus:
+    """What the command shows."""
+
+    broker: "BrokerInfo"
+    directories: "list[LogDirDescription]"
+    reserve_bytes: int
+    topics: list[TopicStatus]
+    """The largest first."""
+    cached: list[str]
+    """Topics that acknowledge from the page cache."""
+    problems: list[str] = field(default_factory=list)
+
+    def state(self, directory: "LogDirDescription") -> str:
+        """Return in words whether a data directory takes records."""
+        if directory.error is not None:
+            return directory.error
+        if 0 <= directory.usable_bytes < self.reserve_bytes:
+            return "below its reserve: takes no records"
+        return "takes records"
+
+
+async def _ask(admin: "Admin", interval_s: float) -> BrokerStatus:
+    """Ask twice, `interval_s` apart, if rates are wanted."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    before = await _measure(admin) if interval_s else {}
+    if interval_s:
+        await asyncio.sleep(interval_s)
+    elapsed_s = loop.time() - started
+    topics = await admin.list_topics(internal=True)
+    sizes = await sizes_on_disk(admin)
+    settings = await admin.describe_broker()
+    found = BrokerStatus(
+        await admin.broker_info(),
+        await admin.describe_log_dirs([]),
+        int(settings[RESERVE].value),
+        sorted(
+            (_topic(topic, sizes, before.get(topic.name), elapsed_s) for topic in topics),
+            key=lambda topic: (-topic.figures.size_bytes, topic.name),
+        ),
+        [topic.name for topic in topics if topic.durability.write_caching],
+    )
+    found.problems.extend(_problems(found))
+    return found
+
+
+async def _measure(admin: "Admin") -> dict[str, tuple[int, int]]:
+    """Return each topic's next offsets and bytes on disk, added up."""
+    topics = await admin.list_topics(internal=True)
+    sizes = await sizes_on_disk(admin)
+    return {topic.name: _counters(topic, sizes) for topic in topics}
+
+
+def _counters(topic: "TopicDescription", sizes: dict[tuple[str, int], int]) -> tuple[int, int]:
+    written = sum(max(each.high_watermark, 0) for each in topic.partitions)
+    return written, sum(sizes.get((topic.name, each.partition), 0) for each in topic.partitions)
+
+
+def _topic(
+    topic: "TopicDescription", sizes: dict[tuple[str, int], int], before: tuple[int, int] | None, elapsed_s: float
+) -> TopicStatus:
+    offline = [each.partition for each in topic.partitions if each.error is not None]
+    figures = total(figures_of(topic, sizes).values())
+    rates: list[float | None] = [None, None]
+    if before is not None:
+        now = _counters(topic, sizes)
+        rates = [max(after - earlier, 0) / elapsed_s for after, earlier in zip(now, before, strict=True)]
+    return TopicStatus(topic.name, len(topic.partitions), offline, figures, *rates)
+
+
+def _problems(found: BrokerStatus) -> list[str]:
+    problems = [found.broker.write_refusal] if found.broker.write_refusal else []
+    problems += [
+        f"{each.path}: {found.state(each)}" for each in found.directories if found.state(each) != "takes records"
+    ]
+    offline = [f"{topic.name}-{number}" for topic in found.topics for number in topic.offline]
+    if offline:
+        problems.append(f"{counted(len(offline), 'partition')} offline: {', '.join(offline)}")
+    return problems
+
+
+def _show(found: BrokerStatus) -> None:
+    broker, whole = found.broker, total([topic.figures for topic in found.topics])
+    partitions = sum(topic.partitions for topic in found.topics)
+    offline = sum(len(topic.offline) for topic in found.topics)
+    facts(
+        [
+            ("broker", f"{broker.node_id} at {broker.address}, version {broker.version}, cluster {broker.cluster_id}"),
+            ("mode", f"SAFE MODE: {broker.write_refusal}" if broker.write_refusal else "takes records"),
+            ("topics", f"{counted(len(found.topics), 'topic')}, {counted(partitions, 'partition')}, {offline} offline"),
+            ("records", f"{whole.records:,}, {human_size(whole.size_bytes)}"),
+            ("acks=all", _durability(found)),
+        ]
+    )
+    line()
+    rows: list[tuple[Cell, ...]] = [
+        (each.path, found.state(each), Size(each.usable_bytes), Size(found.reserve_bytes), Size(each.total_bytes))
+        for each in found.directories
+    ]
+    table(("directory", "state", "free", "reserve", "total"), rows)
+    if found.topics:
+        line()
+        table(("topic", "partitions", "records", "size", "records/s", "bytes/s"), list(map(_row, found.topics)))
+
+
+def _row(topic: TopicStatus) -> tuple[Cell, ...]:
+    records_per_s: Cell = "" if topic.records_per_s is None else Count(round(topic.records_per_s))
+    bytes_per_s: Cell = "" if topic.bytes_per_s is None else Size(round(topic.bytes_per_s))
+    figures = topic.figures
+    return topic.name, topic.partitions, Count(figures.records), Size(figures.size_bytes), records_per_s, bytes_per_s
+
+
+def _durability(found: BrokerStatus) -> str:
+    if not found.cached:
+        return "acknowledges after fsync on every topic"
+    return f"acknowledges from the page cache on {', '.join(found.cached)} (write.caching), after fsync elsewhere"
+
+
+def _document(found: BrokerStatus) -> dict[str, Any]:
+    broker = found.broker
+    return {
+        "broker": {
+            "node_id": broker.node_id,
+            "address": broker.address,
+            "version": broker.version,
+            "cluster_id": broker.cluster_id,
+            "write_refusal": broker.write_refusal or None,
+        },
+        "problems": found.problems,
+        "disks": [
+            {
+                "path": each.path,
+                "state": found.state(each),
+                "error": each.error,
+                "free_bytes": each.usable_bytes,
+                "total_bytes": each.total_bytes,
+                "reserve_bytes": found.reserve_bytes,
+            }
+            for each in found.directories
+        ],
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": topic.partitions,
+                "offline_partitions": topic.offline,
+                "records": topic.figures.records,
+                "size_bytes": topic.figures.size_bytes,
+                "records_per_s": topic.records_per_s,
+                "bytes_per_s": topic.bytes_per_s,
+                "page_cache_acks": topic.name in found.cached,
+            }
+            for topic in found.topics
+        ],
+    }

@@ -1,0 +1,1 @@
+"""`warmlog topic`: one module for each kind of command on topics."""

@@ -1,0 +1,113 @@
+"""`warmlog topic create`, `alter` and `add-partitions`."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from warmlog.cli.commands.topic.describe import document
+from warmlog.cli.terminal.exits import checked, ends_cleanly
+from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, parse_setting, run_admin
+from warmlog.cli.terminal.output import counted, json_line, note
+from warmlog.cli.terminal.tables import setting_text
+
+if TYPE_CHECKING:
+    from warmlog import Admin, TopicDescription
+
+
+@ends_cleanly
+def create(
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="Names of topics.", show_default=False)],
+    partitions: Annotated[
+        int | None, typer.Option(min=1, help="The number of partitions; the broker's default if not given.")
+    ] = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A setting of the topics, such as retention.ms=7d. Repeatable."),
+    ] = None,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="Leave a topic that exists as it is, without an error.")
+    ] = False,
+    broker: Broker = DEFAULT_BROKER,
+    as_json: AsJson = False,
+) -> None:
+    """Create topics. They are on disk when the command returns."""
+    configs = dict(checked("--config", parse_setting, text) for text in config or ())
+
+    async def create_one(admin: "Admin", name: str) -> "TopicDescription":
+        from warmlog import TopicAlreadyExists
+
+        verb = "created topic {} with"
+        try:
+            await admin.create_topic(name, partitions=partitions, configs=configs)
+        except TopicAlreadyExists:
+            if not if_not_exists:
+                raise
+            verb = "topic {} exists, with"
+        found = await admin.describe_topic(name)
+        if not as_json:
+            note(f"{verb.format(name)} {counted(len(found.partitions), 'partition')}")
+        return found
+
+    async def create_all(admin: "Admin") -> "list[TopicDescription]":
+        return [await create_one(admin, name) for name in dict.fromkeys(topics)]
+
+    documents = [document(found) for found in run_admin(broker, create_all)]
+    if as_json:
+        json_line(documents[0] if len(topics) == 1 else documents)
+
+
+@ends_cleanly
+def alter(
+    topic: Topic,
+    given: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A new value, such as retention.ms=7d. Repeatable."),
+    ] = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Return a setting to the broker's default. Repeatable."),
+    ] = None,
+    broker: Broker = DEFAULT_BROKER,
+    as_json: AsJson = False,
+) -> None:
+    """Change settings of a topic. They are on disk and in force when the command returns."""
+    changed = dict(checked("--set", parse_setting, text) for text in given or ())
+    removed = unset or []
+    if not changed and not removed:
+        raise typer.BadParameter("give --set NAME=VALUE or --unset NAME, such as --set retention.ms=7d")
+
+    async def change(admin: "Admin") -> "TopicDescription":
+        await admin.alter_topic(topic, set=changed, unset=removed)
+        return await admin.describe_topic(topic)
+
+    found = run_admin(broker, change)
+    if as_json:
+        json_line(document(found))
+        return
+    settings = [f"{name}={setting_text(name, found.configs[name].value)}" for name in (*changed, *removed)]
+    note(f"altered topic {topic}: {', '.join(settings)}")
+
+
+@ends_cleanly
+def add_partitions(
+    topic: Topic,
+    total: Annotated[
+        int, typer.Option(min=1, metavar="N", help="The number of partitions afterwards.", show_default=False)
+    ],
+    broker: Broker = DEFAULT_BROKER,
+    as_json: AsJson = False,
+) -> None:
+    """Add partitions to a topic. They are on disk when the command returns.
+
+    Records stay where they are; keys may belong to other partitions from then on.
+    """
+
+    async def add(admin: "Admin") -> "TopicDescription":
+        await admin.add_partitions(topic, total)
+        return await admin.describe_topic(topic)
+
+    found = run_admin(broker, add)
+    if as_json:
+        json_line(document(found))
+    else:
+        note(f"topic {topic} has {counted(len(found.partitions), 'partition')} now")

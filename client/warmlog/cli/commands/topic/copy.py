@@ -1,0 +1,175 @@
+"""`warmlog topic copy`: copy the records of a topic into another one."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from warmlog.cli.commands.produce import Compression
+from warmlog.cli.terminal.exits import CommandFailed, checked, describe, ends_cleanly
+from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, check_broker, run_client, show_warnings
+from warmlog.cli.terminal.output import counted, json_line, note
+from warmlog.cli.terminal.times import End, parse_end, parse_start
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from warmlog import Batch, Consumer, Producer, TopicDescription
+    from warmlog.cli.terminal.records import Damage
+    from warmlog.cli.terminal.status import Progress
+
+ROUND_BYTES = 4 * 1024 * 1024
+"""How much is read before it is sent, so that small batches become large ones."""
+TIMESTAMP_TYPE = "message.timestamp.type"
+
+
+@ends_cleanly
+def copy(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The topic to read.", show_default=False)],
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="The topic to write; created if missing.", show_default=False)
+    ],
+    to_broker: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="The broker of TARGET; that of SOURCE if not given.")
+    ] = None,
+    start: Annotated[
+        str, typer.Option("--from", metavar="earliest|OFFSET|-N|-1h|TIME", help="Where to begin.")
+    ] = "earliest",
+    end: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="latest|OFFSET|-N|-1h|TIME",
+            help="Where to stop, exclusive; latest is the end as it is now.",
+        ),
+    ] = "latest",
+    compression: Annotated[Compression, typer.Option(help="What batches are compressed with.")] = Compression.NONE,
+    broker: Broker = DEFAULT_BROKER,
+    as_json: AsJson = False,
+) -> None:
+    """Copy the committed records of SOURCE, up to its end as it is now, to TARGET.
+
+    Keys, values, headers and timestamps stay as they are, null or empty; so does the order within a partition.
+    Offsets are new. A TARGET that does not exist is created with the partitions and the own settings of SOURCE. If
+    TARGET has another number of partitions, keys choose the partition. A record without a timestamp gets the time of
+    the copy.
+
+    Copying twice appends twice. Damaged offsets are reported and skipped; then the exit code is 1.
+    """
+    first, last = checked("--from", parse_start, start), checked("--to", parse_end, end)
+    target_broker = broker if to_broker is None else check_broker(to_broker)
+
+    from warmlog.cli.terminal.records import Damage
+    from warmlog.cli.terminal.status import Progress
+
+    progress, damage = Progress(shows_status=sys.stderr.isatty()), Damage()
+
+    async def run() -> bool:
+        from warmlog import Consumer, Producer
+
+        read, written, is_new = await _prepare(broker, source, target_broker, target)
+        keeps_partitions = len(read.partitions) == len(written.partitions)
+        if not keeps_partitions:
+            note(f"{target} has {counted(len(written.partitions), 'partition')}: keys choose the partition")
+        if written.configs[TIMESTAMP_TYPE].value == "LogAppendTime":
+            note(f"{target} has {TIMESTAMP_TYPE}=LogAppendTime: timestamps are those of the copy")
+        producer = await Producer(target_broker, compression=compression.value).start()
+        show_warnings()
+        async with Consumer(broker, topics=[source], start=first, isolation="read_committed") as consumer:
+            await _copy(consumer, last, producer, target, keeps_partitions, progress, damage)
+        # Not a context manager: after a failure or Ctrl-C the user does not want to wait for records in flight.
+        await producer.close()
+        return is_new
+
+    try:
+        is_new = run_client(run, is_bulk=True)
+    except Exception as error:
+        progress.clear()
+        before = f"; {progress.counted_records()} copied before that" if progress.records else ""
+        raise CommandFailed(f"{describe(error)}{before}") from error
+    progress.clear()
+    if as_json:
+        json_line({"source": source, "target": target, "is_created": is_new, **progress.figures()})
+    else:
+        note(f"{progress.summary()} from {source} to {target}{', a new topic' if is_new else ''}")
+    damage.check(source)
+
+
+async def _prepare(
+    broker: str, source: str, target_broker: str, target: str
+) -> "tuple[TopicDescription, TopicDescription, bool]":
+    """Return both topics, and whether the target was created now."""
+    from warmlog import Admin
+    from warmlog.errors import UnknownTopicOrPartition
+
+    async with Admin(broker) as admin:
+        read = await admin.describe_topic(source)
+    async with Admin(target_broker) as admin:
+        is_new = False
+        try:
+            written = await admin.describe_topic(target)
+        except UnknownTopicOrPartition:
+            own = {name: config.value for name, config in read.configs.items() if not config.is_default}
+            await admin.create_topic(target, partitions=len(read.partitions), configs=own)
+            written, is_new = await admin.describe_topic(target), True
+    if written.topic_id == read.topic_id:
+        raise CommandFailed(f"{source} cannot be copied into itself: name another TARGET")
+    return read, written, is_new
+
+
+async def _copy(
+    consumer: "Consumer",
+    until: End,
+    producer: "Producer",
+    target: str,
+    keeps_partitions: bool,
+    progress: "Progress",
+    damage: "Damage",
+) -> None:
+    """Send what one round has read while the next round is read. A partition has one `send_many` in flight."""
+    from warmlog.cli.terminal.records import Parcel, send_parcels
+
+    async def send(parcels: Sequence[Parcel], size_bytes: int) -> None:
+        acknowledged, error = await send_parcels(producer, target, parcels)
+        progress.add(acknowledged, size_bytes if error is None else 0)
+        if error is not None:
+            raise error
+
+    sending: asyncio.Task[None] | None = None
+    async for round_, size_bytes in _rounds(consumer.batches(until=until), damage):
+        now_ms = time.time_ns() // 1_000_000
+        parcels = [Parcel.of(own, place if keeps_partitions else None, now_ms) for place, own in round_.items()]
+        if sending is not None:
+            await sending
+        sending = asyncio.create_task(send(parcels, size_bytes))
+    if sending is not None:
+        await sending
+
+
+async def _rounds(
+    batches: "AsyncIterator[Batch]", damage: "Damage"
+) -> "AsyncIterator[tuple[dict[int, list[Batch]], int]]":
+    """Yield the batches of each partition, decoded, until they have ROUND_BYTES; and their bytes."""
+    batch: Batch | None
+    is_at_end = False
+    while not is_at_end:
+        found: dict[int, list[Batch]] = {}
+        size_bytes = 0
+        while size_bytes < ROUND_BYTES and not is_at_end:
+            with damage.skipped():
+                batch = await anext(batches, None)
+                is_at_end = batch is None
+                if batch:
+                    if batch.has_headers:
+                        _ = batch.headers  # decoded here, where damage is skipped
+                    size_bytes += _content_bytes(batch)
+                    found.setdefault(batch.partition, []).append(batch)
+        if found:
+            yield found, size_bytes
+
+
+def _content_bytes(batch: "Batch") -> int:
+    return sum(map(len, filter(None, batch.values))) + sum(map(len, filter(None, batch.keys)))

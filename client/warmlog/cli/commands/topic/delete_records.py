@@ -1,0 +1,198 @@
+"""`warmlog topic delete-records`: delete the oldest records of partitions.
+
+The file, and the output outside of terminals, are those of kafka-delete-records::
+
+    {"partitions": [{"topic": "flights", "partition": 0, "offset": 14000}], "version": 1}
+"""
+
+import sys
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
+from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, IsCertain, run_admin, topic_names
+from warmlog.cli.terminal.output import confirmed, counted, is_terminal, json_line, line, note, table
+from warmlog.cli.terminal.times import parse_time
+
+if TYPE_CHECKING:
+    from warmlog import Admin, ApiError, OffsetAt
+
+Key = tuple[str, int]
+"""Topic and partition."""
+Offsets = dict[Key, int]
+"""The first offset to keep of each partition."""
+
+FILE_OPTION = "--offset-json-file"
+FILE_VERSION = 1
+EVERYTHING = -1
+"""As an offset: delete all that can be read."""
+
+
+@ends_cleanly
+def delete_records(
+    topic: Annotated[
+        str | None,
+        typer.Argument(metavar="[TOPIC]", help="The topic's name.", show_default=False, autocompletion=topic_names),
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option(min=0, help="The partition; all of them if not given.", show_default=False)
+    ] = None,
+    offset: Annotated[
+        int | None,
+        typer.Option(min=EVERYTHING, help="The first offset to keep; -1: delete all that can be read now."),
+    ] = None,
+    before: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Delete the records before the first one at or after TIME.")
+    ] = None,
+    offset_json_file: Annotated[
+        Path | None,
+        typer.Option(
+            FILE_OPTION,
+            metavar="FILE",
+            help="Offsets of many partitions, as JSON of kafka-delete-records.",
+            dir_okay=False,
+        ),
+    ] = None,
+    is_certain: IsCertain = False,
+    broker: Broker = DEFAULT_BROKER,
+    as_json: AsJson = False,
+) -> None:
+    """Delete the oldest records of a topic. Asks for confirmation on a terminal.
+
+    Give --offset or --before, or a file. The deletion is on disk when the command returns.
+    """
+    find = _asked(topic, partition, offset, before, offset_json_file)
+    wanted = run_admin(broker, find)
+    if not is_certain:
+        _confirm(broker, wanted)
+    if offset_json_file is not None:
+        note("executing records delete operation")
+    results = run_admin(broker, lambda admin: admin.delete_records(wanted))
+    if as_json:
+        json_line([_document(key, result) for key, result in results.items()])
+    else:
+        _print(results)
+    failed = [f"{name}-{number}" for (name, number), result in results.items() if not isinstance(result, int)]
+    if failed:
+        raise CommandFailed(f"no records were deleted from {', '.join(failed)}")
+
+
+def _asked(
+    topic: str | None, partition: int | None, offset: int | None, before: str | None, file: Path | None
+) -> "Callable[[Admin], Awaitable[Offsets]]":
+    """Return what finds the offsets; a usage error unless the options are of one of the three ways."""
+    if file is not None:
+        if any(option is not None for option in (topic, partition, offset, before)):
+            raise typer.BadParameter(
+                "leave out TOPIC, --partition, --offset and --before with it", param_hint=FILE_OPTION
+            )
+        listed = checked(FILE_OPTION, parse_offsets, file.read_text("utf-8"))
+        return lambda _: _known(listed)
+    if topic is None or (offset is None) == (before is None):
+        raise typer.BadParameter(f"give TOPIC and either --offset or --before, or {FILE_OPTION}")
+    partitions = None if partition is None else [partition]
+    if before is not None:
+        instant = checked("--before", parse_time, before)
+        return lambda admin: _first_at(admin, topic, instant, partitions)
+    assert offset is not None
+    if partition is not None:
+        number = partition
+        return lambda _: _known({(topic, number): offset})
+    if offset != EVERYTHING:
+        raise typer.BadParameter(
+            f"an offset counts in one partition: give --partition, too, or --offset {EVERYTHING} for all records",
+            param_hint="--offset",
+        )
+    return lambda admin: _everything(admin, topic)
+
+
+async def _known(offsets: Offsets) -> Offsets:
+    return offsets
+
+
+async def _first_at(admin: "Admin", topic: str, instant: datetime, partitions: list[int] | None) -> Offsets:
+    found = await admin.list_offsets(topic, instant, partitions)
+    return {(topic, number): at.offset for number, at in found.items()}
+
+
+async def _everything(admin: "Admin", topic: str) -> Offsets:
+    return {(topic, number): EVERYTHING for number in await admin.look_up_offsets(topic, "earliest")}
+
+
+def _confirm(broker: str, wanted: Offsets) -> None:
+    """Ask at a terminal whether so many records are to be deleted; CommandFailed unless the user agrees."""
+    if not sys.stdin.isatty():
+        return
+
+    async def count(admin: "Admin") -> int:
+        names = {name for name, _ in wanted}
+        starts = {name: await admin.look_up_offsets(name, "earliest") for name in names}
+        ends = {name: await admin.look_up_offsets(name, "latest") for name in names}
+        return sum(
+            _doomed(starts[name].get(number), ends[name].get(number), offset)
+            for (name, number), offset in wanted.items()
+        )
+
+    records = run_admin(broker, count)
+    names = ", ".join(sorted({name for name, _ in wanted}))
+    if not confirmed(f"Delete {counted(records, 'record')} of {names} in {counted(len(wanted), 'partition')}?"):
+        raise CommandFailed("no records were deleted")
+
+
+def _doomed(start: "OffsetAt | ApiError | None", end: "OffsetAt | ApiError | None", offset: int) -> int:
+    """Return how many offsets of a partition are deleted; 0 if its offsets are unknown: the deletion says why."""
+    if start is None or end is None or isinstance(start, Exception) or isinstance(end, Exception):
+        return 0
+    return max(min(end.offset, end.offset if offset == EVERYTHING else offset) - start.offset, 0)
+
+
+def _print(results: "dict[Key, int | ApiError]") -> None:
+    if is_terminal():
+        rows = [(name, number, _outcome(result)) for (name, number), result in results.items()]
+        table(("topic", "partition", "first offset"), rows)
+        return
+    for (name, number), result in results.items():
+        what = f"low_watermark: {result}" if isinstance(result, int) else f"error: {result}"
+        line(f"partition: {name}-{number}\t{what}")
+
+
+def _outcome(result: "int | ApiError") -> str | int:
+    return result if isinstance(result, int) else f"error: {result}"
+
+
+def parse_offsets(text: str) -> Offsets:
+    """Return the offsets in a file's `text`, by partition; ValueError if it is malformed or has one twice."""
+    import msgspec
+
+    class Row(msgspec.Struct):
+        topic: str
+        partition: int
+        offset: int
+
+    class Rows(msgspec.Struct):
+        partitions: list[Row]
+        version: int = FILE_VERSION
+
+    try:
+        rows = msgspec.json.decode(text, type=Rows)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"the file is malformed: {error}") from None
+    if rows.version != FILE_VERSION:
+        raise ValueError(f"the file has version {rows.version}, expected {FILE_VERSION}")
+    offsets: Offsets = {}
+    for row in rows.partitions:
+        if (row.topic, row.partition) in offsets:
+            raise ValueError(f"partition {row.topic}-{row.partition} is in the file twice")
+        offsets[row.topic, row.partition] = row.offset
+    if not offsets:
+        raise ValueError("the file names no partition")
+    return offsets
+
+
+def _document(key: Key, result: "int | ApiError") -> dict[str, object]:
+    outcome = {"low_watermark": result} if isinstance(result, int) else {"error": str(result)}
+    return {"topic": key[0], "partition": key[1], **outcome}

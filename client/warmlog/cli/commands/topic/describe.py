@@ -1,0 +1,238 @@
+"""`warmlog topic list` and `warmlog topic describe`."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from warmlog.cli.commands.topic.figures import Figures, figures_of, figures_with_times, sizes_on_disk, total
+from warmlog.cli.terminal.exits import CommandFailed, ends_cleanly
+from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, run_admin
+from warmlog.cli.terminal.output import counted, facts, is_terminal, json_line, line, table
+from warmlog.cli.terminal.tables import (
+    NO_LIMIT,
+    Cell,
+    Count,
+    Instant,
+    Size,
+    duration_words,
+    human_size,
+    local_time,
+    setting_text,
+)
+
+if TYPE_CHECKING:
+    from warmlog import Admin, ConfigValue, PartitionDescription, TopicDescription
+
+BY_DEFAULT = "default"
+
+
+@ends_cleanly
+def list_topics(
+    internal: Annotated[bool, typer.Option("--internal", help="List the broker's internal topics, too.")] = False,
+    broker: Broker = DEFAULT_BROKER,
+    as_json: AsJson = False,
+) -> None:
+    """List all topics: one name a line; on a terminal with partitions, records and size on disk."""
+    if not as_json and not is_terminal():
+        for name in run_admin(broker, lambda admin: admin.topic_names(internal=internal)):
+            line(name)
+        return
+
+    async def describe_all(admin: "Admin") -> "list[tuple[TopicDescription, Figures]]":
+        sizes = await sizes_on_disk(admin)
+        topics = await admin.list_topics(internal=internal)
+        return [(topic, total(figures_of(topic, sizes).values())) for topic in topics]
+
+    found = run_admin(broker, describe_all)
+    if as_json:
+        json_line(
+            [
+                {
+                    "name": topic.name,
+                    "topic_id": str(topic.topic_id),
+                    "partitions": len(topic.partitions),
+                    "records": figures.records,
+                    "size_bytes": figures.size_bytes,
+                }
+                for topic, figures in found
+            ]
+        )
+    else:
+        rows = [
+            (topic.name, Count(len(topic.partitions)), Count(figures.records), Size(figures.size_bytes))
+            for topic, figures in found
+        ]
+        table(("topic", "partitions", "records", "size"), rows)
+
+
+@ends_cleanly
+def describe(
+    topic: Topic,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="Show every setting, and each partition's leader epoch and offsets.")
+    ] = False,
+    broker: Broker = DEFAULT_BROKER,
+    as_json: AsJson = False,
+) -> None:
+    """Show a topic's records, size, retention, partitions and settings.
+
+    The exit code is 1 if a partition is offline.
+    """
+
+    async def describe_one(admin: "Admin") -> "tuple[TopicDescription, dict[int, Figures]]":
+        found = await admin.describe_topic(topic)
+        return found, await figures_with_times(admin, found)
+
+    found, figures = run_admin(broker, describe_one, warns=True)
+    if as_json:
+        json_line(document(found, figures))
+    elif is_terminal():
+        _show(found, figures, show_all=show_all)
+    else:
+        _print(found, figures, show_all=show_all)
+    errors = [str(partition.error) for partition in found.partitions if partition.error is not None]
+    if errors:
+        raise CommandFailed("; ".join(errors))
+
+
+def _print(found: "TopicDescription", figures: dict[int, Figures], *, show_all: bool) -> None:
+    """Print the description for scripts: what 0.1.0 printed, and further columns at the end of the rows."""
+    line(f"topic {found.name}, {counted(len(found.partitions), 'partition')}, id {found.topic_id}")
+    line(f"durability: {found.durability}")
+    line()
+    rows = [(*_offsets(each).values(), *_figure_cells(figures[each.partition])) for each in found.partitions]
+    table((*OFFSET_HEADINGS, *FIGURE_HEADINGS), rows)
+    line()
+    _settings_table(found, show_all=show_all)
+
+
+def _show(found: "TopicDescription", figures: dict[int, Figures], *, show_all: bool) -> None:
+    """Print the description for people."""
+    whole = total(figures.values())
+    offline = sum(each.error is not None for each in found.partitions)
+    partitions = f"{len(found.partitions):,}"
+    facts(
+        [
+            ("topic", found.name),
+            ("partitions", f"{partitions}, {offline} of them offline" if offline else partitions),
+            ("records", f"{whole.records:,}"),
+            ("size", human_size(whole.size_bytes)),
+            ("last record", local_time(whole.last_record_ms) or "none"),
+            ("retention", retention_words({name: config.value for name, config in found.configs.items()})),
+            ("durability", str(found.durability)),
+            ("id", str(found.topic_id)),
+        ]
+    )
+    line()
+    if show_all:
+        table(OFFSET_HEADINGS, [tuple(_offsets(each).values()) for each in found.partitions])
+        line()
+    rows = [
+        (each.partition, each.log_start_offset, each.high_watermark, *_figure_cells(figures[each.partition]))
+        for each in found.partitions
+    ]
+    table(("partition", "first offset", "next offset", *FIGURE_HEADINGS), rows)
+    line()
+    _settings_table(found, show_all=show_all)
+
+
+def retention_words(settings: dict[str, str]) -> str:
+    """Return in words what is deleted when."""
+    policies = settings["cleanup.policy"].split(",")
+    sentences = []
+    if "compact" in policies:
+        sentences.append("the last record of each key is kept")
+    if "delete" in policies:
+        age_ms, size_bytes = int(settings["retention.ms"]), int(settings["retention.bytes"])
+        limits = []
+        if age_ms not in NO_LIMIT:
+            limits.append(f"after {duration_words(age_ms)}")
+        if size_bytes not in NO_LIMIT:
+            limits.append(f"when a partition exceeds {human_size(size_bytes)}")
+        deleted = f"records are deleted {' or '.join(limits)}" if limits else "records are kept without limit"
+        sentences.append(deleted)
+    return f"{'; '.join(sentences)} (cleanup.policy={settings['cleanup.policy']})"
+
+
+def _settings_table(found: "TopicDescription", *, show_all: bool) -> None:
+    settings = [
+        (
+            name,
+            setting_text(name, config.value) if is_terminal() else config.value,
+            origin(config),
+            config.description,
+        )
+        for name, config in sorted(found.configs.items())
+        if show_all or origin(config) != BY_DEFAULT
+    ]
+    if settings:
+        table(("setting", "value", "origin", "what it does"), settings)
+    else:
+        line("all settings have their defaults (--all shows them)")
+
+
+def origin(config: "ConfigValue") -> str:
+    """Return where a setting's value comes from: the topic, the broker or the default. 0.1.0 says only whether set."""
+    return config.origin or (BY_DEFAULT if config.is_default else "topic")
+
+
+OFFSET_HEADINGS = (
+    "partition",
+    "leader",
+    "leader epoch",
+    "log start",
+    "last stable",
+    "high watermark",
+    "log end",
+    "uncommitted",
+)
+FIGURE_HEADINGS = ("records", "size", "last record")
+
+
+def _offsets(partition: "PartitionDescription") -> dict[str, int]:
+    """Return the row of a partition; `uncommitted` counts records written but not yet durable."""
+    return {
+        "partition": partition.partition,
+        "leader": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "log_start_offset": partition.log_start_offset,
+        "last_stable_offset": partition.last_stable_offset,
+        "high_watermark": partition.high_watermark,
+        "log_end_offset": partition.log_end_offset,
+        "uncommitted": partition.uncommitted,
+    }
+
+
+def _figure_cells(figures: Figures) -> tuple[Cell, ...]:
+    return Count(figures.records), Size(figures.size_bytes), Instant(figures.last_record_ms)
+
+
+def document(topic: "TopicDescription", figures: dict[int, Figures] | None = None) -> dict[str, Any]:
+    """Return a topic as JSON for scripts, with its `figures` if they were asked for."""
+    partitions = []
+    for each in topic.partitions:
+        row = {**_offsets(each), "error": None if each.error is None else str(each.error)}
+        partitions.append(row if figures is None else {**row, **_figures(figures[each.partition])})
+    return {
+        "name": topic.name,
+        "topic_id": str(topic.topic_id),
+        **({} if figures is None else _figures(total(figures.values()))),
+        "durability": {
+            "acks_all": "page cache" if topic.durability.write_caching else "fsync",
+            "flush_ms": topic.durability.flush_ms,
+            "flush_messages": topic.durability.flush_messages,
+        },
+        "partitions": partitions,
+        "configs": {
+            name: {"value": config.value, "is_default": config.is_default, "origin": origin(config)}
+            for name, config in sorted(topic.configs.items())
+        },
+    }
+
+
+def _figures(figures: Figures) -> dict[str, int]:
+    return {
+        "records": figures.records,
+        "size_bytes": figures.size_bytes,
+        "last_record_ms": figures.last_record_ms,
+    }

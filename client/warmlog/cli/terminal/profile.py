@@ -1,0 +1,123 @@
+"""The client profile: a broker's address and options of connections that are not typed each time.
+
+The file is `~/.config/warmlog/config.toml`, in `$XDG_CONFIG_HOME` if that is set; WARMLOG_CONFIG names another::
+
+    broker = "127.0.0.1:7400"         # for every profile
+    client_name = "laptop"
+
+    [production]                      # warmlog --profile production, or WARMLOG_PROFILE=production
+    broker = "logs.example.org:7400"
+    request_timeout_ms = 60000
+
+The keys are `broker` and the fields of ConnectionOptions. A table's keys take precedence over those outside of tables.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+CONFIG_VARIABLE = "WARMLOG_CONFIG"
+PROFILE_VARIABLE = "WARMLOG_PROFILE"
+BROKER_KEY = "broker"
+
+
+class ProfileError(ValueError):
+    """The file cannot be used; the message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What the file says for one profile. `name` is "" if none is selected."""
+
+    path: Path
+    name: str
+    settings: Mapping[str, str | int]
+    tables: Mapping[str, str]
+    """The table that each setting comes from, "" for the keys outside of tables."""
+
+    @property
+    def broker(self) -> str | None:
+        """The broker's address, if the file has one."""
+        address = self.settings.get(BROKER_KEY)
+        return None if address is None else str(address)
+
+    @property
+    def connection(self) -> dict[str, Any]:
+        """The options of connections."""
+        return {name: value for name, value in self.settings.items() if name != BROKER_KEY}
+
+    def origin(self, setting: str) -> str:
+        """Return where a setting comes from: the file, and its table."""
+        table = self.tables[setting]
+        return f"[{table}] in {self.path}" if table else str(self.path)
+
+
+def profile_path(environment: Mapping[str, str] = os.environ) -> Path:
+    """Return where the file is looked for."""
+    if named := environment.get(CONFIG_VARIABLE):
+        return Path(named)
+    home = environment.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()
+    return Path(home) / "warmlog" / "config.toml"
+
+
+def load_profile(environment: Mapping[str, str] = os.environ) -> Profile:
+    """Return the profile that `environment` selects. Raises ProfileError."""
+    path, name = profile_path(environment), environment.get(PROFILE_VARIABLE, "")
+    if not path.exists():
+        if environment.get(CONFIG_VARIABLE):
+            raise ProfileError(f"{CONFIG_VARIABLE}={path}: there is no such file")
+        if name:
+            raise ProfileError(f"there is no profile {name!r}: the file {path} does not exist")
+        return Profile(path, "", {}, {})
+    document = _read(path)
+    shared = {key: value for key, value in document.items() if not isinstance(value, dict)}
+    profiles = {key: value for key, value in document.items() if isinstance(value, dict)}
+    if name and name not in profiles:
+        raise ProfileError(f"{path} has no profile {name!r}{_nearest(name, profiles, 'it has')}")
+    for table, settings in (("", shared), *profiles.items()):
+        _check(path, table, settings)
+    own = profiles.get(name, {})
+    return Profile(path, name, {**shared, **own}, {**dict.fromkeys(shared, ""), **dict.fromkeys(own, name)})
+
+
+def _read(path: Path) -> dict[str, Any]:
+    import tomllib  # imported here because most users have no such file
+
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ProfileError(f"cannot read the profile {path}: {error}") from None
+
+
+def _check(path: Path, table: str, settings: Mapping[str, Any]) -> None:
+    """Raise ProfileError for a key that does not exist or a value that it does not take."""
+    from dataclasses import fields
+
+    from warmlog.cluster.address import parse_addresses
+    from warmlog.cluster.options import ConnectionOptions, connection_options
+    from warmlog.errors import InvalidConfig
+
+    where = f"{path}, [{table}]" if table else str(path)
+    known = [BROKER_KEY, *(field.name for field in fields(ConnectionOptions))]
+    for name in settings:
+        if name not in known:
+            raise ProfileError(f"{where}: {name!r} is not a setting of a profile{_nearest(name, known, 'there are')}")
+    try:
+        connection_options({name: value for name, value in settings.items() if name != BROKER_KEY})
+        if BROKER_KEY in settings:
+            parse_addresses(str(settings[BROKER_KEY]))
+    except (InvalidConfig, ValueError) as error:
+        raise ProfileError(f"{where}: {error}") from None
+
+
+def _nearest(name: str, known: Iterable[str], otherwise: str) -> str:
+    """Return the hint for a name that does not exist."""
+    from difflib import get_close_matches
+
+    names = list(known)
+    close = get_close_matches(name, names, n=1)
+    if close:
+        return f"; did you mean {close[0]}?"
+    return f"; {otherwise} {', '.join(names)}" if names else ""

@@ -1,0 +1,90 @@
+"""Records on their way to and from a topic, as `produce`, `consume` and `topic copy` move them."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from warmlog.cli.terminal.exits import CommandFailed
+from warmlog.cli.terminal.output import counted, note
+
+if TYPE_CHECKING:
+    from warmlog import Batch, Producer
+    from warmlog.records.batch import Header
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """Records that `send_many` takes in one call; without `partition` the keys choose."""
+
+    values: "Sequence[bytes | None]"
+    keys: "Sequence[bytes | None] | None" = None
+    timestamps_ms: int | Sequence[int] | None = None
+    headers: "Sequence[Sequence[Header] | None] | None" = None
+    partition: int | None = None
+
+    @classmethod
+    def of(cls, batches: "Sequence[Batch]", partition: int | None, now_ms: int) -> "Parcel":
+        """The records of consecutive batches; one without a timestamp (-1) gets `now_ms`."""
+        timestamps_ms = [timestamp_ms for batch in batches for timestamp_ms in batch.timestamps_ms]
+        if min(timestamps_ms) < 0:
+            timestamps_ms = [now_ms if timestamp_ms < 0 else timestamp_ms for timestamp_ms in timestamps_ms]
+        return cls(
+            [value for batch in batches for value in batch.values],
+            [key for batch in batches for key in batch.keys],
+            timestamps_ms,
+            [headers for batch in batches for headers in batch.headers]
+            if any(batch.has_headers for batch in batches)
+            else None,
+            partition,
+        )
+
+
+async def send_parcels(producer: "Producer", topic: str, parcels: Sequence[Parcel]) -> tuple[int, Exception | None]:
+    """Return how many records were acknowledged and the first error, once every parcel has succeeded or failed."""
+    sends = (
+        producer.send_many(
+            topic,
+            parcel.values,
+            keys=parcel.keys,
+            timestamps_ms=parcel.timestamps_ms,
+            headers=parcel.headers,
+            partition=parcel.partition,
+        )
+        for parcel in parcels
+    )
+    results = await asyncio.gather(*sends, return_exceptions=True)
+    acknowledged = sum(len(parcel.values) for parcel, result in zip(parcels, results, strict=True) if _is_sent(result))
+    errors = [result for result in results if isinstance(result, Exception)]
+    return acknowledged, errors[0] if errors else None
+
+
+def _is_sent(result: object) -> bool:
+    return not isinstance(result, BaseException)
+
+
+class Damage:
+    """Counts the ranges of offsets that could not be read."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    @contextmanager
+    def skipped(self) -> Iterator[None]:
+        """Report UnreadableBatch on stderr and continue after the block; word other losses for the command line."""
+        from warmlog.errors import InconsistentTopicId, LogTruncated, OffsetOutOfRange, UnreadableBatch
+
+        try:
+            yield
+        except UnreadableBatch as error:
+            self.count += 1
+            note(f"skipped: {error}")
+        except (InconsistentTopicId, LogTruncated, OffsetOutOfRange) as error:
+            what, _, _ = str(error).partition(". Seek")
+            raise CommandFailed(f"{what}. Begin elsewhere: --from earliest, latest, an offset or a time") from error
+
+    def check(self, what: str) -> None:
+        """Raise CommandFailed, naming `what` was read, if something was skipped."""
+        if self.count:
+            raise CommandFailed(f"{what}: {counted(self.count, 'range')} of offsets cannot be read")

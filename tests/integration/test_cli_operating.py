@@ -1,0 +1,296 @@
+"""What operators type, against a real broker: status, changes of topics, tables at a terminal, completion, profile."""
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from broker_process import BrokerProcess
+from integration.command_line import TERMINAL_COLUMNS, WARMLOG, CommandLine, at_terminal, error_line, succeeded
+from warmlog_broker.server.crash_journal import FILE_NAME, pack_line
+
+LONG_TOPIC = "warehouse-" + "shipments-" * 12 + "europe"
+PIPED_ONLY = {
+    "error",
+    "total",
+    "usable",
+    "bytes",
+    "offset",
+    "lag",
+    "future",
+    "no",
+    "leader",
+    "epoch",
+    "log",
+    "start",
+    "last",
+    "stable",
+} | {"high", "watermark", "end", "uncommitted"}
+"""Headings that only scripts see."""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker with a long path, a topic with a long name and a default that the operator set."""
+    directory = tmp_path_factory.mktemp("a-directory-of-a-name-that-no-table-of-eighty-columns-can-show-in-full")
+    with BrokerProcess(directory, retention_ms=1_000_000) as process:
+        warmlog = CommandLine(process.address)
+        succeeded(warmlog("topic", "create", LONG_TOPIC, "--partitions", "2"))
+        succeeded(warmlog("produce", LONG_TOPIC, "--partition", "1", given=b"value\n" * 2353))
+        yield process
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topic", "list"],
+        ["topic", "describe", LONG_TOPIC],
+        ["topic", "describe", LONG_TOPIC, "--all"],
+        ["status", "--interval", "50ms"],
+        ["log", "dirs"],
+        ["offsets", LONG_TOPIC],
+        ["topic", "delete-records", LONG_TOPIC, "--partition", "1", "--offset", "0", "--yes"],
+        ["profile"],
+    ],
+    ids=lambda arguments: " ".join(arguments).replace(LONG_TOPIC, "LONG"),
+)
+def test_every_table_fits_80_columns_and_breaks_no_word_or_number(warmlog: CommandLine, arguments: list[str]) -> None:
+    exit_code, lines = at_terminal(warmlog, *arguments)
+    assert exit_code == 0
+    assert [line for line in lines if len(line) > TERMINAL_COLUMNS and LONG_TOPIC not in line] == []
+    shown = set(" ".join(lines).split())
+    for field in re.split(r"[\t\n]", succeeded(warmlog(*arguments)).decode()):
+        for word in field.replace(",", " ").split():
+            assert word in shown or f"{word}," in shown or is_shortened(word, shown) or is_for_people(word), word
+
+
+def is_shortened(word: str, shown: set[str]) -> bool:
+    """Whether a part of a name or path was left out, and nothing else."""
+    cut = [each.partition("…") for each in shown if "…" in each]
+    return any(word.startswith(head) and word.endswith(tail) for head, _, tail in cut)
+
+
+def is_for_people(word: str) -> bool:
+    """Whether a terminal shows it in another form: a number, or a name that other words are around in a pipe."""
+    elsewhere = (LONG_TOPIC, "warmlog-python-")
+    return word.strip(",-").isdigit() or ":" in word or word in PIPED_ONLY or word.startswith(elsewhere)
+
+
+def test_describe_begins_with_what_users_ask_first(warmlog: CommandLine) -> None:
+    _, lines = at_terminal(warmlog, "topic", "describe", LONG_TOPIC)
+    facts = {line.split(maxsplit=1)[0]: line for line in lines if line}
+    assert facts["records"].endswith("2,353")
+    assert "after 1,000 seconds (cleanup.policy=delete)" in facts["retention"]
+    assert re.search(r"last record  20\d\d-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d$", facts["last"])
+    assert not any("watermark" in line for line in lines)
+    assert any("watermark" in line for line in at_terminal(warmlog, "topic", "describe", LONG_TOPIC, "--all")[1])
+
+
+def test_a_default_that_the_operator_set_is_not_called_a_default(warmlog: CommandLine) -> None:
+    described = succeeded(warmlog("topic", "describe", LONG_TOPIC)).decode()
+    assert "all settings have their defaults" not in described
+    assert "retention.ms\t1000000\tbroker\t" in described
+    configs = json.loads(succeeded(warmlog("topic", "describe", LONG_TOPIC, "--json")))["configs"]
+    assert configs["retention.ms"]["origin"] == "broker"
+    assert configs["segment.bytes"]["origin"] == "default"
+
+
+def test_scripts_get_raw_numbers(warmlog: CommandLine) -> None:
+    found = json.loads(succeeded(warmlog("topic", "describe", LONG_TOPIC, "--json")))
+    assert found["records"] == 2353
+    assert found["size_bytes"] == sum(each["size_bytes"] for each in found["partitions"]) > 2353
+    assert found["last_record_ms"] == found["partitions"][1]["last_record_ms"] > 1_600_000_000_000
+    assert found["partitions"][0]["last_record_ms"] == -1
+    rows = succeeded(warmlog("topic", "describe", LONG_TOPIC)).decode().splitlines()[3:6]
+    assert rows[2].split("\t")[-3:-1] == ["2353", str(found["size_bytes"])]
+
+
+def test_status_shows_broker_disks_topics_and_rates(warmlog: CommandLine) -> None:
+    measuring = warmlog.start("status", "--interval", "1500ms", "--json")
+    while measuring.poll() is None:
+        succeeded(warmlog("produce", LONG_TOPIC, "--partition", "0", given=b"x\n" * 100))
+    out, err = measuring.communicate(timeout=30)
+    assert measuring.returncode == 0, err
+    found = json.loads(out)
+    assert found["broker"]["address"] == warmlog.environment["WARMLOG_BROKER"]
+    assert (found["broker"]["node_id"], found["broker"]["write_refusal"], found["problems"]) == (1, None, [])
+    (disk,) = found["disks"]
+    assert disk["reserve_bytes"] == 128 * 1024 * 1024
+    assert 0 < disk["free_bytes"] <= disk["total_bytes"]
+    topic = next(each for each in found["topics"] if each["name"] == LONG_TOPIC)
+    assert topic["records_per_s"] > 0
+    assert topic["bytes_per_s"] > 0
+    assert "not a duration" in warmlog("status", "--interval", "soon").stderr.decode()
+
+
+def test_status_fails_when_a_disk_is_below_its_reserve(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", disk_reserve_bytes=2**40) as process:
+        done = CommandLine(process.address)("status", "--interval", "0s")
+        assert "below its reserve: takes no records" in error_line(done)
+        assert b"1099511627776" in done.stdout
+
+
+def test_status_says_why_a_broker_in_safe_mode_refuses_records(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data", crash_loop_limit=1) as process:
+        process.kill()
+        (tmp_path / "data" / FILE_NAME).write_bytes(pack_line({"start": time.time_ns() // 1_000_000}))
+        process.start()
+        done = CommandLine(process.address)("status", "--interval", "0s")
+        assert "SAFE MODE" in process.output
+        assert "safe mode" in error_line(done)
+        assert b"SAFE MODE: " in done.stdout
+
+
+def test_several_topics_are_created_and_deleted_at_once(warmlog: CommandLine) -> None:
+    created = warmlog("topic", "create", "one-of", "two-of", "--partitions", "1")
+    succeeded(created)
+    assert created.stderr.decode().splitlines() == [
+        "warmlog: created topic one-of with 1 partition",
+        "warmlog: created topic two-of with 1 partition",
+    ]
+    assert "one-of" in error_line(warmlog("topic", "create", "one-of"))
+    again = warmlog("topic", "create", "one-of", "three-of", "--if-not-exists", "--json")
+    assert [each["name"] for each in json.loads(succeeded(again))] == ["one-of", "three-of"]
+    assert "nowhere" in error_line(warmlog("topic", "delete", "one-of", "nowhere"))
+    assert b"one-of" in succeeded(warmlog("topic", "list")).splitlines()
+    succeeded(warmlog("topic", "delete", "one-of", "two-of", "three-of"))
+    assert b"-of" not in succeeded(warmlog("topic", "list"))
+
+
+def test_a_topic_that_does_not_exist_is_told_before_the_question(warmlog: CommandLine) -> None:
+    exit_code, lines = at_terminal(warmlog, "topic", "delete", "nowhere")
+    assert exit_code == 1
+    assert not any("Delete" in line for line in lines)
+    assert any("nowhere" in line for line in lines)
+
+
+def test_a_topic_is_altered_and_grows(warmlog: CommandLine) -> None:
+    succeeded(warmlog("topic", "create", "changing", "--partitions", "1", "--config", "segment.bytes=16MiB"))
+    altered = warmlog("topic", "alter", "changing", "--set", "retention.ms=7d", "--unset", "segment.bytes")
+    succeeded(altered)
+    assert altered.stderr == b"warmlog: altered topic changing: retention.ms=7d, segment.bytes=1GiB\n"
+    grown = warmlog("topic", "add-partitions", "changing", "--total", "3")
+    succeeded(grown)
+    assert grown.stderr == b"warmlog: topic changing has 3 partitions now\n"
+    found = json.loads(succeeded(warmlog("topic", "describe", "changing", "--json")))
+    assert len(found["partitions"]) == 3
+    assert found["configs"]["retention.ms"] == {"value": "604800000", "is_default": False, "origin": "topic"}
+    assert found["configs"]["segment.bytes"]["origin"] == "default"
+    assert warmlog("topic", "alter", "changing").returncode == 2
+    assert "retention.ms" in error_line(warmlog("topic", "alter", "changing", "--set", "retention.msec=1"))
+
+
+def test_records_are_deleted_by_time_and_in_all_partitions(warmlog: CommandLine) -> None:
+    succeeded(warmlog("topic", "create", "aged", "--partitions", "2"))
+    for partition in ("0", "1"):
+        succeeded(warmlog("produce", "aged", "--partition", partition, given=b"a\nb\n"))
+    untouched = succeeded(warmlog("topic", "delete-records", "aged", "--before", "2013-07-01T00:00"))
+    assert untouched == b"partition: aged-0\tlow_watermark: 0\npartition: aged-1\tlow_watermark: 0\n"
+    one = succeeded(warmlog("topic", "delete-records", "aged", "--before", "2199-01-01", "--partition", "1"))
+    assert one == b"partition: aged-1\tlow_watermark: 2\n"
+    every = succeeded(warmlog("topic", "delete-records", "aged", "--offset", "-1"))
+    assert every == b"partition: aged-0\tlow_watermark: 2\npartition: aged-1\tlow_watermark: 2\n"
+    assert warmlog("topic", "delete-records", "aged", "--before", "soon").returncode == 2
+    assert warmlog("topic", "delete-records", "aged", "--before", "2013-07-01", "--offset", "1").returncode == 2
+
+
+def test_deleting_records_asks_at_a_terminal(warmlog: CommandLine) -> None:
+    succeeded(warmlog("topic", "create", "precious", "--partitions", "1"))
+    succeeded(warmlog("produce", "precious", given=b"a\nb\n"))
+    command = ("topic", "delete-records", "precious", "--offset", "-1")
+    exit_code, lines = at_terminal(warmlog, *command, typed=b"n\n")
+    assert exit_code == 1
+    assert any("Delete 2 records of precious in 1 partition?" in line for line in lines)
+    assert succeeded(warmlog("offsets", "precious", "--at", "earliest")) == b"precious:0:0\n"
+    assert at_terminal(warmlog, *command, typed=b"y\n")[0] == 0
+    assert succeeded(warmlog("offsets", "precious", "--at", "earliest")) == b"precious:0:2\n"
+
+
+def test_the_broker_may_be_named_before_the_command(broker: BrokerProcess) -> None:
+    nowhere = CommandLine("127.0.0.1:1")
+    assert succeeded(nowhere("--broker", broker.address, "topic", "list"))
+    assert succeeded(nowhere("--broker", "127.0.0.1:2", "topic", "list", "--broker", broker.address))
+    assert nowhere("--broker", "nohost:notaport", "topic", "list").returncode == 2
+
+
+def test_version_and_help_are_commands_too(warmlog: CommandLine) -> None:
+    told = succeeded(warmlog("--version"))
+    assert succeeded(warmlog("-V")) == succeeded(warmlog("version")) == told
+    assert succeeded(warmlog("help", "topic", "create")) == succeeded(warmlog("topic", "create", "--help"))
+    assert succeeded(warmlog("help")) == succeeded(warmlog("--help"))
+    assert warmlog("help", "nonsense").returncode == 2
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_gets_its_script(warmlog: CommandLine, shell: str) -> None:
+    assert f"_WARMLOG_COMPLETE=complete_{shell}" in succeeded(warmlog("completion", shell)).decode()
+
+
+def completed(warmlog: CommandLine, *words: str) -> list[str]:
+    """What bash is offered for the last of the words."""
+    wanted = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1), "_WARMLOG_COMPLETE": "complete_bash"}
+    done = subprocess.run(WARMLOG, env={**warmlog.environment, **wanted}, capture_output=True, timeout=60)
+    assert done.stderr == b""
+    return done.stdout.decode().split()
+
+
+def test_commands_and_topics_are_completed(warmlog: CommandLine) -> None:
+    assert completed(warmlog, "warmlog", "topic", "add") == ["add-partitions"]
+    assert completed(warmlog, "warmlog", "topic", "describe", "ware") == [LONG_TOPIC]
+    assert completed(warmlog, "warmlog", "topic", "describe", "none") == []
+    address = warmlog.environment["WARMLOG_BROKER"]
+    nowhere = CommandLine("127.0.0.1:1")
+    assert completed(nowhere, "warmlog", "topic", "describe", "ware") == []
+    assert completed(nowhere, "warmlog", "consume", "--broker", address, "ware") == [LONG_TOPIC]
+
+
+def test_the_profile_names_broker_and_options(broker: BrokerProcess, tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text(
+        'broker = "127.0.0.1:1"\nclient_name = "laptop"\n'
+        f'[here]\nbroker = "{broker.address}"\nrequest_timeout_ms = 9000\n'
+    )
+    warmlog = CommandLine("", WARMLOG_CONFIG=str(file))
+    assert "127.0.0.1:1:" in error_line(warmlog("topic", "list"))
+    assert succeeded(warmlog("--profile", "here", "topic", "list"))
+    selected = CommandLine("", WARMLOG_CONFIG=str(file), WARMLOG_PROFILE="here")
+    assert succeeded(selected("topic", "list"))
+    settings = json.loads(succeeded(selected("profile", "--json")))["settings"]
+    assert settings["broker"] == {"value": broker.address, "origin": f"[here] in {file}"}
+    assert settings["request_timeout_ms"] == {"value": 9000, "origin": f"[here] in {file}"}
+    assert settings["client_name"] == {"value": "laptop", "origin": str(file)}
+    assert settings["connect_timeout_ms"] == {"value": 10000, "origin": "default"}
+    given = CommandLine("127.0.0.1:2", WARMLOG_CONFIG=str(file), WARMLOG_PROFILE="here")
+    assert b"broker\t127.0.0.1:2\tWARMLOG_BROKER" in succeeded(given("profile"))
+    assert b"broker\t127.0.0.1:3\t--broker" in succeeded(given("--broker", "127.0.0.1:3", "profile"))
+
+
+@pytest.mark.parametrize(
+    ("content", "profile", "reason"),
+    [
+        ('brokr = "a:1"\n', "", "'brokr' is not a setting of a profile; did you mean broker?"),
+        ("[prod]\nlinger = 5\n", "", "[prod]: 'linger' is not a setting of a profile"),
+        ("[prod]\n", "prd", "has no profile 'prd'; did you mean prod?"),
+        ("client_name = 5\n", "", "client_name=5"),
+        ('broker = "a:b"\n', "", "'a:b' is not HOST:PORT"),
+        ("broker\n", "", "cannot read the profile"),
+        (None, "", "there is no such file"),
+    ],
+)
+def test_a_profile_that_cannot_be_is_misuse(tmp_path: Path, content: str | None, profile: str, reason: str) -> None:
+    file = tmp_path / "c.toml"
+    if content is not None:
+        file.write_text(content)
+    done = CommandLine("", WARMLOG_CONFIG=str(file), WARMLOG_PROFILE=profile)("topic", "list")
+    assert done.returncode == 2
+    assert reason in " ".join(done.stderr.decode().split())
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_wrong_choice_is_told_without_the_name_of_an_error(warmlog: CommandLine) -> None:
+    text = warmlog("produce", "t", "--acks", "2").stderr.decode()
+    assert "'--acks': '2' is not one of" in text

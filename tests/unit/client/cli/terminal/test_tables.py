@@ -1,0 +1,148 @@
+"""Tables for people: what fits how, and figures with units."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from warmlog.cli.terminal.tables import (
+    Cell,
+    Count,
+    Instant,
+    Size,
+    draw,
+    draw_facts,
+    duration_words,
+    human_size,
+    local_time,
+    setting_text,
+    shorten,
+)
+
+LONG = "orders." + "x" * 200 + ".eu"
+SENTENCE = "How many bytes of log are between two index entries: a smaller value makes lookups faster"
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1_503_238_553, "1.4 GiB"),
+        (1023 * 1024, "1.0 MiB"),
+        (270_553_174_016, "252 GiB"),
+        (2**63 - 1, "8.0 EiB"),
+        (-1, "unknown"),
+    ],
+)
+def test_sizes_have_the_unit_that_keeps_them_short(size_bytes: int, text: str) -> None:
+    assert human_size(size_bytes) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("retention.ms", "604800000", "7d"),
+        ("retention.ms", "-1", "-1 (no limit)"),
+        ("flush.ms", "100", "100ms"),
+        ("segment.bytes", "16777216", "16MiB"),
+        ("max.message.bytes", "1048588", "1048588"),
+        ("flush.messages", str(2**63 - 1), "no limit"),
+        ("min.compaction.lag.ms", "0", "0"),
+        ("cleanup.policy", "delete", "delete"),
+    ],
+)
+def test_settings_are_shown_as_people_write_them_if_that_is_exact(name: str, value: str, text: str) -> None:
+    assert setting_text(name, value) == text
+
+
+def test_durations_are_words() -> None:
+    assert [duration_words(each) for each in (86_400_000, 604_800_000, 5_400_000, 1)] == [
+        "1 day",
+        "7 days",
+        "90 minutes",
+        "1 ms",
+    ]
+
+
+def test_a_time_is_that_of_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    import time
+
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    try:
+        assert local_time(1_700_000_000_000) == "2023-11-15 03:43:20+05:30"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert local_time(-1) == ""
+    assert local_time(2**62) == str(2**62)
+
+
+def test_a_long_word_loses_its_middle() -> None:
+    assert shorten("orders-from-the-shop-eu", 12) == "orders…op-eu"
+    assert shorten("short", 12) == "short"
+    assert len(shorten("目录" * 20, 12)) <= 12
+
+
+def test_numbers_are_at_the_right_and_texts_at_the_left() -> None:
+    assert draw(("topic", "records", "size"), [("a", Count(2353), Size(0)), ("bb", Count(7), Size(2048))], 80) == [
+        "topic  records     size",
+        "─────  ───────  ───────",
+        "a        2,353      0 B",
+        "bb           7  2.0 KiB",
+    ]
+
+
+def test_headings_and_sentences_wrap_between_words_before_a_name_is_shortened() -> None:
+    drawn = draw(("high watermark", "what it does"), [(2353, SENTENCE)], 45)
+    assert max(map(len, drawn)) <= 45
+    assert drawn[0].split() == ["high", "what", "it", "does"]
+    assert " ".join(line[9:].strip() for line in drawn[3:]).endswith("makes lookups faster")
+
+
+def test_a_table_that_does_not_fit_is_shown_as_blocks_with_whole_numbers() -> None:
+    at = Instant(1_700_000_000_000)
+    drawn = draw(("topic", "last record", "size"), [(LONG, at, Size(5)), ("b", at, Size(6))], 30)
+    assert "last record  " + local_time(at) in drawn
+    assert drawn.count("") == 1
+    assert drawn[0].startswith("topic")
+
+
+def test_facts_wrap_below_their_own_text() -> None:
+    drawn = draw_facts([("topic", "a"), ("durability", SENTENCE), ("id", "x" * 90)], 50)
+    assert drawn[0] == "topic       a"
+    assert all(len(line) <= 50 for line in drawn[:-1])
+    assert " ".join(line[12:] for line in drawn[1:-1]) == SENTENCE
+    assert drawn[-1] == "id          " + "x" * 90
+
+
+def test_control_characters_do_not_reach_the_terminal() -> None:
+    assert "\x1b" not in "".join(draw(("a",), [("x\x1b[31my",)], 80))
+
+
+WORDS = st.text("abc-/.", min_size=1, max_size=60)
+CELLS = st.one_of(
+    st.lists(WORDS, max_size=8).map(" ".join),
+    st.integers(0, 10**18),
+    st.integers(0, 10**18).map(Count),
+    st.integers(-1, 10**18).map(Size),
+    st.integers(-1, 4 * 10**12).map(Instant),
+)
+
+
+@given(st.integers(1, 7).flatmap(lambda size: st.lists(st.lists(CELLS, min_size=size, max_size=size), max_size=4)))
+def test_no_cell_is_broken_inside_a_word_or_number(rows: list[list[Cell]]) -> None:
+    from warmlog.cli.terminal.tables import shown
+
+    headings = [f"heading {number}" for number in range(len(rows[0]) if rows else 1)]
+    drawn = draw(headings, rows, 80)
+    assert max(map(len, drawn), default=0) <= 80
+    pieces = {piece for line in drawn for piece in re.split(" +", line)}
+    for cell in (cell for row in rows for cell in row):
+        for word in shown(cell).split():
+            heads = [piece.partition("…") for piece in pieces if "…" in piece]
+            is_shortened = any(word.startswith(head) and word.endswith(tail) for head, _, tail in heads)
+            assert word in pieces or (isinstance(cell, str) and is_shortened)
