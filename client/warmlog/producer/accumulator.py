@@ -28,6 +28,7 @@ from warmlog.producer.record_input import (
     Headers,
     as_bytes,
     as_headers,
+    as_partition,
     as_timestamp,
     content_bytes,
 )
@@ -109,6 +110,7 @@ class Accumulator:
         pairs = as_headers(headers)
         if timestamp_ms is not None:
             as_timestamp(timestamp_ms)
+        as_partition(partition)
         size_bytes = content_bytes(value, key, pairs) + RECORD_OVERHEAD_BYTES
         topic = self.topics[name]
         if topic.is_known:

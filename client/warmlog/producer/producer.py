@@ -9,17 +9,18 @@ import time
 from collections.abc import Callable, Sequence
 from threading import get_ident
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
-from warmlog.cluster.options import ConnectionOptions, connection_options
+from warmlog.cluster.address import checked_bootstrap
+from warmlog.cluster.options import ConnectionKeywords, ConnectionOptions, connection_options
 from warmlog.errors import ClientClosed, InvalidConfig, WarmlogError
 from warmlog.producer.accumulator import DrainFlag
 from warmlog.producer.bulk_records import BulkRecords
 from warmlog.producer.delivery import DeliveryFuture, RecordMetadataRanges
-from warmlog.producer.options import ProducerOptions, parse_acks
+from warmlog.producer.options import ProducerOptions, check_types, parse_acks
 from warmlog.producer.producer_batch import NS_PER_MS, ProducerBatch
 from warmlog.producer.producer_core import ProducerCore
-from warmlog.producer.record_input import RECORD_OVERHEAD_BYTES, Bytes, Headers
+from warmlog.producer.record_input import RECORD_OVERHEAD_BYTES, Bytes, Headers, as_partition
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import ACKS_ALL
 
@@ -50,7 +51,7 @@ class Producer:
         high_water_bytes: int | None = None,
         delivery_timeout_ms: int = 120_000,
         max_in_flight: int = 5,
-        **connection: int | str,
+        **connection: Unpack[ConnectionKeywords],
     ) -> None:
         """`bootstrap` is HOST:PORT, or several separated by commas or in a list. `start` connects.
 
@@ -65,6 +66,16 @@ class Producer:
           order.
         - `connection`: any of the fields of ConnectionOptions.
         """
+        check_types(
+            idempotent=idempotent,
+            compression=compression,
+            linger_ms=linger_ms,
+            batch_bytes=batch_bytes,
+            buffer_bytes=buffer_bytes,
+            high_water_bytes=high_water_bytes,
+            delivery_timeout_ms=delivery_timeout_ms,
+            max_in_flight=max_in_flight,
+        )
         wire_acks = parse_acks(acks)
         is_idempotent = wire_acks == ACKS_ALL if idempotent is None else idempotent
         if high_water_bytes is None:
@@ -82,8 +93,8 @@ class Producer:
             delivery_timeout_ms=delivery_timeout_ms,
             max_in_flight=max_in_flight,
         )
-        self._connection_options: ConnectionOptions = connection_options(connection)
-        self._bootstrap = bootstrap
+        self._connection_options: ConnectionOptions = connection_options(connection, Producer)
+        self._bootstrap = checked_bootstrap(bootstrap)
         self._is_started = False
         self._running: ProducerCore | None = None
         self._closing: ProducerCore | None = None
@@ -203,6 +214,7 @@ class Producer:
         are still sent, and `drain`, `flush` or `close` raises their error.
         """
         running = self._open()
+        as_partition(partition)
         records = BulkRecords.check(values, keys, headers, timestamps_ms, time.time_ns() // NS_PER_MS)
         return await running.send_many(topic, records, partition)
 
