@@ -5,7 +5,9 @@ it, because none awaited the record or the wait was cancelled before, the next `
 raises the first such error, with each further one in a note on it (PEP 678).
 """
 
+import logging
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from threading import get_ident
 from types import TracebackType
@@ -24,8 +26,11 @@ from warmlog.producer.record_input import RECORD_OVERHEAD_BYTES, Bytes, Headers,
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import ACKS_ALL
 
+_log = logging.getLogger("warmlog")
 _time_ns = time.time_ns
 
+CANCELLED_CLOSE_S = 0.5
+"""How long leaving a block that was cancelled waits for acknowledgements."""
 BATCHES_BELOW_HIGH_WATER = 4
 _HAS_FAILED = "the producer has failed; the log says why"
 
@@ -125,8 +130,13 @@ class Producer:
         """Flush, disconnect, and raise the error that no caller has received.
 
         From the call on, nothing more can be sent. If it is cancelled, the remaining records fail with ClientClosed,
-        and calling it again raises that.
+        their number is logged, and calling it again raises that.
+
+        `async with` calls it. If the block was cancelled, as by Ctrl-C, it waits at most CANCELLED_CLOSE_S.
         """
+        await self._close(None)
+
+    async def _close(self, timeout_s: float | None) -> None:
         closing = self._running or self._closing
         if closing is None:
             return
@@ -135,7 +145,7 @@ class Producer:
         has_failed = closing.has_failed
         self._plain, self._drain_flag, self._add_keyed = {}, DrainFlag(), _no_fast_path
         try:
-            await closing.flush()
+            await closing.finish(timeout_s)
             if has_failed:
                 raise ClientClosed(_HAS_FAILED)
         finally:
@@ -152,9 +162,18 @@ class Producer:
             await self.close()
             return
         try:
-            await self.close()
+            await self._close(None if isinstance(error, Exception) else CANCELLED_CLOSE_S)
         except WarmlogError as lost:
             error.add_note(f"and closing the producer: {lost}")
+
+    def __del__(self) -> None:
+        """Warn if it was started and not closed. What is buffered is still sent while the event loop runs."""
+        running = getattr(self, "_running", None)
+        if running is not None:
+            lost = running.accumulator.describe_pending()
+            text = f"unclosed {self!r}: use `async with`, or await close()" + (f"; so far {lost}" if lost else "")
+            warnings.warn(text, ResourceWarning, source=self, stacklevel=1)
+            _log.warning("%s", text)
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
