@@ -189,6 +189,8 @@ class Producer:
     ) -> DeliveryFuture:
         """Buffer a record and return at once. Await the result for the record's metadata, or `drain` between sends.
 
+        A wait that is cancelled or times out takes nothing back: the record is still sent.
+
         Without `partition` the key chooses it (see `partitioner`); without `timestamp_ms` the time is now. Raises
         BufferFull, MessageTooLarge (with size and limit), TypeError for a `str`, and UnknownTopicOrPartition for a
         partition that does not exist. If the topic does not exist, the awaited result or the next `drain` raises that.
