@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from os import PathLike, fspath
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 from uuid import UUID
 
 from warmlog.admin.arguments import (
@@ -19,11 +19,12 @@ from warmlog.admin.arguments import (
 )
 from warmlog.admin.log_dirs import LogDirDescription, describe_log_dir
 from warmlog.admin.partition_description import PartitionDescription, describe_partitions
+from warmlog.cluster.address import checked_bootstrap
 from warmlog.cluster.broker_link import BrokerLink
 from warmlog.cluster.cluster import Cluster, Topic
 from warmlog.cluster.leader_requests import ask_leaders
 from warmlog.cluster.list_offsets import OffsetAt, located, look_up
-from warmlog.cluster.options import connection_options
+from warmlog.cluster.options import ConnectionKeywords, connection_options
 from warmlog.cluster.responses import TopicPartition, checked, partition_range
 from warmlog.errors import ApiError, ClientClosed, TopicAlreadyExists, UnknownTopicOrPartition
 from warmlog.times import asked_timestamp
@@ -104,10 +105,10 @@ class BrokerInfo:
 class Admin:
     """Manages topics and partitions. Every call ends within `request_timeout_ms`."""
 
-    def __init__(self, bootstrap: str | Sequence[str], **connection: int | str) -> None:
+    def __init__(self, bootstrap: str | Sequence[str], **connection: Unpack[ConnectionKeywords]) -> None:
         """`bootstrap` is HOST:PORT, or several; `connection` may set any of the fields of ConnectionOptions."""
-        self._bootstrap = bootstrap
-        self._options = connection_options(connection)
+        self._bootstrap = checked_bootstrap(bootstrap)
+        self._options = connection_options(connection, Admin)
         self._is_started = False
         self._cluster: Cluster | None = None
 

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from errno import ECONNREFUSED
 from typing import NamedTuple
 
+from warmlog.errors import InvalidConfig
+
 DEFAULT_PORT = 7400
 
 
@@ -30,6 +32,21 @@ def parse_address(text: str) -> Address:
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
         raise ValueError(f"address {text!r} is not HOST:PORT")
     return Address(host, int(port))
+
+
+def checked_bootstrap(bootstrap: str | Sequence[str]) -> str | Sequence[str]:
+    """Return `bootstrap` unless it is no address. Raises TypeError or InvalidConfig, which names the argument."""
+    expected = (
+        f'expected "HOST:PORT", several with commas between them, or a list of them, as in "127.0.0.1:{DEFAULT_PORT}"'
+    )
+    is_list = isinstance(bootstrap, Sequence) and all(isinstance(one, str) for one in bootstrap)
+    if not is_list or isinstance(bootstrap, bytes | bytearray):
+        raise TypeError(f"bootstrap={bootstrap!r}: {expected}")
+    try:
+        parse_addresses(bootstrap)
+    except ValueError as error:
+        raise InvalidConfig(f"bootstrap={bootstrap!r}: {error}; {expected}") from None
+    return bootstrap
 
 
 def parse_addresses(bootstrap: str | Sequence[str]) -> list[Address]:

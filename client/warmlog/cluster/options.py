@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
+from typing import TypedDict
 
 from warmlog.errors import InvalidConfig
 from warmlog_protocol.messages import HandshakeRequest
@@ -28,17 +29,46 @@ class ConnectionOptions:
         return HandshakeRequest(self.client_name, client_version())
 
 
+class ConnectionKeywords(TypedDict, total=False):
+    """The fields of ConnectionOptions, as the clients' constructors take them."""
+
+    client_name: str
+    connect_timeout_ms: int
+    request_timeout_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+    metadata_max_age_ms: int
+    max_frame_bytes: int
+    receive_buffer_bytes: int
+
+
 _TYPES = {field.name: type(field.default) for field in fields(ConnectionOptions)}
 
 
-def connection_options(given: Mapping[str, object]) -> ConnectionOptions:
-    """The options of these names. TypeError for an unknown name, InvalidConfig for a wrong type or a value below 1."""
+def connection_options(given: Mapping[str, object], client: type) -> ConnectionOptions:
+    """The options of these names. TypeError for an unknown name, InvalidConfig for a wrong type or a value below 1.
+
+    `client` is the class whose constructor was called: its own options are named for an unknown one.
+    """
     for name, value in given.items():
         if name not in _TYPES:
-            raise TypeError(f"unknown option {name!r}; the options of a connection are {', '.join(_TYPES)}")
+            raise TypeError(_unknown_option(name, client))
         if type(value) is not _TYPES[name] or (isinstance(value, int) and value < 1):
             raise InvalidConfig(f"{name}={value!r}: a positive {_TYPES[name].__name__} expected")
     return ConnectionOptions(**given)  # type: ignore[arg-type]
+
+
+def _unknown_option(name: str, client: type) -> str:
+    """Names the nearest option, or all of them if none is near."""
+    import inspect
+    from difflib import get_close_matches
+
+    parameters = inspect.signature(client).parameters.values()
+    own = [one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]
+    options = [*own, *_TYPES]
+    nearest = get_close_matches(name, options, n=1) or [option for option in options if option.startswith(name)]
+    advice = f"did you mean {nearest[0]}?" if nearest else f"the options are {', '.join(options)}"
+    return f"{client.__name__}() has no option {name!r}; {advice}"
 
 
 @cache

@@ -5,9 +5,10 @@ It starts where `start` says and commits no offsets.
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, Unpack
 
-from warmlog.cluster.options import connection_options
+from warmlog.cluster.address import checked_bootstrap
+from warmlog.cluster.options import ConnectionKeywords, connection_options
 from warmlog.cluster.responses import TopicPartition
 from warmlog.consumer.consumer_core import ConsumerCore
 from warmlog.consumer.iterators import ArrowIterator, BatchIterator, RecordIterator, read_table
@@ -59,7 +60,7 @@ class Consumer:
         verify_crc: bool = True,
         max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES,
         unavailable_timeout_ms: int = 120_000,
-        **connection: int | str,
+        **connection: Unpack[ConnectionKeywords],
     ) -> None:
         """Read all partitions of `topics`, or these (topic, partition) pairs, or the topics that match `pattern`.
 
@@ -96,8 +97,8 @@ class Consumer:
             max_decompressed_bytes=max_decompressed_bytes,
             unavailable_timeout_ms=unavailable_timeout_ms,
         )
-        self._connection_options = connection_options(connection)
-        self._bootstrap = bootstrap
+        self._connection_options = connection_options(connection, Consumer)
+        self._bootstrap = checked_bootstrap(bootstrap)
         self._topics = None if topics is None else checked_topics(topics)
         self._pattern = None if pattern is None else parse_pattern(pattern)
         self._partitions = None if partitions is None else [parse_partition(each, "partitions") for each in partitions]

@@ -10,7 +10,7 @@ sender look.
 """
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from itertools import takewhile
 
@@ -28,6 +28,7 @@ from warmlog.producer.record_input import (
     Headers,
     as_bytes,
     as_headers,
+    as_partition,
     as_timestamp,
     content_bytes,
 )
@@ -110,6 +111,7 @@ class Accumulator:
         pairs = as_headers(headers)
         if timestamp_ms is not None:
             as_timestamp(timestamp_ms)
+        as_partition(partition)
         size_bytes = content_bytes(value, key, pairs) + RECORD_OVERHEAD_BYTES
         topic = self.topics[name]
         if topic.is_known:
@@ -273,6 +275,13 @@ class Accumulator:
         for record in waiting:
             self.buffered_bytes -= record.size_bytes
             self._refuse(record, error)
+        self._wake()
+
+    def learn_unknown(self) -> None:
+        """Ask again for the topics that records wait for."""
+        for topic in self.topics.values():
+            if topic.waiting:
+                self._on_unknown_topic(topic)
 
     def _refuse(self, record: WaitingRecord, error: WarmlogError) -> None:
         failed = FailedRecord(error, self._on_error_received)
@@ -338,9 +347,21 @@ class Accumulator:
     @property
     def unacknowledged(self) -> int:
         """The number of records that are not acknowledged, those included whose error is unseen."""
-        waiting = sum(len(topic.waiting) for topic in self.topics.values())
-        incomplete = sum(batch.count or len(batch.values) for batch in self.incomplete)
-        return waiting + incomplete + sum(failed.count for failed in self.failed)
+        return self.pending.total() + sum(failed.count for failed in self.failed)
+
+    @property
+    def pending(self) -> Counter[str]:
+        """The number of records by topic that are neither acknowledged nor given up."""
+        pending = Counter({name: len(topic.waiting) for name, topic in self.topics.items() if topic.waiting})
+        for batch in self.incomplete:
+            pending[batch.topic] += batch.count or len(batch.values)
+        return pending
+
+    def describe_pending(self) -> str:
+        """How many records of which topics are not acknowledged; empty if there are none."""
+        pending = self.pending
+        topics = ", ".join(f"{count} of {topic}" for topic, count in pending.most_common())
+        return topics and f"{pending.total()} records were not acknowledged: {topics}"
 
     def take_unseen_error(self) -> WarmlogError | None:
         """Return the first error that no caller has received, once; further ones are in notes on it."""

@@ -57,11 +57,21 @@ class DeliverySource(Protocol):
         """Return the metadata of the acknowledged record, or raise its error. None: its source changed, ask again."""
         ...
 
+    async def done(self) -> None:
+        """Wait until the record is acknowledged or has failed, or its source changed. Receives no error."""
+        ...
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the record is acknowledged or has failed."""
+        ...
+
 
 class FailedRecord:
     """Stand-in for the batch of a record that was refused after `send` had returned."""
 
     __slots__ = ("_on_error_received", "count", "error")
+    is_done = True
 
     def __init__(self, error: WarmlogError, on_error_received: "Callable[[FailedRecord], object]") -> None:
         self.error = error
@@ -72,6 +82,9 @@ class FailedRecord:
         self._on_error_received(self)
         raise self.error.with_traceback(None)
 
+    async def done(self) -> None:
+        return
+
 
 class DeliveryFuture(Struct, gc=False, eq=False):
     """What `send` returns. Await it for the record's metadata, or ignore it and `drain`, `flush` or `close` later.
@@ -80,6 +93,10 @@ class DeliveryFuture(Struct, gc=False, eq=False):
     that is cancelled or times out does not affect the record. A later error that no other caller receives by awaiting
     is raised by `drain`, `flush` or `close`. A task that awaits the future, such as `gather` and `shield` create,
     counts as a caller.
+
+    It is a coroutine to asyncio: `create_task`, `TaskGroup.create_task` and `run_coroutine_threadsafe` take it, as do
+    `gather`, `wait_for`, `shield` and `as_completed`. `asyncio.wait` refuses coroutines: give it
+    `asyncio.ensure_future(sent)`. Unlike a coroutine it need not be awaited.
     """
 
     _batch: DeliverySource
@@ -90,6 +107,103 @@ class DeliveryFuture(Struct, gc=False, eq=False):
             metadata = yield from self._batch.wait_for(self._index).__await__()
             if metadata is not None:
                 return metadata
+
+    def send(self, value: None) -> Any:
+        """Go on as the coroutine of the current task."""
+        return self._step(lambda waiting: waiting.send(value))
+
+    def throw(self, *error: Any) -> Any:
+        """Raise an error in the coroutine of the current task."""
+        return self._step(lambda waiting: waiting.throw(*error))
+
+    def close(self) -> None:
+        """End the coroutine of the current task. The record is still sent."""
+        waits = _waits_of(self)
+        if waits is not None and (waiting := waits.by_task.pop(_current_task(), None)) is not None:
+            waiting.close()
+
+    def _step(self, step: Callable[[Generator[Any, None, RecordMetadata]], Any]) -> Any:
+        waits = _waits_of(self)
+        if waits is None:
+            waits = self._batch = _Waits(self._batch)
+        task = _current_task()
+        waiting = waits.by_task.get(task)
+        if waiting is None:
+            waiting = waits.by_task[task] = self.__await__()
+        try:
+            return step(waiting)
+        except BaseException:
+            waits.by_task.pop(task, None)
+            raise
+
+    def done(self) -> bool:
+        """Whether the record is acknowledged or has failed."""
+        return self._batch.is_done
+
+    def result(self) -> RecordMetadata:
+        """Return the metadata or raise the error of a record that is done; InvalidStateError if it is not."""
+        if not self.done():
+            raise asyncio.InvalidStateError("the record is neither acknowledged nor given up yet: await it")
+        try:
+            self.__await__().send(None)
+        except StopIteration as ended:
+            metadata: RecordMetadata = ended.value
+            return metadata
+        raise AssertionError("a record that is done has a result")
+
+    def exception(self) -> WarmlogError | None:
+        """Return the error of a record that is done, None if it was acknowledged; else as `result`."""
+        try:
+            self.result()
+        except WarmlogError as error:
+            return error
+        return None
+
+    def add_done_callback(self, callback: "Callable[[DeliveryFuture], object]") -> None:
+        """Have the event loop call `callback` with this future once it is done. Does not hasten the record."""
+        task = asyncio.ensure_future(self._call_when_done(callback))
+        _calling.add(task)
+        task.add_done_callback(_calling.discard)
+
+    async def _call_when_done(self, callback: "Callable[[DeliveryFuture], object]") -> None:
+        while not self.done():
+            await self._batch.done()
+        callback(self)
+
+
+_calling: "set[asyncio.Task[None]]" = set()
+"""The tasks of `add_done_callback`: the event loop has only weak references to tasks."""
+
+
+class _Waits:
+    """Stand-in for the source of a delivery future that tasks run as their coroutine: each has its own wait."""
+
+    __slots__ = ("by_task", "source")
+
+    def __init__(self, source: DeliverySource) -> None:
+        self.source = source
+        self.by_task: dict[asyncio.Task[Any] | None, Generator[Any, None, RecordMetadata]] = {}
+
+    async def wait_for(self, index: int) -> RecordMetadata | None:
+        return await self.source.wait_for(index)
+
+    async def done(self) -> None:
+        await self.source.done()
+
+    @property
+    def is_done(self) -> bool:
+        return self.source.is_done
+
+
+def _waits_of(future: DeliveryFuture) -> _Waits | None:
+    return future._batch if isinstance(future._batch, _Waits) else None
+
+
+def _current_task() -> "asyncio.Task[Any] | None":
+    try:
+        return asyncio.current_task()
+    except RuntimeError:
+        return None
 
 
 class WaitingRecord:
@@ -106,6 +220,8 @@ class WaitingRecord:
         "timestamp_ms",
         "value",
     )
+
+    is_done = False
 
     def __init__(
         self,
@@ -130,10 +246,14 @@ class WaitingRecord:
     async def wait_for(self, index: int) -> RecordMetadata | None:  # noqa: ARG002 - as DeliverySource
         """Return None when the future has its batch."""
         self._check_loop()
+        await self.done()
+        return None
+
+    async def done(self) -> None:
+        """Wait until the future has its batch."""
         waiter = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         await waiter
-        return None
 
     def resolve(self, future: DeliveryFuture) -> None:
         """Let the record's future wait for the same as `future`: the record's batch, or its failure."""

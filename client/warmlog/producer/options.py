@@ -1,6 +1,7 @@
 """The options of a producer, checked."""
 
 from dataclasses import dataclass
+from types import NoneType
 
 from warmlog.errors import InvalidConfig, InvalidRequiredAcks
 from warmlog_protocol.codec.compression import Codec
@@ -30,7 +31,7 @@ class ProducerOptions:
         for name in ("batch_bytes", "buffer_bytes", "high_water_bytes", "delivery_timeout_ms", "max_in_flight"):
             if getattr(self, name) < 1:
                 raise InvalidConfig(f"{name}={getattr(self, name)}: at least 1 expected")
-        if self.linger_ms < 0:
+        if not self.linger_ms >= 0:
             raise InvalidConfig(f"linger_ms={self.linger_ms}: at least 0 expected")
         if self.is_idempotent and self.max_in_flight > MAX_IN_FLIGHT_WITH_SEQUENCES:
             raise InvalidConfig(
@@ -39,9 +40,26 @@ class ProducerOptions:
             )
 
 
+_TYPES: dict[str, tuple[type, ...]] = {
+    "linger_ms": (int, float),
+    "compression": (str,),
+    "idempotent": (bool, NoneType),
+    "high_water_bytes": (int, NoneType),
+}
+
+
+def check_types(**options: object) -> None:
+    """Raise TypeError for an option of another type than it has; int unless `_TYPES` says otherwise."""
+    for name, value in options.items():
+        types = _TYPES.get(name, (int,))
+        if type(value) not in types:
+            expected = " or ".join("None" if one is NoneType else one.__name__ for one in types)
+            raise TypeError(f"{name}={value!r}: {expected} expected, not {type(value).__name__}")
+
+
 def parse_acks(acks: str | int) -> int:
     """The number on the wire for "all", 1 or 0."""
-    number = _ACKS.get(acks)
+    number = _ACKS.get(acks) if type(acks) in (str, int) else None
     if number is None:
         raise InvalidRequiredAcks(f'acks={acks!r}: "all", 1 or 0 expected')
     return number

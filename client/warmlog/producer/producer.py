@@ -5,26 +5,32 @@ it, because none awaited the record or the wait was cancelled before, the next `
 raises the first such error, with each further one in a note on it (PEP 678).
 """
 
+import logging
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from threading import get_ident
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
-from warmlog.cluster.options import ConnectionOptions, connection_options
+from warmlog.cluster.address import checked_bootstrap
+from warmlog.cluster.options import ConnectionKeywords, ConnectionOptions, connection_options
 from warmlog.errors import ClientClosed, InvalidConfig, WarmlogError
 from warmlog.producer.accumulator import DrainFlag
 from warmlog.producer.bulk_records import BulkRecords
 from warmlog.producer.delivery import DeliveryFuture, RecordMetadataRanges
-from warmlog.producer.options import ProducerOptions, parse_acks
+from warmlog.producer.options import ProducerOptions, check_types, parse_acks
 from warmlog.producer.producer_batch import NS_PER_MS, ProducerBatch
 from warmlog.producer.producer_core import ProducerCore
-from warmlog.producer.record_input import RECORD_OVERHEAD_BYTES, Bytes, Headers
+from warmlog.producer.record_input import RECORD_OVERHEAD_BYTES, Bytes, Headers, as_partition
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import ACKS_ALL
 
+_log = logging.getLogger("warmlog")
 _time_ns = time.time_ns
 
+CANCELLED_CLOSE_S = 0.5
+"""How long leaving a block that was cancelled waits for acknowledgements."""
 BATCHES_BELOW_HIGH_WATER = 4
 _HAS_FAILED = "the producer has failed; the log says why"
 
@@ -50,7 +56,7 @@ class Producer:
         high_water_bytes: int | None = None,
         delivery_timeout_ms: int = 120_000,
         max_in_flight: int = 5,
-        **connection: int | str,
+        **connection: Unpack[ConnectionKeywords],
     ) -> None:
         """`bootstrap` is HOST:PORT, or several separated by commas or in a list. `start` connects.
 
@@ -65,6 +71,16 @@ class Producer:
           order.
         - `connection`: any of the fields of ConnectionOptions.
         """
+        check_types(
+            idempotent=idempotent,
+            compression=compression,
+            linger_ms=linger_ms,
+            batch_bytes=batch_bytes,
+            buffer_bytes=buffer_bytes,
+            high_water_bytes=high_water_bytes,
+            delivery_timeout_ms=delivery_timeout_ms,
+            max_in_flight=max_in_flight,
+        )
         wire_acks = parse_acks(acks)
         is_idempotent = wire_acks == ACKS_ALL if idempotent is None else idempotent
         if high_water_bytes is None:
@@ -82,8 +98,8 @@ class Producer:
             delivery_timeout_ms=delivery_timeout_ms,
             max_in_flight=max_in_flight,
         )
-        self._connection_options: ConnectionOptions = connection_options(connection)
-        self._bootstrap = bootstrap
+        self._connection_options: ConnectionOptions = connection_options(connection, Producer)
+        self._bootstrap = checked_bootstrap(bootstrap)
         self._is_started = False
         self._running: ProducerCore | None = None
         self._closing: ProducerCore | None = None
@@ -114,8 +130,13 @@ class Producer:
         """Flush, disconnect, and raise the error that no caller has received.
 
         From the call on, nothing more can be sent. If it is cancelled, the remaining records fail with ClientClosed,
-        and calling it again raises that.
+        their number is logged, and calling it again raises that.
+
+        `async with` calls it. If the block was cancelled, as by Ctrl-C, it waits at most CANCELLED_CLOSE_S.
         """
+        await self._close(None)
+
+    async def _close(self, timeout_s: float | None) -> None:
         closing = self._running or self._closing
         if closing is None:
             return
@@ -124,7 +145,7 @@ class Producer:
         has_failed = closing.has_failed
         self._plain, self._drain_flag, self._add_keyed = {}, DrainFlag(), _no_fast_path
         try:
-            await closing.flush()
+            await closing.finish(timeout_s)
             if has_failed:
                 raise ClientClosed(_HAS_FAILED)
         finally:
@@ -141,9 +162,18 @@ class Producer:
             await self.close()
             return
         try:
-            await self.close()
+            await self._close(None if isinstance(error, Exception) else CANCELLED_CLOSE_S)
         except WarmlogError as lost:
             error.add_note(f"and closing the producer: {lost}")
+
+    def __del__(self) -> None:
+        """Warn if it was started and not closed. What is buffered is still sent while the event loop runs."""
+        running = getattr(self, "_running", None)
+        if running is not None:
+            lost = running.accumulator.describe_pending()
+            text = f"unclosed {self!r}: use `async with`, or await close()" + (f"; so far {lost}" if lost else "")
+            warnings.warn(text, ResourceWarning, source=self, stacklevel=1)
+            _log.warning("%s", text)
 
     # --- sending ----------------------------------------------------------------------------------------------------
 
@@ -158,6 +188,8 @@ class Producer:
         partition: int | None = None,
     ) -> DeliveryFuture:
         """Buffer a record and return at once. Await the result for the record's metadata, or `drain` between sends.
+
+        A wait that is cancelled or times out takes nothing back: the record is still sent.
 
         Without `partition` the key chooses it (see `partitioner`); without `timestamp_ms` the time is now. Raises
         BufferFull, MessageTooLarge (with size and limit), TypeError for a `str`, and UnknownTopicOrPartition for a
@@ -203,6 +235,7 @@ class Producer:
         are still sent, and `drain`, `flush` or `close` raises their error.
         """
         running = self._open()
+        as_partition(partition)
         records = BulkRecords.check(values, keys, headers, timestamps_ms, time.time_ns() // NS_PER_MS)
         return await running.send_many(topic, records, partition)
 

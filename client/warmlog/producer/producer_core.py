@@ -1,6 +1,7 @@
 """What a producer has between `start` and `close`: its accumulator, its sender, and the topics that it learns."""
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
 from warmlog.cluster.cluster import Cluster
@@ -16,6 +17,8 @@ from warmlog.producer.producer_batch import ProducerBatch
 from warmlog.producer.sender import Sender
 from warmlog_protocol.messages import DescribeConfigsRequest, DescribeConfigsResponse
 
+_log = logging.getLogger("warmlog")
+
 
 class ProducerCore:
     """The running part of a Producer."""
@@ -24,7 +27,7 @@ class ProducerCore:
         self, bootstrap: str | Sequence[str], options: ProducerOptions, connection_options: ConnectionOptions
     ) -> None:
         self._options = options
-        changed = asyncio.Event()
+        self._changed = changed = asyncio.Event()
         self.cluster = Cluster(bootstrap, connection_options, changed.set)
         self.home = self.cluster.home
         self.accumulator = Accumulator(
@@ -57,7 +60,7 @@ class ProducerCore:
 
     async def stop(self) -> None:
         """Give up what is not acknowledged and end all tasks. May be called again if it was cancelled."""
-        self._is_stopped = True
+        self._is_stopped = self.sender.is_stopping = True
         tasks = [self._sending, *self._learning.values()]
         for task in tasks:
             task.cancel()
@@ -102,6 +105,21 @@ class ProducerCore:
         await self._let_callers_receive()
         self.accumulator.drain_flag.is_set = self.accumulator.buffered_bytes > self._options.high_water_bytes
         self._raise_unseen()
+
+    async def finish(self, timeout_s: float | None) -> None:
+        """Flush. If that is cancelled or takes too long, say how many records of which topics are lost."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.flush()
+        except TimeoutError:
+            lost = self.accumulator.describe_pending()
+            _log.warning("the producer was closed when its task had been cancelled: %s", lost)
+            raise ClientClosed(lost) from None
+        except asyncio.CancelledError as cancelled:
+            if lost := self.accumulator.describe_pending():
+                _log.warning("closing the producer was cancelled: %s", lost)
+                cancelled.add_note(f"closing the producer was cancelled: {lost}")
+            raise
 
     async def flush(self) -> None:
         while self._learning:
@@ -152,7 +170,9 @@ class ProducerCore:
 
     def _learned(self, name: str, done: "asyncio.Task[None]") -> None:
         """Forget the task, also one that was cancelled before it began; its error was delivered to those who wait."""
-        self._learning.pop(name, None)
+        if self._learning.get(name) is done:
+            del self._learning[name]
+        self._changed.set()
         if not done.cancelled():
             done.exception()
 

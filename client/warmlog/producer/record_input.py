@@ -50,6 +50,12 @@ def as_timestamp(timestamp_ms: object) -> int:
     return timestamp_ms
 
 
+def as_partition(partition: object) -> None:
+    """Raise TypeError unless `partition` is a number, or None."""
+    if partition is not None and (not isinstance(partition, int) or isinstance(partition, bool)):
+        raise TypeError(f"partition={partition!r}: an int or None expected, not {type(partition).__name__}")
+
+
 def content_bytes(value: bytes | None, key: bytes | None, headers: Sequence[Header] | None) -> int:
     """Upper bound on a record's encoded payload, without RECORD_OVERHEAD_BYTES."""
     size_bytes = len(value or b"") + len(key or b"")

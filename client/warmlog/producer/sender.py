@@ -34,6 +34,9 @@ from warmlog_protocol.wire.connection import ReceivedResponse
 
 _log = logging.getLogger("warmlog")
 
+LAST_SEND_S = 3.0
+"""How long a producer that was not closed may delay the end of its event loop."""
+
 Sending = tuple[PartitionQueue, ProducerBatch]
 
 
@@ -61,17 +64,22 @@ class Sender:
         self._max_age_s = cluster.options.metadata_max_age_ms / 1000
         self._refresh_at = self._loop.time() + self._max_age_s
         self.has_ended = False
+        self.is_stopping = False
 
     async def run(self) -> None:
-        """Send until cancelled, by `stop` or with the event loop. Batches that are left then fail: no caller hangs."""
+        """Send until cancelled. Batches that are left then fail: no caller hangs.
+
+        Without `is_stopping` it is the end of the event loop that cancels: asyncio.run cancels all tasks and waits for
+        them. Then what is buffered is sent first, for at most LAST_SEND_S.
+        """
         error: WarmlogError = ClientClosed("the producer was stopped before this was acknowledged")
         try:
             while True:
-                self._changed.clear()
-                if self._send_ready():
-                    await asyncio.sleep(0)
-                else:
-                    await self._wait_for_change()
+                await self._turn()
+        except asyncio.CancelledError:
+            if not self.is_stopping:
+                await self._send_rest()
+            raise
         except Exception as bug:  # of ours
             _log.exception("the producer's sender failed")
             error = ClientError(f"the producer's sender failed: {bug!r}")
@@ -81,6 +89,27 @@ class Sender:
             if self._initialising is not None:
                 self._initialising.cancel()
                 await asyncio.wait([self._initialising])
+
+    async def _turn(self) -> None:
+        self._changed.clear()
+        if self._send_ready():
+            await asyncio.sleep(0)
+        else:
+            await self._wait_for_change()
+
+    async def _send_rest(self) -> None:
+        """Send what is buffered, and log what is not acknowledged when the time is over."""
+        deadline = self._loop.time() + LAST_SEND_S
+        timer = self._loop.call_at(deadline, self._changed.set)
+        try:
+            while self._accumulator.pending and self._loop.time() < deadline:
+                self._accumulator.learn_unknown()
+                self._accumulator.mark_all_due()
+                await self._turn()
+        finally:
+            timer.cancel()
+            if lost := self._accumulator.describe_pending():
+                _log.warning("the event loop ended before the producer was closed: %s", lost)
 
     def fail_all(self, error: WarmlogError) -> None:
         """Give up every batch, and every record that waits for its topic."""
@@ -251,7 +280,7 @@ class Sender:
         if self._producer != queue.producer:
             queue.adopt(self._producer)
             return True
-        if self._initialising is None:
+        if self._initialising is None or self._initialising.done():  # cancelled before it began
             self._initialising = asyncio.create_task(self._initialise(), name="warmlog producer id")
         return False
 

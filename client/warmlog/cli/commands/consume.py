@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
-from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, run_client, show_warnings
+from warmlog.cli.terminal.options import (
+    DEFAULT_BROKER,
+    AsJson,
+    Broker,
+    Topics,
+    connection,
+    run_client,
+    show_warnings,
+)
 from warmlog.cli.terminal.output import write
 from warmlog.cli.terminal.times import End, Start, note_if_past_end, parse_end, parse_start
 
@@ -53,7 +61,7 @@ class Range:
 
 @ends_cleanly
 def consume(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="The topics' names.", show_default=False)],
+    topics: Topics,
     is_pattern: Annotated[
         bool,
         typer.Option("--regex", help="Each TOPIC is a regular expression for whole names, as of now."),
@@ -135,6 +143,7 @@ def consume(
             partitions=None if partition is None else [(name, partition) for name in names],
             start=wanted.start,
             isolation=isolation,
+            **connection(),
         ) as consumer:
             await _check_start(consumer, wanted.start)
             await note_if_past_end(consumer, wanted.start)
@@ -194,7 +203,7 @@ async def _matching(broker: str, patterns: Sequence[re.Pattern[str]]) -> list[st
     """Return the names of the topics that one of `patterns` matches as a whole. CommandFailed if there is none."""
     from warmlog import Admin
 
-    async with Admin(broker) as admin:
+    async with Admin(broker, **connection()) as admin:
         topics = await admin.list_topics()
     names = [topic.name for topic in topics if any(pattern.fullmatch(topic.name) for pattern in patterns)]
     if not names:

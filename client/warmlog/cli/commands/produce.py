@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from warmlog.cli.terminal.exits import CommandFailed, checked, describe, ends_cleanly
-from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, run_client, show_warnings
+from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, connection, run_client, show_warnings
 from warmlog.cli.terminal.output import json_line, note
 from warmlog.cli.terminal.templates import unescape
 from warmlog.cli.terminal.times import parse_time
@@ -144,7 +144,7 @@ def produce(
     async def run() -> None:
         from warmlog import Producer
 
-        producer = await Producer(broker, acks=acks.value, compression=compression.value).start()
+        producer = await Producer(broker, acks=acks.value, compression=compression.value, **connection()).start()
         show_warnings()
         if value is None and sys.stdin.isatty():
             note(f"one record a line to {topic}; Ctrl-D ends")

@@ -105,7 +105,7 @@ def _check(path: Path, table: str, settings: Mapping[str, Any]) -> None:
         if name not in known:
             raise ProfileError(f"{where}: {name!r} is not a setting of a profile{_nearest(name, known, 'there are')}")
     try:
-        connection_options({name: value for name, value in settings.items() if name != BROKER_KEY})
+        connection_options({name: value for name, value in settings.items() if name != BROKER_KEY}, ConnectionOptions)
         if BROKER_KEY in settings:
             parse_addresses(str(settings[BROKER_KEY]))
     except (InvalidConfig, ValueError) as error:

@@ -432,7 +432,7 @@ async def test_an_event_loop_that_ends_leaves_nobody_waiting_for_what_nobody_sen
         await client.start()
         if is_topic_known:
             await client.send(TOPIC, b"")
-            broker.faults.append(Fault.HOLD)
+        broker.faults.append(Fault.HOLD)
         sent = client.send(TOPIC, b"")
         for task in asyncio.all_tasks() - {asyncio.current_task()}:  # as asyncio.run does with all that is left
             if (task.get_name() or "").startswith("warmlog"):

@@ -10,7 +10,15 @@ import typer
 
 from warmlog.cli.commands.produce import Compression
 from warmlog.cli.terminal.exits import CommandFailed, checked, describe, ends_cleanly
-from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, check_broker, run_client, show_warnings
+from warmlog.cli.terminal.options import (
+    DEFAULT_BROKER,
+    AsJson,
+    Broker,
+    check_broker,
+    connection,
+    run_client,
+    show_warnings,
+)
 from warmlog.cli.terminal.output import counted, json_line, note
 from warmlog.cli.terminal.times import End, parse_end, parse_start
 
@@ -76,9 +84,11 @@ def copy(
             note(f"{target} has {counted(len(written.partitions), 'partition')}: keys choose the partition")
         if written.configs[TIMESTAMP_TYPE].value == "LogAppendTime":
             note(f"{target} has {TIMESTAMP_TYPE}=LogAppendTime: timestamps are those of the copy")
-        producer = await Producer(target_broker, compression=compression.value).start()
+        producer = await Producer(target_broker, compression=compression.value, **connection()).start()
         show_warnings()
-        async with Consumer(broker, topics=[source], start=first, isolation="read_committed") as consumer:
+        async with Consumer(
+            broker, topics=[source], start=first, isolation="read_committed", **connection()
+        ) as consumer:
             await _copy(consumer, last, producer, target, keeps_partitions, progress, damage)
         # Not a context manager: after a failure or Ctrl-C the user does not want to wait for records in flight.
         await producer.close()
@@ -105,9 +115,9 @@ async def _prepare(
     from warmlog import Admin
     from warmlog.errors import UnknownTopicOrPartition
 
-    async with Admin(broker) as admin:
+    async with Admin(broker, **connection()) as admin:
         read = await admin.describe_topic(source)
-    async with Admin(target_broker) as admin:
+    async with Admin(target_broker, **connection()) as admin:
         is_new = False
         try:
             written = await admin.describe_topic(target)

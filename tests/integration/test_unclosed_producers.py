@@ -1,0 +1,89 @@
+"""Producers that are not closed, or whose closing is cut short: what is sent, what is said, and how soon it ends."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import warmlog
+from broker_process import BrokerProcess
+
+UNCLOSED = """
+import asyncio, sys, warmlog
+
+async def main():
+    producer = await warmlog.Producer(sys.argv[1]).start()
+    for _ in range(100):
+        producer.send(sys.argv[2], b"x")
+
+asyncio.run(main())
+"""
+
+INTERRUPTED = """
+import asyncio, sys, warmlog
+
+async def main():
+    async with warmlog.Producer(sys.argv[1]) as producer:
+        await producer.send(sys.argv[2], b"first")
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        sent = [producer.send(sys.argv[2], b"x") for _ in range(7)]
+        print("sent", flush=True)
+        if sys.argv[3] == "body":
+            await sent[0]
+
+asyncio.run(main())
+"""
+
+
+async def create(broker: BrokerProcess, topic: str) -> None:
+    async with warmlog.Admin(broker.address) as admin:
+        await admin.create_topic(topic, partitions=1)
+
+
+async def test_records_of_a_producer_that_is_not_closed_are_sent_when_asyncio_run_ends(
+    broker: BrokerProcess, topic: str
+) -> None:
+    await create(broker, topic)
+    command = [sys.executable, "-W", "always", "-c", UNCLOSED, broker.address, topic]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)  # noqa: ASYNC221
+    async with warmlog.Consumer(broker.address, topics=[topic]) as consumer:
+        assert len([record async for record in consumer.records(until="latest")]) == 100
+    assert "ResourceWarning: unclosed <warmlog.producer.producer.Producer" in ended.stderr
+    assert f"100 records were not acknowledged: 100 of {topic}" in ended.stderr
+    assert "never retrieved" not in ended.stderr
+    assert "destroyed" not in ended.stderr
+
+
+@pytest.mark.parametrize("where", ["body", "closing"])
+async def test_ctrl_c_ends_a_producer_within_a_second_when_the_broker_is_away(tmp_path: Path, where: str) -> None:
+    with BrokerProcess(tmp_path) as broker:
+        await create(broker, "t")
+        errors = interrupted(broker, where)
+    assert "7 records were not acknowledged: 7 of t" in errors
+    assert "KeyboardInterrupt" in errors
+
+
+def interrupted(own_broker: BrokerProcess, where: str) -> str:
+    """What the process wrote to stderr; it has ended within a second."""
+    command = [sys.executable, "-c", INTERRUPTED, own_broker.address, "t", where]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        own_broker.kill()
+        process.stdin.write("go on\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "sent\n"
+        time.sleep(0.3)  # the producer is waiting for its broker then
+        process.send_signal(signal.SIGINT)
+        began = time.monotonic()
+        _, errors = process.communicate(timeout=20)
+        took_s = time.monotonic() - began
+    assert took_s < 1.5, errors
+    assert process.returncode != 0
+    return errors

@@ -1,0 +1,74 @@
+"""Options of another type or name than the client has: refused by the constructor, in words that say what to write."""
+
+from typing import Any
+
+import pytest
+
+import warmlog
+from fake_broker import FakeBroker
+
+ADDRESS = "127.0.0.1:7400"
+CLIENTS = [warmlog.Producer, warmlog.Admin, lambda address, **more: warmlog.Consumer(address, topics=["t"], **more)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"linger_ms": "5"}, "linger_ms='5': int or float expected, not str"),
+        ({"batch_bytes": 1.5}, "batch_bytes=1.5: int expected, not float"),
+        ({"buffer_bytes": None}, "buffer_bytes=None: int expected, not NoneType"),
+        ({"high_water_bytes": "1"}, "high_water_bytes='1': int or None expected, not str"),
+        ({"max_in_flight": True}, "max_in_flight=True: int expected, not bool"),
+        ({"compression": None}, "compression=None: str expected, not NoneType"),
+        ({"linger": 5}, "Producer() has no option 'linger'; did you mean linger_ms?"),
+        ({"request_timeout": 5}, "Producer() has no option 'request_timeout'; did you mean request_timeout_ms?"),
+    ],
+)
+def test_a_wrong_option_of_a_producer_is_named_with_what_is_expected(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        warmlog.Producer(ADDRESS, **options)
+    assert str(caught.value) == message
+
+
+def test_an_option_that_is_near_to_none_is_told_all_of_the_class_and_the_connection() -> None:
+    with pytest.raises(TypeError, match=r"Producer\(\) has no option 'zzz'; the options are acks, .*, client_name, "):
+        warmlog.Producer(ADDRESS, zzz=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"Consumer\(\) has no option 'prefetch'; did you mean prefetch_bytes\?"):
+        warmlog.Consumer(ADDRESS, topics=["t"], prefetch=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"Admin\(\) has no option 'client'; did you mean client_name\?"):
+        warmlog.Admin(ADDRESS, client="me")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("acks", [2, "most", None, [], True, 1.0])
+def test_acks_is_one_of_three(acks: Any) -> None:
+    with pytest.raises(warmlog.InvalidRequiredAcks, match='"all", 1 or 0 expected'):
+        warmlog.Producer(ADDRESS, acks=acks)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("address", [7400, None, b"h:1", [7400], {"h": 1}])
+def test_an_address_of_another_type_is_a_type_error(client: Any, address: Any) -> None:
+    with pytest.raises(TypeError, match=r'bootstrap=.*: expected "HOST:PORT"'):
+        client(address)
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.parametrize("address", ["", "localhost:abc", "h:0", [], [" "], "::1"])
+def test_a_text_that_is_no_address_is_refused_by_the_constructor(client: Any, address: Any) -> None:
+    with pytest.raises(warmlog.InvalidConfig, match=r'bootstrap=.*; expected "HOST:PORT"'):
+        client(address)
+
+
+async def test_a_wrong_partition_or_timestamp_never_reaches_the_broker() -> None:
+    async with FakeBroker(t=2) as broker, warmlog.Producer(broker.address) as producer:
+        for wrong in ("1", 1.0, True):
+            with pytest.raises(TypeError, match=r"partition=.*: an int or None expected"):
+                producer.send("t", b"x", partition=wrong)  # type: ignore[arg-type]
+            with pytest.raises(TypeError, match=r"partition=.*: an int or None expected"):
+                await producer.send_many("t", [b"x"], partition=wrong)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="timestamp_ms must be an int, not float"):
+            producer.send("t", b"x", timestamp_ms=1.5)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="timestamp_ms -1 is not between 0 and"):
+            producer.send("t", b"x", timestamp_ms=-1)
+    assert not broker.topics["t"][0].values()
+    assert not broker.topics["t"][1].values()
