@@ -50,7 +50,7 @@ async def process(address: str) -> dict[str, int]:
             for value in batch.values:
                 order = json.loads(value or b"{}")
                 sums[order["customer"]] = sums.get(order["customer"], 0) + order["euros"]
-            state["positions"][f"{batch.topic}-{batch.partition}"] = batch.next_offset
+            state["positions"] = consumer.positions()
             store(state)
     return dict(sorted(sums.items()))
 
