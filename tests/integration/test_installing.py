@@ -39,7 +39,7 @@ def test_a_distribution_installs_with_its_extras_and_runs(built: dict[str, Path]
     (packages / "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
     python = tmp_path / "venv" / "bin" / "python"
     offline = ("--no-index", "--no-build-isolation", "--no-warn-conflicts", "--disable-pip-version-check")
-    _run(python, "-m", "pip", "install", "--quiet", *offline, f"{built[kind]}[{EXTRAS}]")
+    _run(python, "-m", "pip", "install", "--quiet", *offline, f"warmlog[{EXTRAS}] @ {built[kind].as_uri()}")
     assert "No broken requirements" in _run(python, "-m", "pip", "check")
     code = "import warmlog, warmlog.arrow.reader, warmlog.spark; print(warmlog.__file__, warmlog.__version__)"
     file, version = _run(python, "-c", code).split()
