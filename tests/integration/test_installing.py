@@ -41,9 +41,7 @@ def test_a_distribution_installs_with_its_extras_and_runs(built: dict[str, Path]
     offline = ("--no-index", "--no-build-isolation", "--no-warn-conflicts", "--disable-pip-version-check")
     _run(python, "-m", "pip", "install", "--quiet", *offline, f"warmlog[{EXTRAS}] @ {built[kind].as_uri()}")
     assert "No broken requirements" in _run(python, "-m", "pip", "check")
-    code = "import warmlog, warmlog.arrow.reader, warmlog.spark
-print(warmlog.__version__)
-print(warmlog.__file__)"
+    code = "import warmlog, warmlog.arrow.reader, warmlog.spark; print(warmlog.__version__); print(warmlog.__file__)"
     version, file = _run(python, "-c", code).splitlines()
     assert Path(file).is_relative_to(tmp_path)
     assert version == warmlog.__version__
