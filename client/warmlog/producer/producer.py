@@ -126,17 +126,14 @@ class Producer:
         self._drain_flag = running.accumulator.drain_flag
         return self
 
-    async def close(self) -> None:
-        """Flush, disconnect, and raise the error that no caller has received.
+    async def close(self, *, timeout_s: float | None = None) -> None:
+        """Flush, for at most `timeout_s`, disconnect, and raise the error that no caller has received.
 
         From the call on, nothing more can be sent. If it is cancelled, the remaining records fail with ClientClosed,
-        their number is logged, and calling it again raises that.
+        their number is logged, and calling it again raises that; so it is after `timeout_s`.
 
         `async with` calls it. If the block was cancelled, as by Ctrl-C, it waits at most CANCELLED_CLOSE_S.
         """
-        await self._close(None)
-
-    async def _close(self, timeout_s: float | None) -> None:
         closing = self._running or self._closing
         if closing is None:
             return
@@ -162,7 +159,7 @@ class Producer:
             await self.close()
             return
         try:
-            await self._close(None if isinstance(error, Exception) else CANCELLED_CLOSE_S)
+            await self.close(timeout_s=None if isinstance(error, Exception) else CANCELLED_CLOSE_S)
         except WarmlogError as lost:
             error.add_note(f"and closing the producer: {lost}")
 

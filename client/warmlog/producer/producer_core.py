@@ -117,9 +117,9 @@ class ProducerCore:
             async with asyncio.timeout(timeout_s):
                 await self.flush()
         except TimeoutError:
-            lost = self.accumulator.describe_pending()
-            _log.warning("the producer was closed when its task had been cancelled: %s", lost)
-            raise ClientClosed(lost) from None
+            if lost := self.accumulator.describe_pending():
+                _log.warning("the producer was closed in haste: %s", lost)
+                raise ClientClosed(lost) from None
         except asyncio.CancelledError as cancelled:
             if lost := self.accumulator.describe_pending():
                 _log.warning("closing the producer was cancelled: %s", lost)

@@ -143,14 +143,15 @@ def produce(
 
     async def run() -> None:
         from warmlog import Producer
+        from warmlog.cli.terminal.records import sending
 
-        producer = await Producer(broker, acks=acks.value, compression=compression.value, **connection()).start()
-        show_warnings()
-        if value is None and sys.stdin.isatty():
-            note(f"one record a line to {topic}; Ctrl-D ends")
-        await _send(producer, topic, _lines() if value is None else _one(_bytes(value)), parse, progress)
-        # Not a context manager: after a failure or Ctrl-C the user does not want to wait for records in flight.
-        await producer.close()
+        async with sending(
+            Producer(broker, acks=acks.value, compression=compression.value, **connection())
+        ) as producer:
+            show_warnings()
+            if value is None and sys.stdin.isatty():
+                note(f"one record a line to {topic}; Ctrl-D ends")
+            await _send(producer, topic, _lines() if value is None else _one(_bytes(value)), parse, progress)
 
     try:
         run_client(run, is_bulk=True)

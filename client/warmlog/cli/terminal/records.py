@@ -1,8 +1,8 @@
 """Records on their way to and from a topic, as `produce`, `consume` and `topic copy` move them."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -62,6 +62,21 @@ async def send_parcels(producer: "Producer", topic: str, parcels: Sequence[Parce
 
 def _is_sent(result: object) -> bool:
     return not isinstance(result, BaseException)
+
+
+@asynccontextmanager
+async def sending(producer: "Producer") -> "AsyncIterator[Producer]":
+    """Start a producer, and close it; after a failure or Ctrl-C without a wait for records in flight."""
+    from warmlog.errors import WarmlogError
+
+    await producer.start()
+    try:
+        yield producer
+    except BaseException:
+        with suppress(WarmlogError):
+            await producer.close(timeout_s=0)
+        raise
+    await producer.close()
 
 
 class Damage:

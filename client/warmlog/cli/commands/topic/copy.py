@@ -70,7 +70,7 @@ def copy(
     first, last = checked("--from", parse_start, start), checked("--to", parse_end, end)
     target_broker = broker if to_broker is None else check_broker(to_broker)
 
-    from warmlog.cli.terminal.records import Damage
+    from warmlog.cli.terminal.records import Damage, sending
     from warmlog.cli.terminal.status import Progress
 
     progress, damage = Progress(shows_status=sys.stderr.isatty()), Damage()
@@ -84,14 +84,11 @@ def copy(
             note(f"{target} has {counted(len(written.partitions), 'partition')}: keys choose the partition")
         if written.configs[TIMESTAMP_TYPE].value == "LogAppendTime":
             note(f"{target} has {TIMESTAMP_TYPE}=LogAppendTime: timestamps are those of the copy")
-        producer = await Producer(target_broker, compression=compression.value, **connection()).start()
-        show_warnings()
-        async with Consumer(
-            broker, topics=[source], start=first, isolation="read_committed", **connection()
-        ) as consumer:
-            await _copy(consumer, last, producer, target, keeps_partitions, progress, damage)
-        # Not a context manager: after a failure or Ctrl-C the user does not want to wait for records in flight.
-        await producer.close()
+        consuming = Consumer(broker, topics=[source], start=first, isolation="read_committed", **connection())
+        async with sending(Producer(target_broker, compression=compression.value, **connection())) as producer:
+            show_warnings()
+            async with consuming as consumer:
+                await _copy(consumer, last, producer, target, keeps_partitions, progress, damage)
         return is_new
 
     try:
