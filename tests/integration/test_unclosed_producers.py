@@ -84,6 +84,6 @@ def interrupted(own_broker: BrokerProcess, where: str) -> str:
         began = time.monotonic()
         _, errors = process.communicate(timeout=20)
         took_s = time.monotonic() - began
-    assert took_s < 1.5, errors
+    assert took_s < 3, errors  # a second, and the end of Python on a busy machine
     assert process.returncode != 0
     return errors
