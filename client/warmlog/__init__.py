@@ -10,8 +10,8 @@
             for record in batch:
                 ...
 
-`Producer`, `Consumer` and `Admin` are asyncio clients; `blocking` has one without an event loop. Every error derives
-from `WarmlogError`; `errors` shows the tree.
+`Producer`, `Consumer` and `Admin` are asyncio clients; `warmlog.blocking` has the same without `await`. Every error
+derives from `WarmlogError`; `errors` shows the tree.
 """
 
 from warmlog import errors as _errors

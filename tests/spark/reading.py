@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, Row
 
 from broker_process import BrokerProcess
 from spark.topics import Stored
-from warmlog.blocking.cluster import BlockingCluster
+from warmlog.sockets.cluster import BlockingCluster
 from warmlog_protocol.batch import iter_batches
 from warmlog_protocol.messages import LATEST_TIMESTAMP, FetchPartition, FetchRequest, FetchResponse
 

@@ -326,7 +326,7 @@ def test_following_goes_on_when_a_broker_that_was_away_is_back_and_says_so_once(
 
 
 def read_kept(broker: BrokerProcess, topic: str) -> tuple[int, int]:
-    from warmlog.blocking.cluster import BlockingCluster
+    from warmlog.sockets.cluster import BlockingCluster
     from warmlog_protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
     with BlockingCluster(broker.address) as cluster:

@@ -22,9 +22,9 @@ from pyspark.sql import DataFrame, SparkSession
 from broker_process import BrokerProcess, port_to_keep
 from spark.reading import read_back
 from spark.topics import Stored, Topics
-from warmlog.blocking.cluster import BlockingCluster
 from warmlog.errors import ApiError, BrokerUnavailable, DeliveryTimeout, TooManyConnections, UnknownTopicOrPartition
 from warmlog.producer.partitioner import partition_of_key
+from warmlog.sockets.cluster import BlockingCluster
 from warmlog.spark.options.write_options import WriteOptions
 from warmlog.spark.write.task import check_topic, write_batches
 from warmlog_protocol.messages import LATEST_TIMESTAMP

@@ -4,7 +4,7 @@ from random import Random
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from warmlog.blocking.connection import BlockingConnection
+from warmlog.sockets.connection import BlockingConnection
 from warmlog_protocol.batch import encode_batch, read_batch, to_rows
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.errors import error_from_code

@@ -27,8 +27,6 @@ from typing import NamedTuple, NoReturn
 
 from warmlog.arrow_write.encoding import encode_arrow
 from warmlog.arrow_write.rows import RowSpan
-from warmlog.blocking.cluster import BlockingCluster
-from warmlog.blocking.connection import BlockingConnection, Closing, WholeCall
 from warmlog.cluster.broker_link import backoff_ms
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.cluster.responses import TopicPartition
@@ -46,6 +44,8 @@ from warmlog.producer.options import MAX_IN_FLIGHT_WITH_SEQUENCES
 from warmlog.producer.partition_queue import PartitionQueue, Verdict
 from warmlog.producer.produce_request import fitting, outcomes, produce_request
 from warmlog.producer.producer_batch import NO_PRODUCER, ProducerBatch
+from warmlog.sockets.cluster import BlockingCluster
+from warmlog.sockets.connection import BlockingConnection, Closing, WholeCall
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import ACKS_ALL, InitProducerIdRequest, InitProducerIdResponse
 from warmlog_protocol.wire.connection import ReceivedResponse

@@ -100,6 +100,11 @@ class ProducerCore:
             queues.sticky = None
         return batch
 
+    async def make_room(self) -> None:
+        """Wait as `drain`, and leave errors to those who ask for them."""
+        await self._wait_for_room()
+        self.accumulator.drain_flag.is_set = self.accumulator.buffered_bytes > self._options.high_water_bytes
+
     async def drain(self) -> None:
         await self._wait_for_room(ends_on_failure=True)
         await self._let_callers_receive()

@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TypeVar
 
-from warmlog.blocking.cluster import BlockingCluster, in_requests
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import (
@@ -18,6 +17,7 @@ from warmlog.errors import (
     error_from_code,
 )
 from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets
+from warmlog.sockets.cluster import BlockingCluster, in_requests
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import Self
 
 from warmlog.arrow.columns import arrow_memory
-from warmlog.blocking.cluster import BlockingCluster
-from warmlog.blocking.connection import BlockingConnection
 from warmlog.cluster.address import parse_address
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.cluster.responses import TopicPartition
 from warmlog.errors import ApiError, BrokerUnavailable
 from warmlog.ranges.offset_range import OffsetRange
+from warmlog.sockets.cluster import BlockingCluster
+from warmlog.sockets.connection import BlockingConnection
 
 _log = logging.getLogger("warmlog.ranges")
 

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 from warmlog.arrow.int_array import ArrayColumn
 from warmlog.arrow.reader import ArrowMerger
 from warmlog.arrow.time_bounds import TimeBounds
-from warmlog.blocking.connection import BlockingConnection
 from warmlog.errors import (
     TOPIC_IS_GONE,
     ApiError,
@@ -37,6 +36,7 @@ from warmlog.ranges.read_settings import Projection, ReadSettings
 from warmlog.ranges.resolve import REMOVED, Loss
 from warmlog.records.fetched import AbortedRanges, error_in, first_header, is_intact, whole_headers
 from warmlog.records.verdict import Action, Policy, decide
+from warmlog.sockets.connection import BlockingConnection
 from warmlog_protocol.batch import HEADER_BYTES, RecordBatch, check_crc, read_header
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,

@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 from warmlog.arrow_write.batching import TopicBatches
 from warmlog.arrow_write.producer import ArrowBatch, BlockingProducer
 from warmlog.arrow_write.rows import ArrowRows, with_offsets
-from warmlog.blocking.cluster import BlockingCluster
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.errors import ApiError, BrokerUnavailable, InvalidTopic, UnknownTopicOrPartition
 from warmlog.ranges.retrying import retrying
+from warmlog.sockets.cluster import BlockingCluster
 from warmlog.spark.options.write_options import WriteOptions
 
 CONNECTION = ConnectionOptions(client_name="warmlog-spark")

@@ -13,7 +13,6 @@ from fake_broker import FakeBroker, Fault
 from warmlog.arrow_write import producer as blocking_producer
 from warmlog.arrow_write.producer import ArrowBatch, BlockingProducer
 from warmlog.arrow_write.rows import ArrowRows, PreparedRows, RowSpan
-from warmlog.blocking.cluster import BlockingCluster
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.errors import (
     ClientError,
@@ -23,6 +22,7 @@ from warmlog.errors import (
     TooManyConnections,
     UnknownTopicOrPartition,
 )
+from warmlog.sockets.cluster import BlockingCluster
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import HandshakeRequest, InitProducerIdRequest, Message, MetadataRequest
 

@@ -12,8 +12,8 @@ import pytest
 
 import warmlog.arrow.columns
 import warmlog.arrow.reader
-import warmlog.blocking.cluster
-import warmlog.blocking.connection
+import warmlog.sockets.cluster
+import warmlog.sockets.connection
 from broker_in_thread import broker_in_thread
 from fake_broker import FakeBroker as WholeBroker
 from interrupter import interrupt_everywhere
@@ -38,7 +38,7 @@ MODULES = [
     fetch_window,
     warmlog.arrow.reader,
     warmlog.arrow.columns,
-    warmlog.blocking.connection,
+    warmlog.sockets.connection,
 ]
 PATIENT = replace(QUICK, deadline_s=30.0)
 Call = Callable[[Callable[[], Any]], Any]

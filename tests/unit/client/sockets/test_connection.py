@@ -7,10 +7,10 @@ import pytest
 
 from broker_in_thread import broker_in_thread
 from fake_broker import FakeBroker
-from warmlog.blocking.cluster import BlockingCluster
-from warmlog.blocking.connection import MOST_PARTS, BlockingConnection
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.errors import BrokerUnavailable, ClientClosed, UnknownTopicOrPartition
+from warmlog.sockets.cluster import BlockingCluster
+from warmlog.sockets.connection import MOST_PARTS, BlockingConnection
 from warmlog_protocol.batch import encode_batch, iter_batches
 from warmlog_protocol.messages import (
     ACKS_ALL,

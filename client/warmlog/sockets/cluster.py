@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from warmlog.blocking.connection import BlockingConnection, Closing, R
 from warmlog.cluster.address import Address, parse_addresses
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.cluster.responses import TopicPartition, broker_addresses, max_message_bytes, topic_error
 from warmlog.errors import BrokerUnavailable, NotLeaderOrFollower, error_from_code
+from warmlog.sockets.connection import BlockingConnection, Closing, R
 from warmlog_protocol.messages import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,

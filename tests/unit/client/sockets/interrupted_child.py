@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from warmlog.arrow_write.producer import ArrowBatch, BlockingProducer
 from warmlog.arrow_write.rows import ArrowRows, PreparedRows
-from warmlog.blocking.cluster import BlockingCluster
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.ranges.arrow_reader import arrow_reader
 from warmlog.ranges.read_settings import ReadSettings
+from warmlog.sockets.cluster import BlockingCluster
 from warmlog_protocol.messages import LATEST_TIMESTAMP
 
 OPTIONS = ConnectionOptions(retry_backoff_ms=1, retry_backoff_max_ms=2)

@@ -15,20 +15,20 @@ import pyarrow as pa
 import pytest
 
 import warmlog.arrow_write.producer
-import warmlog.blocking.cluster
-import warmlog.blocking.connection
 import warmlog.producer.partition_queue
 import warmlog.producer.produce_request
 import warmlog.producer.producer_batch
+import warmlog.sockets.cluster
+import warmlog.sockets.connection
 from broker_in_thread import broker_in_thread
 from fake_broker import FakeBroker, FakePartition, Fault
 from interrupter import interrupt_everywhere
 from warmlog.arrow_write.producer import ArrowBatch, BlockingProducer
 from warmlog.arrow_write.rows import ArrowRows, PreparedRows
-from warmlog.blocking.cluster import BlockingCluster
-from warmlog.blocking.connection import BlockingConnection
 from warmlog.cluster.options import ConnectionOptions
 from warmlog.errors import ClientClosed
+from warmlog.sockets.cluster import BlockingCluster
+from warmlog.sockets.connection import BlockingConnection
 from warmlog_protocol.batch import encode_batch
 from warmlog_protocol.messages import LATEST_TIMESTAMP, MetadataRequest, MetadataResponse
 
@@ -38,7 +38,7 @@ pytestmark = [  # of sockets and generators that an interruption leaves to the g
 ]
 
 MODULES = [
-    warmlog.blocking.connection,
+    warmlog.sockets.connection,
     warmlog.arrow_write.producer,
     warmlog.producer.partition_queue,
     warmlog.producer.produce_request,
@@ -186,7 +186,7 @@ def interrupted_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
             raise KeyboardInterrupt
         sleep(seconds)
 
-    monkeypatch.setattr("warmlog.blocking.connection.socket.create_connection", connect_or_not)
+    monkeypatch.setattr("warmlog.sockets.connection.socket.create_connection", connect_or_not)
     monkeypatch.setattr("warmlog.arrow_write.producer.time.sleep", sleep_or_not)
 
 
@@ -297,7 +297,7 @@ def test_a_producer_goes_on_after_its_cluster_was_closed_or_interrupted_between_
         producer.flush()
         producer.send(batch_of(topic, [b"b"]))
         with monkeypatch.context() as patch:
-            patch.setattr("warmlog.blocking.connection._send_all", _interrupt)
+            patch.setattr("warmlog.sockets.connection._send_all", _interrupt)
             with pytest.raises(KeyboardInterrupt):
                 cluster.topics()
         producer.flush()

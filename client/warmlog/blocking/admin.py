@@ -1,0 +1,30 @@
+"""The blocking admin client."""
+
+from typing import Any
+
+from warmlog.admin import admin
+from warmlog.blocking.client import BlockingClient, options_of, waiting
+
+
+class Admin(BlockingClient[admin.Admin]):
+    """Manages topics and partitions: `warmlog.Admin` without `await`."""
+
+    @options_of(admin.Admin)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(admin.Admin(*arguments, **options))
+
+    create_topic = waiting(admin.Admin.create_topic)
+    alter_topic = waiting(admin.Admin.alter_topic)
+    add_partitions = waiting(admin.Admin.add_partitions)
+    delete_topic = waiting(admin.Admin.delete_topic)
+    list_topics = waiting(admin.Admin.list_topics)
+    topic_names = waiting(admin.Admin.topic_names)
+    describe_topic = waiting(admin.Admin.describe_topic)
+    describe_broker = waiting(admin.Admin.describe_broker)
+    broker_info = waiting(admin.Admin.broker_info)
+    describe_log_dirs = waiting(admin.Admin.describe_log_dirs)
+    move_partition = waiting(admin.Admin.move_partition)
+    list_offsets = waiting(admin.Admin.list_offsets)
+    look_up_offsets = waiting(admin.Admin.look_up_offsets)
+    delete_records = waiting(admin.Admin.delete_records)
+    epoch_ends = waiting(admin.Admin.epoch_ends)

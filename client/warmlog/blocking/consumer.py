@@ -1,0 +1,96 @@
+"""The blocking consumer."""
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from warmlog.blocking.client import BlockingClient, in_loop, options_of, waiting
+from warmlog.cluster.responses import TopicPartition
+from warmlog.consumer import consumer
+from warmlog.points import Where
+from warmlog.records.batch import Batch, Record
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+
+
+class Consumer(BlockingClient[consumer.Consumer]):
+    """Reads topics or single partitions: `warmlog.Consumer` without `await`. For one reader at a time."""
+
+    @options_of(consumer.Consumer)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(consumer.Consumer(*arguments, **options))
+
+    def batches(self, until: Where | None = None) -> Iterator[Batch]:
+        """Iterate over batches, without end or `until` every partition has reached that point."""
+        return _Blocking(self, lambda: self._client.batches(until))
+
+    def records(self, until: Where | None = None) -> Iterator[Record]:
+        """Iterate over single records; `until` as for `batches`."""
+        return _Records(self, lambda: self._client.records(until))
+
+    def __iter__(self) -> Iterator[Record]:
+        return self.records()
+
+    def arrow(self, until: Where | None = None, *, columns: Sequence[str] | None = None) -> "Iterator[pa.RecordBatch]":
+        """Iterate over Arrow record batches with these columns; `until` as for `batches`."""
+        return _Blocking(self, lambda: self._client.arrow(until, columns=columns))
+
+    @property
+    def assignment(self) -> list[TopicPartition]:
+        """The (topic, partition) pairs that are read."""
+
+        async def assignment() -> list[TopicPartition]:
+            return self._client.assignment
+
+        return self._call(assignment)
+
+    to_arrow = waiting(consumer.Consumer.to_arrow)
+    available = waiting(consumer.Consumer.available)
+    position = in_loop(consumer.Consumer.position)
+    positions = in_loop(consumer.Consumer.positions)
+    position_epoch = in_loop(consumer.Consumer.position_epoch)
+    seek = in_loop(consumer.Consumer.seek)
+    seek_to = waiting(consumer.Consumer.seek_to)
+    seek_to_beginning = waiting(consumer.Consumer.seek_to_beginning)
+    seek_to_end = waiting(consumer.Consumer.seek_to_end)
+    seek_to_time = waiting(consumer.Consumer.seek_to_time)
+
+
+class _Blocking(Iterator[T]):
+    """An asynchronous iterator whose steps wait. Continues after an error."""
+
+    def __init__(self, owner: Consumer, make: Callable[[], AsyncIterator[T]]) -> None:
+        async def begin() -> AsyncIterator[T]:
+            return make()
+
+        self._owner = owner
+        self._items = owner._call(begin)
+
+    def __next__(self) -> T:
+        found = self._owner._call(self._next)
+        if not found:
+            raise StopIteration
+        return found[0]
+
+    async def _next(self) -> list[T]:
+        """The next item, in a list; an empty list at the end."""
+        try:
+            return [await anext(self._items)]
+        except StopAsyncIteration:
+            return []
+
+
+class _Records(_Blocking[Record]):
+    """Records: those of a batch that is in hand are taken without a call into the loop."""
+
+    def __next__(self) -> Record:
+        core = self._owner._client._core
+        if core is not None and self._has_begun:
+            for record in core.hand:
+                return record
+        self._has_begun = True
+        return super().__next__()
+
+    _has_begun = False

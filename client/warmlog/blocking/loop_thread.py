@@ -1,0 +1,97 @@
+"""An event loop in a thread, for one blocking client."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from warmlog.errors import ClientClosed
+
+R = TypeVar("R")
+
+INTERRUPTED_WAIT_S = 1.0
+"""How long an interrupted call waits for its work to end."""
+
+
+class LoopThread:
+    """Runs coroutines of one client for any thread of the process that created it."""
+
+    def __init__(self, name: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._process_id = os.getpid()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this process is a fork of the one that the thread runs in."""
+        return os.getpid() != self._process_id
+
+    @property
+    def is_current(self) -> bool:
+        return threading.get_ident() == self._thread.ident
+
+    def check(self) -> None:
+        """Raise ClientClosed in a forked process, RuntimeError in the thread itself, which would wait for itself."""
+        if self.is_foreign:
+            raise ClientClosed(
+                f"this client was started in process {self._process_id}, and process {os.getpid()} is a fork of it: "
+                f"create a client in each process"
+            )
+        if self.is_current:
+            raise RuntimeError("a callback of a blocking client must not call the client: hand over to another thread")
+
+    def call(self, work: Callable[[], Coroutine[Any, Any, R]], timeout_s: float | None = None) -> R:
+        """Return the result of `work`, which runs in the loop. TimeoutError after `timeout_s`.
+
+        An interruption, such as Ctrl-C, or a timeout cancels the work.
+        """
+        self.check()
+        done: Future[R] = Future()
+        tasks: list[asyncio.Task[None]] = []
+
+        async def run() -> None:
+            try:
+                done.set_result(await work())
+            except BaseException as error:
+                done.set_exception(error)
+
+        def begin() -> None:
+            tasks.append(self.loop.create_task(run()))
+
+        def cancel() -> None:
+            for task in tasks:
+                task.cancel()
+
+        self.loop.call_soon_threadsafe(begin)
+        try:
+            return done.result(timeout_s)
+        except BaseException:
+            if not done.done():
+                self.loop.call_soon_threadsafe(cancel)
+                with suppress(BaseException):
+                    done.exception(INTERRUPTED_WAIT_S)
+            raise
+
+    def stop(self) -> None:
+        """End the loop and the thread. No-op in a forked process."""
+        if self.is_foreign or self.loop.is_closed():
+            return
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        if not self.is_current:
+            self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+            tasks = asyncio.all_tasks(self.loop)
+            for task in tasks:
+                task.cancel()
+            self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        finally:
+            self.loop.close()

@@ -1,0 +1,262 @@
+"""The blocking producer: `send` buffers a record from any thread, and the producer's own thread takes it from there."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, TypeVar
+
+from warmlog.blocking.client import BlockingClient, options_of, waiting
+from warmlog.blocking.loop_thread import LoopThread
+from warmlog.producer import producer
+from warmlog.producer.delivery import DeliveryFuture as AsyncDeliveryFuture
+from warmlog.producer.delivery import RecordMetadata
+from warmlog.producer.record_input import Bytes, Headers, as_bytes, as_headers, as_partition, as_timestamp
+
+R = TypeVar("R")
+
+QUEUE_BYTES = 8 * 1024 * 1024
+"""`send` waits while records of more than this have not reached the producer's buffer."""
+OVERHEAD_BYTES = 200
+"""What a queued record takes beside its content, about."""
+INTERRUPTED_EXIT_S = 0.4
+"""How long an interrupted block waits for records that have not reached the producer's buffer."""
+
+
+class DeliveryFuture:
+    """What `send` returns: `result` waits for the record's metadata, or ignore it and `flush` or `close` later.
+
+    It has the methods of a `concurrent.futures.Future` that wait or tell the outcome. A wait that times out or is
+    interrupted takes nothing back: the record is still sent.
+    """
+
+    __slots__ = ("_error", "_queue", "_record", "_sent")
+
+    def __init__(self, queue: "SendQueue", record: tuple[Any, ...]) -> None:
+        self._queue = queue
+        self._record: tuple[Any, ...] | None = record
+        self._sent: AsyncDeliveryFuture | None = None
+        self._error: Exception | None = None
+
+    def done(self) -> bool:
+        """Whether the record is acknowledged or has failed."""
+        return self._error is not None or (self._sent is not None and self._sent.done())
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Wait for the record, and return its metadata or raise its error. TimeoutError after `timeout` seconds."""
+        if self._error is not None:
+            self._queue.received(self)
+            raise self._error
+        if self._sent is not None and self._sent.done():
+            return self._sent.result()
+        return self._queue.thread.call(self._wait, timeout)
+
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        """Wait as `result`, and return the record's error, or None if it was acknowledged."""
+        try:
+            self.result(timeout)
+        except TimeoutError:
+            if not self.done():
+                raise
+            return self._error
+        except Exception as error:
+            return error
+        return None
+
+    def add_done_callback(self, callback: "Callable[[DeliveryFuture], object]") -> None:
+        """Have the producer's thread call `callback` with this future once it is done. It must not block."""
+
+        async def wait() -> None:
+            with suppress(Exception):
+                await self._wait()
+            callback(self)
+
+        self._queue.thread.check()
+        asyncio.run_coroutine_threadsafe(wait(), self._queue.thread.loop)
+
+    async def _wait(self) -> RecordMetadata:
+        await self._queue.empty()
+        if self._error is not None:
+            self._queue.received(self)
+            raise self._error
+        assert self._sent is not None
+        return await self._sent
+
+
+class SendQueue:
+    """Records on their way from threads to the asyncio producer, in the order of sending."""
+
+    def __init__(self, client: producer.Producer, thread: LoopThread) -> None:
+        self.thread = thread
+        self._client = client
+        self._room = threading.Condition()
+        self._waiting: list[DeliveryFuture] = []
+        self._size_bytes = 0
+        self._is_awake = False
+        self._emptying = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._unseen: list[DeliveryFuture] = []
+
+    @property
+    def count(self) -> int:
+        """The number of records that have not reached the producer."""
+        return len(self._waiting)
+
+    def put(self, record: tuple[Any, ...], size_bytes: int) -> DeliveryFuture:
+        """Queue a record; waits while too much is queued."""
+        future = DeliveryFuture(self, record)
+        with self._room:
+            while self._size_bytes > QUEUE_BYTES:
+                self._room.wait()
+            self._waiting.append(future)
+            self._size_bytes += size_bytes + OVERHEAD_BYTES
+            is_awake, self._is_awake = self._is_awake, True
+        if not is_awake:
+            self.thread.loop.call_soon_threadsafe(self._begin)
+        return future
+
+    async def empty(self) -> None:
+        """Hand all records that are queued now to the producer. In the loop."""
+        async with self._emptying:
+            while True:
+                with self._room:
+                    futures, self._waiting, self._size_bytes = self._waiting, [], 0
+                    self._is_awake = bool(futures)
+                    self._room.notify_all()
+                if not futures:
+                    return
+                core = self._client._open()
+                for future in futures:
+                    if core.accumulator.drain_flag.is_set:
+                        await core.make_room()
+                    self._hand_over(future)
+
+    def received(self, future: DeliveryFuture) -> None:
+        """A caller has received the error of a record that the producer refused."""
+        with suppress(ValueError):
+            self._unseen.remove(future)
+
+    def raise_unseen(self) -> None:
+        """Raise the first error of a record that the producer refused, if no caller has received it."""
+        unseen, self._unseen = self._unseen, []
+        if unseen:
+            error = unseen[0]._error
+            assert error is not None
+            if len(unseen) > 1:
+                error.add_note(f"and {len(unseen) - 1} more records were refused")
+            raise error
+
+    def _begin(self) -> None:
+        task = self.thread.loop.create_task(self.empty())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _hand_over(self, future: DeliveryFuture) -> None:
+        record, future._record = future._record, None
+        assert record is not None
+        topic, value, key, headers, timestamp_ms, partition = record
+        try:
+            future._sent = self._client.send(
+                topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition
+            )
+        except Exception as error:
+            future._error = error
+            self._unseen.append(future)
+
+
+class Producer(BlockingClient[producer.Producer]):
+    """Sends records to topics: `warmlog.Producer` without `await`. Any number of threads may share it."""
+
+    @options_of(producer.Producer)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(producer.Producer(*arguments, **options))
+        self._queue: SendQueue | None = None
+
+    def send(
+        self,
+        topic: str,
+        value: Bytes | None,
+        *,
+        key: Bytes | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+    ) -> DeliveryFuture:
+        """Buffer a record and return; waits only while the producer's buffer is full.
+
+        `result()` of what is returned waits until the record is acknowledged. Records of one thread keep their order
+        within a partition. Raises TypeError for wrong types; other errors, such as MessageTooLarge, come with
+        `result`, or with the next `drain`, `flush` or `close`.
+        """
+        value, key, headers = as_bytes("value", value), as_bytes("key", key), as_headers(headers)
+        if timestamp_ms is not None:
+            as_timestamp(timestamp_ms)
+        as_partition(partition)
+        thread = self._running()
+        if thread.is_foreign:
+            thread.check()
+        assert self._queue is not None
+        size_bytes = len(value or b"") + len(key or b"")
+        return self._queue.put((topic, value, key, headers, timestamp_ms, partition), size_bytes)
+
+    send_many = waiting(producer.Producer.send_many)
+
+    def drain(self) -> None:
+        """Wait while more than `high_water_bytes` is not acknowledged. Raises as `flush`; `send` needs no `drain`."""
+        self._call(self._client.drain)
+        self._raise_unseen()
+
+    def flush(self) -> None:
+        """Send everything now and wait for its acknowledgement. Raises the error that no caller has received."""
+        self._call(self._client.flush)
+        self._raise_unseen()
+
+    def _raise_unseen(self) -> None:
+        if self._queue is not None:
+            self._queue.raise_unseen()
+
+    def _call(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        thread, queue = self._running(), self._queue
+
+        async def after_queue() -> R:
+            if queue is not None:
+                await queue.empty()
+            return await work()
+
+        return thread.call(after_queue)
+
+    def _closing(self) -> Callable[[], Coroutine[Any, Any, None]]:
+        client, queue = self._client, self._made_queue()
+
+        async def close() -> None:
+            try:
+                await queue.empty()
+            finally:
+                await client.close()
+            queue.raise_unseen()
+
+        return close
+
+    def _exiting(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Callable[[], Coroutine[Any, Any, None]]:
+        if error is None:
+            return self._closing()
+        client, queue = self._client, self._made_queue()
+        limit_s = None if isinstance(error, Exception) else INTERRUPTED_EXIT_S
+
+        async def end() -> None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(limit_s):
+                    await queue.empty()
+            if queue.count:
+                error.add_note(f"{queue.count} records were not sent")
+            await client.__aexit__(kind, error, trace)
+
+        return end
+
+    def _made_queue(self) -> SendQueue:
+        if self._queue is None:
+            self._queue = SendQueue(self._client, self._running())
+        return self._queue
