@@ -17,7 +17,7 @@ LAST_LINES = {
     ],
     "exactly_once_sqlite": ["1000 visits", "2000 visits"],
     "dataframe_in": ["Name: people, dtype: int64"] * 2,
-    "threads": ["200 clicks are in the log"] * 2,
+    "threads": ["200 of 200 clicks are in the log"] * 2,
 }
 
 

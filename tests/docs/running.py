@@ -1,0 +1,57 @@
+"""Pages run as a reader would type them: see `page_runner`."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from broker_process import BrokerProcess
+from docs.blocks import PAGES, ROOT, blocks_of
+
+RUNNER = Path(__file__).parent / "page_runner.py"
+PRELOADING = ROOT / "tests" / "spark" / "preloading"
+PAGE_TIMEOUT_S = 240
+
+SPARK_DEFAULTS = """
+spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1 -XX:+UseSerialGC
+spark.driver.memory 1g
+spark.sql.shuffle.partitions 2
+spark.ui.enabled false
+spark.ui.showConsoleProgress false
+"""
+"""As in the tests of Spark: what is read from a file applies to every session that a page makes."""
+
+RUNNABLE = [page for page in PAGES if any(block.is_run for block in blocks_of(page))]
+WITH_SPARK = [page for page in RUNNABLE if "SparkSession" in page.read_text()]
+
+
+def run_pages(pages: Sequence[Path], tmp_path: Path) -> None:
+    """Run the blocks of `pages` twice in a row, against a broker of their own."""
+    directory = tmp_path / "work"
+    directory.mkdir()
+    (tmp_path / "spark-defaults.conf").write_text(SPARK_DEFAULTS)
+    with BrokerProcess(tmp_path / "data") as broker:
+        done = subprocess.run(
+            [sys.executable, RUNNER, broker.address, *pages],
+            cwd=directory,
+            env=_environment(broker.address, tmp_path),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=PAGE_TIMEOUT_S,
+        )
+    assert done.returncode == 0, done.stdout.decode(errors="replace")
+
+
+def _environment(address: str, scratch: Path) -> dict[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("WARMLOG_")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    spark = {
+        "PYSPARK_PYTHON": Path(sys.executable).name,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_CONF_DIR": str(scratch),
+        "PYTHONPATH": str(PRELOADING),
+    }
+    own = {"WARMLOG_BROKER": address, "XDG_CONFIG_HOME": str(scratch), "NO_COLOR": "1", "COLUMNS": "120"}
+    return {**inherited, **spark, **own, "PATH": path}
