@@ -225,6 +225,16 @@ class Broker:
         self._directories.close()
         return is_clean
 
+    async def abort(self) -> None:
+        """End a serving broker as a crash does: send no response, flush nothing, and leave the check to the next start.
+
+        Unlike after a crash, all resources are released.
+        """
+        self._stage = Stage.STOPPED
+        self._stop_listening()
+        with self._held:
+            await self._connections.wait_until_gone(CLOSE_TIMEOUT_S)
+
     @property
     def stop_limit_s(self) -> float:
         """How long `stop` may take. A longer one hangs on a disk, and does not end by itself."""

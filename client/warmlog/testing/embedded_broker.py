@@ -1,0 +1,155 @@
+"""A broker that a test starts, stops and kills in its own process."""
+
+import asyncio
+import socket
+from concurrent.futures import Future
+from contextlib import ExitStack
+from os import PathLike
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Self
+
+from warmlog.admin.arguments import SettingGiven, setting_texts
+from warmlog.testing.broker_thread import BrokerThread
+from warmlog_broker import BrokerConfig
+from warmlog_protocol.errors import InvalidConfig
+
+HOST = "127.0.0.1"
+DEFAULTS = {"crash.loop.limit": "0"}
+"""A broker that a test kills often does not start in safe mode."""
+
+RESERVED = {"data.dir", "data.dirs", "listen"}
+
+
+def embedded(data_dir: str | PathLike[str] | None = None, **settings: SettingGiven) -> "EmbeddedBroker":
+    """Return a broker for tests, to be used as a context manager or as an async one: it runs within.
+
+    It keeps its data in `data_dir`, or in a temporary directory that is removed at the end. It is a whole broker, with
+    real files and syncs. Settings of the broker, and defaults of its topics, have underscores for dots:
+    `retention_ms="7d"`. Raises InvalidConfig for a setting that does not exist or has a value that is not allowed, and
+    TypeError for a value of another type.
+    """
+    return EmbeddedBroker(data_dir, setting_texts({name.replace("_", "."): each for name, each in settings.items()}))
+
+
+class EmbeddedBroker:
+    """A broker in a thread of this process, with one address from its first start on. Use `embedded`.
+
+    One thread at a time may start and stop it. Clients may use it from any thread, event loop or process.
+    """
+
+    def __init__(self, data_dir: str | PathLike[str] | None, settings: dict[str, str]) -> None:
+        if reserved := RESERVED & settings.keys():
+            raise InvalidConfig(
+                f"{', '.join(sorted(reserved))}: not allowed here: give embedded() the directory as its argument; "
+                f"it listens at a free port of {HOST}"
+            )
+        BrokerConfig.from_settings(settings | {"data.dir": "/"})
+        self._settings = settings
+        self._data_dir = None if data_dir is None else Path(data_dir)
+        self._held = ExitStack()
+        """Releases the port, and removes the temporary directory."""
+        self._port = 0
+        self._thread: BrokerThread | None = None
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT, the same after a stop and another start. RuntimeError before the first start."""
+        if not self._port:
+            raise RuntimeError("the broker has no address yet: enter embedded(), or call start()")
+        return f"{HOST}:{self._port}"
+
+    @property
+    def data_dir(self) -> Path:
+        """Where it keeps its data. RuntimeError before the first start, unless `embedded` was given the directory."""
+        if self._data_dir is None:
+            raise RuntimeError("the broker has no directory yet: enter embedded(), or call start()")
+        return self._data_dir
+
+    def start(self) -> None:
+        """Start, and return when connections are accepted. Entering it as a context manager does so, too.
+
+        After `stop` or `kill` it has the same address and data. Raises RuntimeError if it runs, and the errors of the
+        broker's start, such as DirectoryLocked if another broker uses the directory.
+        """
+        self._begin().result()
+
+    def stop(self) -> None:
+        """Stop in order, as on SIGTERM; the data stays. No-op if it does not run."""
+        self._end(is_clean=True)
+
+    def kill(self) -> None:
+        """End as after SIGKILL: requests get no response, nothing is flushed, and the next start checks the logs.
+
+        What the broker has written stays, acknowledged or not, as a crash of the process leaves it. No-op if it does
+        not run.
+        """
+        self._end(is_clean=False)
+
+    def close(self) -> None:
+        """Stop, release the address and remove the temporary directory. Leaving the context does so, too."""
+        with self._held:
+            self._port = 0
+            self.stop()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await asyncio.shield(asyncio.wrap_future(self._begin()))
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if self._thread is not None:  # the other tasks of this loop run on while it stops
+                await asyncio.shield(asyncio.wrap_future(self._thread.end(is_clean=True)))
+        finally:
+            self.close()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _begin(self) -> Future[None]:
+        if self._thread is not None:
+            raise RuntimeError(f"the broker at {self.address} runs already: stop() or kill() it first")
+        if not self._port:
+            self._port = self._held.enter_context(_held_port()).getsockname()[1]
+        if self._data_dir is None:
+            self._data_dir = Path(self._held.enter_context(TemporaryDirectory(prefix="warmlog-")))
+            self._held.callback(self._forget_directory)
+        own = {"data.dir": str(self._data_dir), "listen": self.address}
+        self._thread = BrokerThread(BrokerConfig.from_settings(DEFAULTS | self._settings | own))
+        return self._thread.begin()
+
+    def _end(self, *, is_clean: bool) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.close(is_clean=is_clean)
+
+    def _forget_directory(self) -> None:
+        self._data_dir = None
+
+
+def _held_port() -> socket.socket:
+    """Return a socket that holds a free port: while the broker is down, the system gives it to no other program.
+
+    The broker can listen there, as this socket does not listen and both allow the reuse of the address.
+    """
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind((HOST, 0))
+    return holder
