@@ -92,10 +92,10 @@ def test_after_crashed_starts_the_broker_can_be_read_and_takes_no_records_until_
                 safe.create_topic("new")
             with pytest.raises(SafeMode):
                 safe.call(CreatePartitionsRequest([NewPartitions("t", 2)]))
+            assert safe.fetch("t", 0)[0].high_watermark == 1
             altered = safe.call(AlterTopicsRequest([AlteredTopic("t", {"flush.ms": "1s"})]))
             assert isinstance(altered, AlterTopicsResponse)
             assert altered.topics[0].error_code == 0
-            assert safe.fetch("t", 0)[0].high_watermark == 1
             response = safe.call(DeleteTopicsRequest(["other"]))
             assert isinstance(response, DeleteTopicsResponse)
             assert response.topics[0].error_code == 0

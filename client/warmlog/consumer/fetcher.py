@@ -82,6 +82,8 @@ class Fetcher:
             for reader in self._readers:
                 reader.error = ClientError(f"the consumer's fetcher failed: {error!r}")
             self.arrived.set()
+        finally:
+            self._on_old_metadata = _no_owner
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
@@ -245,3 +247,7 @@ class Fetcher:
         self._cluster.worked(reader.topic, reader.partition)  # the error was raised: a later failure is a new one
         reader.error = error
         self.arrived.set()
+
+
+def _no_owner() -> None:
+    """In place of a reference to the owner once a fetcher has ended: no cycle keeps what it has fetched."""
