@@ -14,6 +14,7 @@
         ├── DeliveryTimeout             no acknowledgement within `delivery_timeout_ms`
         ├── BufferFull                  `send` without `drain`: `buffer_bytes` are not acknowledged
         ├── ClientClosed                used before `start` or after `close`
+        ├── RecordExpired               older than the topic's retention.ms, with expired="error"
         └── WrongEventLoop              used in another event loop than the one it was started in
 
 `may_pass` tells which of them are worth a retry.
@@ -82,6 +83,10 @@ class DeliveryTimeout(ClientError):
 
 class BufferFull(ClientError):
     """The producer's buffer is full: await `drain()` between sends."""
+
+
+class RecordExpired(ClientError):
+    """A record's own timestamp is older than the topic's retention.ms: it would be deleted at once. It was not sent."""
 
 
 class ClientClosed(ClientError):
@@ -195,6 +200,7 @@ __all__ = [
     "OutOfResources",
     "PolicyViolation",
     "ProtocolError",
+    "RecordExpired",
     "RecordListTooLarge",
     "RemoteProtocolError",
     "RequestTimedOut",

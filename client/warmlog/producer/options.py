@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from types import NoneType
+from typing import Literal, get_args
 
 from warmlog.errors import InvalidConfig, InvalidRequiredAcks
 from warmlog_protocol.codec.compression import Codec
@@ -11,6 +12,10 @@ MAX_IN_FLIGHT_WITH_SEQUENCES = 5
 """The number of batches of a producer that a partition of the broker remembers, as in Kafka."""
 
 _ACKS = {"all": ACKS_ALL, -1: ACKS_ALL, 1: ACKS_LEADER, 0: ACKS_NONE, "1": ACKS_LEADER, "0": ACKS_NONE, "-1": ACKS_ALL}
+
+
+Expired = Literal["warn", "error", "accept"]
+"""What happens to a record whose own timestamp is older than its topic keeps records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +31,14 @@ class ProducerOptions:
     high_water_bytes: int
     delivery_timeout_ms: int
     max_in_flight: int
+    expired: Expired = "warn"
 
     def __post_init__(self) -> None:
         for name in ("batch_bytes", "buffer_bytes", "high_water_bytes", "delivery_timeout_ms", "max_in_flight"):
             if getattr(self, name) < 1:
                 raise InvalidConfig(f"{name}={getattr(self, name)}: at least 1 expected")
+        if self.expired not in get_args(Expired):
+            raise InvalidConfig(f'expired={self.expired!r}: "warn", "error" or "accept" expected')
         if not self.linger_ms >= 0:
             raise InvalidConfig(f"linger_ms={self.linger_ms}: at least 0 expected")
         if self.is_idempotent and self.max_in_flight > MAX_IN_FLIGHT_WITH_SEQUENCES:

@@ -19,7 +19,7 @@ from warmlog.errors import ClientClosed, InvalidConfig, WarmlogError
 from warmlog.producer.accumulator import DrainFlag
 from warmlog.producer.bulk_records import BulkRecords
 from warmlog.producer.delivery import DeliveryFuture, RecordMetadataRanges
-from warmlog.producer.options import ProducerOptions, check_types, parse_acks
+from warmlog.producer.options import Expired, ProducerOptions, check_types, parse_acks
 from warmlog.producer.producer_batch import NS_PER_MS, ProducerBatch
 from warmlog.producer.producer_core import ProducerCore
 from warmlog.producer.record_input import RECORD_OVERHEAD_BYTES, Bytes, Headers, as_partition
@@ -56,6 +56,7 @@ class Producer:
         high_water_bytes: int | None = None,
         delivery_timeout_ms: int = 120_000,
         max_in_flight: int = 5,
+        expired: Expired = "warn",
         **connection: Unpack[ConnectionKeywords],
     ) -> None:
         """`bootstrap` is HOST:PORT, or several separated by commas or in a list. `start` connects.
@@ -69,6 +70,9 @@ class Producer:
           may have it or not. An idempotent producer then finds out which of the batches in flight the broker has, and
           continues under the next producer epoch: later records are accepted, and none is in the log twice or out of
           order.
+        - `expired`: what happens to a record whose `timestamp_ms` is older than the topic's retention.ms, so that the
+          broker would delete it soon: "warn" logs it, at most once a minute for a topic; "error" raises RecordExpired;
+          "accept" sends it and says nothing.
         - `connection`: any of the fields of ConnectionOptions.
         """
         check_types(
@@ -97,6 +101,7 @@ class Producer:
             high_water_bytes=high_water_bytes,
             delivery_timeout_ms=delivery_timeout_ms,
             max_in_flight=max_in_flight,
+            expired=expired,
         )
         self._connection_options: ConnectionOptions = connection_options(connection, Producer)
         self._bootstrap = checked_bootstrap(bootstrap)
@@ -192,8 +197,9 @@ class Producer:
         A wait that is cancelled or times out takes nothing back: the record is still sent.
 
         Without `partition` the key chooses it (see `partitioner`); without `timestamp_ms` the time is now. Raises
-        BufferFull, MessageTooLarge (with size and limit), TypeError for a `str`, and UnknownTopicOrPartition for a
-        partition that does not exist. If the topic does not exist, the awaited result or the next `drain` raises that.
+        BufferFull, MessageTooLarge (with size and limit), RecordExpired (see `expired`), TypeError for a `str`, and
+        UnknownTopicOrPartition for a partition that does not exist. If the topic does not exist, the awaited result or
+        the next `drain` raises that; so do the errors of a record that was sent before its topic was known.
         """
         # The fast path for plain records, without a call: see ProducerBatch for the two fields that allow it.
         batch = self._plain.get(topic)
@@ -237,7 +243,7 @@ class Producer:
         running = self._open()
         as_partition(partition)
         records = BulkRecords.check(values, keys, headers, timestamps_ms, time.time_ns() // NS_PER_MS)
-        return await running.send_many(topic, records, partition)
+        return await running.send_many(topic, records, partition, have_own_times=timestamps_ms is not None)
 
     async def drain(self) -> None:
         """Let full batches be sent, and wait while more than `high_water_bytes` is not acknowledged.

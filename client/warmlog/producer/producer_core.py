@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from warmlog.cluster.cluster import Cluster
 from warmlog.cluster.options import ConnectionOptions
-from warmlog.cluster.responses import max_message_bytes
+from warmlog.cluster.responses import max_age_ms, max_message_bytes
 from warmlog.errors import ClientClosed, MessageTooLarge, WarmlogError, WrongEventLoop
 from warmlog.producer.accumulator import Accumulator
 from warmlog.producer.bulk_records import BulkRecords
@@ -68,10 +68,15 @@ class ProducerCore:
         self.sender.fail_all(ClientClosed("the producer was closed before this was acknowledged"))
         await self.cluster.close()
 
-    async def send_many(self, topic: str, records: BulkRecords, partition: int | None) -> RecordMetadataRanges:
+    async def send_many(
+        self, topic: str, records: BulkRecords, partition: int | None, *, have_own_times: bool
+    ) -> RecordMetadataRanges:
         queues = self.accumulator.topics[topic]
         while not queues.is_known:
             await asyncio.shield(self._learn_soon(queues))
+        times_ms = records.timestamps_ms
+        if have_own_times and records.values:
+            self.accumulator.check_age(queues, times_ms if isinstance(times_ms, int) else min(times_ms))
         limit_bytes = self.accumulator.batch_limit_bytes(queues)
         parts = [(partition, records)] if partition is not None else records.by_partition(len(queues.queues))
         batches: list[ProducerBatch] = []
@@ -189,7 +194,12 @@ class ProducerCore:
             (topic,) = await self.cluster.topics([queues.name], timeout_ms=timeout_ms)
             configs = await self.cluster.call(request, DescribeConfigsResponse, timeout_ms=timeout_ms)
             if not queues.is_known or len(topic.partitions) >= len(queues.queues):  # fewer: the topic is another
-                queues.learn(topic, max_message_bytes(configs), is_idempotent=self._options.is_idempotent)
+                queues.learn(
+                    topic,
+                    max_message_bytes(configs),
+                    is_idempotent=self._options.is_idempotent,
+                    max_age_ms=None if self._options.expired == "accept" else max_age_ms(configs),
+                )
             self.accumulator.replay(queues)
         except WarmlogError as error:
             self.accumulator.refuse_waiting(queues, error)

@@ -84,7 +84,9 @@ def copy(
             note(f"{target} has {counted(len(written.partitions), 'partition')}: keys choose the partition")
         if written.configs[TIMESTAMP_TYPE].value == "LogAppendTime":
             note(f"{target} has {TIMESTAMP_TYPE}=LogAppendTime: timestamps are those of the copy")
-        producer = await Producer(target_broker, compression=compression.value, **connection()).start()
+        producer = await Producer(
+            target_broker, compression=compression.value, expired="accept", **connection()
+        ).start()
         show_warnings()
         async with Consumer(
             broker, topics=[source], start=first, isolation="read_committed", **connection()
