@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from threading import get_ident
 
 from warmlog.cluster.cluster import Cluster
 from warmlog.cluster.options import ConnectionOptions
@@ -18,6 +19,11 @@ from warmlog.producer.sender import Sender
 from warmlog_protocol.messages import DescribeConfigsRequest, DescribeConfigsResponse
 
 _log = logging.getLogger("warmlog")
+
+SEND_FROM_A_THREAD = (
+    "loop.call_soon_threadsafe(producer.send, topic, value), or for the metadata asyncio.run_coroutine_threadsafe of a "
+    "coroutine that awaits send; or use warmlog.blocking.Producer"
+)
 
 
 class ProducerCore:
@@ -44,10 +50,15 @@ class ProducerCore:
         self._waiters: list[asyncio.Future[None]] = []
         self._is_stopped = False
 
-    def check_loop(self) -> None:
+    def check_send(self) -> None:
+        """Raise WrongEventLoop if `send` was called in another thread, or the loop is closed."""
+        if get_ident() != self.home.thread_id or self.home.loop.is_closed():
+            self.check_loop(SEND_FROM_A_THREAD)
+
+    def check_loop(self, *instead: str) -> None:
         """Raise WrongEventLoop if HomeLoop does, with the number of records that were lost with a closed loop."""
         try:
-            self.home.check()
+            self.home.check(*instead)
         except WrongEventLoop as error:
             if self.home.loop.is_closed() and (lost := self.accumulator.unacknowledged):
                 raise WrongEventLoop(f"{error}; {lost} records were not acknowledged") from None
