@@ -19,7 +19,7 @@ from warmlog.producer.bulk_records import BulkRecords
 from warmlog.producer.delivery import DeliveryFuture, FailedRecord, WaitingRecord
 from warmlog.producer.options import ProducerOptions
 from warmlog.producer.partition_queue import PartitionQueue, TopicQueues
-from warmlog.producer.partitioner import partition_of_key
+from warmlog.producer.partitioner import chosen_partition, partition_of_key
 from warmlog.producer.producer_batch import NS_PER_MS, ProducerBatch
 from warmlog.producer.record_input import (
     BATCH_OVERHEAD_BYTES,
@@ -110,7 +110,7 @@ class Accumulator:
     ) -> DeliveryFuture:
         """Check one record and put it into a batch.
 
-        Raises BufferFull, MessageTooLarge, RecordExpired and UnknownTopicOrPartition.
+        Raises BufferFull, MessageTooLarge, RecordExpired, PartitionerFailed and UnknownTopicOrPartition.
         """
         value, key = as_bytes("value", value), as_bytes("key", key)
         pairs = as_headers(headers)
@@ -122,6 +122,8 @@ class Accumulator:
         if topic.is_known:
             if timestamp_ms is not None and not self._is_replaying:
                 self.check_age(topic, timestamp_ms)
+            if partition is None and self._options.partitioner is not None:
+                partition = chosen_partition(self._options.partitioner, key, len(topic.queues))
             batch = self._batch_for(topic, key, partition, size_bytes)
             return batch.append(value, key, pairs, timestamp_ms, size_bytes)
         if size_bytes > self._options.buffer_bytes - self.buffered_bytes:

@@ -5,6 +5,7 @@ from types import NoneType
 from typing import Literal, get_args
 
 from warmlog.errors import InvalidConfig, InvalidRequiredAcks
+from warmlog.producer.partitioner import Partitioner
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 
@@ -32,6 +33,7 @@ class ProducerOptions:
     delivery_timeout_ms: int
     max_in_flight: int
     expired: Expired = "warn"
+    partitioner: Partitioner | None = None
 
     def __post_init__(self) -> None:
         for name in ("batch_bytes", "buffer_bytes", "high_water_bytes", "delivery_timeout_ms", "max_in_flight"):
@@ -63,6 +65,13 @@ def check_types(**options: object) -> None:
         if type(value) not in types:
             expected = " or ".join("None" if one is NoneType else one.__name__ for one in types)
             raise TypeError(f"{name}={value!r}: {expected} expected, not {type(value).__name__}")
+
+
+def check_callables(**options: object) -> None:
+    """Raise TypeError for an option that is neither a function nor None."""
+    for name, value in options.items():
+        if value is not None and not callable(value):
+            raise TypeError(f"{name}={value!r}: a function or None expected, not {type(value).__name__}")
 
 
 def parse_acks(acks: str | int) -> int:

@@ -10,7 +10,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Self, Unpack
+from typing import TYPE_CHECKING, Generic, Self, Unpack
 
 from warmlog.cluster.address import checked_bootstrap
 from warmlog.cluster.options import ConnectionKeywords, ConnectionOptions, connection_options
@@ -18,12 +18,31 @@ from warmlog.errors import ClientClosed, InvalidConfig, WarmlogError
 from warmlog.producer.accumulator import DrainFlag
 from warmlog.producer.bulk_records import BulkRecords
 from warmlog.producer.delivery import DeliveryFuture, RecordMetadataRanges
-from warmlog.producer.options import Expired, ProducerOptions, check_types, parse_acks
+from warmlog.producer.options import Expired, ProducerOptions, check_callables, check_types, parse_acks
+from warmlog.producer.partitioner import Partitioner
 from warmlog.producer.producer_batch import NS_PER_MS, ProducerBatch
 from warmlog.producer.producer_core import ProducerCore
-from warmlog.producer.record_input import RECORD_OVERHEAD_BYTES, Bytes, Headers, as_partition
+from warmlog.producer.record_input import (
+    RECORD_OVERHEAD_BYTES,
+    Bytes,
+    Headers,
+    all_serialized,
+    as_partition,
+    serialized,
+)
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import ACKS_ALL
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    Value = TypeVar("Value", default=Bytes)
+    Key = TypeVar("Key", default=Bytes)
+else:  # without defaults, which only type checkers need
+    from typing import TypeVar
+
+    Value = TypeVar("Value")
+    Key = TypeVar("Key")
 
 _log = logging.getLogger("warmlog")
 _time_ns = time.time_ns
@@ -34,7 +53,7 @@ BATCHES_BELOW_HIGH_WATER = 4
 _HAS_FAILED = "the producer has failed; the log says why"
 
 
-class Producer:
+class Producer(Generic[Value, Key]):
     """Sends records to topics. A producer belongs to one thread; any number of its tasks may share it.
 
     With acks="all" (the default) a record is on the broker's disk when its `send` has been awaited. The producer is
@@ -56,6 +75,9 @@ class Producer:
         delivery_timeout_ms: int = 120_000,
         max_in_flight: int = 5,
         expired: Expired = "warn",
+        key_serializer: Callable[[Key], Bytes | None] | None = None,
+        value_serializer: Callable[[Value], Bytes | None] | None = None,
+        partitioner: Partitioner | None = None,
         **connection: Unpack[ConnectionKeywords],
     ) -> None:
         """`bootstrap` is HOST:PORT, or several separated by commas or in a list. `start` connects.
@@ -72,6 +94,10 @@ class Producer:
         - `expired`: what happens to a record whose `timestamp_ms` is older than the topic's retention.ms, so that the
           broker would delete it soon: "warn" logs it, at most once a minute for a topic; "error" raises RecordExpired;
           "accept" sends it and says nothing.
+        - `key_serializer`, `value_serializer`: functions that turn what `send` gets into bytes or None, such as those
+          of `warmlog.serializers`. They are called once for each record, not for None.
+        - `partitioner`: function of a record's key (None if it has none) and the number of partitions that returns the
+          partition, for records that are sent without `partition`; default: see `partitioner.py`.
         - `connection`: any of the fields of ConnectionOptions.
         """
         check_types(
@@ -84,6 +110,7 @@ class Producer:
             delivery_timeout_ms=delivery_timeout_ms,
             max_in_flight=max_in_flight,
         )
+        check_callables(key_serializer=key_serializer, value_serializer=value_serializer, partitioner=partitioner)
         wire_acks = parse_acks(acks)
         is_idempotent = wire_acks == ACKS_ALL if idempotent is None else idempotent
         if high_water_bytes is None:
@@ -101,7 +128,9 @@ class Producer:
             delivery_timeout_ms=delivery_timeout_ms,
             max_in_flight=max_in_flight,
             expired=expired,
+            partitioner=partitioner,
         )
+        self._key_serializer, self._value_serializer = key_serializer, value_serializer
         self._connection_options: ConnectionOptions = connection_options(connection, Producer)
         self._bootstrap = checked_bootstrap(bootstrap)
         self._is_started = False
@@ -125,8 +154,9 @@ class Producer:
             await running.stop()
             raise
         self._running = running
-        self._plain = running.accumulator.plain
-        self._add_keyed = running.accumulator.add_keyed
+        if not (self._key_serializer or self._value_serializer or self._options.partitioner):
+            self._plain = running.accumulator.plain
+            self._add_keyed = running.accumulator.add_keyed
         self._drain_flag = running.accumulator.drain_flag
         return self
 
@@ -184,9 +214,9 @@ class Producer:
     def send(
         self,
         topic: str,
-        value: Bytes | None,
+        value: Value | None,
         *,
-        key: Bytes | None = None,
+        key: Key | None = None,
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
         partition: int | None = None,
@@ -227,14 +257,16 @@ class Producer:
                 return sent
         running = self._started()
         running.check_send()
-        return running.accumulator.add(topic, value, key, headers, timestamp_ms, partition)
+        value_data = serialized("value", self._value_serializer, value)
+        key_data = serialized("key", self._key_serializer, key)
+        return running.accumulator.add(topic, value_data, key_data, headers, timestamp_ms, partition)
 
     async def send_many(
         self,
         topic: str,
-        values: Sequence[Bytes | None],
+        values: Sequence[Value | None],
         *,
-        keys: Sequence[Bytes | None] | None = None,
+        keys: Sequence[Key | None] | None = None,
         timestamps_ms: int | Sequence[int] | None = None,
         headers: Sequence[Headers | None] | None = None,
         partition: int | None = None,
@@ -248,6 +280,8 @@ class Producer:
         """
         running = self._open()
         as_partition(partition)
+        values = all_serialized("value", self._value_serializer, values)
+        keys = all_serialized("key", self._key_serializer, keys)
         records = BulkRecords.check(values, keys, headers, timestamps_ms, time.time_ns() // NS_PER_MS)
         return await running.send_many(topic, records, partition, have_own_times=timestamps_ms is not None)
 

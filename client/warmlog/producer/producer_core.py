@@ -14,6 +14,7 @@ from warmlog.producer.bulk_records import BulkRecords
 from warmlog.producer.delivery import RecordMetadataRanges
 from warmlog.producer.options import ProducerOptions
 from warmlog.producer.partition_queue import TopicQueues
+from warmlog.producer.partitioner import chosen_partition
 from warmlog.producer.producer_batch import ProducerBatch
 from warmlog.producer.sender import Sender
 from warmlog_protocol.messages import DescribeConfigsRequest, DescribeConfigsResponse
@@ -89,10 +90,10 @@ class ProducerCore:
         if have_own_times and records.values:
             self.accumulator.check_age(queues, times_ms if isinstance(times_ms, int) else min(times_ms))
         limit_bytes = self.accumulator.batch_limit_bytes(queues)
-        parts = [(partition, records)] if partition is not None else records.by_partition(len(queues.queues))
+        parts = self._parts(records, partition, len(queues.queues))
         batches: list[ProducerBatch] = []
         try:
-            for own_partition, own_records in list(parts):
+            for own_partition, own_records in parts:
                 for part, size_bytes in own_records.cut(limit_bytes, queues.max_message_bytes):
                     await self._wait_for_room()
                     batches.append(self._add_batch(queues, own_partition, part, size_bytes))
@@ -105,6 +106,20 @@ class ProducerCore:
                 self._learn_soon(queues)  # it may allow more by now
             raise
         return _metadata_of(topic, batches)
+
+    def _parts(
+        self, records: BulkRecords, partition: int | None, partitions: int
+    ) -> list[tuple[int | None, BulkRecords]]:
+        """The records of each partition; those for the sticky partition under None."""
+        if partition is not None:
+            return [(partition, records)]
+        if self._options.partitioner is None:
+            return list(records.by_partition(partitions))
+        indices: dict[int, list[int]] = {}
+        for index, key in enumerate(records.keys or [None] * len(records.values)):
+            chosen = chosen_partition(self._options.partitioner, key, partitions)
+            indices.setdefault(chosen, []).append(index)
+        return [(chosen, records.take(own)) for chosen, own in indices.items()]
 
     def _add_batch(
         self, queues: TopicQueues, partition: int | None, part: BulkRecords, size_bytes: int

@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any
 
 from warmlog.errors import RecordExpired
 from warmlog.times import datetime_of
@@ -35,6 +36,23 @@ def as_bytes(what: str, value: object) -> bytes | None:
         return bytes(value)
     hint = f"; encode it first: {what}.encode()" if isinstance(value, str) else ""
     raise TypeError(f"{what} must be bytes, bytearray, memoryview or None, not {type(value).__name__}{hint}")
+
+
+def serialized(what: str, serializer: Callable[[Any], object] | None, item: object) -> object:
+    """Return what the serializer makes of `item`; the item itself if it is None or there is no serializer."""
+    if item is None or serializer is None:
+        return item
+    data = serializer(item)
+    if data is not None and not isinstance(data, Bytes):
+        raise TypeError(f"{what}_serializer returned {type(data).__name__}: bytes or None expected")
+    return data
+
+
+def all_serialized(what: str, serializer: Callable[[Any], object] | None, items: Any) -> Any:
+    """Return the list of what the serializer makes of `items`. One text or mapping is left for the next check."""
+    if items is None or serializer is None or isinstance(items, (str, Bytes, Set, Mapping)):
+        return items
+    return [serialized(what, serializer, item) for item in items]
 
 
 def as_headers(headers: Headers | None) -> list[Header] | None:
