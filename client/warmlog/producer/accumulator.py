@@ -159,7 +159,8 @@ class Accumulator:
             if time.time_ns() >= batch.tick_end_ns:
                 return None
         elif type(timestamp_ms) is int and 0 <= timestamp_ms <= MAX_TIMESTAMP_MS:
-            if topic.max_age_ms is not None:
+            max_age_ms = topic.max_age_ms
+            if max_age_ms is not None and timestamp_ms < time.time_ns() // NS_PER_MS - max_age_ms:
                 self.check_age(topic, timestamp_ms)
             batch.stamp(index, timestamp_ms)
         else:
