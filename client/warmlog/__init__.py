@@ -15,6 +15,7 @@ derives from `WarmlogError`; `errors` shows the tree.
 """
 
 from warmlog import errors as _errors
+from warmlog import serializers
 from warmlog.admin.admin import Admin, BrokerInfo, ConfigValue, TopicDescription
 from warmlog.admin.log_dirs import LogDirDescription, LogDirReplica
 from warmlog.admin.partition_description import PartitionDescription
@@ -53,6 +54,7 @@ __all__ = [
     "RecordMetadataRanges",
     "Sent",
     "TopicDescription",
+    "serializers",
 ]
 __all__ += _errors.__all__
 

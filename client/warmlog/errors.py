@@ -14,6 +14,8 @@
         ├── DeliveryTimeout             no acknowledgement within `delivery_timeout_ms`
         ├── BufferFull                  `send` without `drain`: `buffer_bytes` are not acknowledged
         ├── ClientClosed                used before `start` or after `close`
+        ├── RecordExpired               older than the topic's retention.ms, with expired="error"
+        ├── PartitionerFailed           the producer's `partitioner` raised, or returned no partition; a ValueError
         └── WrongEventLoop              used in another event loop than the one it was started in
 
 `may_pass` tells which of them are worth a retry.
@@ -82,6 +84,14 @@ class DeliveryTimeout(ClientError):
 
 class BufferFull(ClientError):
     """The producer's buffer is full: await `drain()` between sends."""
+
+
+class RecordExpired(ClientError):
+    """A record's own timestamp is older than the topic's retention.ms: it would be deleted at once. It was not sent."""
+
+
+class PartitionerFailed(ClientError, ValueError):
+    """The producer's `partitioner` raised an error, or returned something that is not a partition of the topic."""
 
 
 class ClientClosed(ClientError):
@@ -193,8 +203,10 @@ __all__ = [
     "OffsetOutOfRange",
     "OutOfOrderSequence",
     "OutOfResources",
+    "PartitionerFailed",
     "PolicyViolation",
     "ProtocolError",
+    "RecordExpired",
     "RecordListTooLarge",
     "RemoteProtocolError",
     "RequestTimedOut",

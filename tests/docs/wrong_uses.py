@@ -21,6 +21,14 @@ async def producers() -> None:
     warmlog.Producer(ADDRESS, client_id="me")  # error
     producer = warmlog.Producer(ADDRESS, client_name="me", connect_timeout_ms=1_000)
     producer.send("topic", "text")  # error
+    texts = warmlog.Producer(ADDRESS, value_serializer=warmlog.serializers.text)
+    texts.send("topic", "text")
+    texts.send("topic", b"value")  # error
+    texts.send("topic", "text", key="key")  # error
+    objects = warmlog.Producer(ADDRESS, value_serializer=warmlog.serializers.json, partitioner=lambda key, count: 0)
+    objects.send("topic", {"any": "object"}, key=b"key")
+    warmlog.Producer(ADDRESS, partitioner=lambda key: 0)  # error
+    warmlog.Producer(ADDRESS, expired="never")  # error
     producer.send("topic", 5)  # error
     producer.send("topic")  # error
     producer.send(b"topic", b"value")  # error

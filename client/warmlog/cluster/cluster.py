@@ -67,8 +67,11 @@ class HomeLoop:
         self.loop = asyncio.get_running_loop()
         self.thread_id = threading.get_ident()
 
-    def check(self) -> None:
-        """Raise WrongEventLoop unless called in that loop, or in its thread while no loop runs there."""
+    def check(self, instead: str = "asyncio.run_coroutine_threadsafe(…, loop)") -> None:
+        """Raise WrongEventLoop unless called in that loop, or in its thread while no loop runs there.
+
+        `instead` is the call for another thread, which the error names.
+        """
         is_closed = self.loop.is_closed()
         try:
             is_here = asyncio.get_running_loop() is self.loop
@@ -82,8 +85,7 @@ class HomeLoop:
                 "close a client within one asyncio.run(), and create another client for the next"
             )
         raise WrongEventLoop(
-            "this client was started in another event loop: call it there, from another thread with "
-            "asyncio.run_coroutine_threadsafe(…, loop)"
+            f"this client was started in another event loop: call it there, from another thread with {instead}"
         )
 
 

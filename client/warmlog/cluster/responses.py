@@ -51,8 +51,21 @@ def topic_error(topic: TopicMetadata) -> ApiError | None:
 
 def max_message_bytes(configs: DescribeConfigsResponse) -> int:
     """The maximum size of a batch of the topic that was described."""
-    for resource in configs.resources:
-        for entry in resource.entries:
-            if entry.name == "max.message.bytes":
-                return int(entry.value)
-    return DEFAULT_MAX_MESSAGE_BYTES
+    return int(_settings(configs).get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES))
+
+
+def max_age_ms(configs: DescribeConfigsResponse) -> int | None:
+    """The age from which the broker deletes records of the topic that was described by their own timestamps.
+
+    None if it deletes none by age, or dates them itself.
+    """
+    settings = _settings(configs)
+    deletes = "delete" in settings.get("cleanup.policy", "").split(",")
+    if not deletes or settings.get("message.timestamp.type") != "CreateTime":
+        return None
+    retention_ms = int(settings.get("retention.ms", -1))
+    return retention_ms if retention_ms >= 0 else None
+
+
+def _settings(configs: DescribeConfigsResponse) -> dict[str, str]:
+    return {entry.name: entry.value for resource in configs.resources for entry in resource.entries}

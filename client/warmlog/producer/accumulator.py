@@ -14,17 +14,18 @@ from collections import Counter, deque
 from collections.abc import Callable
 from itertools import takewhile
 
-from warmlog.errors import BufferFull, MessageTooLarge, WarmlogError
+from warmlog.errors import BufferFull, MessageTooLarge, RecordExpired, WarmlogError
 from warmlog.producer.bulk_records import BulkRecords
 from warmlog.producer.delivery import DeliveryFuture, FailedRecord, WaitingRecord
 from warmlog.producer.options import ProducerOptions
 from warmlog.producer.partition_queue import PartitionQueue, TopicQueues
-from warmlog.producer.partitioner import partition_of_key
+from warmlog.producer.partitioner import chosen_partition, partition_of_key
 from warmlog.producer.producer_batch import NS_PER_MS, ProducerBatch
 from warmlog.producer.record_input import (
     BATCH_OVERHEAD_BYTES,
     MAX_TIMESTAMP_MS,
     RECORD_OVERHEAD_BYTES,
+    AgeCheck,
     Headers,
     as_bytes,
     as_headers,
@@ -93,6 +94,7 @@ class Accumulator:
         self._on_unknown_topic = on_unknown_topic
         self._on_release = on_release
         self._is_replaying = False
+        self._age_check = AgeCheck(options.expired)
         self._lingering: deque[tuple[float, ProducerBatch]] = deque()
 
     # --- adding records ---------------------------------------------------------------------------------------------
@@ -106,7 +108,10 @@ class Accumulator:
         timestamp_ms: int | None,
         partition: int | None,
     ) -> DeliveryFuture:
-        """Check one record and put it into a batch. Raises BufferFull, MessageTooLarge, UnknownTopicOrPartition."""
+        """Check one record and put it into a batch.
+
+        Raises BufferFull, MessageTooLarge, RecordExpired, PartitionerFailed and UnknownTopicOrPartition.
+        """
         value, key = as_bytes("value", value), as_bytes("key", key)
         pairs = as_headers(headers)
         if timestamp_ms is not None:
@@ -115,6 +120,10 @@ class Accumulator:
         size_bytes = content_bytes(value, key, pairs) + RECORD_OVERHEAD_BYTES
         topic = self.topics[name]
         if topic.is_known:
+            if timestamp_ms is not None and not self._is_replaying:
+                self.check_age(topic, timestamp_ms)
+            if partition is None and self._options.partitioner is not None:
+                partition = chosen_partition(self._options.partitioner, key, len(topic.queues))
             batch = self._batch_for(topic, key, partition, size_bytes)
             return batch.append(value, key, pairs, timestamp_ms, size_bytes)
         if size_bytes > self._options.buffer_bytes - self.buffered_bytes:
@@ -122,7 +131,10 @@ class Accumulator:
         self.buffered_bytes += size_bytes
         self.drain_flag.is_set = True
         time_ms = time.time_ns() // NS_PER_MS if timestamp_ms is None else timestamp_ms
-        record = WaitingRecord(value, key, pairs, time_ms, partition, size_bytes, self._check_loop)
+        has_own_time = timestamp_ms is not None
+        record = WaitingRecord(
+            value, key, pairs, time_ms, partition, size_bytes, self._check_loop, has_own_time=has_own_time
+        )
         topic.waiting.append(record)
         self._on_unknown_topic(topic)
         return record.future
@@ -147,6 +159,9 @@ class Accumulator:
             if time.time_ns() >= batch.tick_end_ns:
                 return None
         elif type(timestamp_ms) is int and 0 <= timestamp_ms <= MAX_TIMESTAMP_MS:
+            max_age_ms = topic.max_age_ms
+            if max_age_ms is not None and timestamp_ms < time.time_ns() // NS_PER_MS - max_age_ms:
+                self.check_age(topic, timestamp_ms)
             batch.stamp(index, timestamp_ms)
         else:
             return None
@@ -167,6 +182,16 @@ class Accumulator:
         self.incomplete[batch] = queue
         self._line_up(queue, batch)
         return batch
+
+    def check_age(self, topic: TopicQueues, oldest_ms: int) -> None:
+        """Warn of a record with this timestamp, or raise RecordExpired, if the topic would delete it for its age."""
+        if topic.max_age_ms is None:
+            return
+        try:
+            self._age_check(topic.name, topic.max_age_ms, oldest_ms)
+        except RecordExpired:
+            self._on_unknown_topic(topic)  # which may keep records longer by now
+            raise
 
     def batch_limit_bytes(self, topic: TopicQueues) -> int:
         """The maximum size of a batch of several records."""
@@ -260,6 +285,8 @@ class Accumulator:
         for record in waiting:
             self.buffered_bytes -= record.size_bytes
             try:
+                if record.has_own_time:
+                    self.check_age(topic, record.timestamp_ms)
                 future = self.add(
                     topic.name, record.value, record.key, record.headers, record.timestamp_ms, record.partition
                 )

@@ -213,6 +213,7 @@ class WaitingRecord:
         "_check_loop",
         "_waiters",
         "future",
+        "has_own_time",
         "headers",
         "key",
         "partition",
@@ -232,11 +233,14 @@ class WaitingRecord:
         partition: int | None,
         size_bytes: int,
         check_loop: Callable[[], None],
+        *,
+        has_own_time: bool = False,
     ) -> None:
         self.value = value
         self.key = key
         self.headers = headers
         self.timestamp_ms = timestamp_ms
+        self.has_own_time = has_own_time
         self.partition = partition
         self.size_bytes = size_bytes
         self.future = DeliveryFuture(self, 0)

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 from types import NoneType
+from typing import Literal, get_args
 
 from warmlog.errors import InvalidConfig, InvalidRequiredAcks
+from warmlog.producer.partitioner import Partitioner
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 
@@ -11,6 +13,10 @@ MAX_IN_FLIGHT_WITH_SEQUENCES = 5
 """The number of batches of a producer that a partition of the broker remembers, as in Kafka."""
 
 _ACKS = {"all": ACKS_ALL, -1: ACKS_ALL, 1: ACKS_LEADER, 0: ACKS_NONE, "1": ACKS_LEADER, "0": ACKS_NONE, "-1": ACKS_ALL}
+
+
+Expired = Literal["warn", "error", "accept"]
+"""What happens to a record whose own timestamp is older than its topic keeps records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +32,15 @@ class ProducerOptions:
     high_water_bytes: int
     delivery_timeout_ms: int
     max_in_flight: int
+    expired: Expired = "warn"
+    partitioner: Partitioner | None = None
 
     def __post_init__(self) -> None:
         for name in ("batch_bytes", "buffer_bytes", "high_water_bytes", "delivery_timeout_ms", "max_in_flight"):
             if getattr(self, name) < 1:
                 raise InvalidConfig(f"{name}={getattr(self, name)}: at least 1 expected")
+        if self.expired not in get_args(Expired):
+            raise InvalidConfig(f'expired={self.expired!r}: "warn", "error" or "accept" expected')
         if not self.linger_ms >= 0:
             raise InvalidConfig(f"linger_ms={self.linger_ms}: at least 0 expected")
         if self.is_idempotent and self.max_in_flight > MAX_IN_FLIGHT_WITH_SEQUENCES:
@@ -55,6 +65,13 @@ def check_types(**options: object) -> None:
         if type(value) not in types:
             expected = " or ".join("None" if one is NoneType else one.__name__ for one in types)
             raise TypeError(f"{name}={value!r}: {expected} expected, not {type(value).__name__}")
+
+
+def check_callables(**options: object) -> None:
+    """Raise TypeError for an option that is neither a function nor None."""
+    for name, value in options.items():
+        if value is not None and not callable(value):
+            raise TypeError(f"{name}={value!r}: a function or None expected, not {type(value).__name__}")
 
 
 def parse_acks(acks: str | int) -> int:

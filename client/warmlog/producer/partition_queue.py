@@ -235,19 +235,23 @@ def _reason(batch: ProducerBatch, error: WarmlogError, earlier: Sequence[Produce
 class TopicQueues:
     """The partitions of one topic, and until they are known the records that wait for them."""
 
-    __slots__ = ("_next_sticky", "is_known", "max_message_bytes", "name", "queues", "sticky", "waiting")
+    __slots__ = ("_next_sticky", "is_known", "max_age_ms", "max_message_bytes", "name", "queues", "sticky", "waiting")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_known = False
         self.max_message_bytes = 0
+        self.max_age_ms: int | None = None
         self.queues: list[PartitionQueue] = []
         self.sticky: PartitionQueue | None = None
         self.waiting: list[WaitingRecord] = []
         self._next_sticky = random.randrange(1 << 16)  # noqa: S311 - producers start at different partitions
 
-    def learn(self, topic: Topic, max_message_bytes: int, *, is_idempotent: bool) -> None:
-        """Take in the topic's metadata."""
+    def learn(
+        self, topic: Topic, max_message_bytes: int, *, is_idempotent: bool, max_age_ms: int | None = None
+    ) -> None:
+        """Take in the topic's metadata. Records older than `max_age_ms` by their own timestamps would be deleted."""
+        self.max_age_ms = max_age_ms
         self.max_message_bytes = max_message_bytes
         del self.queues[len(topic.partitions) :]
         for partition in range(len(self.queues), len(topic.partitions)):

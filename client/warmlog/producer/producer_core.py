@@ -3,21 +3,28 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from threading import get_ident
 
 from warmlog.cluster.cluster import Cluster
 from warmlog.cluster.options import ConnectionOptions
-from warmlog.cluster.responses import max_message_bytes
+from warmlog.cluster.responses import max_age_ms, max_message_bytes
 from warmlog.errors import ClientClosed, MessageTooLarge, WarmlogError, WrongEventLoop
 from warmlog.producer.accumulator import Accumulator
 from warmlog.producer.bulk_records import BulkRecords
 from warmlog.producer.delivery import RecordMetadataRanges
 from warmlog.producer.options import ProducerOptions
 from warmlog.producer.partition_queue import TopicQueues
+from warmlog.producer.partitioner import chosen_partition
 from warmlog.producer.producer_batch import ProducerBatch
 from warmlog.producer.sender import Sender
 from warmlog_protocol.messages import DescribeConfigsRequest, DescribeConfigsResponse
 
 _log = logging.getLogger("warmlog")
+
+SEND_FROM_A_THREAD = (
+    "loop.call_soon_threadsafe(producer.send, topic, value), or for the metadata asyncio.run_coroutine_threadsafe of a "
+    "coroutine that awaits send; or use warmlog.blocking.Producer"
+)
 
 
 class ProducerCore:
@@ -44,10 +51,15 @@ class ProducerCore:
         self._waiters: list[asyncio.Future[None]] = []
         self._is_stopped = False
 
-    def check_loop(self) -> None:
+    def check_send(self) -> None:
+        """Raise WrongEventLoop if `send` was called in another thread, or the loop is closed."""
+        if get_ident() != self.home.thread_id or self.home.loop.is_closed():
+            self.check_loop(SEND_FROM_A_THREAD)
+
+    def check_loop(self, *instead: str) -> None:
         """Raise WrongEventLoop if HomeLoop does, with the number of records that were lost with a closed loop."""
         try:
-            self.home.check()
+            self.home.check(*instead)
         except WrongEventLoop as error:
             if self.home.loop.is_closed() and (lost := self.accumulator.unacknowledged):
                 raise WrongEventLoop(f"{error}; {lost} records were not acknowledged") from None
@@ -68,15 +80,20 @@ class ProducerCore:
         self.sender.fail_all(ClientClosed("the producer was closed before this was acknowledged"))
         await self.cluster.close()
 
-    async def send_many(self, topic: str, records: BulkRecords, partition: int | None) -> RecordMetadataRanges:
+    async def send_many(
+        self, topic: str, records: BulkRecords, partition: int | None, *, have_own_times: bool
+    ) -> RecordMetadataRanges:
         queues = self.accumulator.topics[topic]
         while not queues.is_known:
             await asyncio.shield(self._learn_soon(queues))
+        times_ms = records.timestamps_ms
+        if have_own_times and records.values:
+            self.accumulator.check_age(queues, times_ms if isinstance(times_ms, int) else min(times_ms))
         limit_bytes = self.accumulator.batch_limit_bytes(queues)
-        parts = [(partition, records)] if partition is not None else records.by_partition(len(queues.queues))
+        parts = self._parts(records, partition, len(queues.queues))
         batches: list[ProducerBatch] = []
         try:
-            for own_partition, own_records in list(parts):
+            for own_partition, own_records in parts:
                 for part, size_bytes in own_records.cut(limit_bytes, queues.max_message_bytes):
                     await self._wait_for_room()
                     batches.append(self._add_batch(queues, own_partition, part, size_bytes))
@@ -89,6 +106,20 @@ class ProducerCore:
                 self._learn_soon(queues)  # it may allow more by now
             raise
         return _metadata_of(topic, batches)
+
+    def _parts(
+        self, records: BulkRecords, partition: int | None, partitions: int
+    ) -> list[tuple[int | None, BulkRecords]]:
+        """The records of each partition; those for the sticky partition under None."""
+        if partition is not None:
+            return [(partition, records)]
+        if self._options.partitioner is None:
+            return list(records.by_partition(partitions))
+        indices: dict[int, list[int]] = {}
+        for index, key in enumerate(records.keys or [None] * len(records.values)):
+            chosen = chosen_partition(self._options.partitioner, key, partitions)
+            indices.setdefault(chosen, []).append(index)
+        return [(chosen, records.take(own)) for chosen, own in indices.items()]
 
     def _add_batch(
         self, queues: TopicQueues, partition: int | None, part: BulkRecords, size_bytes: int
@@ -194,7 +225,12 @@ class ProducerCore:
             (topic,) = await self.cluster.topics([queues.name], timeout_ms=timeout_ms)
             configs = await self.cluster.call(request, DescribeConfigsResponse, timeout_ms=timeout_ms)
             if not queues.is_known or len(topic.partitions) >= len(queues.queues):  # fewer: the topic is another
-                queues.learn(topic, max_message_bytes(configs), is_idempotent=self._options.is_idempotent)
+                queues.learn(
+                    topic,
+                    max_message_bytes(configs),
+                    is_idempotent=self._options.is_idempotent,
+                    max_age_ms=None if self._options.expired == "accept" else max_age_ms(configs),
+                )
             self.accumulator.replay(queues)
         except WarmlogError as error:
             self.accumulator.refuse_waiting(queues, error)

@@ -1,8 +1,15 @@
 """Checks what a caller passes as a record, before it is buffered, and bounds its size."""
 
-from collections.abc import Mapping, Sequence
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import Any
 
+from warmlog.errors import RecordExpired
+from warmlog.times import datetime_of
 from warmlog_protocol.batch import HEADER_BYTES
+
+_log = logging.getLogger("warmlog")
 
 Bytes = bytes | bytearray | memoryview
 Header = tuple[str, bytes | None]
@@ -16,6 +23,9 @@ BATCH_OVERHEAD_BYTES = HEADER_BYTES + 64
 """A batch's header, and the descriptions of its columns."""
 
 MAX_TIMESTAMP_MS = (1 << 62) - 1
+SECONDS_UP_TO = 10**11
+"""A timestamp below this is in 1973 or before as milliseconds, and in the next 3000 years as seconds."""
+WARN_AGAIN_NS = 60_000_000_000
 
 
 def as_bytes(what: str, value: object) -> bytes | None:
@@ -26,6 +36,23 @@ def as_bytes(what: str, value: object) -> bytes | None:
         return bytes(value)
     hint = f"; encode it first: {what}.encode()" if isinstance(value, str) else ""
     raise TypeError(f"{what} must be bytes, bytearray, memoryview or None, not {type(value).__name__}{hint}")
+
+
+def serialized(what: str, serializer: Callable[[Any], object] | None, item: object) -> object:
+    """Return what the serializer makes of `item`; the item itself if it is None or there is no serializer."""
+    if item is None or serializer is None:
+        return item
+    data = serializer(item)
+    if data is not None and not isinstance(data, Bytes):
+        raise TypeError(f"{what}_serializer returned {type(data).__name__}: bytes or None expected")
+    return data
+
+
+def all_serialized(what: str, serializer: Callable[[Any], object] | None, items: Any) -> Any:
+    """Return the list of what the serializer makes of `items`. One text or mapping is left for the next check."""
+    if items is None or serializer is None or isinstance(items, (str, Bytes, Set, Mapping)):
+        return items
+    return [serialized(what, serializer, item) for item in items]
 
 
 def as_headers(headers: Headers | None) -> list[Header] | None:
@@ -62,3 +89,31 @@ def content_bytes(value: bytes | None, key: bytes | None, headers: Sequence[Head
     for name, header_value in headers or ():
         size_bytes += len(name.encode()) + len(header_value or b"") + HEADER_OVERHEAD_BYTES
     return size_bytes
+
+
+class AgeCheck:
+    """Warns of records that their topic would delete for their age, or refuses them."""
+
+    def __init__(self, expired: str, now_ns: Callable[[], int] = time.time_ns) -> None:
+        """`expired` is "warn" or "error", as in ProducerOptions."""
+        self._is_error = expired == "error"
+        self._now_ns = now_ns
+        self._warned_at_ns: dict[str, int] = {}
+
+    def __call__(self, topic: str, max_age_ms: int, oldest_ms: int) -> None:
+        """Raise RecordExpired, or log a warning at most once in WARN_AGAIN_NS for a topic, if a record is too old."""
+        now_ns = self._now_ns()
+        if oldest_ms >= now_ns // 1_000_000 - max_age_ms:
+            return
+        when = datetime_of(oldest_ms).isoformat(timespec="milliseconds")
+        hint = "; did you give seconds instead of milliseconds?" if oldest_ms < SECONDS_UP_TO else "."
+        text = (
+            f"topic {topic!r}: a record with the timestamp {when} is older than retention.ms={max_age_ms}: it will be "
+            f'deleted soon{hint} Give a later timestamp_ms, raise retention.ms of the topic, or set expired="accept"'
+        )
+        if self._is_error:
+            raise RecordExpired(text)
+        warned_at_ns = self._warned_at_ns.get(topic)
+        if warned_at_ns is None or abs(now_ns - warned_at_ns) >= WARN_AGAIN_NS:
+            self._warned_at_ns[topic] = now_ns
+            _log.warning("%s", text)

@@ -283,13 +283,13 @@ def test_records_are_refused_soon_after_the_loop_was_closed(
         client: Any = start(warmlog.Producer, broker.address)
 
         with pytest.raises(warmlog.WrongEventLoop):
-            send_many_times(client, key)
+            send_many_times(client, key=key)
         del client
 
 
-def send_many_times(client: warmlog.Producer, key: bytes | None) -> None:
+def send_many_times(client: warmlog.Producer, **record: Any) -> None:
     for _ in range(200_000):
-        client.send(TOPIC, b"x", key=key)
+        client.send(TOPIC, b"x", **record)
 
 
 def test_a_thread_that_sends_while_the_loop_runs_in_another_one_hears_of_it(broker: FakeBroker) -> None:
@@ -297,6 +297,41 @@ def test_a_thread_that_sends_while_the_loop_runs_in_another_one_hears_of_it(brok
         client: Any = asyncio.run_coroutine_threadsafe(started(warmlog.Producer, broker.address), loop).result(SOON_S)
         with pytest.raises(warmlog.WrongEventLoop, match="run_coroutine_threadsafe"):
             client.send(TOPIC, b"x")
+        asyncio.run_coroutine_threadsafe(client.close(), loop).result(SOON_S)
+
+
+@pytest.mark.parametrize("topic", [TOPIC, "not yet known"])
+@pytest.mark.parametrize("record", [{}, {"key": b"k"}, {"key": b"k", "timestamp_ms": 5}], ids=str)
+def test_a_send_from_another_thread_names_the_calls_for_that(
+    broker: FakeBroker, topic: str, record: dict[str, Any]
+) -> None:
+    with LoopThread() as loop:
+        client: Any = asyncio.run_coroutine_threadsafe(started(warmlog.Producer, broker.address), loop).result(SOON_S)
+        with pytest.raises(warmlog.WrongEventLoop, match=r"call_soon_threadsafe\(producer\.send.*blocking\.Producer"):
+            client.send(topic, b"x", **record)
+        loop.call_soon_threadsafe(lambda: client.send(TOPIC, b"as the error says", **record))
+        asyncio.run_coroutine_threadsafe(client.close(), loop).result(SOON_S)
+    assert b"as the error says" in broker.topics[TOPIC][0].values()
+
+
+@pytest.mark.parametrize("record", [{}, {"key": b"k"}, {"key": b"k", "timestamp_ms": 5}], ids=str)
+def test_many_sends_from_another_thread_into_an_open_batch_are_soon_refused(
+    broker: FakeBroker, record: dict[str, Any]
+) -> None:
+    """The fast path does not look at the thread; it ends with the millisecond, or with the memory of the batch."""
+    with LoopThread() as loop:
+        options = {**OPTIONS, "linger_ms": 60_000}
+        client: Any = asyncio.run_coroutine_threadsafe(
+            warmlog.Producer(broker.address, **options).start(), loop
+        ).result(SOON_S)
+
+        async def open_batch() -> None:
+            await client.send(TOPIC, b"known", **record)
+            client.send(TOPIC, b"opens", **record)
+
+        asyncio.run_coroutine_threadsafe(open_batch(), loop).result(SOON_S)
+        with pytest.raises(warmlog.WrongEventLoop, match="call_soon_threadsafe"):
+            send_many_times(client, **record)
         asyncio.run_coroutine_threadsafe(client.close(), loop).result(SOON_S)
 
 

@@ -85,7 +85,8 @@ def copy(
         if written.configs[TIMESTAMP_TYPE].value == "LogAppendTime":
             note(f"{target} has {TIMESTAMP_TYPE}=LogAppendTime: timestamps are those of the copy")
         consuming = Consumer(broker, topics=[source], start=first, isolation="read_committed", **connection())
-        async with sending(Producer(target_broker, compression=compression.value, **connection())) as producer:
+        unstarted = Producer(target_broker, compression=compression.value, expired="accept", **connection())
+        async with sending(unstarted) as producer:
             show_warnings()
             async with consuming as consumer:
                 await _copy(consumer, last, producer, target, keeps_partitions, progress, damage)
