@@ -46,15 +46,16 @@ class BulkRecords:
         now_ms: int,
     ) -> "BulkRecords":
         """Check the arguments of `send_many`: TypeError or ValueError. Without timestamps the records get `now_ms`."""
-        values, keys = _as_sequence("value", values), None if keys is None else _as_sequence("key", keys)
+        items, key_items = _as_sequence("value", values), None if keys is None else _as_sequence("key", keys)
         if is_column(timestamps_ms):
             timestamps_ms = timestamps_of_column("timestamps_ms", timestamps_ms, now_ms)
-        for name, column in (("keys", keys), ("headers", headers), ("timestamps_ms", timestamps_ms)):
-            if column is not None and not isinstance(column, int) and len(column) != len(values):
-                raise ValueError(f"{name} has {len(column)} items for {len(values)} values")
-        checked_keys, are_keys_full = (None, True) if keys is None else _all_bytes("key", keys)
+        columns: dict[str, Any] = {"keys": key_items, "headers": headers, "timestamps_ms": timestamps_ms}
+        for name, column in columns.items():
+            if column is not None and not isinstance(column, int) and len(column) != len(items):
+                raise ValueError(f"{name} has {len(column)} items for {len(items)} values")
+        checked_keys, are_keys_full = (None, True) if key_items is None else _all_bytes("key", key_items)
         checked_headers = None if headers is None else [as_headers(item) for item in headers]
-        checked_values, is_without_null = _all_bytes("value", values)
+        checked_values, is_without_null = _all_bytes("value", items)
         return cls(
             checked_values,
             checked_keys if checked_keys and any(key is not None for key in checked_keys) else None,

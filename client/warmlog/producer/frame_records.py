@@ -87,13 +87,19 @@ async def send_rows(
     count = 0
     batches: list[tuple[int, int, int]] = []
     slices = rows.slices()
+
+    def next_slice() -> BulkRecords | None:
+        return next(slices, None)
+
     try:
-        records = await asyncio.to_thread(next, slices, None) or BulkRecords([], None, None, 0)
+        records = await asyncio.to_thread(next_slice)
+        if records is None:
+            await send(BulkRecords([], None, None, 0))  # an unknown topic is an error for an empty frame, too
         while records is not None:
             sent = await send(records)
             count += sent.count
             batches += [(partition, each.start, len(each)) for partition, own in sent.ranges.items() for each in own]
-            records = await asyncio.to_thread(next, slices, None)
+            records = await asyncio.to_thread(next_slice)
     except Exception as error:
         error.add_note(f"{count} rows before it are acknowledged")
         raise
