@@ -8,6 +8,7 @@ from operator import add
 from typing import Any
 
 from warmlog.errors import MessageTooLarge
+from warmlog.producer.arrow_columns import ArrowArray, ArrowStream, bytes_of_column, is_column, timestamps_of_column
 from warmlog.producer.partitioner import partition_of_key
 from warmlog.producer.record_input import (
     BATCH_OVERHEAD_BYTES,
@@ -38,20 +39,23 @@ class BulkRecords:
     @classmethod
     def check(
         cls,
-        values: Sequence[object],
-        keys: Sequence[object] | None,
+        values: Sequence[object] | ArrowArray | ArrowStream,
+        keys: Sequence[object] | ArrowArray | ArrowStream | None,
         headers: Sequence[Headers | None] | None,
-        timestamps_ms: int | Sequence[int] | None,
+        timestamps_ms: int | Sequence[int] | ArrowArray | ArrowStream | None,
         now_ms: int,
     ) -> "BulkRecords":
         """Check the arguments of `send_many`: TypeError or ValueError. Without timestamps the records get `now_ms`."""
-        values, keys = _as_sequence("value", values), None if keys is None else _as_sequence("key", keys)
-        for name, column in (("keys", keys), ("headers", headers), ("timestamps_ms", timestamps_ms)):
-            if column is not None and not isinstance(column, int) and len(column) != len(values):
-                raise ValueError(f"{name} has {len(column)} items for {len(values)} values")
-        checked_keys, are_keys_full = (None, True) if keys is None else _all_bytes("key", keys)
+        items, key_items = _as_sequence("value", values), None if keys is None else _as_sequence("key", keys)
+        if is_column(timestamps_ms):
+            timestamps_ms = timestamps_of_column("timestamps_ms", timestamps_ms, now_ms)
+        columns: dict[str, Any] = {"keys": key_items, "headers": headers, "timestamps_ms": timestamps_ms}
+        for name, column in columns.items():
+            if column is not None and not isinstance(column, int) and len(column) != len(items):
+                raise ValueError(f"{name} has {len(column)} items for {len(items)} values")
+        checked_keys, are_keys_full = (None, True) if key_items is None else _all_bytes("key", key_items)
         checked_headers = None if headers is None else [as_headers(item) for item in headers]
-        checked_values, is_without_null = _all_bytes("value", values)
+        checked_values, is_without_null = _all_bytes("value", items)
         return cls(
             checked_values,
             checked_keys if checked_keys and any(key is not None for key in checked_keys) else None,
@@ -146,8 +150,10 @@ class BulkRecords:
         return map(content_bytes, values, keys, headers)
 
 
-def _as_sequence(what: str, items: Iterable[object]) -> Sequence[object]:
+def _as_sequence(what: str, items: Any) -> Sequence[object]:
     """Return the items as a sequence. TypeError for text, bytes, and collections without an order."""
+    if is_column(items):
+        return bytes_of_column(f"{what}s", items)
     if isinstance(items, (str, bytes, bytearray, memoryview, Set, Mapping)):
         raise TypeError(f"a list of {what}s expected, not one {type(items).__name__}")
     return items if isinstance(items, Sequence) else list(items)
@@ -161,7 +167,7 @@ def _all_bytes(what: str, items: Sequence[object]) -> tuple[list[bytes | None], 
     return [as_bytes(what, item) for item in items], False
 
 
-def _all_timestamps(timestamps_ms: int | Sequence[int] | None, now_ms: int) -> int | list[int]:
+def _all_timestamps(timestamps_ms: Any, now_ms: int) -> int | list[int]:
     if timestamps_ms is None:
         return now_ms
     if isinstance(timestamps_ms, int):

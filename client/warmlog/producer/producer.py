@@ -16,8 +16,10 @@ from warmlog.cluster.address import checked_bootstrap
 from warmlog.cluster.options import ConnectionKeywords, ConnectionOptions, connection_options
 from warmlog.errors import ClientClosed, InvalidConfig, WarmlogError
 from warmlog.producer.accumulator import DrainFlag
+from warmlog.producer.arrow_columns import ArrowArray, ArrowStream
 from warmlog.producer.bulk_records import BulkRecords
 from warmlog.producer.delivery import DeliveryFuture, RecordMetadataRanges
+from warmlog.producer.frame_records import FrameRows, send_rows
 from warmlog.producer.options import Expired, ProducerOptions, check_callables, check_types, parse_acks
 from warmlog.producer.partitioner import Partitioner
 from warmlog.producer.producer_batch import NS_PER_MS, ProducerBatch
@@ -261,10 +263,10 @@ class Producer(Generic[Value, Key]):
     async def send_many(
         self,
         topic: str,
-        values: Sequence[Value | None],
+        values: Sequence[Value | None] | ArrowArray | ArrowStream,
         *,
-        keys: Sequence[Key | None] | None = None,
-        timestamps_ms: int | Sequence[int] | None = None,
+        keys: Sequence[Key | None] | ArrowArray | ArrowStream | None = None,
+        timestamps_ms: int | Sequence[int] | ArrowArray | ArrowStream | None = None,
         headers: Sequence[Headers | None] | None = None,
         partition: int | None = None,
     ) -> RecordMetadataRanges:
@@ -274,6 +276,9 @@ class Producer(Generic[Value, Key]):
         of one key, or without keys in a topic of one partition, keep their order. If a batch fails, its error is raised
         after the others were acknowledged or have failed, too. If the call is cancelled, records that are in batches
         are still sent, and `drain`, `flush` or `close` raises their error.
+
+        `values` and `keys` may be columns of Arrow, pandas or polars with bytes or text (sent as UTF-8; null is None),
+        and `timestamps_ms` one of timestamps or milliseconds (null is now). This needs pyarrow.
         """
         running = self._open()
         as_partition(partition)
@@ -281,6 +286,36 @@ class Producer(Generic[Value, Key]):
         keys = all_serialized("key", self._key_serializer, keys)
         records = BulkRecords.check(values, keys, headers, timestamps_ms, time.time_ns() // NS_PER_MS)
         return await running.send_many(topic, records, partition, have_own_times=timestamps_ms is not None)
+
+    async def send_frame(
+        self,
+        topic: str,
+        frame: ArrowStream | ArrowArray,
+        *,
+        key: str | None = None,
+        timestamp: str | None = None,
+        columns: Sequence[str] | None = None,
+        partition: int | None = None,
+    ) -> RecordMetadataRanges:
+        """Send each row of a DataFrame or an Arrow table as one JSON object, as `send_many`. This needs pyarrow.
+
+        - `frame`: of pandas or polars, or anything with Arrow's C interface; it is sent in slices, one after another.
+        - `key`: the column of the records' keys: text, bytes, or integers (as decimal text).
+        - `timestamp`: the column of the records' times: timestamps, dates, or milliseconds; null is now.
+        - `columns`: those in the value, in this order; default: all.
+
+        Null and NaN become null, times ISO 8601, decimals text. Bytes must be UTF-8: they become text. TypeError or
+        ValueError names the column that does not fit. If a slice fails, a note on the error tells how many rows before
+        it are acknowledged.
+        """
+        running = self._open()
+        as_partition(partition)
+        rows = FrameRows.of(frame, key, timestamp, columns)
+        return await send_rows(
+            topic,
+            rows,
+            lambda records: running.send_many(topic, records, partition, have_own_times=timestamp is not None),
+        )
 
     async def drain(self) -> None:
         """Let full batches be sent, and wait while more than `high_water_bytes` is not acknowledged.
