@@ -12,7 +12,7 @@ from warmlog.blocking.loop_thread import LoopThread
 from warmlog.producer import producer
 from warmlog.producer.delivery import DeliveryFuture as AsyncDeliveryFuture
 from warmlog.producer.delivery import RecordMetadata
-from warmlog.producer.record_input import Bytes, Headers, as_bytes, as_headers, as_partition, as_timestamp
+from warmlog.producer.record_input import Headers, as_bytes, as_headers, as_partition, as_timestamp
 
 R = TypeVar("R")
 
@@ -87,7 +87,7 @@ class DeliveryFuture:
 class SendQueue:
     """Records on their way from threads to the asyncio producer, in the order of sending."""
 
-    def __init__(self, client: producer.Producer, thread: LoopThread) -> None:
+    def __init__(self, client: producer.Producer[Any, Any], thread: LoopThread) -> None:
         self.thread = thread
         self._client = client
         self._room = threading.Condition()
@@ -165,20 +165,21 @@ class SendQueue:
             self._unseen.append(future)
 
 
-class Producer(BlockingClient[producer.Producer]):
+class Producer(BlockingClient[producer.Producer[Any, Any]]):
     """Sends records to topics: `warmlog.Producer` without `await`. Any number of threads may share it."""
 
     @options_of(producer.Producer)
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(producer.Producer(*arguments, **options))
         self._queue: SendQueue | None = None
+        self._is_serializing = any(options.get(name) for name in ("key_serializer", "value_serializer"))
 
     def send(
         self,
         topic: str,
-        value: Bytes | None,
+        value: Any,
         *,
-        key: Bytes | None = None,
+        key: Any = None,
         timestamp_ms: int | None = None,
         headers: Headers | None = None,
         partition: int | None = None,
@@ -186,10 +187,15 @@ class Producer(BlockingClient[producer.Producer]):
         """Buffer a record and return; waits only while the producer's buffer is full.
 
         `result()` of what is returned waits until the record is acknowledged. Records of one thread keep their order
-        within a partition. Raises TypeError for wrong types; other errors, such as MessageTooLarge, come with
-        `result`, or with the next `drain`, `flush` or `close`.
+        within a partition. `value` and `key` are bytes or None, or what the serializers take, which run in the
+        producer's thread. Raises TypeError for wrong types; other errors, such as MessageTooLarge, come with `result`,
+        or with the next `drain`, `flush` or `close`.
         """
-        value, key, headers = as_bytes("value", value), as_bytes("key", key), as_headers(headers)
+        size_bytes = 0
+        if not self._is_serializing:
+            value, key = as_bytes("value", value), as_bytes("key", key)
+            size_bytes = len(value or b"") + len(key or b"")
+        headers = as_headers(headers)
         if timestamp_ms is not None:
             as_timestamp(timestamp_ms)
         as_partition(partition)
@@ -197,10 +203,10 @@ class Producer(BlockingClient[producer.Producer]):
         if thread.is_foreign:
             thread.check()
         assert self._queue is not None
-        size_bytes = len(value or b"") + len(key or b"")
         return self._queue.put((topic, value, key, headers, timestamp_ms, partition), size_bytes)
 
     send_many = waiting(producer.Producer.send_many)
+    send_frame = waiting(producer.Producer.send_frame)
 
     def drain(self) -> None:
         """Wait while more than `high_water_bytes` is not acknowledged. Raises as `flush`; `send` needs no `drain`."""
