@@ -154,7 +154,9 @@ def _json_type(found: "pa.DataType") -> "pa.DataType":
         return pa.struct([field.with_type(_json_type(field.type)) for field in found])
     if types.is_map(found):
         return pa.map_(_json_type(found.key_type), _json_type(found.item_type))
-    if hasattr(found, "value_field"):  # the types of lists
+    if types.is_list_view(found) or types.is_large_list_view(found):  # pyarrow 26 loses items when it casts them
+        raise ValueError(f"a column of {found} has no form in JSON: cast it to a list first, or see columns=")
+    if hasattr(found, "value_field"):  # the other types of lists
         return pa.large_list(_json_type(found.value_type))
     return found
 
