@@ -149,6 +149,9 @@ async def test_each_type_has_a_form_in_json(broker: BrokerProcess, topic: str) -
             "nested": pa.array([{"at": [1_767_270_600_123_456_789], "b": b"y"}]).cast(
                 pa.struct({"at": pa.list_(pa.timestamp("ns")), "b": pa.binary()})
             ),
+            "map": pa.array([[("k", b"z")]], pa.map_(pa.string(), pa.binary())),
+            "views": pa.array([["z"]], pa.large_list(pa.string_view())),
+            "fixed": pa.array([[b"z"]], pa.list_(pa.binary(), 1)),
             "null": pa.nulls(1),
         }
     )
@@ -163,6 +166,9 @@ async def test_each_type_has_a_form_in_json(broker: BrokerProcess, topic: str) -
         "decimal": "1.50",
         "category": "x",
         "nested": {"at": ["2026-01-01T12:30:00.123456"], "b": "y"},
+        "map": [["k", "z"]],
+        "views": ["z"],
+        "fixed": ["z"],
         "null": None,
     }
 
@@ -185,6 +191,8 @@ async def test_an_empty_frame_sends_nothing(broker: BrokerProcess, topic: str) -
         (TypeError, "key='a': .* not of double", pa.table({"a": [1.5]}), {"key": "a"}),
         (TypeError, "timestamp='a': .* not string", pa.table({"a": ["noon"]}), {"timestamp": "a"}),
         (ValueError, "column 'a' of large_binary has no form in JSON: .*UTF", pa.table({"a": [b"\xff"]}), {}),
+        (ValueError, "column 'a' of list<.*UTF", pa.table({"a": [[b"\xff"]]}), {}),
+        (ValueError, "column 'a' of timestamp", pa.table({"a": pa.array([1 << 62], pa.timestamp("us"))}), {}),
         (TypeError, "a DataFrame .* expected, not builtins.list", [{"a": 1}], {}),
         (TypeError, r"not polars.LazyFrame: collect\(\) it", pl.LazyFrame({"a": [1]}), {}),
     ],

@@ -152,7 +152,11 @@ def _json_type(found: "pa.DataType") -> "pa.DataType":
         return pa.duration("us")
     if types.is_struct(found):
         return pa.struct([field.with_type(_json_type(field.type)) for field in found])
-    if types.is_list(found) or types.is_large_list(found) or types.is_fixed_size_list(found):
+    if types.is_map(found):
+        return pa.map_(_json_type(found.key_type), _json_type(found.item_type))
+    if types.is_list_view(found) or types.is_large_list_view(found):  # pyarrow 26 loses items when it casts them
+        raise ValueError(f"a column of {found} has no form in JSON: cast it to a list first, or see columns=")
+    if hasattr(found, "value_field"):  # the other types of lists
         return pa.large_list(_json_type(found.value_type))
     return found
 
@@ -169,11 +173,9 @@ def _plain_items(name: str, column: Any) -> list[Any]:
             column = column.cast(pa.large_binary())
         if column.type != wanted:
             column = column.cast(options=CastOptions(wanted, allow_time_truncate=True))
-    except pa.ArrowException as error:
+        is_number = pa.types.is_integer(wanted) or pa.types.is_floating(wanted)
+        is_plain = pa.types.is_large_string(wanted) or (is_number and not column.null_count)
+        found: list[Any] = column.to_numpy(zero_copy_only=False).tolist() if is_plain else column.to_pylist()
+    except (pa.ArrowException, OverflowError, ValueError) as error:
         raise ValueError(f"column {name!r} of {column.type} has no form in JSON: {error}; see columns=") from None
-    is_number = pa.types.is_integer(wanted) or pa.types.is_floating(wanted)
-    if pa.types.is_large_string(wanted) or (is_number and not column.null_count):
-        found: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
-        return found
-    items: list[Any] = column.to_pylist()
-    return items
+    return found
