@@ -2,13 +2,16 @@
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, TypeVar
 
 from warmlog.blocking.client import BlockingClient, options_of, waiting
 from warmlog.blocking.loop_thread import LoopThread
+from warmlog.errors import ClientClosed, WarmlogError
 from warmlog.producer import producer
 from warmlog.producer.delivery import DeliveryFuture as AsyncDeliveryFuture
 from warmlog.producer.delivery import RecordMetadata
@@ -20,15 +23,24 @@ QUEUE_BYTES = 8 * 1024 * 1024
 """`send` waits while records of more than this have not reached the producer's buffer."""
 OVERHEAD_BYTES = 200
 """What a queued record takes beside its content, about."""
+NO_METADATA = RecordMetadata("", -1, -1, -1)
+"""The result of a delivery future's Future, which is not used: the delivery future finds its own."""
 INTERRUPTED_EXIT_S = 0.4
 """How long an interrupted block waits for records that have not reached the producer's buffer."""
 
 
-class DeliveryFuture:
+_future_lock = threading.Lock()
+"""For the first use of a delivery future as a Future: rare, so one lock serves all."""
+
+
+class DeliveryFuture(Future[RecordMetadata]):
     """What `send` returns: `result` waits for the record's metadata, or ignore it and `flush` or `close` later.
 
-    It has the methods of a `concurrent.futures.Future` that wait or tell the outcome. A wait that times out or is
-    interrupted takes nothing back: the record is still sent.
+    A wait that times out or is interrupted takes nothing back: the record is still sent, and `cancel` returns False.
+    Waiting for `result` or `exception` sends the record without further delay; `concurrent.futures.wait` and
+    callbacks do not.
+
+    It sets up what a Future consists of on first use (see `__getattr__`): most records are sent without one.
     """
 
     __slots__ = ("_error", "_queue", "_record", "_sent")
@@ -39,9 +51,33 @@ class DeliveryFuture:
         self._sent: AsyncDeliveryFuture | None = None
         self._error: Exception | None = None
 
+    def __getattr__(self, name: str) -> Any:
+        """Return a field of Future, which `wait`, `as_completed` and callbacks use, after setting all of them up."""
+        if name not in ("_condition", "_state", "_result", "_exception", "_waiters", "_done_callbacks"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        with _future_lock:
+            is_first = "_done_callbacks" not in self.__dict__
+            if is_first:
+                super().__init__()
+        if is_first:
+            self._queue.settle(self)
+        return self.__dict__[name]
+
     def done(self) -> bool:
         """Whether the record is acknowledged or has failed."""
         return self._error is not None or (self._sent is not None and self._sent.done())
+
+    def running(self) -> bool:
+        """Whether the record is neither acknowledged nor failed: it cannot be taken back."""
+        return not self.done()
+
+    def cancel(self) -> bool:
+        """Return False: the record is sent."""
+        return False
+
+    def cancelled(self) -> bool:
+        """Return False: the record is sent."""
+        return False
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Wait for the record, and return its metadata or raise its error. TimeoutError after `timeout` seconds."""
@@ -64,16 +100,11 @@ class DeliveryFuture:
             return error
         return None
 
-    def add_done_callback(self, callback: "Callable[[DeliveryFuture], object]") -> None:
-        """Have the producer's thread call `callback` with this future once it is done. It must not block."""
-
-        async def wait() -> None:
-            with suppress(Exception):
-                await self._wait()
-            callback(self)
-
-        self._queue.thread.check()
-        asyncio.run_coroutine_threadsafe(wait(), self._queue.thread.loop)
+    def settled(self) -> None:
+        """Wake those that wait for it as for any Future, and call its callbacks. `result` has the outcome."""
+        if "_done_callbacks" in self.__dict__:
+            with suppress(InvalidStateError):  # told twice
+                super().set_result(NO_METADATA)
 
     async def _wait(self) -> RecordMetadata:
         await self._queue.empty()
@@ -92,6 +123,7 @@ class SendQueue:
         self._client = client
         self._room = threading.Condition()
         self._waiting: list[DeliveryFuture] = []
+        self._taken: deque[DeliveryFuture] = deque()
         self._size_bytes = 0
         self._is_awake = False
         self._emptying = asyncio.Lock()
@@ -101,7 +133,7 @@ class SendQueue:
     @property
     def count(self) -> int:
         """The number of records that have not reached the producer."""
-        return len(self._waiting)
+        return len(self._taken) + len(self._waiting)
 
     def put(self, record: tuple[Any, ...], size_bytes: int) -> DeliveryFuture:
         """Queue a record; waits while too much is queued."""
@@ -113,24 +145,32 @@ class SendQueue:
             self._size_bytes += size_bytes + OVERHEAD_BYTES
             is_awake, self._is_awake = self._is_awake, True
         if not is_awake:
-            self.thread.loop.call_soon_threadsafe(self._begin)
+            self.thread.soon(self._begin)
         return future
 
     async def empty(self) -> None:
-        """Hand all records that are queued now to the producer. In the loop."""
-        async with self._emptying:
-            while True:
-                with self._room:
-                    futures, self._waiting, self._size_bytes = self._waiting, [], 0
-                    self._is_awake = bool(futures)
-                    self._room.notify_all()
-                if not futures:
-                    return
-                core = self._client._open()
-                for future in futures:
-                    if core.accumulator.drain_flag.is_set:
-                        await core.make_room()
-                    self._hand_over(future)
+        """Hand all records that are queued now to the producer. In the loop. A cancelled call does not stop it."""
+        await asyncio.shield(self._begin())
+
+    def settle(self, future: DeliveryFuture) -> None:
+        """Have `future` settled when its record is done. From any thread."""
+        if future.done():
+            future.settled()
+            return
+        self.thread.check_process()
+
+        async def watch() -> None:
+            with suppress(ClientClosed):
+                await self.empty()
+            if future._sent is None:
+                future.settled()
+            else:
+                future._sent.add_done_callback(lambda _: future.settled())
+
+        try:
+            self.thread.soon(lambda: self._in_background(watch()))
+        except ClientClosed as error:
+            self._refuse(future, error)
 
     def received(self, future: DeliveryFuture) -> None:
         """A caller has received the error of a record that the producer refused."""
@@ -147,10 +187,45 @@ class SendQueue:
                 error.add_note(f"and {len(unseen) - 1} more records were refused")
             raise error
 
-    def _begin(self) -> None:
-        task = self.thread.loop.create_task(self.empty())
+    def _begin(self) -> "asyncio.Task[None]":
+        return self._in_background(self._empty())
+
+    def _in_background(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        task = self.thread.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _empty(self) -> None:
+        async with self._emptying:
+            try:
+                while self._take():
+                    core = self._client._open()
+                    while self._taken:
+                        if core.accumulator.drain_flag.is_set:
+                            await core.make_room()
+                        self._hand_over(self._taken.popleft())
+            except asyncio.CancelledError:  # the loop ends
+                self._take()
+                self._refuse_taken(ClientClosed("the producer was closed before this was sent"))
+                raise
+            except WarmlogError as error:
+                self._refuse_taken(error)
+
+    def _take(self) -> bool:
+        """Take what is queued; return False if there is nothing."""
+        with self._room:
+            self._taken.extend(self._waiting)
+            self._waiting, self._size_bytes = [], 0
+            self._is_awake = bool(self._taken)
+            self._room.notify_all()
+        return self._is_awake
+
+    def _refuse_taken(self, error: WarmlogError) -> None:
+        with self._room:
+            self._is_awake = False
+        while self._taken:
+            self._refuse(self._taken.popleft(), error)
 
     def _hand_over(self, future: DeliveryFuture) -> None:
         record, future._record = future._record, None
@@ -161,8 +236,12 @@ class SendQueue:
                 topic, value, key=key, headers=headers, timestamp_ms=timestamp_ms, partition=partition
             )
         except Exception as error:
-            future._error = error
-            self._unseen.append(future)
+            self._refuse(future, error)
+
+    def _refuse(self, future: DeliveryFuture, error: Exception) -> None:
+        future._error = error
+        self._unseen.append(future)
+        future.settled()
 
 
 class Producer(BlockingClient[producer.Producer[Any, Any]]):

@@ -1,0 +1,108 @@
+"""The delivery futures of the blocking producer: what other code does with futures, and waits that are given up."""
+
+import asyncio
+import concurrent.futures
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import pytest
+
+from warmlog.blocking import Admin, Consumer, Producer
+from warmlog.errors import ClientClosed, MessageTooLarge
+from warmlog.testing import EmbeddedBroker, embedded
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[EmbeddedBroker]:
+    with embedded() as broker, Admin(broker.address) as admin:
+        admin.create_topic("t")
+        yield broker
+
+
+def test_a_wait_that_times_out_loses_no_record() -> None:
+    with embedded() as broker:
+        with Admin(broker.address) as admin:
+            admin.create_topic("t")
+        with Producer(broker.address, buffer_bytes=64 * 1024, high_water_bytes=16 * 1024) as producer:
+            producer.send("t", b"first").result()
+            broker.kill()
+            sent = [producer.send("t", b"%d" % number + bytes(1000)) for number in range(500)]
+            with pytest.raises(TimeoutError):
+                sent[-1].result(0.3)
+            broker.start()
+            later = producer.send("t", b"later")
+            assert later.result(30).offset == 501
+            assert [one.result(0).offset for one in sent] == list(range(1, 501))
+        with Consumer(broker.address, topics=["t"]) as consumer:
+            assert sum(1 for _ in consumer.records(until="latest")) == 502
+
+
+def test_the_futures_module_waits_for_them(shared: EmbeddedBroker) -> None:
+    with Producer(shared.address) as producer:
+        sent = [producer.send("t", b"x") for _ in range(100)]
+        done, not_done = concurrent.futures.wait(sent, timeout=30)
+        assert (len(done), len(not_done)) == (100, 0)
+        again = [producer.send("t", b"x") for _ in range(100)]
+        offsets = [one.result().offset for one in concurrent.futures.as_completed(again, timeout=30)]
+        assert sorted(offsets) == list(range(min(offsets), min(offsets) + 100))
+        refused = producer.send("t", bytes(5_000_000))
+        assert concurrent.futures.wait([refused], timeout=30).done == {refused}
+        assert isinstance(refused.exception(), MessageTooLarge)
+
+
+async def test_asyncio_awaits_them(shared: EmbeddedBroker) -> None:
+    with Producer(shared.address) as producer:
+        metadata = await asyncio.wait_for(asyncio.wrap_future(producer.send("t", b"x")), 30)
+        assert metadata.topic == "t"
+        with pytest.raises(MessageTooLarge):
+            await asyncio.wrap_future(producer.send("t", bytes(5_000_000)))
+        producer.flush()
+
+
+def test_an_error_that_was_only_waited_for_is_raised_by_flush(shared: EmbeddedBroker) -> None:
+    with Producer(shared.address) as producer:
+        concurrent.futures.wait([producer.send("t", bytes(5_000_000))])
+        with pytest.raises(MessageTooLarge):
+            producer.flush()
+
+
+def test_callbacks_are_called_once_with_the_future(shared: EmbeddedBroker) -> None:
+    called: list[object] = []
+    with Producer(shared.address) as producer:
+        sent = producer.send("t", b"x")
+        sent.add_done_callback(called.append)
+        sent.result()
+        concurrent.futures.wait([sent], timeout=30)
+        sent.add_done_callback(called.append)
+        producer.flush()
+    sent.add_done_callback(called.append)
+    assert called == [sent, sent, sent]
+
+
+def test_a_record_cannot_be_taken_back(shared: EmbeddedBroker) -> None:
+    with Producer(shared.address) as producer:
+        sent = producer.send("t", b"x")
+        assert not sent.cancel()
+        assert not sent.cancelled()
+        assert sent.result().offset >= 0
+        assert sent.done()
+        assert not sent.running()
+
+
+def test_a_send_beside_a_close_is_delivered_or_refused(shared: EmbeddedBroker) -> None:
+    for _ in range(20):
+        producer = Producer(shared.address).start()
+
+        def send(using: Producer = producer) -> None:
+            with suppress(ClientClosed):
+                while True:
+                    sent = using.send("t", b"x")
+                    assert isinstance(sent.exception(10), ClientClosed | None)
+
+        with ThreadPoolExecutor(2) as pool:
+            sending = [pool.submit(send) for _ in range(2)]
+            with suppress(ClientClosed):  # of a record that came too late, if its sender has not looked yet
+                producer.close()
+            for one in sending:
+                one.result(20)
