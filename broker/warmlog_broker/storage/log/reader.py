@@ -129,7 +129,7 @@ class LogReader:
                 found = segment.read(
                     start_offset, max_bytes, max_position=max_position, min_one_batch=min_one_batch, defers_rebuild=True
                 )
-                if found is not None and found.first_offset > start_offset:
+                if found is not None and (found.first_offset > start_offset or start_offset < segment.base_offset):
                     self._check_gap(segment, found, start_offset)
             except DamagedLog as error:
                 following = segments.higher(segment.base_offset)
@@ -157,8 +157,12 @@ class LogReader:
         header, _ = next(segment.records.batches(found.position))
         following, first = segments.higher(segment.base_offset), segments.first
         assert first is not None
+        if segment is first and header.base_offset <= start_offset:  # its file may have a later name
+            return
         if following is not None and header.last_offset >= following.base_offset:
             next_offset = following.base_offset
+        elif header.base_offset < segment.base_offset and segment is not first:
+            next_offset = segment.base_offset
         elif start_offset < first.base_offset or (
             header.magic == MAGIC_COLUMNS and self.are_offsets_dense_from(start_offset)
         ):

@@ -126,7 +126,7 @@ def test_a_short_batch_now_and_then_costs_hardly_a_fetch(
     log = Log(5, shapes)
     reading = Reading(log, FetchWindow(log.start, log.end)).finish()
     per_fetch = FETCH_BYTES // size_bytes
-    assert len(reading.fetches) <= 1.25 * (1_000 / per_fetch + 1_000 / every) + 6
+    assert len(reading.fetches) <= 1.25 * (1_000 / per_fetch + 1_000 / every) + 4
     assert reading.bytes_received <= 1.25 * sum(batch.size_bytes for batch in log.batches)
 
 

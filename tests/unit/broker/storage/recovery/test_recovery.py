@@ -360,6 +360,7 @@ def apply_edit(paths: list[Path], edit: Edit) -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 12), st.integers(0, 6), edits())
 @example(5, 6, [("flip", 0.7429485968725884, 1)])  # the magic of a batch that was not flushed
+@example(5, 0, [("cut", 0.0, 1), ("zeros", 0.0, 8)])  # nothing in the first segment; its base offset in the second
 def test_whatever_is_damaged_no_flushed_offset_is_given_out_again_and_no_wrong_record_served(
     flushed: int, unflushed: int, damage: list[Edit]
 ) -> None:
