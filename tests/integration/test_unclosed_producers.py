@@ -23,7 +23,7 @@ asyncio.run(main())
 """
 
 INTERRUPTED = """
-import asyncio, sys, warmlog
+import asyncio, sys, time, warmlog
 
 async def main():
     async with warmlog.Producer(sys.argv[1]) as producer:
@@ -35,7 +35,10 @@ async def main():
         if sys.argv[3] == "body":
             await sent[0]
 
-asyncio.run(main())
+try:
+    asyncio.run(main())
+finally:
+    print(time.monotonic(), flush=True)
 """
 
 
@@ -80,10 +83,9 @@ def interrupted(own_broker: BrokerProcess, where: str) -> str:
         process.stdin.flush()
         assert process.stdout.readline() == "sent\n"
         time.sleep(0.3)  # the producer is waiting for its broker then
+        began_s = time.monotonic()
         process.send_signal(signal.SIGINT)
-        began = time.monotonic()
-        _, errors = process.communicate(timeout=20)
-        took_s = time.monotonic() - began
-    assert took_s < 3, errors  # a second, and the end of Python on a busy machine
+        ended_s, errors = process.communicate(timeout=20)
+    assert float(ended_s) - began_s < 1, errors
     assert process.returncode != 0
     return errors
