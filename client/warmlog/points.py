@@ -15,7 +15,6 @@ and never negative, a datetime is a time, and a mapping has a point for each par
 earliest and -1 the latest, and the number of a time is milliseconds since 1970.
 """
 
-import difflib
 import re
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -24,6 +23,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol, SupportsIndex
 
 from warmlog.times import datetime_of, milliseconds_of
+from warmlog_protocol.errors import did_you_mean
 
 TopicPartition = tuple[str, int]
 
@@ -151,9 +151,7 @@ def _stranger(stranger: TopicPartition, partitions: Collection[TopicPartition]) 
         is_gapless = numbers == list(range(numbers[0], numbers[-1] + 1)) and len(numbers) > 1
         listed = f"{numbers[0]} to {numbers[-1]}" if is_gapless else ", ".join(map(str, numbers))
         return f"{what}: of {topic}, {'partitions' if len(numbers) > 1 else 'only partition'} {listed} can be named"
-    nearest = difflib.get_close_matches(topic, topics, n=1)
-    hint = f"; did you mean {nearest[0]}?" if nearest else ""
-    return f"{what}: a partition of {', '.join(topics) or 'no topic'} is expected{hint}"
+    return f"{what}: a partition of {', '.join(topics) or 'no topic'} is expected{did_you_mean(topic, topics)}"
 
 
 def checked_topics(topics: Sequence[str]) -> Sequence[str]:

@@ -18,6 +18,7 @@ Numbers and names are Kafka's (org.apache.kafka.common.protocol.Errors); warmlog
 these classes, the wire carries `code` and the message, and `error_from_code` gives the same class again at the client.
 """
 
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import ClassVar
 
@@ -322,3 +323,11 @@ def error_from_code(code: int, message: str) -> ApiError:
     if cls is None:
         return UnknownServerError(f"error code {code}: {message}")
     return cls(message)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the end of an error message: a suggestion of the known name that is most like `name`, if one is."""
+    from difflib import get_close_matches  # imported here because few programs meet such an error
+
+    nearest = get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {nearest[0]}?" if nearest else ""

@@ -19,13 +19,12 @@ from warmlog_broker.storage.config import (
     LogConfig,
     Setting,
     SettingValue,
-    did_you_mean,
     setting,
     settings_of,
 )
 from warmlog_broker.storage.index.search import WARM_BYTES
 from warmlog_protocol.codec.compression import DEFAULT_MAX_DECOMPRESSED_BYTES
-from warmlog_protocol.errors import InvalidConfig
+from warmlog_protocol.errors import InvalidConfig, did_you_mean
 from warmlog_protocol.wire.connection import DEFAULT_MAX_ITEMS
 from warmlog_protocol.wire.frames import MAX_HEADER_BYTES
 

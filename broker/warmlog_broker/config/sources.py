@@ -1,6 +1,6 @@
 """Where settings come from: a TOML file, the environment and the command line.
 
-A variable WARMLOG_… that is no setting is an error if it looks like a misspelled one. Others belong to somebody else:
+A variable WARMLOG_… that is no setting is an error if it looks like a misspelled one. Others belong to other programs:
 Kubernetes sets WARMLOG_SERVICE_HOST, WARMLOG_PORT_7400_TCP_ADDR and more in each pod of a namespace with a service
 called warmlog or warmlog-…. They are ignored, and `BrokerConfig.ignored_variables` names them.
 """

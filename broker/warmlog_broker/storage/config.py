@@ -5,13 +5,12 @@ documentation is printed from them. Names and defaults are Kafka's, unless a des
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal
 
 from warmlog_protocol.codec.compression import Codec
-from warmlog_protocol.errors import InvalidConfig
+from warmlog_protocol.errors import InvalidConfig, did_you_mean
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -333,12 +332,6 @@ def normalized(settings: Mapping[str, str]) -> dict[str, str]:
     """The same topic settings in the form that every version reads: `7d` is `604800000`. InvalidConfig as `parse`."""
     rows = {name: setting_named(name) for name in settings}
     return {name: row.format(row.parse(settings[name])) for name, row in rows.items()}
-
-
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of an error message: a suggestion of the known name that is most like `name`, if one is."""
-    nearest = get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {nearest[0]}?" if nearest else ""
 
 
 ABOUT_VALUES = """\

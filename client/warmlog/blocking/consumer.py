@@ -85,6 +85,9 @@ class _Blocking(Iterator[T]):
 class _Records(_Blocking[Record]):
     """Records: those of a batch that is in hand are taken without a call into the loop."""
 
+    _has_begun = False
+    """Whether `until` is in force, which the first step sees to."""
+
     def __next__(self) -> Record:
         core = self._owner._client._core
         if core is not None and self._has_begun:
@@ -92,5 +95,3 @@ class _Records(_Blocking[Record]):
                 return record
         self._has_begun = True
         return super().__next__()
-
-    _has_begun = False

@@ -15,7 +15,7 @@ from warmlog.errors import ClientClosed, WarmlogError
 from warmlog.producer import producer
 from warmlog.producer.delivery import DeliveryFuture as AsyncDeliveryFuture
 from warmlog.producer.delivery import RecordMetadata
-from warmlog.producer.record_input import Headers, as_bytes, as_headers, as_partition, as_timestamp
+from warmlog.producer.intake.record_input import Headers, as_bytes, as_headers, as_partition, as_timestamp
 
 R = TypeVar("R")
 

@@ -110,6 +110,15 @@ class Cluster:
         self._failures = FailureLog()
         self._refreshing: asyncio.Task[None] | None = None
         self._is_closed = False
+        self._refresh_at_s = self.home.loop.time() + options.metadata_max_age_ms / 1000
+
+    def is_refresh_due(self) -> bool:
+        """Whether to ask again for what may have changed unnoticed; True once in each `metadata_max_age_ms`."""
+        now_s = self.home.loop.time()
+        if now_s < self._refresh_at_s:
+            return False
+        self._refresh_at_s = now_s + self.options.metadata_max_age_ms / 1000
+        return True
 
     async def start(self) -> None:
         """Connect to the first bootstrap address that responds; BrokerUnavailable, with each failure, if none does."""

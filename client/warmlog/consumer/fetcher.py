@@ -57,8 +57,6 @@ class Fetcher:
         self._in_flight_bytes = 0
         self._loop = asyncio.get_running_loop()
         self._on_old_metadata = on_old_metadata
-        self._max_age_s = cluster.options.metadata_max_age_ms / 1000
-        self._refresh_at = self._loop.time() + self._max_age_s
 
     def add(self, reader: PartitionReader) -> None:
         """Fetch a further partition."""
@@ -183,8 +181,7 @@ class Fetcher:
         else:
             assert isinstance(response.result, FetchResponse)
             self._take_in(requested, response.result.partitions, response.payload)
-        if (now := self._loop.time()) >= self._refresh_at:
-            self._refresh_at = now + self._max_age_s
+        if self._cluster.is_refresh_due():
             self._on_old_metadata()
         self.arrived.set()
 

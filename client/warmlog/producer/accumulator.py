@@ -15,13 +15,10 @@ from collections.abc import Callable
 from itertools import takewhile
 
 from warmlog.errors import BufferFull, MessageTooLarge, RecordExpired, WarmlogError
-from warmlog.producer.bulk_records import BulkRecords
 from warmlog.producer.delivery import DeliveryFuture, FailedRecord, WaitingRecord
-from warmlog.producer.options import ProducerOptions
-from warmlog.producer.partition_queue import PartitionQueue, TopicQueues
-from warmlog.producer.partitioner import chosen_partition, partition_of_key
-from warmlog.producer.producer_batch import NS_PER_MS, ProducerBatch
-from warmlog.producer.record_input import (
+from warmlog.producer.intake.bulk_records import BulkRecords
+from warmlog.producer.intake.partitioner import chosen_partition, partition_of_key
+from warmlog.producer.intake.record_input import (
     BATCH_OVERHEAD_BYTES,
     MAX_TIMESTAMP_MS,
     RECORD_OVERHEAD_BYTES,
@@ -33,6 +30,9 @@ from warmlog.producer.record_input import (
     as_timestamp,
     content_bytes,
 )
+from warmlog.producer.options import ProducerOptions
+from warmlog.producer.partition_queue import PartitionQueue, TopicQueues
+from warmlog.producer.producer_batch import NS_PER_MS, ProducerBatch
 
 GRANT_BYTES = 16 * 1024
 GRANTS_BELOW_HIGH_WATER = 16
@@ -159,8 +159,7 @@ class Accumulator:
             if time.time_ns() >= batch.tick_end_ns:
                 return None
         elif type(timestamp_ms) is int and 0 <= timestamp_ms <= MAX_TIMESTAMP_MS:
-            max_age_ms = topic.max_age_ms
-            if max_age_ms is not None and timestamp_ms < time.time_ns() // NS_PER_MS - max_age_ms:
+            if timestamp_ms < topic.oldest_kept_ms:
                 self.check_age(topic, timestamp_ms)
             batch.stamp(index, timestamp_ms)
         else:
@@ -187,6 +186,7 @@ class Accumulator:
         """Warn of a record with this timestamp, or raise RecordExpired, if the topic would delete it for its age."""
         if topic.max_age_ms is None:
             return
+        topic.date()
         try:
             self._age_check(topic.name, topic.max_age_ms, oldest_ms)
         except RecordExpired:

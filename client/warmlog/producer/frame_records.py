@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from warmlog.producer.arrow_columns import (
+from warmlog.producer.delivery import RecordMetadataRanges
+from warmlog.producer.intake.arrow_columns import (
     bytes_of_array,
     check_timestamps,
     decoded,
@@ -18,8 +19,7 @@ from warmlog.producer.arrow_columns import (
     pyarrow_for,
     timestamps_of_array,
 )
-from warmlog.producer.bulk_records import BulkRecords
-from warmlog.producer.delivery import RecordMetadataRanges
+from warmlog.producer.intake.bulk_records import BulkRecords
 from warmlog.producer.producer_batch import NS_PER_MS
 
 if TYPE_CHECKING:

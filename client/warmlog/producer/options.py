@@ -5,7 +5,7 @@ from types import NoneType
 from typing import Literal, get_args
 
 from warmlog.errors import InvalidConfig, InvalidRequiredAcks
-from warmlog.producer.partitioner import Partitioner
+from warmlog.producer.intake.partitioner import Partitioner
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 

@@ -18,6 +18,7 @@ next is held back: it could be accepted in place of the first, which could then 
 """
 
 import random
+import time
 from bisect import insort
 from collections import deque
 from collections.abc import Sequence
@@ -37,8 +38,8 @@ from warmlog.errors import (
     WarmlogError,
 )
 from warmlog.producer.delivery import WaitingRecord
-from warmlog.producer.partitioner import partition_of_key
-from warmlog.producer.producer_batch import NO_PRODUCER, ProducerBatch
+from warmlog.producer.intake.partitioner import partition_of_key
+from warmlog.producer.producer_batch import NO_PRODUCER, NS_PER_MS, ProducerBatch
 from warmlog_protocol.batch import NO_SEQUENCE
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import ProducedPartition
@@ -235,13 +236,25 @@ def _reason(batch: ProducerBatch, error: WarmlogError, earlier: Sequence[Produce
 class TopicQueues:
     """The partitions of one topic, and until they are known the records that wait for them."""
 
-    __slots__ = ("_next_sticky", "is_known", "max_age_ms", "max_message_bytes", "name", "queues", "sticky", "waiting")
+    __slots__ = (
+        "_next_sticky",
+        "is_known",
+        "max_age_ms",
+        "max_message_bytes",
+        "name",
+        "oldest_kept_ms",
+        "queues",
+        "sticky",
+        "waiting",
+    )
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_known = False
         self.max_message_bytes = 0
         self.max_age_ms: int | None = None
+        self.oldest_kept_ms = 0
+        """Timestamps from this on were young enough when it was last set; 0: all are. See `max_age_ms`."""
         self.queues: list[PartitionQueue] = []
         self.sticky: PartitionQueue | None = None
         self.waiting: list[WaitingRecord] = []
@@ -252,11 +265,16 @@ class TopicQueues:
     ) -> None:
         """Take in the topic's metadata. Records older than `max_age_ms` by their own timestamps would be deleted."""
         self.max_age_ms = max_age_ms
+        self.date()
         self.max_message_bytes = max_message_bytes
         del self.queues[len(topic.partitions) :]
         for partition in range(len(self.queues), len(topic.partitions)):
             self.queues.append(PartitionQueue(self.name, partition, is_idempotent=is_idempotent))
         self.is_known = True
+
+    def date(self) -> None:
+        """Set `oldest_kept_ms` by the clock."""
+        self.oldest_kept_ms = 0 if self.max_age_ms is None else max(0, time.time_ns() // NS_PER_MS - self.max_age_ms)
 
     def choose(self, key: bytes | None, partition: int | None) -> PartitionQueue:
         """The queue of `partition`, or else of the key, or else the sticky one of records without a key."""

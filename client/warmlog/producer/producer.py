@@ -16,15 +16,12 @@ from warmlog.cluster.address import checked_bootstrap
 from warmlog.cluster.options import ConnectionKeywords, ConnectionOptions, connection_options
 from warmlog.errors import ClientClosed, InvalidConfig, WarmlogError
 from warmlog.producer.accumulator import DrainFlag
-from warmlog.producer.arrow_columns import ArrowArray, ArrowStream
-from warmlog.producer.bulk_records import BulkRecords
 from warmlog.producer.delivery import DeliveryFuture, RecordMetadataRanges
 from warmlog.producer.frame_records import FrameRows, send_rows
-from warmlog.producer.options import Expired, ProducerOptions, check_callables, check_types, parse_acks
-from warmlog.producer.partitioner import Partitioner
-from warmlog.producer.producer_batch import NS_PER_MS, ProducerBatch
-from warmlog.producer.producer_core import ProducerCore
-from warmlog.producer.record_input import (
+from warmlog.producer.intake.arrow_columns import ArrowArray, ArrowStream
+from warmlog.producer.intake.bulk_records import BulkRecords
+from warmlog.producer.intake.partitioner import Partitioner
+from warmlog.producer.intake.record_input import (
     RECORD_OVERHEAD_BYTES,
     Bytes,
     Headers,
@@ -32,6 +29,9 @@ from warmlog.producer.record_input import (
     as_partition,
     serialized,
 )
+from warmlog.producer.options import Expired, ProducerOptions, check_callables, check_types, parse_acks
+from warmlog.producer.producer_batch import NS_PER_MS, ProducerBatch
+from warmlog.producer.producer_core import ProducerCore
 from warmlog_protocol.codec.compression import Codec
 from warmlog_protocol.messages import ACKS_ALL
 

@@ -10,11 +10,11 @@ from warmlog.cluster.options import ConnectionOptions
 from warmlog.cluster.responses import max_age_ms, max_message_bytes
 from warmlog.errors import ClientClosed, MessageTooLarge, WarmlogError, WrongEventLoop
 from warmlog.producer.accumulator import Accumulator
-from warmlog.producer.bulk_records import BulkRecords
 from warmlog.producer.delivery import RecordMetadataRanges
+from warmlog.producer.intake.bulk_records import BulkRecords
+from warmlog.producer.intake.partitioner import chosen_partition
 from warmlog.producer.options import ProducerOptions
 from warmlog.producer.partition_queue import TopicQueues
-from warmlog.producer.partitioner import chosen_partition
 from warmlog.producer.producer_batch import ProducerBatch
 from warmlog.producer.sender import Sender
 from warmlog_protocol.messages import DescribeConfigsRequest, DescribeConfigsResponse

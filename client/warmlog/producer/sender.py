@@ -61,8 +61,6 @@ class Sender:
         self._producer = NO_PRODUCER
         self._initialising: asyncio.Task[None] | None = None
         self._on_old_metadata = on_old_metadata
-        self._max_age_s = cluster.options.metadata_max_age_ms / 1000
-        self._refresh_at = self._loop.time() + self._max_age_s
         self.has_ended = False
         self.is_stopping = False
 
@@ -232,8 +230,7 @@ class Sender:
                 self._retry_later(queue, batch, outcome)
                 continue
             self._accumulator.release(batch)
-        if (now := self._loop.time()) >= self._refresh_at:
-            self._refresh_at = now + self._max_age_s
+        if self._cluster.is_refresh_due():
             self._on_old_metadata()
         self._changed.set()
 

@@ -22,7 +22,7 @@ from warmlog.cli.terminal.options import (
     show_warnings,
 )
 from warmlog.cli.terminal.output import write
-from warmlog.cli.terminal.times import End, Start, note_if_past_end, parse_end, parse_start
+from warmlog.cli.terminal.times import End, Start, note_if_past_end, parse_end, parse_seconds, parse_start
 
 if TYPE_CHECKING:
     from warmlog import Consumer
@@ -121,7 +121,7 @@ def consume(
         checked("--from", parse_start, first),
         None if last is None else checked("--to", parse_end, last),
         count,
-        None if timeout is None else checked("--timeout", parse_timeout_s, timeout),
+        None if timeout is None else checked("--timeout", parse_seconds, timeout),
     )
     patterns = [checked("TOPIC", _compile, topic) for topic in topics] if is_pattern else None
 
@@ -216,16 +216,3 @@ def _compile(text: str) -> re.Pattern[str]:
         return re.compile(text)
     except re.error as error:
         raise ValueError(f"{text!r} is not a regular expression: {error}") from None
-
-
-def parse_timeout_s(text: str) -> float:
-    """Return the seconds of a duration such as 500ms, 10s or 2m; ValueError for others."""
-    from warmlog.points import parse_duration_ms
-
-    try:
-        duration_ms = 0 if text.strip().isdecimal() else parse_duration_ms(text)
-    except ValueError:
-        duration_ms = 0
-    if duration_ms == 0:
-        raise ValueError(f"{text!r} is not a duration such as 10s, 500ms or 2m")
-    return duration_ms / 1000

@@ -1,6 +1,5 @@
 """`warmlog status`: the broker, its disks, and its topics with their rates."""
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,13 +10,12 @@ from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, run_admin
 from warmlog.cli.terminal.output import counted, facts, json_line, line, table
 from warmlog.cli.terminal.tables import Cell, Count, Size, human_size
+from warmlog.cli.terminal.times import parse_seconds
 
 if TYPE_CHECKING:
     from warmlog import Admin, BrokerInfo, LogDirDescription, TopicDescription
 
 RESERVE = "disk.reserve.bytes"
-_INTERVAL = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m)")
-_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0}
 
 
 @ends_cleanly
@@ -32,7 +30,7 @@ def status(
 
     The exit code is 1 if the broker refuses records, a disk has failed or is full, or a partition is offline.
     """
-    interval_s = checked("--interval", parse_interval, interval)
+    interval_s = checked("--interval", lambda text: parse_seconds(text, may_be_zero=True), interval)
     found = run_admin(broker, lambda admin: _ask(admin, interval_s), warns=True)
     if as_json:
         json_line(_document(found))
@@ -40,14 +38,6 @@ def status(
         _show(found)
     if found.problems:
         raise CommandFailed("; ".join(found.problems))
-
-
-def parse_interval(text: str) -> float:
-    """Return a duration in seconds; ValueError for anything else."""
-    match = _INTERVAL.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(f"{text!r} is not a duration such as 500ms, 1s or 2m")
-    return float(match[1]) * _UNITS_S[match[2]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,10 +114,7 @@ def _check(path: Path, table: str, settings: Mapping[str, Any]) -> None:
 
 def _nearest(name: str, known: Iterable[str], otherwise: str) -> str:
     """Return the hint for a name that does not exist."""
-    from difflib import get_close_matches
+    from warmlog_protocol.errors import did_you_mean
 
     names = list(known)
-    close = get_close_matches(name, names, n=1)
-    if close:
-        return f"; did you mean {close[0]}?"
-    return f"; {otherwise} {', '.join(names)}" if names else ""
+    return did_you_mean(name, names) or (f"; {otherwise} {', '.join(names)}" if names else "")

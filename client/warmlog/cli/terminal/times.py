@@ -4,6 +4,7 @@
 time in ISO 8601. A time without a UTC offset is local time, the TZ of the process.
 """
 
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
@@ -69,6 +70,17 @@ def parse_end(text: str) -> End:
     if end == EARLIEST:
         raise ValueError("there is nothing before 'earliest': give latest, an offset or a time")
     return end
+
+
+def parse_seconds(text: str, *, may_be_zero: bool = False) -> float:
+    """Return the seconds of a duration such as 500ms, 10s or 2m; ValueError for anything else."""
+    from warmlog.points import parse_duration_ms
+
+    with suppress(ValueError):
+        duration_ms = parse_duration_ms(text)
+        if not text.strip().isdecimal() and (duration_ms or may_be_zero):
+            return duration_ms / 1000
+    raise ValueError(f"{text!r} is not a duration such as 500ms, 10s or 2m")
 
 
 async def note_if_past_end(consumer: "Consumer", start: Start) -> None:

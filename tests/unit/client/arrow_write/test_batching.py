@@ -12,8 +12,8 @@ from warmlog.arrow_write import batching as arrow_batching
 from warmlog.arrow_write.batching import BatchOfRows, TopicBatches
 from warmlog.arrow_write.rows import ArrowRows, BytesColumn, RowSpan
 from warmlog.errors import MessageTooLarge, UnknownTopicOrPartition
-from warmlog.producer.partitioner import partition_of_key
-from warmlog.producer.record_input import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
+from warmlog.producer.intake.partitioner import partition_of_key
+from warmlog.producer.intake.record_input import BATCH_OVERHEAD_BYTES, RECORD_OVERHEAD_BYTES
 
 Row = tuple[bytes | None, bytes, int | None]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from warmlog.arrow_write.encoding import LEAST_PIECE_BYTES, encode_arrow
 from warmlog.arrow_write.rows import ArrowRows, BytesColumn, PreparedRows, RowSpan
 from warmlog.errors import InvalidRecord, InvalidTimestamp
-from warmlog.producer.record_input import RECORD_OVERHEAD_BYTES, content_bytes
+from warmlog.producer.intake.record_input import RECORD_OVERHEAD_BYTES, content_bytes
 from warmlog_protocol.batch import RecordBatch, encode_batch, read_batch
 from warmlog_protocol.codec.compression import Codec
 

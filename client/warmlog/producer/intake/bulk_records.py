@@ -8,9 +8,15 @@ from operator import add
 from typing import Any
 
 from warmlog.errors import MessageTooLarge
-from warmlog.producer.arrow_columns import ArrowArray, ArrowStream, bytes_of_column, is_column, timestamps_of_column
-from warmlog.producer.partitioner import partition_of_key
-from warmlog.producer.record_input import (
+from warmlog.producer.intake.arrow_columns import (
+    ArrowArray,
+    ArrowStream,
+    bytes_of_column,
+    is_column,
+    timestamps_of_column,
+)
+from warmlog.producer.intake.partitioner import partition_of_key
+from warmlog.producer.intake.record_input import (
     BATCH_OVERHEAD_BYTES,
     RECORD_OVERHEAD_BYTES,
     Header,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from warmlog.producer.partitioner import partition_of_key
+from warmlog.producer.intake.partitioner import partition_of_key
 
 # The check value of CRC-32 for b"123456789" is in every catalogue of CRCs; the others were computed with `gzip`.
 CRC32 = {b"123456789": 0xCBF43926, b"a": 0xE8B7BE43, b"\x00": 0xD202EF8D, b"key": 0x8A90ABA9}

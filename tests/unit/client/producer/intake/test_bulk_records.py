@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from warmlog.errors import MessageTooLarge
-from warmlog.producer.bulk_records import BulkRecords
-from warmlog.producer.partitioner import partition_of_key
-from warmlog.producer.record_input import BATCH_OVERHEAD_BYTES
+from warmlog.producer.intake.bulk_records import BulkRecords
+from warmlog.producer.intake.partitioner import partition_of_key
+from warmlog.producer.intake.record_input import BATCH_OVERHEAD_BYTES
 from warmlog_protocol.batch import encode_batch
 
 NOW_MS = 1_700_000_000_000

@@ -1,0 +1,1 @@
+"""What callers pass to a producer, checked and brought into one form."""
