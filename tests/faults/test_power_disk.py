@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from faults.power.disk import Disk, Node, PowerIsOff
+from faults.power.disk import SWEEP_EVERY, Disk, Node, PowerIsOff
 from faults.power.powered import PoweredDisk, why_not
 
 REGULAR = 0o100644
@@ -121,6 +121,24 @@ def test_directories_below_a_lost_name_are_lost_with_all_they_hold(disk: Disk, t
     outcomes = [survivors(disk, tmp_path, seed) for seed in LUCKS]
     assert {} in outcomes
     assert {"d/a": b""} in outcomes
+
+
+def test_files_that_nothing_can_reach_are_freed_and_all_others_kept(disk: Disk, tmp_path: Path) -> None:
+    opened = synced_file(disk, "/opened", b"open")
+    disk.open_nodes = lambda: [opened]
+    disk.remove("/opened")
+    disk.sync_directory(disk.node("/"))
+    synced_file(disk, "/removed", b"may survive")
+    disk.remove("/removed")
+    disk.create("/busy", DIRECTORY)
+    for _ in range(3 * SWEEP_EVERY):
+        disk.create("/busy/new", REGULAR)
+        disk.rename("/busy/new", "/busy/last")
+        disk.sync_directory(disk.node("/busy"))
+    assert len(list(disk)) < 2 * SWEEP_EVERY
+    assert os.pread(opened.descriptor, 4, 0) == b"open"
+    disk.cut()
+    assert {b"may survive", None} == {survivors(disk, tmp_path, seed).get("removed") for seed in LUCKS}
 
 
 @needs_fuse

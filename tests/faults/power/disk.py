@@ -19,13 +19,15 @@ import random
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 BLOCK_BYTES = 4096
 ROOT = 1
+SWEEP_EVERY = 500
+"""After so many new nodes those are freed that nothing can reach: each file holds two descriptors."""
 
 
 class Write(NamedTuple):
@@ -92,9 +94,12 @@ class Disk:
         """When the power went, by time.monotonic, which all processes of a machine share."""
         self.refuse_sync: Callable[[], bool] = bool
         """Asked at each sync of a file: True lets it fail, and what was to be synced never reaches the disk."""
+        self.open_nodes: Callable[[], Iterable[Node]] = tuple
+        """Asked which nodes programs have open: they are kept although no name leads to them."""
         self._scratch = scratch
         self._nodes: dict[int, Node] = {}
         self._next_number = ROOT
+        self._sweep_at = SWEEP_EVERY
         scratch.mkdir(parents=True)
         self._load(contents)
 
@@ -222,9 +227,7 @@ class Disk:
 
     def close(self) -> None:
         for node in self:
-            for descriptor in (node.descriptor, node.durable_descriptor):
-                if descriptor >= 0:
-                    os.close(descriptor)
+            self._release(node)
         self._nodes.clear()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
@@ -254,14 +257,40 @@ class Disk:
         parent.mtime_ns = time.time_ns()
 
     def _new_node(self, mode: int) -> Node:
+        if len(self._nodes) >= self._sweep_at:
+            self._sweep()
         node = Node(self._next_number, mode, time.time_ns())
         self._next_number += 1
-        self._nodes[node.number] = node
         if not node.is_directory:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-            node.descriptor = os.open(self._scratch / f"{node.number}.live", flags, 0o600)
-            node.durable_descriptor = os.open(self._scratch / f"{node.number}.durable", flags, 0o600)
+            node.descriptor, node.durable_descriptor = (os.open(path, flags, 0o600) for path in self._contents(node))
+        self._nodes[node.number] = node
         return node
+
+    def _contents(self, node: Node) -> tuple[Path, Path]:
+        return self._scratch / f"{node.number}.live", self._scratch / f"{node.number}.durable"
+
+    def _sweep(self) -> None:
+        """Frees the nodes that no program has open and no name can lead to, whatever a power cut may keep."""
+        kept = {ROOT} | {node.number for node in self.open_nodes()}
+        found = list(kept)
+        while found:
+            node = self._nodes[found.pop()]
+            changed = (change.number for change in node.unsynced_names if change.number is not None)
+            reached = {*node.names.values(), *node.durable_names.values(), *changed} - kept
+            kept |= reached
+            found.extend(reached)
+        for node in [node for node in self if node.number not in kept]:
+            del self._nodes[node.number]
+            self._release(node)
+        self._sweep_at = len(self._nodes) + SWEEP_EVERY
+
+    def _release(self, node: Node) -> None:
+        if not node.is_directory:
+            os.close(node.descriptor)
+            os.close(node.durable_descriptor)
+            for path in self._contents(node):
+                path.unlink()
 
     def _load(self, contents: Path) -> None:
         self._new_node(stat.S_IFDIR | 0o755)

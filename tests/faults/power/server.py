@@ -53,6 +53,7 @@ class PowerFileSystem(mfusepy.Operations):  # type: ignore[misc]
         self.disk = disk
         self._turn = lock
         self._open: dict[int, Node] = {}
+        disk.open_nodes = self._open.values
         self._next_handle = 1
 
     def init_with_config(self, connection: Any, config: Any) -> None:
