@@ -114,6 +114,7 @@ def fetch_as(broker: BrokerThread, peer: Peer, *wanted: FetchPartition, max_wait
             bind_handlers(inside.services),
             tasks=inside._tasks,
             timers=inside._timers,
+            counters=inside._counters,
             context=peer.context,
         )
         runner.start(request, StartedRequest(request.api, request.api_version, request.correlation_id))

@@ -59,6 +59,12 @@ class BrokerConfig:
         "directory with the fewest; the first directory also holds metadata.log.",
     )
     listen: str = setting("127.0.0.1:7400", "HOST:PORT to accept connections at; with port 0 the system chooses one.")
+    admin_listen: str = setting(
+        "", "HOST:PORT for metrics and health checks over HTTP, without authentication; none if empty."
+    )
+    metrics_max_topics: int = _integer(
+        1000, "topics", "The most topics with metrics of their own; those of the others are added up.", minimum=0
+    )
     node_id: int = _integer(
         1, "", "This broker's number; a data directory keeps the number that it was created with.", minimum=0
     )
@@ -295,6 +301,8 @@ class BrokerConfig:
         """Raise InvalidConfig if settings contradict each other."""
         _check_data_paths(self)
         parse_address(self.listen)
+        if self.admin_listen:
+            parse_address(self.admin_listen, "admin.listen")
         if self.queued_max_request_bytes < self.socket_request_max_bytes:
             raise InvalidConfig(
                 f"queued.max.request.bytes: {self.queued_max_request_bytes} is not allowed, it must be at least "
@@ -352,15 +360,15 @@ def setting_named(name: str) -> Setting:
     return setting
 
 
-def parse_address(text: str) -> tuple[str, int]:
-    """Return host and port of "HOST:PORT" or "[IPV6]:PORT"; InvalidConfig for anything else."""
+def parse_address(text: str, name: str = "listen") -> tuple[str, int]:
+    """Return host and port of "HOST:PORT" or "[IPV6]:PORT"; InvalidConfig, with the `name`, otherwise."""
     host, colon, port = text.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
         colon = ""
     if not (colon and host and port.isascii() and port.isdigit() and int(port) <= 65535):
-        raise InvalidConfig(f"listen: {text!r} is not allowed, it must be HOST:PORT with a port from 0 to 65535")
+        raise InvalidConfig(f"{name}: {text!r} is not allowed, it must be HOST:PORT with a port from 0 to 65535")
     return host, int(port)
 
 

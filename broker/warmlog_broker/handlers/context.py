@@ -12,6 +12,7 @@ from warmlog_broker.network.body_threads import BodyThreads
 from warmlog_broker.replica.cluster_view import ClusterView
 from warmlog_broker.replica.delayed_fetch import DelayedFetches
 from warmlog_broker.replica.served_directories import DataDirectories
+from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.storage.segment.splits import TimestampCache
 from warmlog_broker.topics.replica_mover import Moves
@@ -36,6 +37,7 @@ class Services:
     producer_ids: ProducerIds
     cold_readers: Executor
     bodies: BodyThreads
+    counters: Counters
     lines: RepeatedLines
     """For log lines that peers can cause at any rate."""
     version: str

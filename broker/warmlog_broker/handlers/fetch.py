@@ -250,6 +250,10 @@ def _read(
 
 def _respond(services: Services, result: FetchResult) -> Response:
     """Return the response, once all of it is in the page cache."""
+    fetched_bytes = services.counters.fetched_bytes
+    for each in result.partitions:
+        if size_bytes := each.fetched.size_bytes:
+            fetched_bytes[each.fetched.topic] += size_bytes
     try:
         for each in result.partitions:
             for piece in each.slices:

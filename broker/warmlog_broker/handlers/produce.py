@@ -232,7 +232,7 @@ def _append(
         raise item.batch
     must_wait = partition.must_wait(acks)
     index = len(pending.results)
-    first_offset, _, append_time_ms, log_start_offset, _ = partition.append(
+    first_offset, last_offset, append_time_ms, log_start_offset, is_duplicate = partition.append(
         item.batch,
         acks,
         partial(pending.batch_done, index) if must_wait else None,
@@ -241,6 +241,12 @@ def _append(
     )
     if must_wait:
         pending.waiting.add(index)
+    if not is_duplicate:
+        counters, topic = services.counters, partition.key.topic
+        counters.appended_batches[topic] += 1
+        counters.appended_records[topic] += last_offset + 1 - first_offset
+        size_bytes = item.batch.size_bytes if isinstance(item.batch, CheckedBatch) else len(item.batch)
+        counters.appended_bytes[topic] += size_bytes
     return ProducedPartition(item.topic, item.partition, NO_ERROR, "", first_offset, append_time_ms, log_start_offset)
 
 

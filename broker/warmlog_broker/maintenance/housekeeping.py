@@ -77,6 +77,8 @@ class Housekeeping:
         now_ms: Callable[[], int],
     ) -> None:
         """`now_ms` is the time by which data and producers expire (`runtime/clock`)."""
+        self.deleted_segments = 0
+        """By retention, since the start."""
         self._now_ms = now_ms
         self._config = config
         self._topics = topics
@@ -173,8 +175,11 @@ class Housekeeping:
                 return
             log = partition.log
             # A replacement by compaction would have to be completed first, with syncs here: left to the next run.
-            if not log.compaction.is_taking_in and log.retention.delete_old_segments(now_ms, below=below):
-                self.segments_changed(partition)
+            if not log.compaction.is_taking_in:
+                deleted = log.retention.delete_old_segments(now_ms, below=below)
+                self.deleted_segments += deleted
+                if deleted:
+                    self.segments_changed(partition)
 
     def _begin(
         self, duty: Duty, interval_ms: int, *, first_ms: int | None = None, is_due: asyncio.Event | None = None

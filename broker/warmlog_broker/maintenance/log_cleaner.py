@@ -24,7 +24,7 @@ from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.runtime.threads import start_threads
 from warmlog_broker.storage.cleaner.cleaner import Cleaning
 from warmlog_broker.storage.cleaner.plan import CleanableRange
-from warmlog_broker.storage.cleaner.rewriter import Rewritten
+from warmlog_broker.storage.cleaner.rewriter import CleaningStats, Rewritten
 from warmlog_broker.storage.cleaner.sources import CleaningAborted, CleaningPace
 from warmlog_broker.storage.config import UNLIMITED
 from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
@@ -61,6 +61,12 @@ class LogCleaner:
     ) -> None:
         """`on_replaced` is called with each partition whose files changed. `now_ms` is the time by which deletions
         expire (`runtime/clock`). `working_on` is entered, with the partition's name, while it is compacted."""
+        self.pass_count = 0
+        """Passes that were completed since the start."""
+        self.stats = CleaningStats()
+        """What they have done."""
+        self.given_up: dict[Partition, str] = {}
+        """Logs that are no longer compacted, with the reason."""
         self._now_ms = now_ms
         self._config = config
         self._topics = topics
@@ -70,7 +76,6 @@ class LogCleaner:
         self._threads = start_threads(max(1, config.log_cleaner_threads), "compact")
         self._workers: list[asyncio.Task[None]] = []
         self._under_way: dict[Partition, CleaningPace] = {}
-        self._given_up: dict[Partition, str] = {}
         self._stopping = asyncio.Event()
 
     def start(self) -> None:
@@ -113,7 +118,7 @@ class LogCleaner:
         chosen: Candidate | None = None
         now_ms = self._now_ms()
         async for each in in_turns(self._topics.partitions, PARTITIONS_A_TURN):
-            if each.config.is_compacted and each not in self._under_way and each not in self._given_up:
+            if each.config.is_compacted and each not in self._under_way and each not in self.given_up:
                 found = self._look_at(each, now_ms)
                 if found is not None and (chosen is None or found.range.urgency > chosen.range.urgency):
                     chosen = found
@@ -179,6 +184,8 @@ class LogCleaner:
             if rewritten.segment is not None:
                 await self._take_in(partition, log, rewritten)
         stats = cleaning.stats
+        self.pass_count += 1
+        self.stats += stats
         _log.log(
             logging.WARNING if stats.dropped_without_key else logging.INFO,
             "%s: compacted up to offset %d in %.1f s: %d of %d records kept, %d without a key dropped, %d of %d bytes, "
@@ -216,7 +223,7 @@ class LogCleaner:
         if is_passing or (isinstance(error, OSError) and is_resource_exhaustion(error)):
             _log.error("%s: compaction failed and is tried again later: %s", name, str(error) or "out of memory")
         else:
-            self._given_up[partition] = str(error)
+            self.given_up[partition] = str(error)
             _log.error("%s IS NOT COMPACTED UNTIL A RESTART: %s", name, error)
 
     async def _in_thread(self, work: Callable[[], Result]) -> Result:

@@ -3,6 +3,7 @@
 Only this module does that for whole requests; `handlers/items` does it for each item of a request.
 """
 
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
@@ -11,6 +12,7 @@ from warmlog_broker.network.codec import Pieces, ProtocolCodec, ReceivedRequest,
 from warmlog_broker.network.request_context import MAX_CLIENT_ID_CHARACTERS, RequestContext
 from warmlog_broker.network.request_scheduler import StartedRequest
 from warmlog_broker.network.response import NO_DEADLINE_S, ConnectionEnds, Deferred, MessageWithSlices, Response
+from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.internal_error import own_failure
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.timer_wheel import Timer, TimerWheel
@@ -53,6 +55,7 @@ class RequestRunner:
         *,
         tasks: Tasks,
         timers: TimerWheel,
+        counters: Counters,
         context: RequestContext,
     ) -> None:
         """`handlers` are by API key."""
@@ -62,6 +65,7 @@ class RequestRunner:
         self._handlers = handlers
         self._tasks = tasks
         self._timers = timers
+        self._counters = counters
         self._deferred: dict[Deferred, tuple[StartedRequest, Timer | None]] = {}
 
     def start(self, request: ReceivedRequest | RefusedRequest, started: StartedRequest) -> None:
@@ -69,6 +73,7 @@ class RequestRunner:
         if isinstance(request, RefusedRequest):
             self._fail(started, request.error)
             return
+        started.started_s = time.perf_counter()
         message = request.message
         if isinstance(message, HandshakeRequest):
             self.context = replace(self.context, client_id=message.client_name[:MAX_CLIENT_ID_CHARACTERS])
@@ -119,7 +124,7 @@ class RequestRunner:
         elif isinstance(response, Deferred):
             self._defer(started, response)
         elif response is None:
-            self._channel.end(started, None)
+            self._end(started, None)
         else:
             if started.api.finishes_first or not started.api.is_pipelined:
                 self._channel.hold(started, 0 if request is None else request.payload_bytes)
@@ -140,9 +145,9 @@ class RequestRunner:
             self._fail(started, error)
             return
         if isinstance(pieces, (tuple, list)):
-            self._channel.end(started, pieces)
+            self._end(started, pieces)
         else:
-            self._tasks.start(self._finish(started, pieces, self._channel.end))
+            self._tasks.start(self._finish(started, pieces, self._end))
 
     async def _finish(
         self, started: StartedRequest, work: Coroutine[Any, Any, T], take: Callable[[StartedRequest, T], None]
@@ -158,9 +163,15 @@ class RequestRunner:
 
     def _fail(self, started: StartedRequest, error: Exception) -> None:
         if isinstance(error, ConnectionEnds):
-            self._channel.end(started, None)
+            self._end(started, None)
             self._channel.close(str(error))
             return
         if not isinstance(error, ApiError):
             error = own_failure(f"{started.api.key.name} from {self.context.peer}")
-        self._channel.end(started, self._codec.encode_error(started, error))
+        self._counters.errors[started.api.name, type(error).__name__] += 1
+        self._end(started, self._codec.encode_error(started, error))
+
+    def _end(self, started: StartedRequest, pieces: Pieces | None) -> None:
+        if started.started_s:  # otherwise it was refused unread
+            self._counters.request_seconds[started.api.key].observe(time.perf_counter() - started.started_s)
+        self._channel.end(started, pieces)

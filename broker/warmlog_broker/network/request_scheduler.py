@@ -116,6 +116,8 @@ class StartedRequest(Struct, eq=False, gc=False):
     api: Api
     api_version: int
     correlation_id: int
+    started_s: float = 0.0
+    """When its handler was called, on the clock of time.perf_counter."""
 
 
 class RequestScheduler(Generic[R, P]):

@@ -24,6 +24,7 @@ from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL, PLAINTEX
 from warmlog_broker.network.request_runner import Handler, RequestRunner
 from warmlog_broker.network.request_scheduler import Event, RequestScheduler, StartedRequest, State
 from warmlog_broker.network.send_queue import SendQueue
+from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.outbox import Outbox
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.tasks import Tasks
@@ -54,6 +55,7 @@ class SessionContext:
     tasks: Tasks
     timers: TimerWheel
     """Times are on the event loop's clock."""
+    counters: Counters
     handlers: Mapping[int, Handler]
     """Handlers by API key."""
     make_codec: Callable[[BrokerConfig], ProtocolCodec]
@@ -112,6 +114,7 @@ class Session(asyncio.BufferedProtocol):
             context.handlers,
             tasks=context.tasks,
             timers=context.timers,
+            counters=context.counters,
             context=RequestContext(PLAINTEXT_LISTENER, "", ANONYMOUS_PRINCIPAL, self.name, is_replica=False),
         )
         self._refusal = context.connections.refusal(self.host)

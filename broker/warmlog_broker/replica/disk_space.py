@@ -31,13 +31,13 @@ class DiskRoom:
         self.is_short = False
         """Whether less than the reserve is free, and records are refused."""
         self._path = path
-        self._reserve_bytes = reserve_bytes
-        self._free_bytes = 0
+        self.reserve_bytes = reserve_bytes
+        self.free_bytes = 0
 
     def note(self, free_bytes: int) -> None:
         """Note the free space. Records are accepted again once it is an eighth above the reserve."""
-        self._free_bytes = free_bytes
-        wanted = self._reserve_bytes + (self._reserve_bytes // 8 if self.is_short else 0)
+        self.free_bytes = free_bytes
+        wanted = self.reserve_bytes + (self.reserve_bytes // 8 if self.is_short else 0)
         is_short = free_bytes < wanted
         if is_short and not self.is_short:
             _log.error("%s takes no records: %s", self._path, self)
@@ -50,4 +50,4 @@ class DiskRoom:
         return DiskFull(f"{what}: {self._path} takes no records, {self}")
 
     def __str__(self) -> str:
-        return f"{self._free_bytes} bytes are left on its disk, disk.reserve.bytes is {self._reserve_bytes}"
+        return f"{self.free_bytes} bytes are left on its disk, disk.reserve.bytes is {self.reserve_bytes}"

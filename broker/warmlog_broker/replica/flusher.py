@@ -11,6 +11,7 @@ A sync that never began (out of descriptors or memory) has lost nothing, and is 
 
 import asyncio
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Container, Sequence
 from functools import partial
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.replica.sync_strategy import run_plans
+from warmlog_broker.runtime.counters import COUNTS, SECONDS, Histogram
 from warmlog_broker.runtime.threads import FlushThread, start_threads
 from warmlog_broker.storage.io.os_errors import is_resource_exhaustion
 from warmlog_broker.storage.log.flush_plan import FlushPlan
@@ -107,7 +109,9 @@ class Flusher:
         on_flushed: Callable[[Sequence[Partition]], None],
     ) -> None:
         """`here` are the partitions of the directory. `on_flushed` gets those whose recovery points have moved."""
-        self.flush_count = 0
+        self.flush_seconds = Histogram(SECONDS)
+        self.flush_partitions = Histogram(COUNTS)
+        """How many partitions one flush makes durable."""
         self._here = here
         self._on_flushed = on_flushed
         self._loop = asyncio.get_running_loop()
@@ -231,18 +235,21 @@ class Flusher:
     def _run(self, partitions: list[Partition], plans: list[FlushPlan]) -> None:
         """In the flush thread: sync, and pass the outcomes to the event loop."""
         outcomes: Sequence[Exception | None]
+        began_s = time.perf_counter()
         try:
             outcomes = self._run_plans(plans)
         except Exception as error:
             _log.exception("a flush failed: a bug")
             outcomes = [error] * len(plans)
         done = list(zip(partitions, plans, outcomes, strict=True))
-        self._loop.call_soon_threadsafe(self._note, done, partitions)
+        self._loop.call_soon_threadsafe(self._note, done, partitions, time.perf_counter() - began_s)
 
-    def _note(self, done: list[tuple[Partition, FlushPlan, Exception | None]], partitions: list[Partition]) -> None:
+    def _note(
+        self, done: list[tuple[Partition, FlushPlan, Exception | None]], partitions: list[Partition], took_s: float
+    ) -> None:
         """Note what is durable, begin the next flush, and only then complete appends: the disk stays busy.
 
-        `done` are the partitions of the flush that are not noted yet.
+        `done` are the partitions of the flush that are not noted yet; the syncs took `took_s`.
         """
         for partition, plan, error in done[:PARTITIONS_A_TURN]:
             try:
@@ -252,9 +259,10 @@ class Flusher:
                 _log.exception("%s: the outcome of a flush could not be noted", partition.key.directory_name)
                 partition.take_offline(f"the outcome of a flush could not be noted: {problem!r}")
         if len(done) > PARTITIONS_A_TURN:
-            self._loop.call_soon(self._note, done[PARTITIONS_A_TURN:], partitions)
+            self._loop.call_soon(self._note, done[PARTITIONS_A_TURN:], partitions, took_s)
             return
-        self.flush_count += 1
+        self.flush_seconds.observe(took_s)
+        self.flush_partitions.observe(len(partitions))
         self._waking += 1
         self._start()
         self._on_flushed(partitions)

@@ -15,9 +15,9 @@ from enum import Enum
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from warmlog_broker.config.broker_config import BrokerConfig, format_address
+from warmlog_broker.config.broker_config import BrokerConfig, format_address, parse_address
 from warmlog_broker.data_dirs.deletion import DirectoryRemover
 from warmlog_broker.data_dirs.directory_set import lock_and_read, refuse_if_locked
 from warmlog_broker.data_dirs.loader import LoadingProgress, LogOpener, StartGivenUp, Stored, load_partitions
@@ -37,6 +37,7 @@ from warmlog_broker.replica.cluster_view import ClusterView
 from warmlog_broker.replica.delayed_fetch import DelayedFetches
 from warmlog_broker.replica.served_directories import DataDirectories, ServedDirectory
 from warmlog_broker.runtime.clock import start_clock
+from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.file_limit import RESERVED, raise_file_limit, share_files
 from warmlog_broker.runtime.malloc import MemoryReturn, trim
 from warmlog_broker.runtime.outbox import Outbox
@@ -53,6 +54,9 @@ from warmlog_broker.topics.replica_mover import Moves
 from warmlog_broker.topics.topic_changes import TopicChanges
 from warmlog_broker.topics.topics import Topics
 from warmlog_protocol.errors import StorageError, WarmlogError
+
+if TYPE_CHECKING:
+    from warmlog_broker.server.admin_port import AdminPort
 
 TICK_S = 0.2
 BACKLOG = 1024
@@ -99,6 +103,8 @@ class Broker:
         self._memory = MemoryPool(config.queued_max_request_bytes, config.socket_request_max_bytes)
         self._response_memory = ResponseMemory(config.queued_max_response_bytes)
         self._lines = RepeatedLines(_log)
+        self._counters = Counters()
+        self._admin: AdminPort | None = None
         self._memory_return = MemoryReturn()
         self._connections = Connections(config.max_connections, config.max_connections_per_ip)
         self._listeners: list[asyncio.Server] = []
@@ -155,6 +161,7 @@ class Broker:
             sockets = self._bind()
             for listener in sockets:
                 undo.callback(listener.close)
+            self._open_admin_port(undo)
             locked, metadata_log = lock_and_read(self.config)
             undo.callback(locked.close)
             undo.callback(metadata_log.close)
@@ -176,6 +183,7 @@ class Broker:
             self._assemble(stored, opener, undo)
             undo.callback(self._stop_listening)
             await self._listen(sockets)
+            self._publish_metrics()
             self._held = undo.pop_all()
         self._recovering = self._loop.call_later(self._guard.serving(), self._has_recovered)
         self._moves.resume(stored.futures)
@@ -203,6 +211,8 @@ class Broker:
             return not is_serving or await self._stop_in_order()
 
     async def _stop_in_order(self) -> bool:
+        if self._admin is not None:
+            self._admin.is_stopping = True
         self._service_manager.tell(STOPPING, status("finishing requests"), extend_timeout(int(self.stop_limit_s * 1e6)))
         for listener in self._listeners:
             listener.close()
@@ -234,6 +244,13 @@ class Broker:
         self._stop_listening()
         with self._held:
             await self._connections.wait_until_gone(CLOSE_TIMEOUT_S)
+
+    @property
+    def admin_address(self) -> str:
+        """The HOST:PORT of the admin port; empty if there is none."""
+        if self._admin is None:
+            return ""
+        return format_address(parse_address(self.config.admin_listen)[0], self._admin.port)
 
     @property
     def stop_limit_s(self) -> float:
@@ -298,6 +315,30 @@ class Broker:
             except DirectoryLocked as error:
                 raise error from None
             raise
+
+    def _open_admin_port(self, undo: ExitStack) -> None:
+        """Serve metrics and health from now on, also during the start, if `admin.listen` is set."""
+        if not self.config.admin_listen:
+            return
+        from warmlog_broker.server.admin_port import AdminPort
+
+        self._admin = AdminPort(parse_address(self.config.admin_listen), self._loop)
+        undo.callback(self._admin.close)
+
+    def _publish_metrics(self) -> None:
+        if self._admin is None:
+            return
+        from warmlog_broker.metrics.families import BrokerMetrics
+
+        metrics = BrokerMetrics(
+            self.services,
+            connections=self._connections,
+            request_memory=self._memory,
+            response_memory=self._response_memory,
+            housekeeping=self._housekeeping,
+            log_cleaner=self._log_cleaner,
+        )
+        self._admin.serve(self.services, metrics)
 
     def _assemble(self, stored: Stored, opener: LogOpener, undo: ExitStack) -> None:
         """Create the parts; `undo` ends the threads that they start."""
@@ -380,6 +421,7 @@ class Broker:
             cold_readers=self._threads.cold_readers,
             bodies=BodyThreads(self._threads.preparers, self._memory),
             write_refusal=self._guard.write_refusal,
+            counters=self._counters,
             lines=self._lines,
         )
 
@@ -393,6 +435,7 @@ class Broker:
             outbox=self._outbox,
             tasks=self._tasks,
             timers=self._timers,
+            counters=self._counters,
             handlers=bind_handlers(self.services),
             make_codec=WarmlogCodec.for_broker,
             make_send_queue=lambda transport, on_sent: SendQueue(
@@ -459,8 +502,10 @@ class Broker:
     async def _tick(self) -> None:
         """Run the timers, and keep the service manager's watchdog alive."""
         while True:
+            due_s = self._loop.time() + TICK_S
             await asyncio.sleep(TICK_S)
             now_s = self._loop.time()
+            self._counters.loop_delay_seconds.observe(max(0.0, now_s - due_s))
             self._timers.advance(now_s)
             self._lines.tick(now_s)
             if self._memory_return.is_due(self._connections.gone_count, now_s):
@@ -491,6 +536,8 @@ class Broker:
         return stored
 
     def _report_progress(self, done: int, total: int) -> None:
+        if self._admin is not None:
+            self._admin.opened, self._admin.to_open = done, total
         text = f"checked {done} of {total} partitions"
         _log.info(text)
         self._service_manager.tell(status(text))

@@ -156,6 +156,7 @@ def describe(broker: Broker) -> str:
         f"version {broker_version()}, data in {', '.join(map(str, config.data_paths))}, "
         f"{topics} topic{'' if topics == 1 else 's'}, {partitions} partition{'' if partitions == 1 else 's'}, "
         f"{describe_durability(config.topic_defaults)}"
+        f"{broker.admin_address and f', metrics at http://{broker.admin_address}/metrics'}"
         f"{', SAFE MODE: records are refused' if broker.safe_mode_reason else ''}"
     )
 

@@ -60,6 +60,11 @@ class Api(Struct, frozen=True):
     finishes_first: bool = False
     """If the handler takes several turns, the next request starts after the last, so that batches keep their order."""
 
+    @property
+    def name(self) -> str:
+        """As in the documentation: "CreateTopics"."""
+        return self.request.__name__.removesuffix("Request")
+
 
 APIS: dict[int, Api] = {
     api.key: api

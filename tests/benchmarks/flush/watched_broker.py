@@ -67,11 +67,11 @@ class Watch:
             start(own)
             self._loop_cpu_s += time.thread_time() - before_s
 
-        def watched_note(own: flusher.Flusher, done: list[Any], partitions: list[Any]) -> None:
+        def watched_note(own: flusher.Flusher, done: list[Any], partitions: list[Any], took_s: float) -> None:
             synced = self._synced
             self._is_inside = True
             before_s = time.thread_time()
-            note(own, done, partitions)
+            note(own, done, partitions, took_s)
             self._loop_cpu_s += time.thread_time() - before_s
             self._is_inside = False
             if len(done) <= flusher.PARTITIONS_A_TURN:

@@ -29,6 +29,10 @@ def serve(
             help="Where to listen; 127.0.0.1:7400 if not given; with port 0 the system chooses one.",
         ),
     ] = None,
+    admin_listen: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Where to serve metrics and health over HTTP; nowhere if not given."),
+    ] = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Settings as TOML.", exists=True, dir_okay=False)
     ] = None,
@@ -47,6 +51,8 @@ def serve(
         given["data.dir" if len(data_dir) == 1 else "data.dirs"] = ",".join(map(str, data_dir))
     if listen is not None:
         given["listen"] = listen
+    if admin_listen is not None:
+        given["admin.listen"] = admin_listen
     broker_config = _load(given, config)
 
     from warmlog_broker.server.process import serve as serve_until_stopped

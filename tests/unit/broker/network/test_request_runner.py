@@ -16,6 +16,7 @@ from warmlog_broker.network.request_context import (
 from warmlog_broker.network.request_runner import RequestRunner
 from warmlog_broker.network.request_scheduler import StartedRequest
 from warmlog_broker.network.response import ConnectionEnds, Deferred, MessageWithSlices, Response
+from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.tasks import Tasks
 from warmlog_broker.runtime.timer_wheel import TimerWheel
 from warmlog_broker.storage.record.file_records import FileSlice
@@ -52,12 +53,14 @@ class Room:
         self.conversion: Exception | None = None
         self.is_converted_in_thread = False
         context = RequestContext(PLAINTEXT_LISTENER, "", ANONYMOUS_PRINCIPAL, "127.0.0.1:4711", is_replica=False)
+        self.counters = Counters()
         self.runner = RequestRunner(
             self,
             cast("ProtocolCodec", self),
             dict.fromkeys(APIS, self._handle),
             tasks=self.tasks,
             timers=self.timers,
+            counters=self.counters,
             context=context,
         )
 
@@ -174,6 +177,17 @@ async def test_what_a_handler_raises_is_an_error_code(
     await room.finish()
     assert room.events[: len(expected)] == expected
     assert room.events[len(expected) :] == ([("release", 1)] if is_coroutine else [])
+
+
+async def test_each_request_is_timed_and_errors_are_counted(room: Room) -> None:
+    room.start(RESPONSE)
+    room.start(InvalidRequest("no"))
+    room.start(KeyError("x"), ApiKey.FETCH)
+    assert {key: sum(each.counts) for key, each in room.counters.request_seconds.items()} == {
+        ApiKey.METADATA: 2,
+        ApiKey.FETCH: 1,
+    }
+    assert room.counters.errors == {("Metadata", "InvalidRequest"): 1, ("Fetch", "UnknownServerError"): 1}
 
 
 async def test_a_bug_is_logged_with_the_api_and_the_peer(room: Room, caplog: pytest.LogCaptureFixture) -> None:

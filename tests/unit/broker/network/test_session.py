@@ -26,6 +26,7 @@ from warmlog_broker.network.request_scheduler import StartedRequest, State
 from warmlog_broker.network.response import ConnectionEnds, Deferred, MessageWithSlices, Response
 from warmlog_broker.network.send_queue import SendQueue
 from warmlog_broker.network.session import Session, SessionContext
+from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.outbox import Outbox
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_broker.runtime.tasks import Tasks
@@ -123,6 +124,7 @@ class Server:
             outbox=Outbox(),
             tasks=Tasks(),
             timers=self.timers,
+            counters=Counters(),
             handlers=self.handlers,
             make_codec=make_codec,
             make_send_queue=lambda transport, on_sent: SendQueue(

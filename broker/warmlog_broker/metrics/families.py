@@ -1,0 +1,204 @@
+"""The broker's counters and gauges as Prometheus metric families.
+
+Names, labels and meanings are documented in docs/reference/metrics.md; a test compares them. Series for topics are
+limited to `metrics.max.topics`: those of further topics are added up under the topic OTHER_TOPICS.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from warmlog_broker.handlers.context import Services
+from warmlog_broker.maintenance.housekeeping import Housekeeping
+from warmlog_broker.maintenance.log_cleaner import LogCleaner
+from warmlog_broker.network.connections import Connections
+from warmlog_broker.network.memory_pool import MemoryPool, ResponseMemory
+from warmlog_broker.replica.partition_state import PartitionState
+from warmlog_broker.runtime.counters import Histogram
+from warmlog_broker.runtime.tasks import in_turns
+from warmlog_broker.topics.topics import Topic
+from warmlog_protocol.messages import APIS
+
+OTHER_TOPICS = "~other"
+"""No topic can have this name."""
+TOPICS_A_TURN = 50
+"""Topics that are looked at in one turn of the event loop."""
+
+
+class TopicSizes:
+    """Sums over the partitions of topics, by the topic's label."""
+
+    def __init__(self) -> None:
+        self.partitions: Counter[str] = Counter()
+        self.records: Counter[str] = Counter()
+        self.size_bytes: Counter[str] = Counter()
+        self.states: Counter[PartitionState] = Counter(dict.fromkeys(PartitionState, 0))
+        del self.states[PartitionState.DELETED]
+        self.write_caching = 0
+
+    def add(self, topic: Topic, label: str) -> None:
+        self.write_caching += topic.config.write_caching
+        self.partitions[label] += len(topic.partitions)
+        self.records[label] += 0
+        self.size_bytes[label] += 0
+        for partition in topic.partitions:
+            self.states[partition.state] += 1
+            if partition.allows.read:
+                self.records[label] += partition.log.log_end_offset - partition.log.log_start_offset
+                self.size_bytes[label] += partition.log.local.segments.size_bytes
+
+
+class BrokerMetrics:
+    """Collects the metrics of a serving broker, in its event loop."""
+
+    def __init__(
+        self,
+        services: Services,
+        *,
+        connections: Connections,
+        request_memory: MemoryPool,
+        response_memory: ResponseMemory,
+        housekeeping: Housekeeping,
+        log_cleaner: LogCleaner,
+    ) -> None:
+        self._services = services
+        self._connections = connections
+        self._request_memory = request_memory
+        self._response_memory = response_memory
+        self._housekeeping = housekeeping
+        self._log_cleaner = log_cleaner
+
+    async def collect(self) -> list[Metric]:
+        """Return all families. Takes several turns of the event loop if there are many topics."""
+        return [*self._broker(), *self._requests(), *self._memory(), *self._disks(), *await self._topics()]
+
+    def _broker(self) -> Iterator[Metric]:
+        services = self._services
+        info = GaugeMetricFamily("warmlog_info", "1, labelled with what this broker is", labels=["version", "node_id"])
+        info.add_metric([services.version, str(services.config.node_id)], 1)
+        yield info
+        yield _gauge("warmlog_safe_mode", "1 while records are refused", services.write_refusal() is not None)
+        delay = {"": services.counters.loop_delay_seconds}
+        yield _histogram("warmlog_event_loop_delay_seconds", "How late the event loop runs its tick", "", delay)
+
+    def _requests(self) -> Iterator[Metric]:
+        counters = self._services.counters
+        by_name = {APIS[key].name: histogram for key, histogram in counters.request_seconds.items()}
+        yield _histogram("warmlog_request_seconds", "From a complete request to its response", "api", by_name)
+        errors = CounterMetricFamily(
+            "warmlog_request_errors", "Errors of requests and of their items", labels=["api", "error"]
+        )
+        for (api, error), count in counters.errors.items():
+            errors.add_metric([api, error], count)
+        yield errors
+        yield _gauge("warmlog_connections", "Open connections", len(self._connections))
+        yield _gauge("warmlog_connections_limit", "The most that may be open", self._connections.limit)
+        yield _gauge("warmlog_waiting_fetches", "Fetches that wait for data", len(self._services.delayed_fetches))
+
+    def _memory(self) -> Iterator[Metric]:
+        requests, responses = self._request_memory, self._response_memory
+        yield _gauge("warmlog_request_memory_bytes", "Memory of requests in flight", requests.claimed_bytes)
+        yield _gauge("warmlog_request_memory_limit_bytes", "queued.max.request.bytes", requests.limit_bytes)
+        yield _gauge("warmlog_request_memory_short", "1 while requests wait for memory", requests.is_short)
+        yield _gauge("warmlog_response_memory_bytes", "Memory of unread responses", responses.held_bytes)
+        yield _gauge("warmlog_response_memory_limit_bytes", "queued.max.response.bytes", responses.limit_bytes)
+
+    def _disks(self) -> Iterator[Metric]:
+        served = {str(directory.path): directory for directory in self._services.directories}
+        up = {path: directory.is_live for path, directory in served.items()}
+        up |= {str(directory.path): False for directory in self._services.directories.offline}
+        yield _gauges("warmlog_directory_up", "0 once a data directory has failed", "directory", up)
+        free = {path: each.room.free_bytes for path, each in served.items()}
+        yield _gauges("warmlog_directory_free_bytes", "Free space on its disk", "directory", free)
+        reserve = {path: each.room.reserve_bytes for path, each in served.items()}
+        yield _gauges("warmlog_directory_reserve_bytes", "Below it, records are refused", "directory", reserve)
+        seconds = {path: each.flusher.flush_seconds for path, each in served.items()}
+        yield _histogram("warmlog_flush_seconds", "The syncs of one group commit", "directory", seconds)
+        partitions = {path: each.flusher.flush_partitions for path, each in served.items()}
+        yield _histogram("warmlog_flush_partitions", "Partitions in one group commit", "directory", partitions)
+        yield _counter("warmlog_deleted_segments", "Segments deleted by retention", self._housekeeping.deleted_segments)
+        cleaner = self._log_cleaner
+        yield _counter("warmlog_compactions", "Compaction passes completed", cleaner.pass_count)
+        yield _counter("warmlog_compaction_read_bytes", "Read by compaction", cleaner.stats.read_bytes)
+        yield _counter("warmlog_compaction_written_bytes", "Written by compaction", cleaner.stats.written_bytes)
+        yield _gauge("warmlog_uncompactable_partitions", "Given up by compaction", len(cleaner.given_up))
+
+    async def _topics(self) -> list[Metric]:
+        counters = self._services.counters
+        topics = sorted(self._services.topics, key=lambda topic: topic.name)
+        counters.forget_topics({topic.name for topic in topics})
+        limit = self._services.config.metrics_max_topics
+        labels = {topic.name: topic.name if rank < limit else OTHER_TOPICS for rank, topic in enumerate(topics)}
+        sizes = TopicSizes()
+        async for topic in in_turns(topics, TOPICS_A_TURN):
+            sizes.add(topic, labels[topic.name])
+        states = {state.name.lower(): count for state, count in sizes.states.items()}
+        appended, fetched = counters.appended_records, counters.fetched_bytes
+        batches, size_bytes = counters.appended_batches, counters.appended_bytes
+        return [
+            _gauges("warmlog_partitions", "Partitions by state", "state", states),
+            _gauge(
+                "warmlog_write_caching_topics", "Topics whose acknowledged records may be lost", sizes.write_caching
+            ),
+            _gauges("warmlog_topic_partitions", "Partitions of a topic", "topic", sizes.partitions),
+            _gauges("warmlog_topic_records", "From log start to log end", "topic", sizes.records),
+            _gauges("warmlog_topic_size_bytes", "Log files of a topic", "topic", sizes.size_bytes),
+            _counters("warmlog_topic_appended_batches", "Batches appended", "topic", _labelled(batches, labels)),
+            _counters("warmlog_topic_appended_records", "Records appended", "topic", _labelled(appended, labels)),
+            _counters("warmlog_topic_appended_bytes", "Bytes appended", "topic", _labelled(size_bytes, labels)),
+            _counters("warmlog_topic_fetched_bytes", "Bytes sent to readers", "topic", _labelled(fetched, labels)),
+        ]
+
+
+def starting(done: int, total: int) -> list[Metric]:
+    """The metrics of a broker that checks its partitions before it serves."""
+    return [
+        _gauge("warmlog_recovery_partitions", "Partitions to open at the start", total),
+        _gauge("warmlog_recovery_partitions_done", "Those that are open", done),
+    ]
+
+
+def _labelled(counted: Mapping[str, int], labels: Mapping[str, str]) -> dict[str, int]:
+    """Return the sums by label."""
+    sums: dict[str, int] = defaultdict(int)
+    for name, count in counted.items():
+        if name in labels:  # otherwise it was created meanwhile
+            sums[labels[name]] += count
+    return sums
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=float(value))
+
+
+def _counter(name: str, text: str, value: float) -> Metric:
+    return CounterMetricFamily(name, text, value=value)
+
+
+def _gauges(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=[label])
+    _add(family, values.items())
+    return family
+
+
+def _counters(name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=[label])
+    _add(family, values.items())
+    return family
+
+
+def _add(family: GaugeMetricFamily | CounterMetricFamily, values: Iterable[tuple[str, float]]) -> None:
+    for label, value in values:
+        family.add_metric([label], float(value))
+
+
+def _histogram(name: str, text: str, label: str, histograms: Mapping[str, Histogram]) -> Metric:
+    family = HistogramMetricFamily(name, text, labels=[label] if label else [])
+    for value, histogram in histograms.items():
+        count, buckets = 0, []
+        for bound, more in zip([*map(str, histogram.bounds), "+Inf"], histogram.counts, strict=True):
+            count += more
+            buckets.append((bound, count))
+        family.add_metric([value] if label else [], buckets, histogram.total)
+    return family

@@ -1,0 +1,124 @@
+"""Metrics and health of real brokers."""
+
+import http.client
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from broker_process import BrokerFailed, BrokerProcess, port_to_keep
+from warmlog_protocol.errors import UnknownTopicOrPartition
+from warmlog_protocol.messages import DeleteTopicsRequest
+from wire_client import WireClient, batch_of
+
+PAGE = Path(__file__).parents[2] / "docs/reference/metrics.md"
+VALUES = [b"x" * 100] * 10
+
+
+def ask(port: int, path: str) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    finally:
+        connection.close()
+
+
+class Metrics(dict[tuple[str, tuple[tuple[str, str], ...]], float]):
+    """Values by name and labels."""
+
+    def __init__(self, port: int) -> None:
+        status, text = ask(port, "/metrics")
+        assert status == 200
+        self.families = {family.name: family.type for family in text_string_to_metric_families(text)}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                self[sample.name, tuple(sorted(sample.labels.items()))] = sample.value
+
+    def of(self, name: str, **labels: str) -> float:
+        return self[name, tuple(sorted(labels.items()))]
+
+
+@pytest.fixture
+def port() -> int:
+    return port_to_keep()
+
+
+@pytest.fixture
+def broker(tmp_path: Path, port: int) -> Iterator[BrokerProcess]:
+    settings = {"admin_listen": f"127.0.0.1:{port}", "metrics_max_topics": 2}
+    with BrokerProcess(tmp_path / "data", **settings) as process:
+        yield process
+
+
+def test_what_is_produced_and_fetched_is_counted(broker: BrokerProcess, port: int, tmp_path: Path) -> None:
+    with WireClient(broker.address) as client:
+        client.create_topic("a", partitions=3)
+        client.produce("a", batch_of(VALUES))
+        client.fetch("a", 0)
+        metrics = Metrics(port)
+    assert metrics.of("warmlog_topic_appended_records_total", topic="a") == 10
+    assert metrics.of("warmlog_topic_appended_batches_total", topic="a") == 1
+    size_bytes = len(batch_of(VALUES))
+    assert metrics.of("warmlog_topic_appended_bytes_total", topic="a") == size_bytes
+    assert metrics.of("warmlog_topic_fetched_bytes_total", topic="a") == size_bytes
+    assert metrics.of("warmlog_topic_size_bytes", topic="a") == size_bytes
+    assert metrics.of("warmlog_topic_records", topic="a") == 10
+    assert metrics.of("warmlog_topic_partitions", topic="a") == 3
+    assert metrics.of("warmlog_partitions", state="online") == 3
+    assert metrics.of("warmlog_connections") == 1
+    assert metrics.of("warmlog_request_seconds_count", api="Produce") == 1
+    assert metrics.of("warmlog_request_seconds_bucket", api="Produce", le="+Inf") == 1
+    directory = str(tmp_path / "data")
+    assert metrics.of("warmlog_flush_seconds_count", directory=directory) >= 1
+    assert metrics.of("warmlog_directory_up", directory=directory) == 1
+    assert metrics.of("warmlog_directory_free_bytes", directory=directory) > 0
+
+
+def test_errors_are_counted_by_api_and_kind(broker: BrokerProcess, port: int) -> None:
+    with WireClient(broker.address) as client:
+        with pytest.raises(UnknownTopicOrPartition):
+            client.produce("missing", batch_of(VALUES))
+    assert Metrics(port).of("warmlog_request_errors_total", api="Produce", error="UnknownTopicOrPartition") == 1
+
+
+def test_topics_beyond_the_limit_are_added_up(broker: BrokerProcess, port: int) -> None:
+    with WireClient(broker.address) as client:
+        for name in "dcba":
+            client.create_topic(name)
+            client.produce(name, batch_of(VALUES))
+        metrics = Metrics(port)
+        assert metrics.of("warmlog_topic_appended_records_total", topic="b") == 10
+        assert metrics.of("warmlog_topic_appended_records_total", topic="~other") == 20
+        assert metrics.of("warmlog_topic_partitions", topic="~other") == 2
+        client.call(DeleteTopicsRequest(["a"]))
+        assert Metrics(port).of("warmlog_topic_appended_records_total", topic="c") == 10
+
+
+def test_a_broker_without_the_setting_has_no_such_port(tmp_path: Path, port: int) -> None:
+    with BrokerProcess(tmp_path / "data"), pytest.raises(ConnectionRefusedError):
+        ask(port, "/metrics")
+
+
+def test_the_ready_line_says_where_metrics_are(broker: BrokerProcess, port: int) -> None:
+    assert f"metrics at http://127.0.0.1:{port}/metrics" in broker.output
+    assert ask(port, "/healthz/ready") == (200, "ready\n")
+
+
+def test_an_address_in_use_ends_the_start(tmp_path: Path, broker: BrokerProcess, port: int) -> None:
+    with pytest.raises(BrokerFailed, match=f"cannot listen at 127.0.0.1:{port}"):
+        BrokerProcess(tmp_path / "other", admin_listen=f"127.0.0.1:{port}").start()
+    with pytest.raises(BrokerFailed, match=r"admin\.listen: 'nonsense' is not allowed"):
+        BrokerProcess(tmp_path / "other", admin_listen="nonsense").start()
+
+
+def test_every_metric_is_documented_and_the_other_way_round(broker: BrokerProcess, port: int) -> None:
+    rows = re.findall(r"^\| `(warmlog_\w+)` \| (\w+) \|", PAGE.read_text(), re.MULTILINE)
+    documented = {name.removesuffix("_total"): kind for name, kind in rows}
+    only_starting = {name for name in documented if name.startswith("warmlog_recovery_")}
+    found = {name: kind for name, kind in Metrics(port).families.items() if name.startswith("warmlog_")}
+    assert found.keys() | only_starting == documented.keys()
+    assert {name: documented[name] for name in found} == found

@@ -1,0 +1,121 @@
+"""The admin port over real sockets, with a scripted broker."""
+
+import asyncio
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from prometheus_client.core import GaugeMetricFamily, Metric
+
+from warmlog_broker.metrics import admin_server
+from warmlog_broker.metrics.admin_server import MAX_THREADS, AdminServer, Health
+from warmlog_broker.network.listener import bind
+
+
+class Scripted:
+    """A broker that says what the test sets, in an event loop in a thread."""
+
+    def __init__(self) -> None:
+        self.state = Health(True, [])
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever)
+        self._thread.start()
+
+    async def collect(self) -> list[Metric]:
+        return [GaugeMetricFamily("warmlog_test", "a test", value=17)]
+
+    async def health(self) -> Health:
+        return self.state
+
+    def stop(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+
+
+@pytest.fixture
+def broker() -> Iterator[Scripted]:
+    scripted = Scripted()
+    yield scripted
+    scripted.stop()
+    scripted.loop.close()
+
+
+@pytest.fixture
+def port(broker: Scripted) -> Iterator[int]:
+    listeners = bind("127.0.0.1", 0)
+    server = AdminServer(listeners, broker.loop, broker)
+    yield listeners[0].getsockname()[1]
+    server.close()
+
+
+def ask(port: int, path: str, method: str = "GET", **headers: str) -> tuple[int, str, str]:
+    """Return status, content type and body."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request(method, path, headers=headers)
+        response = connection.getresponse()
+        return response.status, response.headers["Content-Type"], response.read().decode()
+    finally:
+        connection.close()
+
+
+def test_metrics_are_text_of_prometheus_or_openmetrics(port: int) -> None:
+    status, content_type, body = ask(port, "/metrics")
+    assert (status, content_type.split(";")[0]) == (200, "text/plain")
+    assert "warmlog_test 17.0" in body
+    assert "process_resident_memory_bytes" in body
+    _, content_type, body = ask(port, "/metrics", Accept="application/openmetrics-text; version=1.0.0")
+    assert content_type.startswith("application/openmetrics-text")
+    assert body.endswith("# EOF\n")
+
+
+def test_readiness_says_what_is_wrong(port: int, broker: Scripted) -> None:
+    assert ask(port, "/healthz/ready") == (200, admin_server.TEXT, "ready\n")
+    broker.state = Health(True, ["a disk is full"])
+    assert ask(port, "/healthz/ready") == (200, admin_server.TEXT, "ready\na disk is full\n")
+    broker.state = Health(False, ["stopping"])
+    assert ask(port, "/healthz/ready") == (503, admin_server.TEXT, "not ready\nstopping\n")
+    assert ask(port, "/healthz/live")[0] == 200
+
+
+def test_other_pages_and_methods_are_refused(port: int) -> None:
+    status, _, body = ask(port, "/")
+    assert status == 404
+    assert "/metrics, /healthz/live, /healthz/ready" in body
+    assert ask(port, "/metrics", "POST")[0] == 405
+    assert ask(port, "/healthz/live", "HEAD") == (200, admin_server.TEXT, "")
+
+
+@pytest.mark.parametrize("path", ["/healthz/live", "/healthz/ready", "/metrics"])
+def test_a_loop_that_hangs_is_noticed(port: int, broker: Scripted, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.setattr(admin_server, "RESPONSE_TIMEOUT_S", 0.05)
+    hanging = threading.Event()
+    broker.loop.call_soon_threadsafe(hanging.wait)
+    status, _, body = ask(port, path)
+    assert status == 503
+    assert "has not responded within" in body
+    hanging.set()
+    monkeypatch.setattr(admin_server, "RESPONSE_TIMEOUT_S", 5.0)
+    assert ask(port, path)[0] == 200
+
+
+def test_clients_that_send_nothing_take_only_so_many_threads(port: int) -> None:
+    with ExitStack() as held:
+        for _ in range(MAX_THREADS):
+            held.enter_context(socket.create_connection(("127.0.0.1", port)))
+        deadline_s = time.monotonic() + 10
+        while threading.active_count() < MAX_THREADS and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as refused:
+            assert refused.recv(1) == b""
+    deadline_s = time.monotonic() + 10
+    while True:
+        try:
+            assert ask(port, "/healthz/live")[0] == 200
+            break
+        except (ConnectionError, http.client.HTTPException):
+            assert time.monotonic() < deadline_s
