@@ -79,9 +79,8 @@ def test_what_is_produced_and_fetched_is_counted(broker: BrokerProcess, port: in
 
 
 def test_errors_are_counted_by_api_and_kind(broker: BrokerProcess, port: int) -> None:
-    with WireClient(broker.address) as client:
-        with pytest.raises(UnknownTopicOrPartition):
-            client.produce("missing", batch_of(VALUES))
+    with WireClient(broker.address) as client, pytest.raises(UnknownTopicOrPartition):
+        client.produce("missing", batch_of(VALUES))
     assert Metrics(port).of("warmlog_request_errors_total", api="Produce", error="UnknownTopicOrPartition") == 1
 
 
