@@ -60,7 +60,7 @@ def connection_options(given: Mapping[str, object], client: type) -> ConnectionO
 
 
 def _unknown_option(name: str, client: type) -> str:
-    """Names the nearest option, or all of them if none is near."""
+    """Return the message about an unknown option: it has the nearest one, or all of them if none is near."""
     import inspect
 
     parameters = inspect.signature(client).parameters.values()
