@@ -22,6 +22,7 @@ import time
 from bisect import insort
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from operator import attrgetter
 
@@ -233,32 +234,21 @@ def _reason(batch: ProducerBatch, error: WarmlogError, earlier: Sequence[Produce
     return first.last_error or batch.last_error or error
 
 
+@dataclass(slots=True, eq=False)
 class TopicQueues:
     """The partitions of one topic, and until they are known the records that wait for them."""
 
-    __slots__ = (
-        "_next_sticky",
-        "is_known",
-        "max_age_ms",
-        "max_message_bytes",
-        "name",
-        "oldest_kept_ms",
-        "queues",
-        "sticky",
-        "waiting",
-    )
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.is_known = False
-        self.max_message_bytes = 0
-        self.max_age_ms: int | None = None
-        self.oldest_kept_ms = 0
-        """Timestamps from this on were young enough when it was last set; 0: all are. See `max_age_ms`."""
-        self.queues: list[PartitionQueue] = []
-        self.sticky: PartitionQueue | None = None
-        self.waiting: list[WaitingRecord] = []
-        self._next_sticky = random.randrange(1 << 16)  # noqa: S311 - producers start at different partitions
+    name: str
+    is_known: bool = False
+    max_message_bytes: int = 0
+    max_age_ms: int | None = None
+    oldest_kept_ms: int = 0
+    """Timestamps from this on were young enough when it was last set; 0: all are. See `max_age_ms`."""
+    queues: list[PartitionQueue] = field(default_factory=list)
+    sticky: PartitionQueue | None = None
+    waiting: list[WaitingRecord] = field(default_factory=list)
+    _next_sticky: int = field(default_factory=lambda: random.randrange(1 << 16))  # noqa: S311
+    """Random, so that producers start at different partitions."""
 
     def learn(
         self, topic: Topic, max_message_bytes: int, *, is_idempotent: bool, max_age_ms: int | None = None
