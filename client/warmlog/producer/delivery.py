@@ -67,7 +67,7 @@ class DeliverySource(Protocol):
         ...
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class FailedRecord:
     """Stand-in for the batch of a record that was refused after `send` had returned."""
 
@@ -204,7 +204,7 @@ def _current_task() -> "asyncio.Task[Any] | None":
         return None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class WaitingRecord:
     """A record of a topic whose partitions are not known yet. Its delivery future waits for it until `resolve`."""
 
