@@ -85,30 +85,27 @@ Where = str | int | datetime | Point | PointOfEach
 """A point as users of the Python API give it, for all partitions or for each; see the module."""
 
 
-def parse_where(where: object, *, zone: tzinfo | None = UTC, now_ms: int | None = None, name: str = "start") -> Points:
-    """Return the points of a `Where`; times without a zone are in `zone` (None: local time).
-
-    ValueError, which begins with `name`, for anything else.
-    """
+def parse_where(where: object, *, name: str = "start") -> Points:
+    """Return the points of a `Where`; times without a zone are UTC. ValueError begins with `name`."""
     if not isinstance(where, Mapping):
-        return _point(where, zone, now_ms, name)
+        return _point(where, name)
     points: dict[TopicPartition, Point] = {}
     for key, value in where.items():
         topic, partition = parse_partition(key, name)
         if (topic, partition) in points:
             raise ValueError(f"{name} gives {topic}-{partition} twice")
-        points[topic, partition] = _point(value, zone, now_ms, f"{name} of {topic}-{partition}")
+        points[topic, partition] = _point(value, f"{name} of {topic}-{partition}")
     return points
 
 
-def _point(value: object, zone: tzinfo | None, now_ms: int | None, name: str) -> Point:
+def _point(value: object, name: str) -> Point:
     if isinstance(value, Point):
         return value
     if isinstance(value, datetime):
-        return Point(PointKind.TIME, milliseconds_of(in_zone(value, zone)))
+        return Point(PointKind.TIME, milliseconds_of(value))
     try:
         if isinstance(value, str):
-            return parse_point(value, zone=zone, now_ms=now_ms)
+            return parse_point(value)
         if isinstance(value, bool) or not isinstance(value, SupportsIndex):
             raise ValueError(f"{value!r}: an offset, a datetime, or text such as earliest, latest or -100 is expected")
         return Point(PointKind.OFFSET, checked_offset(value))
@@ -184,8 +181,9 @@ def parse_point(text: str, *, zone: tzinfo | None = UTC, now_ms: int | None = No
         if len(word) > 30 or abs(int(word)) > LARGEST_OFFSET:
             raise ValueError(f"{text!r} is larger than any offset: at most {LARGEST_OFFSET} is expected")
         return Point(PointKind.TAIL, -int(word)) if word.startswith("-") else Point(PointKind.OFFSET, int(word))
+    now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     try:
-        return Point(PointKind.TIME, _bounded(_moment(word, _now_ms() if now_ms is None else now_ms, zone)))
+        return Point(PointKind.TIME, _bounded(_moment(word, now_ms, zone)))
     except ValueError:
         raise ValueError(
             f"{text!r}: earliest, latest, an offset, a tail like -100, or a time like 2026-11-20T08:00 "
@@ -233,21 +231,13 @@ def _moment(word: str, now_ms: int, zone: tzinfo | None) -> int:
     """The milliseconds of a time in ISO 8601 or relative to now; ValueError for anything else."""
     if word.startswith("-") and not word[1:].isdecimal():
         return now_ms - parse_duration_ms(word[1:])
-    return milliseconds_of(in_zone(datetime.fromisoformat(word), zone))
-
-
-def in_zone(when: datetime, zone: tzinfo | None) -> datetime:
-    """Return `when` with its own zone, or in `zone` (None: local time) if it has none."""
-    if when.tzinfo is not None:
-        return when
-    try:
-        return when.astimezone() if zone is None else when.replace(tzinfo=zone)
-    except OverflowError:
-        raise ValueError(f"{when} has no local time") from None
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+    when = datetime.fromisoformat(word)
+    if when.tzinfo is None:
+        try:
+            when = when.astimezone() if zone is None else when.replace(tzinfo=zone)
+        except OverflowError:
+            raise ValueError(f"{when} has no local time") from None
+    return milliseconds_of(when)
 
 
 def parse_duration_ms(text: str) -> int:

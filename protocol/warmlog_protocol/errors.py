@@ -325,9 +325,15 @@ def error_from_code(code: int, message: str) -> ApiError:
     return cls(message)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the end of an error message: a suggestion of the known name that is most like `name`, if one is."""
+def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return the end of an error message: a suggestion of the known name that is most like `name`, if one is.
+
+    Else, with `otherwise`, that and all known names: `did_you_mean("x", names, "there are")` is "; there are a, b".
+    """
     from difflib import get_close_matches  # imported here because few programs meet such an error
 
-    nearest = get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {nearest[0]}?" if nearest else ""
+    names = list(known)
+    beginning_so = [each for each in names if name and each.startswith(name)]
+    if nearest := get_close_matches(name, names, n=1, cutoff=0.5) or beginning_so:
+        return f"; did you mean {nearest[0]}?"
+    return f"; {otherwise} {', '.join(names)}" if otherwise and names else ""

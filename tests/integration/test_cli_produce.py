@@ -70,7 +70,7 @@ def test_the_separator_is_shown_as_text(warmlog: CommandLine, made: str) -> None
 def test_a_wrong_json_line_stops_with_its_number(warmlog: CommandLine, made: str) -> None:
     given = b'{"value": "a"}\n{"valeu": "b"}\n'
     line = error_line(warmlog("produce", made, "--format", "json", given=given))
-    assert "line 2: unknown field 'valeu'; did you mean 'value'?" in line
+    assert "line 2: unknown field 'valeu'; did you mean value?" in line
     assert "0 records were acknowledged" in line
     assert records(warmlog, made) == []
 

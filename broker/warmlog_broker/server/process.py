@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import uvloop
@@ -134,17 +134,16 @@ def _ended_by_signals(
 
 
 def greet(broker: Broker) -> None:
-    """Log what an operator changed, and one line about the broker, which is ready; every setting at debug level."""
+    """Log what an operator changed, and one line about the broker, which is ready."""
     config = broker.config
     if config.ignored_variables:
         _log.warning(
             "warmlog: these environment variables are not settings and were ignored: %s",
             ", ".join(config.ignored_variables),
         )
-    told = {name: text for name, text in config.changed_settings().items() if name not in GREETED}
-    if told:
-        _log.info("warmlog: settings that differ from their defaults: %s", _listed(told))
-    _log.debug("warmlog: all settings: %s", _listed(config.to_settings() | dict(config.topic_settings)))
+    changed = [f"{name}={text}" for name, text in config.changed_settings().items() if name not in GREETED]
+    if changed:
+        _log.info("warmlog: settings that differ from their defaults: %s", ", ".join(changed))
     _log.info("warmlog: ready, listening on %s (%s)", broker.address, describe(broker))
 
 
@@ -159,10 +158,6 @@ def describe(broker: Broker) -> str:
         f"{broker.admin_address and f', metrics at http://{broker.admin_address}/metrics'}"
         f"{', SAFE MODE: records are refused' if broker.safe_mode_reason else ''}"
     )
-
-
-def _listed(settings: Mapping[str, str]) -> str:
-    return ", ".join(f"{name}={text}" for name, text in settings.items())
 
 
 def describe_durability(defaults: LogConfig) -> str:

@@ -25,6 +25,11 @@ from warmlog_protocol.errors import ApiError, InvalidTopic, StorageError
 _log = logging.getLogger(__name__)
 
 
+def keys_of(topic: str, partitions: Iterable[int]) -> list[TopicPartition]:
+    """Return a topic's partitions with these numbers."""
+    return [TopicPartition(topic, partition) for partition in partitions]
+
+
 class PartitionCreator:
     """Creates partitions in the data directories of one broker. The metadata log is the caller's."""
 

@@ -20,7 +20,7 @@ from warmlog_broker.metadata.store import Metadata
 from warmlog_broker.replica.served_directories import DataDirectories
 from warmlog_broker.runtime.tasks import in_turns
 from warmlog_broker.storage.config import LogConfig, normalized, setting_named
-from warmlog_broker.storage.directory.topic_partition import TopicPartition
+from warmlog_broker.topics.partition_creation import keys_of
 from warmlog_broker.topics.topics import CHECKED_A_TURN, MAX_NEW_TOPICS, Topic, Topics, check_partition_count
 from warmlog_protocol.errors import ApiError, InvalidPartitions, InvalidRequest, InvalidTopic, StorageError
 from warmlog_protocol.messages import AlteredTopic, NewPartitions
@@ -124,13 +124,13 @@ class TopicChanges:
                 f"greater, and partitions cannot be removed"
             )
         check_partition_count(new.count, new.count - present, existing, self._config)
-        self._topics.creator.refuse_remains(_keys(new.name, range(present, new.count)))
+        self._topics.creator.refuse_remains(keys_of(new.name, range(present, new.count)))
         return topic
 
     async def _add(self, topic: Topic, total: int) -> None:
         added = range(len(topic.partitions), total)
         entry = replace(topic.entry, partitions=total)
-        await self._topics.creator.forget(_keys(topic.name, added))
+        await self._topics.creator.forget(keys_of(topic.name, added))
         await self._metadata.commit([PartitionsAdded(entry.topic_id, entry.name, total)])
         try:
             loaded = await self._topics.create_partitions(entry, added, topic.config)
@@ -167,7 +167,3 @@ def _check_request(names: Sequence[str]) -> None:
     twice = next((name for name, times in Counter(names).items() if times > 1), None)
     if twice is not None:
         raise InvalidRequest(f"topic {twice!r} is in the request more than once")
-
-
-def _keys(name: str, partitions: Sequence[int]) -> list[TopicPartition]:
-    return [TopicPartition(name, partition) for partition in partitions]

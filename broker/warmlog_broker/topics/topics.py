@@ -32,7 +32,7 @@ from warmlog_broker.storage.config import LogConfig, normalized
 from warmlog_broker.storage.directory.data_dir import DataDirectory
 from warmlog_broker.storage.directory.topic_partition import TopicPartition
 from warmlog_broker.storage.log.log import Log
-from warmlog_broker.topics.partition_creation import PartitionCreator
+from warmlog_broker.topics.partition_creation import PartitionCreator, keys_of
 from warmlog_protocol.errors import (
     ApiError,
     InconsistentTopicId,
@@ -297,7 +297,7 @@ class Topics:
 
     async def _create(self, checked: Sequence[TopicCreated | ApiError]) -> list[TopicCreated | ApiError]:
         entries = [result for result in checked if isinstance(result, TopicCreated)]
-        await self.creator.forget([key for entry in entries for key in _keys(entry)])
+        await self.creator.forget([key for entry in entries for key in keys_of(entry.name, range(entry.partitions))])
         await self._metadata.commit(entries)
         return [await self._make(result) if isinstance(result, TopicCreated) else result for result in checked]
 
@@ -376,7 +376,7 @@ class Topics:
             raise StorageError(
                 f"the creation of topic {entry.name!r} could neither be finished nor undone: the next start finishes it"
             )
-        self.creator.refuse_remains(_keys(entry))
+        self.creator.refuse_remains(keys_of(entry.name, range(entry.partitions)))
 
     async def _make(self, entry: TopicCreated) -> TopicCreated | ApiError:
         """Create the directories of a topic that is in the metadata log; if that fails, remove it from there."""
@@ -445,10 +445,6 @@ def _tell(told: Callable[[Partition], None], partition: Partition) -> None:
         told(partition)
     except Exception:
         _log.exception("%s: a watcher failed: a bug", partition.key.directory_name)
-
-
-def _keys(entry: TopicCreated) -> list[TopicPartition]:
-    return [TopicPartition(entry.name, index) for index in range(entry.partitions)]
 
 
 def _rename_all(paths: Sequence[Path], deleted: TopicDeleted, partitions: Sequence[Partition]) -> Renamed:

@@ -6,31 +6,20 @@ import warnings
 import weakref
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
+from warmlog.admin.admin import Admin
 from warmlog.blocking.loop_thread import LoopThread
+from warmlog.consumer.consumer import Consumer
 from warmlog.errors import ClientClosed
+from warmlog.producer.producer import Producer
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C", bound=Admin | Consumer | Producer[Any, Any])
 
 ABANDONED_CLOSE_S = 5.0
 """How long a client that was not closed may take to send the rest, when it is collected or the program ends."""
-
-
-class AsyncClient(Protocol):
-    """The part of an asyncio client that makes its life."""
-
-    async def start(self) -> Any: ...
-
-    async def close(self) -> None: ...
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-
-C = TypeVar("C", bound=AsyncClient)
 
 
 class BlockingClient(Generic[C]):

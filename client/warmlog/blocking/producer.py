@@ -173,7 +173,7 @@ class SendQueue:
             self._refuse(future, error)
 
     def received(self, future: DeliveryFuture) -> None:
-        """A caller has received the error of a record that the producer refused."""
+        """Note that a caller has received the error of a record that the producer refused."""
         with suppress(ValueError):
             self._unseen.remove(future)
 

@@ -3,8 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperGroup
@@ -41,16 +40,10 @@ COMPLETION_HELP = """Print the script that completes commands, options and topic
     fish    warmlog completion fish > ~/.config/fish/completions/warmlog.fish"""
 
 
-class Shell(StrEnum):
-    """Shells that can complete the words of a command."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
-
-
-def completion(shell: Annotated[Shell, typer.Argument(help="The shell.", show_default=False)]) -> None:
-    os.environ[COMPLETION_VARIABLE] = f"source_{shell.value}"
+def completion(
+    shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(help="The shell.", show_default=False)],
+) -> None:
+    os.environ[COMPLETION_VARIABLE] = f"source_{shell}"
     build_app(is_terminal=False)(prog_name=PROGRAM)
 
 

@@ -7,6 +7,7 @@ from functools import cache
 from typing import TypedDict
 
 from warmlog.errors import InvalidConfig
+from warmlog_protocol.errors import did_you_mean
 from warmlog_protocol.messages import HandshakeRequest
 from warmlog_protocol.wire.connection import CLIENT_BUFFER_BYTES, DEFAULT_MAX_FRAME_BYTES
 
@@ -59,16 +60,13 @@ def connection_options(given: Mapping[str, object], client: type) -> ConnectionO
 
 
 def _unknown_option(name: str, client: type) -> str:
-    """Names the nearest option, or all of them if none is near."""
+    """Return the message about an unknown option: it has the nearest one, or all of them if none is near."""
     import inspect
-    from difflib import get_close_matches
 
     parameters = inspect.signature(client).parameters.values()
     own = [one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]
     options = [*own, *_TYPES]
-    nearest = get_close_matches(name, options, n=1) or [option for option in options if option.startswith(name)]
-    advice = f"did you mean {nearest[0]}?" if nearest else f"the options are {', '.join(options)}"
-    return f"{client.__name__}() has no option {name!r}; {advice}"
+    return f"{client.__name__}() has no option {name!r}{did_you_mean(name, options, 'the options are')}"
 
 
 @cache

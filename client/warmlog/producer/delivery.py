@@ -5,8 +5,8 @@ A `DeliveryFuture` has two fields, its batch and its index there. It creates an 
 
 import asyncio
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from msgspec import Struct
 
@@ -67,19 +67,17 @@ class DeliverySource(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class FailedRecord:
     """Stand-in for the batch of a record that was refused after `send` had returned."""
 
-    __slots__ = ("_on_error_received", "count", "error")
-    is_done = True
-
-    def __init__(self, error: WarmlogError, on_error_received: "Callable[[FailedRecord], object]") -> None:
-        self.error = error
-        self.count = 1
-        self._on_error_received = on_error_received
+    error: WarmlogError
+    on_error_received: "Callable[[FailedRecord], object]"
+    count: ClassVar[int] = 1
+    is_done: ClassVar[bool] = True
 
     async def wait_for(self, index: int) -> RecordMetadata:  # noqa: ARG002 - as DeliverySource
-        self._on_error_received(self)
+        self.on_error_received(self)
         raise self.error.with_traceback(None)
 
     async def done(self) -> None:
@@ -206,50 +204,28 @@ def _current_task() -> "asyncio.Task[Any] | None":
         return None
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class WaitingRecord:
     """A record of a topic whose partitions are not known yet. Its delivery future waits for it until `resolve`."""
 
-    __slots__ = (
-        "_check_loop",
-        "_waiters",
-        "future",
-        "has_own_time",
-        "headers",
-        "key",
-        "partition",
-        "size_bytes",
-        "timestamp_ms",
-        "value",
-    )
+    value: bytes | None
+    key: bytes | None
+    headers: list[Header] | None
+    timestamp_ms: int
+    partition: int | None
+    size_bytes: int
+    check_loop: Callable[[], None]
+    has_own_time: bool = False
+    future: DeliveryFuture = field(init=False)
+    _waiters: list[asyncio.Future[None]] = field(init=False, default_factory=list)
+    is_done: ClassVar[bool] = False
 
-    is_done = False
-
-    def __init__(
-        self,
-        value: bytes | None,
-        key: bytes | None,
-        headers: list[Header] | None,
-        timestamp_ms: int,
-        partition: int | None,
-        size_bytes: int,
-        check_loop: Callable[[], None],
-        *,
-        has_own_time: bool = False,
-    ) -> None:
-        self.value = value
-        self.key = key
-        self.headers = headers
-        self.timestamp_ms = timestamp_ms
-        self.has_own_time = has_own_time
-        self.partition = partition
-        self.size_bytes = size_bytes
+    def __post_init__(self) -> None:
         self.future = DeliveryFuture(self, 0)
-        self._check_loop = check_loop
-        self._waiters: list[asyncio.Future[None]] = []
 
     async def wait_for(self, index: int) -> RecordMetadata | None:  # noqa: ARG002 - as DeliverySource
         """Return None when the future has its batch."""
-        self._check_loop()
+        self.check_loop()
         await self.done()
         return None
 

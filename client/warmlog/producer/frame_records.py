@@ -124,22 +124,25 @@ def _reader(frame: Any) -> Any:
 
 
 def _check_key(name: str, found: "pa.DataType") -> None:
-    types = pyarrow_for("a key").types
+    from pyarrow import types
+
     inner = found.value_type if types.is_dictionary(found) else found
     if not (is_text(inner) or is_bytes(inner) or types.is_integer(inner) or types.is_null(inner)):
         raise TypeError(f"key={name!r}: a column of text, bytes or integers expected, not of {found}")
 
 
 def _keys(name: str, column: Any) -> list[bytes | None]:
-    pa = pyarrow_for("a key")
+    import pyarrow as pa
+
     column = decoded(column)
     return bytes_of_array(f"key={name!r}", column.cast(pa.string()) if pa.types.is_integer(column.type) else column)
 
 
 def _json_type(found: "pa.DataType") -> "pa.DataType":
     """The type to convert to for JSON: text for bytes, microseconds for nanoseconds."""
-    pa = pyarrow_for("JSON")
-    types = pa.types
+    import pyarrow as pa
+    from pyarrow import types
+
     if types.is_dictionary(found):
         return _json_type(found.value_type)
     if is_text(found) or is_bytes(found):
@@ -163,7 +166,7 @@ def _json_type(found: "pa.DataType") -> "pa.DataType":
 
 def _plain_items(name: str, column: Any) -> list[Any]:
     """The column as a list of what msgspec writes as JSON."""
-    pa = pyarrow_for("JSON")
+    import pyarrow as pa
     from pyarrow.compute import CastOptions
 
     column = decoded(column)

@@ -22,6 +22,7 @@ import time
 from bisect import insort
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from operator import attrgetter
 
@@ -73,42 +74,30 @@ def verdict(error: WarmlogError, *, has_predecessor: bool, needs_reset: bool) ->
     return Verdict.FAILED
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class PartitionQueue:
     """One partition of one topic, without I/O: the producer takes the next batch and reports its outcome.
 
     An idempotent queue starts with `needs_reset`: it has no producer id yet.
     """
 
-    __slots__ = (
-        "_next_order",
-        "closed",
-        "in_flight",
-        "is_established",
-        "is_idempotent",
-        "needs_reset",
-        "next_sequence",
-        "open",
-        "partition",
-        "paused_until",
-        "producer",
-        "retries",
-        "topic",
-    )
+    topic: str
+    partition: int
+    is_idempotent: bool = field(kw_only=True)
+    is_established: bool = field(init=False)
+    open: ProducerBatch | None = None
+    closed: deque[ProducerBatch] = field(default_factory=deque)
+    in_flight: list[ProducerBatch] = field(default_factory=list)
+    retries: list[ProducerBatch] = field(default_factory=list)
+    producer: tuple[int, int] = NO_PRODUCER
+    next_sequence: int = 0
+    needs_reset: bool = field(init=False)
+    paused_until: float = 0.0
+    _next_order: int = 0
 
-    def __init__(self, topic: str, partition: int, *, is_idempotent: bool) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.is_idempotent = is_idempotent
-        self.is_established = not is_idempotent
-        self.open: ProducerBatch | None = None
-        self.closed: deque[ProducerBatch] = deque()
-        self.in_flight: list[ProducerBatch] = []
-        self.retries: list[ProducerBatch] = []
-        self.producer = NO_PRODUCER
-        self.next_sequence = 0
-        self.needs_reset = is_idempotent
-        self.paused_until = 0.0
-        self._next_order = 0
+    def __post_init__(self) -> None:
+        self.needs_reset = self.is_idempotent
+        self.is_established = not self.is_idempotent
 
     def next_to_send(self, now: float, max_in_flight: int) -> ProducerBatch | None:
         """The batch that may be sent now. The open one may only if it is due."""
@@ -233,32 +222,21 @@ def _reason(batch: ProducerBatch, error: WarmlogError, earlier: Sequence[Produce
     return first.last_error or batch.last_error or error
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class TopicQueues:
     """The partitions of one topic, and until they are known the records that wait for them."""
 
-    __slots__ = (
-        "_next_sticky",
-        "is_known",
-        "max_age_ms",
-        "max_message_bytes",
-        "name",
-        "oldest_kept_ms",
-        "queues",
-        "sticky",
-        "waiting",
-    )
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.is_known = False
-        self.max_message_bytes = 0
-        self.max_age_ms: int | None = None
-        self.oldest_kept_ms = 0
-        """Timestamps from this on were young enough when it was last set; 0: all are. See `max_age_ms`."""
-        self.queues: list[PartitionQueue] = []
-        self.sticky: PartitionQueue | None = None
-        self.waiting: list[WaitingRecord] = []
-        self._next_sticky = random.randrange(1 << 16)  # noqa: S311 - producers start at different partitions
+    name: str
+    is_known: bool = False
+    max_message_bytes: int = 0
+    max_age_ms: int | None = None
+    oldest_kept_ms: int = 0
+    """Timestamps from this on were young enough when it was last set; 0: all are. See `max_age_ms`."""
+    queues: list[PartitionQueue] = field(default_factory=list)
+    sticky: PartitionQueue | None = None
+    waiting: list[WaitingRecord] = field(default_factory=list)
+    _next_sticky: int = field(default_factory=lambda: random.randrange(1 << 16))  # noqa: S311
+    """Random, so that producers start at different partitions."""
 
     def learn(
         self, topic: Topic, max_message_bytes: int, *, is_idempotent: bool, max_age_ms: int | None = None

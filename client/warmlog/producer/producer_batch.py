@@ -4,6 +4,7 @@ import asyncio
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ class BatchIdentity(NamedTuple):
     base_sequence: int
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ProducerBatch:
     """Records of one partition. Waiters share one completion; no future is created unless a caller awaits.
 
@@ -46,84 +48,40 @@ class ProducerBatch:
     `Accumulator.add_keyed` does the same for values with keys, within `granted_bytes`.
     """
 
-    __slots__ = (
-        "_errors_received",
-        "_is_all_awaited",
-        "_on_await",
-        "_on_error_received",
-        "_run_starts",
-        "_run_times_ms",
-        "_waiters",
-        "attempts",
-        "base_offset",
-        "base_sequence",
-        "count",
-        "created_at",
-        "error",
-        "granted_bytes",
-        "headers",
-        "is_done",
-        "is_due",
-        "is_rejected",
-        "keys",
-        "last_error",
-        "log_append_time_ms",
-        "order",
-        "partition",
-        "pieces",
-        "plain_limit_bytes",
-        "size_bytes",
-        "tick_end_ns",
-        "timestamps_ms",
-        "topic",
-        "values",
-        "wire_bytes",
-    )
-
-    def __init__(
-        self,
-        topic: str,
-        partition: int,
-        created_at: float,
-        on_await: "Callable[[ProducerBatch], object]",
-        on_error_received: "Callable[[ProducerBatch], object]" = lambda _: None,
-    ) -> None:
-        """`on_await` is called when a caller begins to wait for a record: the batch must be sent without delay.
-
-        `on_error_received` is called when callers have received the errors of all records.
-        """
-        self.topic = topic
-        self.partition = partition
-        self.created_at = created_at
-        self.values: list[bytes | None] = []
-        self.keys: list[bytes | None] | None = None
-        self.headers: list[list[Header] | None] | None = None
-        self.timestamps_ms: int | Sequence[int] | None = None
-        self.count = 0
-        self.size_bytes = BATCH_OVERHEAD_BYTES
-        self.granted_bytes = 0
-        self.plain_limit_bytes = 0
-        self.tick_end_ns = 0
-        self.is_due = False
-        self.pieces: Sequence[Piece] = ()
-        """The bytes for the wire, to be sent one after another; `wire_bytes` in all."""
-        self.wire_bytes = 0
-        self.order = -1
-        self.base_sequence = NO_SEQUENCE
-        self.attempts = 0
-        self.is_rejected = False
-        self.last_error: WarmlogError | None = None
-        self.is_done = False
-        self.error: WarmlogError | None = None
-        self.base_offset = -1
-        self.log_append_time_ms = -1
-        self._run_starts: list[int] = []
-        self._run_times_ms: list[int] = []
-        self._errors_received: set[int] | None = None
-        self._is_all_awaited = False
-        self._waiters: list[asyncio.Future[None]] = []
-        self._on_await = on_await
-        self._on_error_received = on_error_received
+    topic: str
+    partition: int
+    created_at: float
+    on_await: "Callable[[ProducerBatch], object]"
+    """Called when a caller begins to wait for a record: the batch must be sent without delay."""
+    on_error_received: "Callable[[ProducerBatch], object]" = lambda _: None
+    """Called when callers have received the errors of all records."""
+    values: list[bytes | None] = field(default_factory=list)
+    keys: list[bytes | None] | None = None
+    headers: list[list[Header] | None] | None = None
+    timestamps_ms: int | Sequence[int] | None = None
+    count: int = 0
+    size_bytes: int = BATCH_OVERHEAD_BYTES
+    granted_bytes: int = 0
+    plain_limit_bytes: int = 0
+    tick_end_ns: int = 0
+    is_due: bool = False
+    pieces: Sequence[Piece] = ()
+    """The bytes for the wire, to be sent one after another; `wire_bytes` in all."""
+    wire_bytes: int = 0
+    order: int = -1
+    base_sequence: int = NO_SEQUENCE
+    attempts: int = 0
+    is_rejected: bool = False
+    last_error: WarmlogError | None = None
+    is_done: bool = False
+    error: WarmlogError | None = None
+    base_offset: int = -1
+    log_append_time_ms: int = -1
+    _run_starts: list[int] = field(default_factory=list)
+    _run_times_ms: list[int] = field(default_factory=list)
+    _errors_received: set[int] | None = None
+    _is_all_awaited: bool = False
+    _waiters: list[asyncio.Future[None]] = field(default_factory=list)
 
     # --- filling ----------------------------------------------------------------------------------------------------
 
@@ -260,7 +218,7 @@ class ProducerBatch:
         The caller has received the error when it is raised here, not before: a wait may be cancelled.
         """
         if not self.is_done:
-            self._on_await(self)
+            self.on_await(self)
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             await waiter
@@ -280,7 +238,7 @@ class ProducerBatch:
             self._errors_received = set()
         self._errors_received.add(index)
         if not self.is_error_unseen:
-            self._on_error_received(self)
+            self.on_error_received(self)
 
     def mark_all_awaited(self, *, is_awaited: bool) -> None:
         """Whether one caller waits for all records, and will raise their error."""

@@ -16,13 +16,16 @@ from warmlog.cli.terminal.options import (
     DEFAULT_BROKER,
     AsJson,
     Broker,
+    OnePartition,
+    To,
     Topics,
     connection,
     run_client,
     show_warnings,
 )
 from warmlog.cli.terminal.output import write
-from warmlog.cli.terminal.times import End, Start, note_if_past_end, parse_end, parse_seconds, parse_start
+from warmlog.cli.terminal.times import note_if_past_end, parse_end, parse_seconds, parse_start
+from warmlog.points import Point, PointKind
 
 if TYPE_CHECKING:
     from warmlog import Consumer
@@ -53,8 +56,8 @@ damaged on the broker's disk are reported on stderr and skipped; then the exit c
 class Range:
     """What of each partition is printed."""
 
-    start: Start
-    end: End | None
+    start: Point
+    end: Point | None
     count: int | None
     timeout_s: float | None
 
@@ -74,14 +77,7 @@ def consume(
             help="Where to begin; earliest if not given. A TIME without UTC offset is local time.",
         ),
     ] = None,
-    end: Annotated[
-        str | None,
-        typer.Option(
-            "--to",
-            metavar="latest|OFFSET|-N|-1h|TIME",
-            help="Where to stop, exclusive; latest is the end as it is now.",
-        ),
-    ] = None,
+    end: Annotated[str | None, To] = None,
     tail: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Only the last N offsets of each partition, unless --follow."),
@@ -100,7 +96,7 @@ def consume(
     template: Annotated[
         str | None, typer.Option("--format", metavar="raw|json|TEMPLATE", help=f"What to print; {RAW} if not given.")
     ] = None,
-    partition: Annotated[int | None, typer.Option(min=0, metavar="N", help="Only this partition.")] = None,
+    partition: OnePartition = None,
     is_committed: Annotated[
         bool, typer.Option("--committed", help="Leave out aborted transactions, and wait for the end of open ones.")
     ] = False,
@@ -181,10 +177,8 @@ async def _print(
     damage.check(topics)
 
 
-async def _check_start(consumer: "Consumer", start: Start) -> None:
+async def _check_start(consumer: "Consumer", start: Point) -> None:
     """CommandFailed if `start` is an offset that a partition does not have."""
-    from warmlog.points import PointKind
-
     if start.kind is not PointKind.OFFSET:
         return
     available = await consumer.available()
@@ -204,8 +198,7 @@ async def _matching(broker: str, patterns: Sequence[re.Pattern[str]]) -> list[st
     from warmlog import Admin
 
     async with Admin(broker, **connection()) as admin:
-        topics = await admin.list_topics()
-    names = [topic.name for topic in topics if any(pattern.fullmatch(topic.name) for pattern in patterns)]
+        names = [name for name in await admin.topic_names() if any(each.fullmatch(name) for each in patterns)]
     if not names:
         raise CommandFailed(f"no topic matches {' or '.join(repr(pattern.pattern) for pattern in patterns)}")
     return names

@@ -5,8 +5,7 @@ import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,7 +13,7 @@ from warmlog.cli.terminal.exits import CommandFailed, checked, describe, ends_cl
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Topic, connection, run_client, show_warnings
 from warmlog.cli.terminal.output import json_line, note
 from warmlog.cli.terminal.templates import unescape
-from warmlog.cli.terminal.times import parse_time
+from warmlog.cli.terminal.times import parse_time_ms
 
 if TYPE_CHECKING:
     from warmlog import Producer
@@ -39,31 +38,9 @@ consume a --to latest --format json | produce b --format json
 Sending stops at the first record that fails."""
 
 
-class Acks(StrEnum):
-    """When a record counts as sent."""
-
-    ALL = "all"
-    ONE = "1"
-    NONE = "0"
-
-
-class Compression(StrEnum):
-    """What batches are compressed with."""
-
-    NONE = "none"
-    GZIP = "gzip"
-    SNAPPY = "snappy"
-    LZ4 = "lz4"
-    ZSTD = "zstd"
-
-
-class InputFormat(StrEnum):
-    """What a line is."""
-
-    RAW = "raw"
-    JSON = "json"
-
-
+Compression = Annotated[
+    Literal["none", "gzip", "snappy", "lz4", "zstd"], typer.Option(help="What batches are compressed with.")
+]
 Parse = Callable[[Sequence[bytes], int], "Sequence[Parcel]"]
 """Makes records of some lines; the second argument is how many lines were before."""
 
@@ -71,7 +48,7 @@ Parse = Callable[[Sequence[bytes], int], "Sequence[Parcel]"]
 @ends_cleanly
 def produce(
     topic: Topic,
-    input_format: Annotated[InputFormat, typer.Option("--format", help="What a line is.")] = InputFormat.RAW,
+    input_format: Annotated[Literal["raw", "json"], typer.Option("--format", help="What a line is.")] = "raw",
     value: Annotated[
         str | None, typer.Option(metavar="TEXT", help="Send this value, and read nothing from standard input.")
     ] = None,
@@ -97,9 +74,10 @@ def produce(
         ),
     ] = False,
     acks: Annotated[
-        Acks, typer.Option(help="When a record counts as sent: on disk (all), received (1), handed over (0).")
-    ] = Acks.ALL,
-    compression: Annotated[Compression, typer.Option(help="What batches are compressed with.")] = Compression.NONE,
+        Literal["all", "1", "0"],
+        typer.Option(help="When a record counts as sent: on disk (all), received (1), handed over (0)."),
+    ] = "all",
+    compression: Compression = "none",
     partition: Annotated[
         int | None,
         typer.Option(min=0, metavar="N", help="The partition of every record; chosen by key, or by the JSON line."),
@@ -110,7 +88,7 @@ def produce(
     broker: Broker = DEFAULT_BROKER,
     as_json: AsJson = False,
 ) -> None:
-    if input_format is InputFormat.JSON:
+    if input_format == "json":
         plain = {
             "--value": value,
             "--key": key,
@@ -145,9 +123,7 @@ def produce(
         from warmlog import Producer
         from warmlog.cli.terminal.records import sending
 
-        async with sending(
-            Producer(broker, acks=acks.value, compression=compression.value, **connection())
-        ) as producer:
+        async with sending(Producer(broker, acks=acks, compression=compression, **connection())) as producer:
             show_warnings()
             if value is None and sys.stdin.isatty():
                 note(f"one record a line to {topic}; Ctrl-D ends")
@@ -157,15 +133,15 @@ def produce(
         run_client(run, is_bulk=True)
     except Exception as error:
         progress.clear()
-        is_from_line = input_format is InputFormat.JSON and partition is None and "has partition" in str(error)
+        is_from_line = input_format == "json" and partition is None and "has partition" in str(error)
         advice = " (--by-key lets keys choose)" if is_from_line else ""
         message = f"{describe(error)}{advice}; {progress.counted_records()} acknowledged before that"
         raise CommandFailed(message) from error
     progress.clear()
     if as_json:
-        json_line({"topic": topic, "acks": acks.value, "compression": compression.value, **progress.figures()})
+        json_line({"topic": topic, "acks": acks, "compression": compression, **progress.figures()})
     else:
-        note(f"{progress.summary()} to {topic}, acks={acks.value}")
+        note(f"{progress.summary()} to {topic}, acks={acks}")
 
 
 def _refuse(why: str, **options: object) -> None:
@@ -281,7 +257,7 @@ def parse_timestamp_ms(text: str) -> int:
     """Return milliseconds since 1970; ValueError unless `text` is that number or a time."""
     if text.isascii() and text.isdigit():
         return int(text)
-    return round(parse_time(text).timestamp() * 1000)
+    return parse_time_ms(text)
 
 
 def split_keys(lines: Sequence[bytes], separator: bytes, lines_before: int) -> tuple[list[bytes], list[bytes]]:

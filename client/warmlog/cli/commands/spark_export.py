@@ -1,8 +1,7 @@
 """`warmlog spark-export`: copy a topic to Parquet with Spark, each record once."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -27,22 +26,6 @@ To run it on a cluster: spark-submit …/warmlog/cli/export_job.py TOPIC PATH. O
 this machine, with four attempts for each task, as on a cluster."""
 
 
-class Isolation(StrEnum):
-    """Which records of transactions are copied; named as IsolationLevel names them."""
-
-    READ_UNCOMMITTED = "read_uncommitted"
-    READ_COMMITTED = "read_committed"
-
-
-class ParquetCompression(StrEnum):
-    """The compression of Parquet's pages."""
-
-    NONE = "none"
-    SNAPPY = "snappy"
-    LZ4 = "lz4"
-    ZSTD = "zstd"
-
-
 @ends_cleanly
 def spark_export(
     topic: Topic,
@@ -56,15 +39,15 @@ def spark_export(
     ] = 10.0,
     headers: Annotated[bool, typer.Option("--headers", help="Copy the headers too; the same in every run.")] = False,
     isolation: Annotated[
-        Isolation,
+        Literal["read_uncommitted", "read_committed"],
         typer.Option(
             help="read_committed leaves out records of aborted transactions, and stops at the first open one; "
             "read_uncommitted copies all."
         ),
-    ] = Isolation.READ_UNCOMMITTED,
+    ] = "read_uncommitted",
     compression: Annotated[
-        ParquetCompression, typer.Option(help="How the files are compressed.")
-    ] = ParquetCompression.SNAPPY,
+        Literal["none", "snappy", "lz4", "zstd"], typer.Option(help="How the files are compressed.")
+    ] = "snappy",
     task_bytes: Annotated[
         str, typer.Option(metavar="SIZE", help="About how much of the log a task copies, like 64m.")
     ] = "256m",
@@ -93,9 +76,9 @@ def spark_export(
         topic=topic,
         path=directory,
         has_headers=headers,
-        compression=compression.value,
+        compression=compression,
         fails_on_data_loss=not allow_data_loss,
-        isolation=IsolationLevel[isolation.name],
+        isolation=IsolationLevel[isolation.upper()],
         limits=PlanLimits(max_bytes=checked("--task-bytes", parse_size_bytes, task_bytes)),
     )
     check_topic(options)

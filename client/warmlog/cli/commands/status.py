@@ -1,6 +1,6 @@
 """`warmlog status`: the broker, its disks, and its topics with their rates."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -174,15 +174,8 @@ def _durability(found: BrokerStatus) -> str:
 
 
 def _document(found: BrokerStatus) -> dict[str, Any]:
-    broker = found.broker
     return {
-        "broker": {
-            "node_id": broker.node_id,
-            "address": broker.address,
-            "version": broker.version,
-            "cluster_id": broker.cluster_id,
-            "write_refusal": broker.write_refusal or None,
-        },
+        "broker": {**asdict(found.broker), "write_refusal": found.broker.write_refusal or None},
         "problems": found.problems,
         "disks": [
             {

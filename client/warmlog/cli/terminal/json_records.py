@@ -14,7 +14,6 @@ Read back, only `value` must be present. Without `timestamp_ms`, or with -1, the
 without `partition` its key chooses. `topic`, `offset` and `timestamp_type` have no effect. Any other field is an error.
 """
 
-import difflib
 import re
 import time
 from base64 import b64decode
@@ -27,6 +26,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from warmlog.cli.terminal.exits import CommandFailed
 from warmlog.cli.terminal.records import Parcel
+from warmlog_protocol.errors import did_you_mean
 
 if TYPE_CHECKING:
     from warmlog import Batch
@@ -212,6 +212,4 @@ def _advice(message: str) -> str:
     if found is None:
         return f"{message}; one JSON object a line expected, as consume --format json prints"
     kind: type[Struct] = GivenHeader if "headers" in found[2] else GivenRecord
-    nearest = difflib.get_close_matches(found[1], kind.__struct_fields__, n=1)
-    fields = ", ".join(kind.__struct_fields__)
-    return f"unknown field {found[1]!r}; " + (f"did you mean {nearest[0]!r}?" if nearest else f"known are {fields}")
+    return f"unknown field {found[1]!r}{did_you_mean(found[1], kind.__struct_fields__, 'known are')}"

@@ -114,6 +114,13 @@ Topics = Annotated[
     typer.Argument(metavar="TOPIC", help="Names of topics.", show_default=False, autocompletion=topic_names),
 ]
 
+OnePartition = Annotated[
+    int | None, typer.Option("--partition", min=0, metavar="N", help="Only this partition.", show_default=False)
+]
+To = typer.Option(
+    "--to", metavar="latest|OFFSET|-N|-1h|TIME", help="Where to stop, exclusive; latest is the end as it is now."
+)
+
 
 def parse_setting(text: str) -> tuple[str, str]:
     """Return name and value of NAME=VALUE; ValueError for anything else."""

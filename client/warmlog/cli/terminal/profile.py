@@ -13,10 +13,12 @@ The keys are `broker` and the fields of ConnectionOptions. A table's keys take p
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from warmlog_protocol.errors import did_you_mean
 
 CONFIG_VARIABLE = "WARMLOG_CONFIG"
 PROFILE_VARIABLE = "WARMLOG_PROFILE"
@@ -75,7 +77,7 @@ def load_profile(environment: Mapping[str, str] = os.environ) -> Profile:
     shared = {key: value for key, value in document.items() if not isinstance(value, dict)}
     profiles = {key: value for key, value in document.items() if isinstance(value, dict)}
     if name and name not in profiles:
-        raise ProfileError(f"{path} has no profile {name!r}{_nearest(name, profiles, 'it has')}")
+        raise ProfileError(f"{path} has no profile {name!r}{did_you_mean(name, profiles, 'it has')}")
     for table, settings in (("", shared), *profiles.items()):
         _check(path, table, settings)
     own = profiles.get(name, {})
@@ -103,18 +105,12 @@ def _check(path: Path, table: str, settings: Mapping[str, Any]) -> None:
     known = [BROKER_KEY, *(field.name for field in fields(ConnectionOptions))]
     for name in settings:
         if name not in known:
-            raise ProfileError(f"{where}: {name!r} is not a setting of a profile{_nearest(name, known, 'there are')}")
+            raise ProfileError(
+                f"{where}: {name!r} is not a setting of a profile{did_you_mean(name, known, 'there are')}"
+            )
     try:
         connection_options({name: value for name, value in settings.items() if name != BROKER_KEY}, ConnectionOptions)
         if BROKER_KEY in settings:
             parse_addresses(str(settings[BROKER_KEY]))
     except (InvalidConfig, ValueError) as error:
         raise ProfileError(f"{where}: {error}") from None
-
-
-def _nearest(name: str, known: Iterable[str], otherwise: str) -> str:
-    """Return the hint for a name that does not exist."""
-    from warmlog_protocol.errors import did_you_mean
-
-    names = list(known)
-    return did_you_mean(name, names) or (f"; {otherwise} {', '.join(names)}" if names else "")

@@ -55,13 +55,9 @@ async def send_parcels(producer: "Producer", topic: str, parcels: Sequence[Parce
         for parcel in parcels
     )
     results = await asyncio.gather(*sends, return_exceptions=True)
-    acknowledged = sum(len(parcel.values) for parcel, result in zip(parcels, results, strict=True) if _is_sent(result))
+    acknowledged = sum(result.count for result in results if not isinstance(result, BaseException))
     errors = [result for result in results if isinstance(result, Exception)]
     return acknowledged, errors[0] if errors else None
-
-
-def _is_sent(result: object) -> bool:
-    return not isinstance(result, BaseException)
 
 
 @asynccontextmanager

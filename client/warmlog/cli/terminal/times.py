@@ -4,21 +4,18 @@
 time in ISO 8601. A time without a UTC offset is local time, the TZ of the process.
 """
 
+from collections.abc import Collection
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from warmlog.cli.terminal.output import note
-from warmlog.points import EARLIEST, LATEST, Point, PointKind, parse_point
+from warmlog.points import EARLIEST, Point, PointKind, parse_duration_ms, parse_point
 from warmlog.times import datetime_of
 
 if TYPE_CHECKING:
     from warmlog import Consumer
-
-Instant = Literal["earliest", "latest"] | datetime
-Start = Point
-End = Point
 
 TIME_EXAMPLE = "a time such as 2013-07-01T06:30 (local time), 2013-07-01T06:30Z or -10m"
 
@@ -27,44 +24,42 @@ _LAST_MS = 253_402_214_400_000
 """9999-12-31T00:00Z: a datetime cannot be a day later in every zone."""
 
 
-def parse_time(text: str) -> datetime:
-    """Return the time in `text`, in UTC; ValueError for anything else, and for times before 1970."""
-    instant = parse_instant(text, expected=TIME_EXAMPLE)
-    if isinstance(instant, str):
-        raise ValueError(f"{text!r} is not {TIME_EXAMPLE}")
-    return instant
+def parse_time_ms(text: str) -> int:
+    """Return milliseconds since 1970; ValueError for anything but a time, and for times before 1970."""
+    return _parse_one_of((PointKind.TIME,), text, TIME_EXAMPLE).number
 
 
-def parse_instant(text: str, *, expected: str = f"earliest, latest or {TIME_EXAMPLE}") -> Instant:
-    """Return an end of the log ("earliest", "latest") or a time; the error says that it is not what is `expected`."""
+def parse_edge_or_time(text: str) -> str | int:
+    """Return "earliest", "latest" or the milliseconds of a time, as `Admin.look_up_offsets` takes them."""
+    kinds = (PointKind.EARLIEST, PointKind.LATEST, PointKind.TIME)
+    point = _parse_one_of(kinds, text, f"earliest, latest or {TIME_EXAMPLE}")
+    return point.number if point.kind is PointKind.TIME else str(point)
+
+
+def _parse_one_of(kinds: Collection[PointKind], text: str, expected: str) -> Point:
     try:
         point = parse_point(text, zone=None)
     except ValueError:
         raise ValueError(f"{text!r} is not {expected}") from None
-    if point in (EARLIEST, LATEST):
-        return "earliest" if point == EARLIEST else "latest"
-    if point.kind is not PointKind.TIME:
+    if point.kind not in kinds:
         raise ValueError(f"{text!r} is not {expected}")
-    return datetime_of(_checked_ms(point.number, text))
+    return _checked(point, text)
 
 
-def parse_start(text: str) -> Start:
+def parse_start(text: str) -> Point:
     """Return where to begin; ValueError for anything but a point, and for times before 1970."""
-    point = parse_point(text, zone=None)
-    if point.kind is PointKind.TIME:
-        _checked_ms(point.number, text)
+    return _checked(parse_point(text, zone=None), text)
+
+
+def _checked(point: Point, text: str) -> Point:
+    if point.kind is PointKind.TIME and point.number < 0:
+        raise ValueError(f"{text!r} is before 1970, the earliest time of a record")
+    if point.kind is PointKind.TIME and point.number > _LAST_MS:
+        raise ValueError(f"{text!r} is after 9999-12-31")
     return point
 
 
-def _checked_ms(time_ms: int, text: str) -> int:
-    if time_ms < 0:
-        raise ValueError(f"{text!r} is before 1970, the earliest time of a record")
-    if time_ms > _LAST_MS:
-        raise ValueError(f"{text!r} is after 9999-12-31")
-    return time_ms
-
-
-def parse_end(text: str) -> End:
+def parse_end(text: str) -> Point:
     """Return where to stop, exclusive; like `parse_start`, but not the earliest."""
     end = parse_start(text)
     if end == EARLIEST:
@@ -74,8 +69,6 @@ def parse_end(text: str) -> End:
 
 def parse_seconds(text: str, *, may_be_zero: bool = False) -> float:
     """Return the seconds of a duration such as 500ms, 10s or 2m; ValueError for anything else."""
-    from warmlog.points import parse_duration_ms
-
     with suppress(ValueError):
         duration_ms = parse_duration_ms(text)
         if not text.strip().isdecimal() and (duration_ms or may_be_zero):
@@ -83,7 +76,7 @@ def parse_seconds(text: str, *, may_be_zero: bool = False) -> float:
     raise ValueError(f"{text!r} is not a duration such as 500ms, 10s or 2m")
 
 
-async def note_if_past_end(consumer: "Consumer", start: Start) -> None:
+async def note_if_past_end(consumer: "Consumer", start: Point) -> None:
     """Say on stderr that a started consumer begins at the end because no record is at or after the time `start`."""
     if start.kind is not PointKind.TIME:
         return

@@ -1,7 +1,6 @@
 """Columns of Arrow, pandas and polars as the lists that `send_many` sends. pyarrow is imported when one is passed."""
 
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from warmlog.extras import install_hint
@@ -55,7 +54,8 @@ def bytes_of_column(name: str, items: Any) -> list[bytes | None]:
 
 def bytes_of_array(name: str, array: "pa.Array | pa.ChunkedArray") -> list[bytes | None]:
     """As `bytes_of_column`, from an array of pyarrow."""
-    pa = pyarrow_for(f"{name} as {type(array).__name__}")
+    import pyarrow as pa
+
     array = decoded(array)
     if pa.types.is_null(array.type):
         return [None] * len(array)
@@ -77,7 +77,8 @@ def timestamps_of_column(name: str, items: Any, now_ms: int) -> list[int]:
 
 def timestamps_of_array(name: str, array: "pa.Array | pa.ChunkedArray", now_ms: int) -> list[int]:
     """As `timestamps_of_column`, from an array of pyarrow. A fraction of a millisecond is cut off."""
-    pa = pyarrow_for(f"{name} as {type(array).__name__}")
+    import pyarrow as pa
+
     check_timestamps(name, array.type)
     if pa.types.is_timestamp(array.type) or pa.types.is_date(array.type):
         array = array.cast(pa.timestamp("ms"), safe=False)
@@ -90,36 +91,37 @@ def timestamps_of_array(name: str, array: "pa.Array | pa.ChunkedArray", now_ms: 
 
 def check_timestamps(name: str, found: "pa.DataType") -> None:
     """Raise TypeError unless this type can be a record's time."""
-    types = pyarrow_for(name).types
+    from pyarrow import types
+
     if not any(is_right(found) for is_right in (types.is_timestamp, types.is_date, types.is_integer, types.is_null)):
         raise TypeError(f"{name}: timestamps or integer milliseconds since 1970 expected, not {found}")
 
 
 def is_text(found: "pa.DataType") -> bool:
     """Whether this is one of Arrow's types of text."""
-    types = pyarrow_for("text").types
-    return _is_one(found, types.is_string, types.is_large_string, types.is_string_view)
+    from pyarrow import types
+
+    return any(is_kind(found) for is_kind in (types.is_string, types.is_large_string, types.is_string_view))
 
 
 def is_bytes(found: "pa.DataType") -> bool:
     """Whether this is one of Arrow's types of bytes."""
-    types = pyarrow_for("bytes").types
-    return _is_one(found, types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary)
+    from pyarrow import types
+
+    kinds = (types.is_binary, types.is_large_binary, types.is_binary_view, types.is_fixed_size_binary)
+    return any(is_kind(found) for is_kind in kinds)
 
 
 def decoded(array: Any) -> Any:
     """Return the array without dictionary encoding, which categorical columns have."""
-    pa = pyarrow_for("a dictionary")
+    import pyarrow as pa
+
     if not pa.types.is_dictionary(array.type):
         return array
     found = array.type.value_type
     wanted = pa.large_string() if is_text(found) else pa.large_binary() if is_bytes(found) else found
     chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
     return pa.chunked_array([chunk.dictionary.cast(wanted).take(chunk.indices) for chunk in chunks], type=wanted)
-
-
-def _is_one(found: "pa.DataType", *tests: Callable[["pa.DataType"], bool]) -> bool:
-    return any(is_it(found) for is_it in tests)
 
 
 def _array(name: str, items: Any, expected: str) -> Any:

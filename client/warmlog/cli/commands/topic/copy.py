@@ -14,13 +14,15 @@ from warmlog.cli.terminal.options import (
     DEFAULT_BROKER,
     AsJson,
     Broker,
+    To,
     check_broker,
     connection,
     run_client,
     show_warnings,
 )
 from warmlog.cli.terminal.output import counted, json_line, note
-from warmlog.cli.terminal.times import End, parse_end, parse_start
+from warmlog.cli.terminal.times import parse_end, parse_start
+from warmlog.points import Point
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -46,15 +48,8 @@ def copy(
     start: Annotated[
         str, typer.Option("--from", metavar="earliest|OFFSET|-N|-1h|TIME", help="Where to begin.")
     ] = "earliest",
-    end: Annotated[
-        str,
-        typer.Option(
-            "--to",
-            metavar="latest|OFFSET|-N|-1h|TIME",
-            help="Where to stop, exclusive; latest is the end as it is now.",
-        ),
-    ] = "latest",
-    compression: Annotated[Compression, typer.Option(help="What batches are compressed with.")] = Compression.NONE,
+    end: Annotated[str, To] = "latest",
+    compression: Compression = "none",
     broker: Broker = DEFAULT_BROKER,
     as_json: AsJson = False,
 ) -> None:
@@ -85,7 +80,7 @@ def copy(
         if written.configs[TIMESTAMP_TYPE].value == "LogAppendTime":
             note(f"{target} has {TIMESTAMP_TYPE}=LogAppendTime: timestamps are those of the copy")
         consuming = Consumer(broker, topics=[source], start=first, isolation="read_committed", **connection())
-        unstarted = Producer(target_broker, compression=compression.value, expired="accept", **connection())
+        unstarted = Producer(target_broker, compression=compression, expired="accept", **connection())
         async with sending(unstarted) as producer:
             show_warnings()
             async with consuming as consumer:
@@ -130,7 +125,7 @@ async def _prepare(
 
 async def _copy(
     consumer: "Consumer",
-    until: End,
+    until: Point,
     producer: "Producer",
     target: str,
     keeps_partitions: bool,

@@ -7,7 +7,6 @@ The file, and the output outside of terminals, are those of kafka-delete-records
 
 import sys
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +15,7 @@ import typer
 from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, IsCertain, run_admin, topic_names
 from warmlog.cli.terminal.output import confirmed, counted, is_terminal, json_line, line, note, table
-from warmlog.cli.terminal.times import parse_time
+from warmlog.cli.terminal.times import parse_time_ms
 
 if TYPE_CHECKING:
     from warmlog import Admin, ApiError, OffsetAt
@@ -85,42 +84,35 @@ def _asked(
     topic: str | None, partition: int | None, offset: int | None, before: str | None, file: Path | None
 ) -> "Callable[[Admin], Awaitable[Offsets]]":
     """Return what finds the offsets; a usage error unless the options are of one of the three ways."""
+    known: Offsets = {}
+    before_ms = None
     if file is not None:
         if any(option is not None for option in (topic, partition, offset, before)):
             raise typer.BadParameter(
                 "leave out TOPIC, --partition, --offset and --before with it", param_hint=FILE_OPTION
             )
-        listed = checked(FILE_OPTION, parse_offsets, file.read_text("utf-8"))
-        return lambda _: _known(listed)
-    if topic is None or (offset is None) == (before is None):
+        known = checked(FILE_OPTION, parse_offsets, file.read_text("utf-8"))
+    elif topic is None or (offset is None) == (before is None):
         raise typer.BadParameter(f"give TOPIC and either --offset or --before, or {FILE_OPTION}")
-    partitions = None if partition is None else [partition]
-    if before is not None:
-        instant = checked("--before", parse_time, before)
-        return lambda admin: _first_at(admin, topic, instant, partitions)
-    assert offset is not None
-    if partition is not None:
-        number = partition
-        return lambda _: _known({(topic, number): offset})
-    if offset != EVERYTHING:
+    elif before is not None:
+        before_ms = checked("--before", parse_time_ms, before)
+    elif partition is None and offset != EVERYTHING:
         raise typer.BadParameter(
             f"an offset counts in one partition: give --partition, too, or --offset {EVERYTHING} for all records",
             param_hint="--offset",
         )
-    return lambda admin: _everything(admin, topic)
 
+    async def find(admin: "Admin") -> Offsets:
+        if topic is None:
+            return known
+        numbers = None if partition is None else [partition]
+        if before_ms is not None:
+            found = await admin.list_offsets(topic, before_ms, numbers)
+            return {(topic, number): at.offset for number, at in found.items()}
+        assert offset is not None
+        return {(topic, number): offset for number in numbers or await admin.look_up_offsets(topic, "earliest")}
 
-async def _known(offsets: Offsets) -> Offsets:
-    return offsets
-
-
-async def _first_at(admin: "Admin", topic: str, instant: datetime, partitions: list[int] | None) -> Offsets:
-    found = await admin.list_offsets(topic, instant, partitions)
-    return {(topic, number): at.offset for number, at in found.items()}
-
-
-async def _everything(admin: "Admin", topic: str) -> Offsets:
-    return {(topic, number): EVERYTHING for number in await admin.look_up_offsets(topic, "earliest")}
+    return find
 
 
 def _confirm(broker: str, wanted: Offsets) -> None:
@@ -152,16 +144,12 @@ def _doomed(start: "OffsetAt | ApiError | None", end: "OffsetAt | ApiError | Non
 
 def _print(results: "dict[Key, int | ApiError]") -> None:
     if is_terminal():
-        rows = [(name, number, _outcome(result)) for (name, number), result in results.items()]
+        rows = [(*key, result if isinstance(result, int) else f"error: {result}") for key, result in results.items()]
         table(("topic", "partition", "first offset"), rows)
         return
     for (name, number), result in results.items():
         what = f"low_watermark: {result}" if isinstance(result, int) else f"error: {result}"
         line(f"partition: {name}-{number}\t{what}")
-
-
-def _outcome(result: "int | ApiError") -> str | int:
-    return result if isinstance(result, int) else f"error: {result}"
 
 
 def parse_offsets(text: str) -> Offsets:

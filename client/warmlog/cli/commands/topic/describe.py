@@ -1,5 +1,6 @@
 """`warmlog topic list` and `warmlog topic describe`."""
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -212,11 +213,11 @@ def document(topic: "TopicDescription", figures: dict[int, Figures] | None = Non
     partitions = []
     for each in topic.partitions:
         row = {**_offsets(each), "error": None if each.error is None else str(each.error)}
-        partitions.append(row if figures is None else {**row, **_figures(figures[each.partition])})
+        partitions.append(row if figures is None else {**row, **asdict(figures[each.partition])})
     return {
         "name": topic.name,
         "topic_id": str(topic.topic_id),
-        **({} if figures is None else _figures(total(figures.values()))),
+        **({} if figures is None else asdict(total(figures.values()))),
         "durability": {
             "acks_all": "page cache" if topic.durability.write_caching else "fsync",
             "flush_ms": topic.durability.flush_ms,
@@ -227,12 +228,4 @@ def document(topic: "TopicDescription", figures: dict[int, Figures] | None = Non
             name: {"value": config.value, "is_default": config.is_default, "origin": origin(config)}
             for name, config in sorted(topic.configs.items())
         },
-    }
-
-
-def _figures(figures: Figures) -> dict[str, int]:
-    return {
-        "records": figures.records,
-        "size_bytes": figures.size_bytes,
-        "last_record_ms": figures.last_record_ms,
     }

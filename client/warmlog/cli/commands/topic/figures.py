@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from warmlog import Admin, PartitionDescription, TopicDescription
+    from warmlog import Admin, TopicDescription
 
 NO_TIME = -1
 UNKNOWN = -1
@@ -31,11 +31,6 @@ def total(figures: Collection[Figures]) -> Figures:
     )
 
 
-def records_of(partition: "PartitionDescription") -> int:
-    """Return how many offsets can be read; 0 while the partition is offline."""
-    return 0 if partition.error is not None else partition.high_watermark - partition.log_start_offset
-
-
 async def sizes_on_disk(admin: "Admin", topics: list[str] | None = None) -> dict[tuple[str, int], int]:
     """Return the size of each partition's log; without those that are offline and copies that are being moved."""
     return {
@@ -49,7 +44,10 @@ async def sizes_on_disk(admin: "Admin", topics: list[str] | None = None) -> dict
 def figures_of(topic: "TopicDescription", sizes: dict[tuple[str, int], int]) -> dict[int, Figures]:
     """Return the figures of each partition, without times."""
     return {
-        each.partition: Figures(records_of(each), sizes.get((topic.name, each.partition), UNKNOWN))
+        each.partition: Figures(
+            0 if each.error is not None else each.high_watermark - each.log_start_offset,
+            sizes.get((topic.name, each.partition), UNKNOWN),
+        )
         for each in topic.partitions
     }
 
