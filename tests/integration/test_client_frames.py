@@ -78,10 +78,11 @@ async def test_a_column_is_sent_as_values_and_as_keys(broker: BrokerProcess, top
         chunked(pa.array([WHEN_MS, WHEN_MS])),
         pd.Series([WHEN, WHEN]),
         pd.Series([WHEN_MS, WHEN_MS]),
+        pd.Series([WHEN_MS, WHEN_MS], dtype="Int64"),
         pl.Series([WHEN, WHEN]),
         pl.Series([WHEN_MS, WHEN_MS]),
     ],
-    ids=["us", "ns", "integers", "pandas", "pandas integers", "polars", "polars integers"],
+    ids=["us", "ns", "integers", "pandas", "pandas integers", "pandas nullable", "polars", "polars integers"],
 )
 async def test_a_column_gives_the_times(broker: BrokerProcess, topic: str, times: Any) -> None:
     async with warmlog.Producer(broker.address) as producer:
@@ -91,6 +92,10 @@ async def test_a_column_gives_the_times(broker: BrokerProcess, topic: str, times
 
 async def test_a_column_that_does_not_fit_is_named(broker: BrokerProcess, topic: str) -> None:
     async with warmlog.Producer(broker.address) as producer:
+        with pytest.raises(TypeError, match=r"^values: a column of Python objects"):
+            await producer.send_many(topic, pl.Series([b"x", object()], dtype=pl.Object))
+        with pytest.raises(ValueError, match=r"^timestamps_ms: .*out of bounds"):
+            await producer.send_many(topic, [b"1"], timestamps_ms=pa.array([(1 << 61) + 5], pa.timestamp("s")))
         for wrong in (pa.array([1]), pd.Series([1]), pl.Series([1])):
             with pytest.raises(TypeError, match=r"^values: a column of bytes or text expected, not of int64"):
                 await producer.send_many(topic, wrong)
@@ -193,6 +198,13 @@ async def test_an_empty_frame_sends_nothing(broker: BrokerProcess, topic: str) -
         (ValueError, "column 'a' of large_binary has no form in JSON: .*UTF", pa.table({"a": [b"\xff"]}), {}),
         (ValueError, "column 'a' of list<.*UTF", pa.table({"a": [[b"\xff"]]}), {}),
         (ValueError, "column 'a' of timestamp", pa.table({"a": pa.array([1 << 62], pa.timestamp("us"))}), {}),
+        (
+            TypeError,
+            "column 'a': a column of Python objects",
+            pl.DataFrame({"a": pl.Series([{1}], dtype=pl.Object)}),
+            {},
+        ),
+        (ValueError, "column 'a' of .*Mars", pa.table({"a": pa.array([0], pa.timestamp("s", "Mars"))}), {}),
         (TypeError, "a DataFrame .* expected, not builtins.list", [{"a": 1}], {}),
         (TypeError, r"not polars.LazyFrame: collect\(\) it", pl.LazyFrame({"a": [1]}), {}),
     ],

@@ -1,11 +1,12 @@
 """The blocking consumer."""
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from warmlog.blocking.client import BlockingClient, in_loop, options_of, waiting
 from warmlog.cluster.responses import TopicPartition
 from warmlog.consumer import consumer
+from warmlog.consumer.iterators import ArrowIterator, BatchIterator, RecordIterator
 from warmlog.points import Where
 from warmlog.records.batch import Batch, Record
 
@@ -13,6 +14,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
+
+
+class _Steps(Protocol[T]):
+    """An asynchronous iterator of the consumer that takes back an item that did not reach the user."""
+
+    async def __anext__(self) -> T: ...
+
+    def give_back(self, last: T) -> None: ...
 
 
 class Consumer(BlockingClient[consumer.Consumer]):
@@ -24,18 +33,18 @@ class Consumer(BlockingClient[consumer.Consumer]):
 
     def batches(self, until: Where | None = None) -> Iterator[Batch]:
         """Iterate over batches, without end or `until` every partition has reached that point."""
-        return _Blocking(self, lambda: self._client.batches(until))
+        return _Blocking(self, lambda: BatchIterator(self._client._open(), until))
 
     def records(self, until: Where | None = None) -> Iterator[Record]:
         """Iterate over single records; `until` as for `batches`."""
-        return _Records(self, lambda: self._client.records(until))
+        return _Records(self, lambda: RecordIterator(self._client._open(), until))
 
     def __iter__(self) -> Iterator[Record]:
         return self.records()
 
     def arrow(self, until: Where | None = None, *, columns: Sequence[str] | None = None) -> "Iterator[pa.RecordBatch]":
         """Iterate over Arrow record batches with these columns; `until` as for `batches`."""
-        return _Blocking(self, lambda: self._client.arrow(until, columns=columns))
+        return _Blocking(self, lambda: ArrowIterator(self._client._open(), until, columns))
 
     @property
     def assignment(self) -> list[TopicPartition]:
@@ -46,7 +55,24 @@ class Consumer(BlockingClient[consumer.Consumer]):
 
         return self._call(assignment)
 
-    to_arrow = waiting(consumer.Consumer.to_arrow)
+    def to_arrow(self, until: Where = "latest", *, columns: Sequence[str] | None = None) -> "pa.Table":
+        """Return everything up to `until` as one table; see the asyncio consumer's `to_arrow`.
+
+        Ctrl-C leaves the positions where they were.
+        """
+        before: dict[TopicPartition, int] = {}
+
+        async def read() -> "pa.Table":
+            core = self._client._open()
+            before.update((partition, core.position(partition)) for partition in core.readers)
+            return await self._client.to_arrow(until, columns=columns)
+
+        def take_back(_: "pa.Table") -> None:
+            for partition, offset in before.items():
+                self._client._open().give_back(partition, offset)
+
+        return self._running().hand_over(read, take_back)
+
     available = waiting(consumer.Consumer.available)
     position = in_loop(consumer.Consumer.position)
     positions = in_loop(consumer.Consumer.positions)
@@ -59,17 +85,20 @@ class Consumer(BlockingClient[consumer.Consumer]):
 
 
 class _Blocking(Iterator[T]):
-    """An asynchronous iterator whose steps wait. Continues after an error."""
+    """An asynchronous iterator whose steps wait. Continues after an error.
 
-    def __init__(self, owner: Consumer, make: Callable[[], AsyncIterator[T]]) -> None:
-        async def begin() -> AsyncIterator[T]:
+    An item that a step has found when Ctrl-C interrupts it is given back: the consumer's positions are before it.
+    """
+
+    def __init__(self, owner: Consumer, make: Callable[[], _Steps[T]]) -> None:
+        async def begin() -> _Steps[T]:
             return make()
 
         self._owner = owner
         self._items = owner._call(begin)
 
     def __next__(self) -> T:
-        found = self._owner._call(self._next)
+        found = self._owner._running().hand_over(self._next, self._take_back)
         if not found:
             raise StopIteration
         return found[0]
@@ -77,9 +106,13 @@ class _Blocking(Iterator[T]):
     async def _next(self) -> list[T]:
         """The next item, in a list; an empty list at the end."""
         try:
-            return [await anext(self._items)]
+            return [await self._items.__anext__()]
         except StopAsyncIteration:
             return []
+
+    def _take_back(self, found: list[T]) -> None:
+        for item in found:
+            self._items.give_back(item)
 
 
 class _Records(_Blocking[Record]):
@@ -93,5 +126,6 @@ class _Records(_Blocking[Record]):
         if core is not None and self._has_begun:
             for record in core.hand:
                 return record
+        record = super().__next__()
         self._has_begun = True
-        return super().__next__()
+        return record

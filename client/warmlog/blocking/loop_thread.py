@@ -4,9 +4,8 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from warmlog.errors import ClientClosed
 
@@ -17,6 +16,39 @@ INTERRUPTED_WAIT_S = 1.0
 """How long an interrupted call waits for its work to end."""
 
 
+class _Call(Generic[R]):
+    """Work in the loop that a thread waits for. It ends in the loop's thread.
+
+    The lock is a plain one: Ctrl-C could leave that of a Condition, as in a Future, held, and the loop waiting for it.
+    """
+
+    def __init__(self) -> None:
+        self.has_ended = False
+        self._results: list[R] = []
+        self._error: BaseException | None = None
+        self._ended = threading.Lock()
+        self._ended.acquire()
+
+    def end(self, *results: R, error: BaseException | None = None) -> None:
+        """Wake the thread that waits, with the result or the error of the work. No-op if it has ended."""
+        if not self.has_ended:
+            self._results, self._error, self.has_ended = list(results), error, True
+            self._ended.release()
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Wait until it has ended. TimeoutError after `timeout_s`."""
+        limit_s = -1 if timeout_s is None else max(0.0, timeout_s)
+        if not self.has_ended and not self._ended.acquire(timeout=limit_s):
+            raise TimeoutError
+
+    def result(self) -> R:
+        """Return the result of the work that has ended, or raise its error."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        return self._results[0]
+
+
 class LoopThread:
     """Runs coroutines of one client for any thread of the process that created it."""
 
@@ -24,7 +56,7 @@ class LoopThread:
         self.loop = asyncio.new_event_loop()
         self._process_id = os.getpid()
         self._lock = threading.Lock()
-        self._calls: set[Future[Any]] = set()
+        self._calls: set[_Call[Any]] = set()
         self._has_ended = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -58,16 +90,18 @@ class LoopThread:
         An interruption, such as Ctrl-C, or a timeout cancels the work.
         """
         self.check()
-        done: Future[R] = Future()
+        called: _Call[R] = _Call()
         tasks: list[asyncio.Task[None]] = []
 
         async def run() -> None:
             try:
-                done.set_result(await work())
+                called.end(await work())
             except asyncio.CancelledError:
-                done.set_exception(ClientClosed(_CLOSED))
+                called.end(error=ClientClosed(_CLOSED))
             except BaseException as error:
-                done.set_exception(error)
+                called.end(error=error)
+            finally:
+                tasks.clear()  # the task is destroyed here: Ctrl-C during that would be lost in the caller's thread
 
         def begin() -> None:
             tasks.append(self.loop.create_task(run()))
@@ -76,18 +110,43 @@ class LoopThread:
             for task in tasks:
                 task.cancel()
 
-        self._calls.add(done)
+        self._calls.add(called)
         try:
             self.soon(begin)
-            return done.result(timeout_s)
+            called.wait(timeout_s)
+            return called.result()
         except BaseException:
-            if not done.done():
+            if not called.has_ended:
                 with suppress(BaseException):
                     self.soon(cancel)
-                    done.exception(INTERRUPTED_WAIT_S)
+                    called.wait(INTERRUPTED_WAIT_S)
             raise
         finally:
-            self._calls.discard(done)
+            self._calls.discard(called)
+
+    def hand_over(self, work: Callable[[], Coroutine[Any, Any, R]], take_back: Callable[[R], object]) -> R:
+        """Return the result of `work` as `call`. If the caller is interrupted, the loop calls `take_back` with it."""
+        found: list[R] = []
+        is_given_up = False
+
+        async def run() -> None:
+            found.append(await work())
+            if is_given_up:
+                give_up()
+
+        def give_up() -> None:
+            nonlocal is_given_up
+            is_given_up = True
+            while found:
+                take_back(found.pop())
+
+        try:
+            self.call(run)
+            return found[0]
+        except BaseException:
+            with suppress(ClientClosed):
+                self.soon(give_up)
+            raise
 
     def soon(self, callback: Callable[[], object]) -> None:
         """Have the loop call `callback`. Raises ClientClosed if it has ended."""
@@ -118,6 +177,5 @@ class LoopThread:
             with self._lock:
                 self._has_ended = True
                 self.loop.close()
-            for done in list(self._calls):
-                with suppress(InvalidStateError):  # it has just got its result
-                    done.set_exception(ClientClosed(_CLOSED))
+            for called in list(self._calls):
+                called.end(error=ClientClosed(_CLOSED))

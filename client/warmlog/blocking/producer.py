@@ -121,7 +121,10 @@ class SendQueue:
     def __init__(self, client: producer.Producer[Any, Any], thread: LoopThread) -> None:
         self.thread = thread
         self._client = client
-        self._room = threading.Condition()
+        # Plain locks, of which Ctrl-C cannot leave one held; a Condition's it can, and the loop would wait for ever.
+        self._lock = threading.Lock()
+        self._senders: list[threading.Lock] = []
+        """Each is held until there may be room for the `send` that waits for it."""
         self._waiting: list[DeliveryFuture] = []
         self._taken: deque[DeliveryFuture] = deque()
         self._size_bytes = 0
@@ -138,15 +141,19 @@ class SendQueue:
     def put(self, record: tuple[Any, ...], size_bytes: int) -> DeliveryFuture:
         """Queue a record; waits while too much is queued."""
         future = DeliveryFuture(self, record)
-        with self._room:
-            while self._size_bytes > QUEUE_BYTES:
-                self._room.wait()
-            self._waiting.append(future)
-            self._size_bytes += size_bytes + OVERHEAD_BYTES
-            is_awake, self._is_awake = self._is_awake, True
-        if not is_awake:
-            self.thread.soon(self._begin)
-        return future
+        while True:
+            with self._lock:
+                if self._size_bytes <= QUEUE_BYTES:
+                    self._waiting.append(future)
+                    self._size_bytes += size_bytes + OVERHEAD_BYTES
+                    if not self._is_awake:
+                        self.thread.soon(self._begin)
+                        self._is_awake = True
+                    return future
+                room = threading.Lock()
+                room.acquire()
+                self._senders.append(room)
+            room.acquire()
 
     async def empty(self) -> None:
         """Hand all records that are queued now to the producer. In the loop. A cancelled call does not stop it."""
@@ -214,15 +221,17 @@ class SendQueue:
 
     def _take(self) -> bool:
         """Take what is queued; return False if there is nothing."""
-        with self._room:
+        with self._lock:
             self._taken.extend(self._waiting)
             self._waiting, self._size_bytes = [], 0
             self._is_awake = bool(self._taken)
-            self._room.notify_all()
-        return self._is_awake
+            senders, self._senders = self._senders, []
+        for room in senders:
+            room.release()
+        return bool(self._taken)
 
     def _refuse_taken(self, error: WarmlogError) -> None:
-        with self._room:
+        with self._lock:
             self._is_awake = False
         while self._taken:
             self._refuse(self._taken.popleft(), error)

@@ -160,6 +160,10 @@ class ConsumerCore:
         reader.seek(offset, epoch)
         self._changed.set()
 
+    def give_back(self, partition: TopicPartition, offset: int) -> None:
+        """Deliver again what was taken of one partition, from `offset` on."""
+        self.seek_now(partition, offset, self.readers[partition].epoch)
+
     def position(self, partition: TopicPartition) -> int:
         """The offset that comes next: of the first record in hand, or what the reader says."""
         reader = self.readers[partition]

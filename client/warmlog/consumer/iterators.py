@@ -42,6 +42,10 @@ class BatchIterator(AsyncIterator[Batch]):
             raise StopAsyncIteration
         return batch
 
+    def give_back(self, last: Batch) -> None:
+        """Deliver the last batch again: it has not reached the user."""
+        self._core.give_back((last.topic, last.partition), last.base_offset)
+
 
 class RecordIterator(AsyncIterator[Record]):
     """Records until every partition has reached its end. Continues after an error."""
@@ -61,6 +65,10 @@ class RecordIterator(AsyncIterator[Record]):
             if not await self._core.next_hand():
                 raise StopAsyncIteration
 
+    def give_back(self, last: Record) -> None:
+        """Deliver the last record again: it has not reached the user."""
+        self._core.give_back((last.topic, last.partition), last.offset)
+
 
 class ArrowIterator(AsyncIterator["pa.RecordBatch"]):
     """Arrow batches of one partition each, of about 1 MiB if that much is here already. Continues after an error.
@@ -76,6 +84,9 @@ class ArrowIterator(AsyncIterator["pa.RecordBatch"]):
         self._core = core
         self._batches = BatchIterator(core, until)
         self._ready: deque[pa.RecordBatch] = deque()
+        self._delivered = 0
+        """How many batches were taken of `_ready` since it was filled, with what begins at `_first`."""
+        self._first: Batch | None = None
         self._error: WarmlogError | None = None
 
     async def __anext__(self) -> "pa.RecordBatch":
@@ -83,8 +94,21 @@ class ArrowIterator(AsyncIterator["pa.RecordBatch"]):
             error, self._error = self._error, None
             if error is not None:
                 raise error
-            self._merge(await anext(self._batches))
+            self._first = await anext(self._batches)
+            self._delivered = 0
+            self._merge(self._first)
+        self._delivered += 1
         return self._ready.popleft()
+
+    def give_back(self, last: "pa.RecordBatch") -> None:
+        """Deliver the last batch again: it has not reached the user."""
+        self._delivered -= 1
+        if self._delivered or self._first is None:
+            self._ready.appendleft(last)
+            return
+        self._ready.clear()
+        self._error = None
+        self._batches.give_back(self._first)
 
     def _merge(self, first: Batch) -> None:
         """Convert `first` and what the same partition has here, until one Arrow batch is full."""

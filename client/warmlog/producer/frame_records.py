@@ -11,6 +11,7 @@ import msgspec
 from warmlog.producer.delivery import RecordMetadataRanges
 from warmlog.producer.intake.arrow_columns import (
     bytes_of_array,
+    check_polars_type,
     check_timestamps,
     decoded,
     is_bytes,
@@ -54,6 +55,8 @@ class FrameRows:
             if names.count(name) != 1:
                 found = "more than one column has the name" if name in names else "there is no column"
                 raise ValueError(f"{found} {name!r}; the frame has {names}")
+            if type(frame).__module__.startswith("polars"):
+                check_polars_type(f"column {name!r}", frame.schema[name])
         if key is not None:
             _check_key(key, batches.schema.field(key).type)
         if timestamp is not None:
@@ -179,6 +182,6 @@ def _plain_items(name: str, column: Any) -> list[Any]:
         is_number = pa.types.is_integer(wanted) or pa.types.is_floating(wanted)
         is_plain = pa.types.is_large_string(wanted) or (is_number and not column.null_count)
         found: list[Any] = column.to_numpy(zero_copy_only=False).tolist() if is_plain else column.to_pylist()
-    except (pa.ArrowException, OverflowError, ValueError) as error:
+    except (pa.ArrowException, OverflowError, ValueError, KeyError) as error:  # KeyError: an unknown time zone
         raise ValueError(f"column {name!r} of {column.type} has no form in JSON: {error}; see columns=") from None
     return found

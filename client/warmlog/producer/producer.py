@@ -304,9 +304,9 @@ class Producer(Generic[Value, Key]):
         - `timestamp`: the column of the records' times: timestamps, dates, or milliseconds; null is now.
         - `columns`: those in the value, in this order; default: all.
 
-        Null and NaN become null, times ISO 8601, decimals text. Bytes must be UTF-8: they become text. TypeError or
-        ValueError names the column that does not fit. If a slice fails, a note on the error tells how many rows before
-        it are acknowledged.
+        Null, NaN and infinity become null, times ISO 8601, decimals text. Bytes must be UTF-8: they become text.
+        TypeError or ValueError names the column that does not fit. If a slice fails, a note on the error tells how many
+        rows before it are acknowledged.
         """
         running = self._open()
         as_partition(partition)

@@ -38,6 +38,13 @@ def is_pandas(kind: str, items: object) -> bool:
     return found is not None and isinstance(items, found)
 
 
+def check_polars_type(name: str, dtype: object) -> None:
+    """Raise TypeError for a polars column of Python objects: to Arrow polars gives their addresses as bytes."""
+    polars = sys.modules.get("polars")
+    if polars is not None and isinstance(dtype, polars.Object):
+        raise TypeError(f"{name}: a column of Python objects: cast it to text, bytes or numbers first")
+
+
 def is_column(items: object) -> bool:
     """Whether `items` is a column of Arrow, pandas or polars, to be converted as a whole."""
     return hasattr(items, "__arrow_c_stream__") or hasattr(items, "__arrow_c_array__") or is_pandas("Series", items)
@@ -70,7 +77,7 @@ def bytes_of_array(name: str, array: "pa.Array | pa.ChunkedArray") -> list[bytes
 
 def timestamps_of_column(name: str, items: Any, now_ms: int) -> list[int]:
     """Return a column of timestamps, dates or integer milliseconds as milliseconds; `now_ms` for null."""
-    if is_pandas("Series", items) and getattr(items.dtype, "kind", "") == "i":
+    if is_pandas("Series", items) and items.dtype == "int64":
         return list(items)
     return timestamps_of_array(name, _array(name, items, "timestamps or integers"), now_ms)
 
@@ -80,9 +87,11 @@ def timestamps_of_array(name: str, array: "pa.Array | pa.ChunkedArray", now_ms: 
     import pyarrow as pa
 
     check_timestamps(name, array.type)
-    if pa.types.is_timestamp(array.type) or pa.types.is_date(array.type):
-        array = array.cast(pa.timestamp("ms"), safe=False)
+    from pyarrow.compute import CastOptions
+
     try:
+        if pa.types.is_timestamp(array.type) or pa.types.is_date(array.type):
+            array = array.cast(options=CastOptions(pa.timestamp("ms"), allow_time_truncate=True))
         found: list[int] = array.cast(pa.int64()).fill_null(now_ms).to_numpy().tolist()
     except pa.ArrowInvalid as error:
         raise ValueError(f"{name}: {error}") from None
@@ -126,6 +135,7 @@ def decoded(array: Any) -> Any:
 
 def _array(name: str, items: Any, expected: str) -> Any:
     pa = pyarrow_for(f"{name} as {type(items).__module__.partition('.')[0]}.{type(items).__name__}")
+    check_polars_type(name, getattr(items, "dtype", None))
     try:
         if is_pandas("Series", items):
             return pa.array(items, from_pandas=True)

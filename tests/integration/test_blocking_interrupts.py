@@ -1,0 +1,148 @@
+"""Ctrl-C at any moment of the blocking clients' calls, by a program that goes on afterwards, as a notebook does."""
+
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from warmlog.blocking import Admin, Consumer, Producer
+from warmlog.testing import EmbeddedBroker, embedded
+
+RECORDS = 20_000
+WITHIN_S = 0.003
+
+
+@pytest.fixture(scope="module")
+def filled() -> Iterator[EmbeddedBroker]:
+    with embedded() as broker, Admin(broker.address) as admin:
+        admin.create_topic("t", partitions=2)
+        with Producer(broker.address, batch_bytes=1000) as producer:
+            for partition in range(2):
+                producer.send_many("t", [b"x"] * RECORDS, partition=partition)
+        yield broker
+
+
+def arm(state: SimpleNamespace) -> None:
+    """Interrupt some time within the next milliseconds, if `is_armed` is still set then; not each time."""
+    if state.dice.random() < 0.8:
+        signal.setitimer(signal.ITIMER_REAL, state.dice.uniform(0.00001, WITHIN_S))
+        state.is_armed = True
+
+
+@contextmanager
+def interruptions() -> Iterator[SimpleNamespace]:
+    """Let `arm` raise KeyboardInterrupt."""
+    state = SimpleNamespace(is_armed=False, count=0, dice=random.Random(1))
+
+    def interrupt(*_: object) -> None:
+        if state.is_armed:
+            state.is_armed = False
+            state.count += 1
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        yield state
+    finally:
+        state.is_armed = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def places_of_batch(batch: Any) -> list[tuple[int, int]]:
+    return [(batch.partition, offset) for offset in batch.offsets]
+
+
+def places_of_table(table: Any) -> list[tuple[int, int]]:
+    return list(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True))
+
+
+READERS = {
+    "batches": (lambda consumer: consumer.batches(until="latest"), places_of_batch),
+    "records": (lambda consumer: consumer.records(until="latest"), lambda each: [(each.partition, each.offset)]),
+    "arrow": (lambda consumer: consumer.arrow(until="latest"), places_of_table),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_what_was_not_delivered_is_read_again(filled: EmbeddedBroker, reader: str) -> None:
+    begin, places_of = READERS[reader]
+    read: dict[int, list[int]] = {0: [], 1: []}
+    with Consumer(filled.address, topics=["t"], max_bytes=20_000) as consumer, interruptions() as interrupting:
+        is_over = False
+        while not is_over:
+            try:
+                items = begin(consumer)
+                arm(interrupting)
+                for item in items:
+                    interrupting.is_armed = False
+                    for partition, offset in places_of(item):
+                        read[partition].append(offset)
+                    arm(interrupting)
+                interrupting.is_armed, is_over = False, True
+            except KeyboardInterrupt:
+                pass
+            assert consumer.positions() == {f"t-{number}": len(read[number]) for number in read}
+        assert interrupting.count
+    assert read == {0: list(range(RECORDS)), 1: list(range(RECORDS))}
+
+
+def test_a_table_that_was_not_delivered_leaves_the_positions(filled: EmbeddedBroker) -> None:
+    rows = 0
+    with Consumer(filled.address, topics=["t"]) as consumer, interruptions() as interrupting:
+        while not rows:
+            try:
+                arm(interrupting)
+                table = consumer.to_arrow()
+                interrupting.is_armed = False
+                rows = table.num_rows
+            except KeyboardInterrupt:
+                assert set(consumer.positions().values()) == {0}
+        assert interrupting.count
+    assert rows == 2 * RECORDS
+
+
+SENDING = """
+import signal, sys, time
+from warmlog.blocking import *
+
+def interrupt(*_):
+    if is_armed:
+        raise KeyboardInterrupt
+
+is_armed, sure, number = False, [], 0
+producer = Producer(sys.argv[1]).start()
+signal.signal(signal.SIGALRM, interrupt)
+signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+end = time.monotonic() + 3
+while time.monotonic() < end:
+    try:
+        for _ in range(100):
+            number += 1
+            is_armed = True
+            sent = producer.send("sent", b"%d" % number)
+            is_armed = False
+            sure.append(b"%d" % number)
+    except KeyboardInterrupt:
+        is_armed = False
+signal.setitimer(signal.ITIMER_REAL, 0)
+producer.close()
+with Consumer(sys.argv[1], topics=["sent"]) as consumer:
+    values = [record.value for record in consumer.records(until="latest")]
+assert set(sure) <= set(values)
+assert len(set(values)) == len(values)
+print("nothing is lost")
+"""
+
+
+def test_a_send_that_is_interrupted_blocks_no_later_one(filled: EmbeddedBroker) -> None:
+    with Admin(filled.address) as admin:
+        admin.create_topic("sent")
+    ended = subprocess.run([sys.executable, "-c", SENDING, filled.address], capture_output=True, text=True, timeout=60)
+    assert ended.stdout == "nothing is lost\n", ended.stderr
