@@ -13,7 +13,7 @@ from forked import run_forked
 from integration.command_line import Done, environment
 from kafka_sample import PARTITIONS, SAMPLE, Dumped, copy_sample, dumped_records
 from warmlog_broker.metadata.metadata_log import read_state
-from warmlog_broker.tools.adopt import KEEPS_EVERYTHING
+from warmlog_broker.tools.adoption.commit import KEEPS_EVERYTHING
 from warmlog_protocol.batch import iter_batches
 
 TRANSFERS = SAMPLE / "transfers-0" / "print-data-log.dump"

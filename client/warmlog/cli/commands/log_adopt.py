@@ -11,8 +11,8 @@ from warmlog.cli.terminal.output import counted, line, note
 from warmlog.cli.terminal.status import Status, megabytes
 
 if TYPE_CHECKING:
-    from warmlog_broker.tools.adopt import AdoptedTopic, Adoption
-    from warmlog_broker.tools.topic_configs import TopicConfigs
+    from warmlog_broker.tools.adoption.adoption import AdoptedTopic, Adoption
+    from warmlog_broker.tools.adoption.topic_configs import TopicConfigs
 
 KafkaDirs = Annotated[
     list[Path],
@@ -76,11 +76,12 @@ def adopt(
     Kafka's files are only read. Everything is checked before anything is written, and all topics appear at once.
     Without --topic-configs retention and compaction are off until `warmlog topic alter` sets them.
     """
-    from warmlog_broker.tools import adopt as engine
+    from warmlog_broker.tools.adoption import adopt as engine
+    from warmlog_broker.tools.adoption.adoption import AdoptionOptions
 
     _refuse_within(kafka_dir, data_dir)
     configs = _read_configs(topic_configs)
-    options = engine.AdoptionOptions(frozenset(topic or ()), is_linked, must_recover, fills_missing, configs.known)
+    options = AdoptionOptions(frozenset(topic or ()), is_linked, must_recover, fills_missing, configs.known)
     status = Status()
     try:
         if is_dry_run:
@@ -105,7 +106,7 @@ def adopt(
 
 def _read_configs(file: Path | None) -> "TopicConfigs":
     """Return the settings in the file; a value that is not allowed is a usage error, before anything is copied."""
-    from warmlog_broker.tools.topic_configs import TopicConfigs, read_topic_configs
+    from warmlog_broker.tools.adoption.topic_configs import TopicConfigs, read_topic_configs
     from warmlog_protocol.errors import InvalidConfig
 
     try:
