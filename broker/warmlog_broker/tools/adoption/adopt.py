@@ -60,7 +60,7 @@ def adopt(
             _remove(missing)
             raise
         if adoption.topics:
-            commit(adoption, data_dir, metadata_log.state, options.configs)
+            commit(adoption, data_dir, metadata_log.state, options.configs.known)
     return adoption
 
 

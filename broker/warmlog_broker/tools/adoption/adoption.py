@@ -1,12 +1,12 @@
 """What an adoption takes over: the options, the topics, and the outcome."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
 from warmlog_broker.storage.kafka.adoption import AdoptedLog
 from warmlog_broker.storage.kafka.kafka_directory import KafkaPartition
+from warmlog_broker.tools.adoption.topic_configs import TopicConfigs
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,9 @@ class AdoptionOptions:
     must_recover: bool = False
     """Accept a Kafka that was not stopped cleanly."""
     fills_missing: bool = False
-    """Create missing partitions between others, empty."""
-    configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """Settings by topic, valid (`topic_configs`): they replace those of KEEPS_EVERYTHING."""
+    """Create missing partitions, empty: those between others and, if Kafka was asked, those at the end."""
+    configs: TopicConfigs = field(default_factory=TopicConfigs)
+    """Settings replace those of KEEPS_EVERYTHING."""
 
 
 @dataclass(slots=True)
@@ -31,11 +31,13 @@ class AdoptedTopic:
     name: str
     topic_id: UUID
     sources: dict[int, KafkaPartition]
+    kafka_partitions: int = 0
+    """How many it has in Kafka; 0 if Kafka was not asked."""
     logs: dict[int, AdoptedLog] = field(default_factory=dict)
 
     @property
     def partitions(self) -> int:
-        return max(self.sources) + 1
+        return max(max(self.sources) + 1, self.kafka_partitions)
 
     @property
     def missing(self) -> list[int]:

@@ -22,7 +22,7 @@ def make_plan(kafka_paths: Sequence[Path], data_dir: Path, options: AdoptionOpti
     """Plan by names, ids and sizes. AdoptionRefused lists all reasons."""
     directories = [KafkaDirectory.read(path) for path in kafka_paths]
     adoption = Adoption(skipped=[skip for directory in directories for skip in directory.skipped])
-    topics = _topics_in(directories, options)
+    topics = topics_in(directories, options)
     reasons = [] if options.must_recover else list(_why_unclean(directories))
     for topic in topics:
         known = state.topics.get(topic.name)
@@ -41,7 +41,7 @@ def make_plan(kafka_paths: Sequence[Path], data_dir: Path, options: AdoptionOpti
     return adoption
 
 
-def _topics_in(directories: Iterable[KafkaDirectory], options: AdoptionOptions) -> list[AdoptedTopic]:
+def topics_in(directories: Iterable[KafkaDirectory], options: AdoptionOptions) -> list[AdoptedTopic]:
     """Return the topics to take over, by name. AdoptionRefused if there are none, or a requested one is missing."""
     by_name: dict[str, dict[int, KafkaPartition]] = {}
     for directory in directories:
@@ -59,7 +59,11 @@ def _topics_in(directories: Iterable[KafkaDirectory], options: AdoptionOptions) 
         raise AdoptionRefused(f"topic {', '.join(internal or unknown)}: {text}")
     if not by_name:
         raise AdoptionRefused("these directories have no topic to take over")
-    return [AdoptedTopic(name, _common_id(partitions), partitions) for name, partitions in sorted(by_name.items())]
+    counts = options.configs.partitions
+    return [
+        AdoptedTopic(name, _common_id(partitions), partitions, counts.get(name, 0))
+        for name, partitions in sorted(by_name.items())
+    ]
 
 
 def _common_id(partitions: dict[int, KafkaPartition]) -> UUID:
@@ -91,6 +95,16 @@ def _why_not(topic: AdoptedTopic, data_dir: Path, options: AdoptionOptions, stat
     same_id = [name for name, entry in state.topics.items() if entry.topic_id == topic.topic_id.bytes]
     if same_id and same_id != [topic.name]:
         yield f"the topic {same_id[0]!r} has the id of {topic.name!r}"
+    if topic.name in options.configs.tiered:
+        yield (
+            f"topic {topic.name!r} has remote.storage.enable=true: older segments are in Kafka's remote storage, not "
+            f"here. To take over only what is here, give its settings by --topic-configs without that one"
+        )
+    if 0 < topic.kafka_partitions < topic.partitions:
+        yield (
+            f"topic {topic.name!r} has {topic.kafka_partitions} partitions in Kafka, but partition "
+            f"{max(topic.sources)} is here: give the directories of that Kafka"
+        )
     if topic.missing and not options.fills_missing:
         listed = ", ".join(map(str, topic.missing))
         yield (
