@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,11 +10,13 @@ import pytest
 
 import warmlog
 from broker_process import BrokerProcess
+from fake_kafka import FakeKafka, FakeTopic
 from forked import run_forked
-from integration.command_line import Done, environment
+from integration.command_line import CommandLine, Done, environment, error_line
 from kafka_sample import PARTITIONS, SAMPLE, Dumped, copy_sample, dumped_records
 from warmlog_broker.metadata.metadata_log import read_state
-from warmlog_broker.tools.adopt import KEEPS_EVERYTHING
+from warmlog_broker.storage.directory.dir_lock import exclusive_lock
+from warmlog_broker.tools.adoption.commit import KEEPS_EVERYTHING
 from warmlog_protocol.batch import iter_batches
 
 TRANSFERS = SAMPLE / "transfers-0" / "print-data-log.dump"
@@ -207,3 +210,41 @@ def test_without_a_file_the_command_that_sets_them_later_is_named(tmp_path: Path
     done = run("adopt", copy_sample(tmp_path / "kafka"), "--data-dir", tmp_path / "data")
     assert b"warmlog topic alter" in done.stderr
     assert b"--topic-configs" in done.stderr
+
+
+def test_a_running_kafka_gives_the_settings(tmp_path: Path) -> None:
+    kafka, data_dir = copy_sample(tmp_path / "kafka"), tmp_path / "data"
+    topics = {"flights": FakeTopic(settings={"retention.ms": "60000", "preallocate": "true"}), "transfers": FakeTopic()}
+    with FakeKafka(topics, cluster_id="MkU3OEVBNTcwNTJENDM2Qg") as server:
+        done = run("adopt", kafka, "--data-dir", data_dir, "--kafka", server.address)
+    assert done.returncode == 0, done.stderr
+    said = " ".join(done.stderr.decode().split())
+    assert "are off until you set them: transfers warmlog: Kafka has only defaults for these topics" in said
+    assert "compare them" not in said
+    settings = {name: topic.settings for name, topic in read_state(data_dir / "metadata.log").topics.items()}
+    assert settings == {
+        "flights": {**KEEPS_EVERYTHING, "retention.ms": "60000", "preallocate": "true"},
+        "transfers": KEEPS_EVERYTHING,
+    }
+
+
+def test_a_kafka_that_uses_the_directory_is_asked_and_then_waited_for(tmp_path: Path) -> None:
+    kafka, data_dir = copy_sample(tmp_path / "kafka"), tmp_path / "data"
+    topics = {"flights": FakeTopic(), "transfers": FakeTopic(settings={"retention.bytes": "5"})}
+    command = CommandLine("127.0.0.1:1")
+    with exclusive_lock(kafka), FakeKafka(topics, cluster_id="MkU3OEVBNTcwNTJENDM2Qg") as server:
+        adopting = command.start("log", "adopt", kafka, "--data-dir", data_dir, "--kafka", server.address)
+        assert adopting.stderr is not None
+        assert f"waiting: {kafka} is in use: process {os.getpid()}" in adopting.stderr.readline().decode()
+    out, err = adopting.communicate(timeout=30)
+    assert adopting.returncode == 0, err
+    assert b"flights-0: offsets 5468 to 14000" in out
+    assert read_state(data_dir / "metadata.log").topics["transfers"].settings["retention.bytes"] == "5"
+
+
+def test_a_kafka_that_is_not_there_is_one_line_before_anything_is_copied(tmp_path: Path) -> None:
+    kafka, data_dir = copy_sample(tmp_path / "kafka"), tmp_path / "data"
+    assert "cannot ask the Kafka at 127.0.0.1:1: " in error_line(
+        run("adopt", kafka, "--data-dir", data_dir, "--kafka", "127.0.0.1:1")
+    )
+    assert not data_dir.exists()

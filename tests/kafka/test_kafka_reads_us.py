@@ -5,10 +5,8 @@ small files must read what was written.
 """
 
 import base64
-import os
 import random
 import shutil
-import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +15,7 @@ from uuid import UUID
 import pytest
 from typer.testing import CliRunner
 
+from kafka_jars import NEEDS_KAFKA, run_java
 from kafka_sample import copy_sample
 from unit.broker.storage.log_room import TINY, LogRoom
 from warmlog.cli.app import build_app
@@ -29,22 +28,9 @@ from warmlog_broker.storage.verify.rebuild import rebuild_partition
 from warmlog_protocol.batch import MAGIC_ROWS, BatchHeader, columns_of, seal_rows
 from warmlog_protocol.codec.compression import Codec
 
-JARS = Path(os.environ.get("KAFKA_JARS") or Path(__file__).parents[2] / "build" / "kafka-jars")
 KINDS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not list(JARS.glob("kafka_2.13-*.jar")), reason=f"no jars of Kafka in {JARS}: make test-kafka"),
-    pytest.mark.skipif(shutil.which("java") is None, reason="no java"),
-]
-
-
-def run_java(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    """Java with Kafka's classes. What the logging library says of itself is left out of stderr."""
-    command = ["java", "-XX:TieredStopAtLevel=1", "-Xmx512m", "-cp", f"{JARS}/*", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    lines = [line for line in done.stderr.splitlines() if not line.startswith(("SLF4J", "Picked up"))]
-    return subprocess.CompletedProcess(command, done.returncode, done.stdout, "\n".join(lines))
+pytestmark = NEEDS_KAFKA
 
 
 def kafka_dumps(files: Sequence[Path], *options: str) -> str:

@@ -40,9 +40,10 @@ class KafkaServer:
     Kafka does not flush what it acknowledges: that is its default, and how people run it.
     """
 
-    def __init__(self, jars: Path, directory: Path) -> None:
+    def __init__(self, jars: Path, directory: Path, properties: str = "") -> None:
         self._jars = jars
         self._directory = directory
+        self._properties = PROPERTIES + properties
         self._log = directory / "kafka.log"
         self._port = port_to_keep()
         self._process: subprocess.Popen[bytes] | None = None
@@ -51,7 +52,7 @@ class KafkaServer:
         self._directory.mkdir(parents=True, exist_ok=True)
         properties = self._directory / "server.properties"
         ports = {"port": self._port, "controller_port": port_to_keep()}
-        properties.write_text(PROPERTIES.format(data_dir=self._directory / "data", **ports))
+        properties.write_text(self._properties.format(data_dir=self._directory / "data", **ports))
         cluster_id = base64.urlsafe_b64encode(secrets.token_bytes(16)).rstrip(b"=").decode()
         storage = self.java("kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", properties)
         if storage.wait():

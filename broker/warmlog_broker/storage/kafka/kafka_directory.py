@@ -66,6 +66,8 @@ class KafkaDirectory:
 
     path: Path
     was_clean: bool
+    cluster_id: str = ""
+    """Empty if Kafka was too old (before 0.10.1) to write one."""
     partitions: list[KafkaPartition] = field(default_factory=list)
     skipped: list[tuple[Path, str]] = field(default_factory=list)
     """Directories that are ignored, and why."""
@@ -73,11 +75,11 @@ class KafkaDirectory:
     @classmethod
     def read(cls, path: Path) -> "KafkaDirectory":
         """Read the directory at `path`. NotKafkas, or StorageError for a checkpoint that cannot be parsed."""
-        _check_properties(path / KAFKA_PROPERTIES_NAME)
+        properties = _read_properties(path / KAFKA_PROPERTIES_NAME)
         recovery_points = read_offsets(path / RECOVERY_POINTS_NAME)
         log_starts = read_offsets(path / LOG_STARTS_NAME)
         high_watermarks = read_offsets(path / HIGH_WATERMARKS_NAME)
-        found = cls(path, (path / CLEAN_MARKER_NAME).exists())
+        found = cls(path, (path / CLEAN_MARKER_NAME).exists(), properties.get("cluster.id", ""))
         for directory in sorted(entry for entry in path.iterdir() if entry.is_dir()):
             reason = _why_skipped(directory)
             if reason:
@@ -92,15 +94,17 @@ class KafkaDirectory:
         return found
 
 
-def _check_properties(path: Path) -> None:
+def _read_properties(path: Path) -> dict[str, str]:
     try:
         text = path.read_text("utf-8", errors="replace")
     except FileNotFoundError:
         raise NotKafkas(f"{path} is missing: {path.parent} is not a data directory of Kafka") from None
     lines = (line.split("=", 1) for line in text.splitlines() if "=" in line and not line.startswith("#"))
-    version = dict(lines).get("version", "").strip()
+    properties = {name: value.strip() for name, value in lines}
+    version = properties.get("version", "")
     if version not in KNOWN_VERSIONS:
         raise NotKafkas(f"{path}: expected version {' or '.join(KNOWN_VERSIONS)}, found {version!r}")
+    return properties
 
 
 def _why_skipped(directory: Path) -> str:

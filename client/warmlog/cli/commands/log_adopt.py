@@ -1,18 +1,22 @@
 """`warmlog log adopt`: take over the topics of a stopped Kafka."""
 
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from warmlog.cli.terminal.exits import ends_cleanly
+from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
 from warmlog.cli.terminal.output import counted, line, note
 from warmlog.cli.terminal.status import Status, megabytes
+from warmlog.cluster.address import parse_addresses
+from warmlog.extras import install_hint
 
 if TYPE_CHECKING:
-    from warmlog_broker.tools.adopt import AdoptedTopic, Adoption
-    from warmlog_broker.tools.topic_configs import TopicConfigs
+    from warmlog_broker.tools.adoption.adoption import AdoptedTopic, Adoption, AdoptionOptions
+    from warmlog_broker.tools.adoption.topic_configs import TopicConfigs
 
 KafkaDirs = Annotated[
     list[Path],
@@ -43,9 +47,7 @@ IsDryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything and 
 MustRecover = Annotated[
     bool, typer.Option("--recover", help="Accept a Kafka that was not stopped cleanly: the copies are recovered.")
 ]
-FillsMissing = Annotated[
-    bool, typer.Option("--empty-partitions", help="Create missing partitions between others, empty.")
-]
+FillsMissing = Annotated[bool, typer.Option("--empty-partitions", help="Create missing partitions, empty.")]
 TopicConfigsFile = Annotated[
     Path | None,
     typer.Option(
@@ -58,6 +60,17 @@ TopicConfigsFile = Annotated[
         "kafka-configs.sh --describe --entity-type topics [--all].",
     ),
 ]
+KafkaAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--kafka",
+        metavar="HOST:PORT",
+        show_default=False,
+        help="Ask a running Kafka for topic settings and partition counts. If it uses KAFKA_DIR, it has to be stopped "
+        "after that: the command waits.",
+    ),
+]
+KAFKA_POLL_S = 0.5
 
 
 @ends_cleanly
@@ -70,42 +83,81 @@ def adopt(
     must_recover: MustRecover = False,
     fills_missing: FillsMissing = False,
     topic_configs: TopicConfigsFile = None,
+    kafka: KafkaAddress = None,
 ) -> None:
     """Take over the topics of a stopped Kafka with their offsets, timestamps, keys, headers and transactions.
 
     Kafka's files are only read. Everything is checked before anything is written, and all topics appear at once.
-    Without --topic-configs retention and compaction are off until `warmlog topic alter` sets them.
+    Without --kafka or --topic-configs retention and compaction are off until `warmlog topic alter` sets them.
     """
-    from warmlog_broker.tools import adopt as engine
+    from warmlog_broker.tools.adoption.adoption import AdoptionOptions
 
     _refuse_within(kafka_dir, data_dir)
-    configs = _read_configs(topic_configs)
-    options = engine.AdoptionOptions(frozenset(topic or ()), is_linked, must_recover, fills_missing, configs.known)
+    if kafka is not None and topic_configs is not None:
+        raise typer.BadParameter("give --kafka or --topic-configs, not both", param_hint="--kafka")
+    topics = frozenset(topic or ())
+    configs = _read_configs(topic_configs) if kafka is None else _ask(kafka, kafka_dir, topics)
+    options = AdoptionOptions(topics, is_linked, must_recover, fills_missing, configs)
+    take_over = partial(_take_over, kafka_dir, data_dir, options, is_dry_run=is_dry_run)
+    _print(take_over() if kafka is None else _once_stopped(take_over), configs, is_dry_run=is_dry_run)
+
+
+def _take_over(kafka_dir: list[Path], data_dir: Path, options: "AdoptionOptions", *, is_dry_run: bool) -> "Adoption":
+    from warmlog_broker.tools.adoption import adopt as engine
+
     status = Status()
     try:
         if is_dry_run:
-            result = engine.plan_adoption(
+            return engine.plan_adoption(
                 kafka_dir, data_dir, options, on_checked=lambda name: status.tell(f"checked {name}")
             )
-        else:
-            result = engine.adopt(
-                kafka_dir,
-                data_dir,
-                options,
-                now_ms=time.time_ns() // 1_000_000,
-                on_checked=lambda name: status.tell(f"checked {name}"),
-                on_copied=lambda name, done, total: status.tell(
-                    f"copying {name}: {megabytes(done)} of {megabytes(total)} MB"
-                ),
-            )
+        return engine.adopt(
+            kafka_dir,
+            data_dir,
+            options,
+            now_ms=time.time_ns() // 1_000_000,
+            on_checked=lambda name: status.tell(f"checked {name}"),
+            on_copied=lambda name, done, total: status.tell(
+                f"copying {name}: {megabytes(done)} of {megabytes(total)} MB"
+            ),
+        )
     finally:
         status.clear()
-    _print(result, configs, is_dry_run=is_dry_run)
+
+
+def _once_stopped(take_over: Callable[[], "Adoption"]) -> "Adoption":
+    """Return the result of `take_over`, which is called again until no other process uses the directories."""
+    from warmlog_broker.storage.directory.dir_lock import DirectoryLocked
+
+    is_told = False
+    while True:
+        try:
+            return take_over()
+        except DirectoryLocked as error:
+            if not is_told:
+                note(f"Kafka's settings are known; waiting: {error}")
+            is_told = True
+            time.sleep(KAFKA_POLL_S)
+
+
+def _ask(address: str, kafka_dir: list[Path], topics: frozenset[str]) -> "TopicConfigs":
+    """Return what the Kafka at `address` says of the topics; an address that is none is a usage error."""
+    from warmlog_protocol.errors import InvalidConfig
+
+    checked("--kafka", parse_addresses, address)
+    try:
+        from warmlog_broker.tools.adoption.kafka_cluster import ask_kafka
+    except ModuleNotFoundError as error:
+        raise CommandFailed(f"{error}; --kafka needs it: {install_hint('adopt')}") from None
+    try:
+        return ask_kafka(address, kafka_dir, topics)
+    except InvalidConfig as error:
+        raise CommandFailed(f"{error}. Give settings by --topic-configs") from None
 
 
 def _read_configs(file: Path | None) -> "TopicConfigs":
     """Return the settings in the file; a value that is not allowed is a usage error, before anything is copied."""
-    from warmlog_broker.tools.topic_configs import TopicConfigs, read_topic_configs
+    from warmlog_broker.tools.adoption.topic_configs import TopicConfigs, read_topic_configs
     from warmlog_protocol.errors import InvalidConfig
 
     try:
@@ -137,13 +189,24 @@ def _print(adoption: "Adoption", configs: "TopicConfigs", *, is_dry_run: bool) -
 
 
 def _print_settings(topics: list[str], configs: "TopicConfigs") -> None:
+    from warmlog_broker.tools.adoption.commit import KEEPS_EVERYTHING
+
     for name in topics:
         if name in configs.unknown:
             note(f"{name}: settings that warmlog does not have are left out: {', '.join(configs.unknown[name])}")
-    without = [name for name in topics if name not in configs.known]
-    if without:
-        note(f"retention (retention.ms=-1) and compaction are off until you set them: {', '.join(without)}")
-        note("Kafka stores topic settings elsewhere: give them by --topic-configs, or later by `warmlog topic alter`")
+    settings = {name: {**KEEPS_EVERYTHING, **configs.known.get(name, {})} for name in topics}
+    kept = [name for name in topics if settings[name].items() >= KEEPS_EVERYTHING.items()]
+    if kept:
+        note(f"retention (retention.ms=-1) and compaction are off until you set them: {', '.join(kept)}")
+    if configs.partitions:
+        if kept:
+            note("Kafka has only defaults for these topics: set what each needs by `warmlog topic alter`")
+        return
+    if not configs.known.keys() >= set(topics):
+        note(
+            "Kafka stores topic settings elsewhere: give them by --kafka or --topic-configs, or later by "
+            "`warmlog topic alter`"
+        )
     unused = sorted(configs.known.keys() - set(topics))
     if unused:
         note(f"--topic-configs names topics that were not taken over: {', '.join(unused)}")

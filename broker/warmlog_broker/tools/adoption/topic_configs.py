@@ -1,4 +1,4 @@
-"""Topic settings of a Kafka, from a file: for topics that are taken over from it.
+"""Topic settings of a Kafka, for topics that are taken over from it: those in a file.
 
 The file is JSON, `{"flights": {"retention.ms": "604800000"}}`, or what Kafka's
 `kafka-configs.sh --describe --entity-type topics`, with or without `--all`, prints::
@@ -18,6 +18,7 @@ from warmlog_protocol.errors import InvalidConfig
 
 _HEADING = re.compile(r"(?:Dynamic|All) configs for topic (\S+) are:")
 _ENTRY = re.compile(r"\s+(\S+?)=(.*?) sensitive=(?:true|false) synonyms=\{.*\}")
+_TIERED = "remote.storage.enable"
 _KNOWN = frozenset(setting.name for setting in TOPIC_SETTINGS)
 
 
@@ -28,6 +29,25 @@ class TopicConfigs:
     known: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     unknown: Mapping[str, list[str]] = field(default_factory=dict)
     """Only topics that have such."""
+    tiered: frozenset[str] = frozenset()
+    """Topics whose older segments Kafka has moved to a remote storage."""
+    partitions: Mapping[str, int] = field(default_factory=dict)
+    """How many partitions each topic has; empty unless a running Kafka was asked."""
+
+
+def checked_configs(
+    found: Mapping[str, Mapping[str, str]], source: object, partitions: Mapping[str, int] | None = None
+) -> TopicConfigs:
+    """Return Kafka's settings as ours. InvalidConfig names `source`, the topic and a value that is not allowed."""
+    known = {topic: {name: given[name] for name in given if name in _KNOWN} for topic, given in found.items()}
+    for topic, settings in known.items():
+        try:
+            LogConfig.from_settings(settings)
+        except InvalidConfig as error:
+            raise InvalidConfig(f"{source}, topic {topic}: {error}") from None
+    unknown = {topic: sorted(given.keys() - _KNOWN) for topic, given in found.items() if given.keys() - _KNOWN}
+    tiered = frozenset(topic for topic, given in found.items() if given.get(_TIERED, "").strip().lower() == "true")
+    return TopicConfigs(known, unknown, tiered, partitions or {})
 
 
 def read_topic_configs(path: Path) -> TopicConfigs:
@@ -40,14 +60,7 @@ def read_topic_configs(path: Path) -> TopicConfigs:
         found = _from_json(text) if text.lstrip().startswith("{") else _from_kafka(text)
     except ValueError as error:
         raise InvalidConfig(f"{path}: {error}") from None
-    known = {topic: {name: given[name] for name in given if name in _KNOWN} for topic, given in found.items()}
-    for topic, settings in known.items():
-        try:
-            LogConfig.from_settings(settings)
-        except InvalidConfig as error:
-            raise InvalidConfig(f"{path}, topic {topic}: {error}") from None
-    unknown = {topic: sorted(given.keys() - _KNOWN) for topic, given in found.items() if given.keys() - _KNOWN}
-    return TopicConfigs(known, unknown)
+    return checked_configs(found, path)
 
 
 def _from_json(text: str) -> dict[str, dict[str, str]]:

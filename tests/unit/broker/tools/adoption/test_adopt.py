@@ -28,8 +28,10 @@ from warmlog_broker.storage.io.open_files import OpenFiles
 from warmlog_broker.storage.kafka.adoption import AdoptionRefused
 from warmlog_broker.storage.kafka.kafka_directory import NotKafkas
 from warmlog_broker.storage.verify.report import Report
-from warmlog_broker.tools import adopt as engine
-from warmlog_broker.tools.adopt import STAGING_NAME, AdoptionOptions, adopt, plan_adoption
+from warmlog_broker.tools.adoption import commit, staging
+from warmlog_broker.tools.adoption.adopt import adopt, plan_adoption
+from warmlog_broker.tools.adoption.adoption import Adoption, AdoptionOptions
+from warmlog_broker.tools.adoption.staging import STAGING_NAME
 from warmlog_broker.tools.verify import verify_directory
 from warmlog_protocol.batch import read_header
 from warmlog_protocol.errors import InvalidTopic
@@ -49,7 +51,7 @@ def data_dir(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def take_over(kafka: Path, data_dir: Path, **options: object) -> engine.Adoption:
+def take_over(kafka: Path, data_dir: Path, **options: object) -> Adoption:
     return adopt([kafka], data_dir, AdoptionOptions(**options), now_ms=NOW_MS)  # type: ignore[arg-type]
 
 
@@ -355,7 +357,7 @@ def test_a_compaction_that_was_interrupted(kafka: Path, data_dir: Path) -> None:
 
 
 def test_a_disk_without_room(kafka: Path, data_dir: Path) -> None:
-    with patch("warmlog_broker.tools.adopt.room_for", return_value=10):
+    with patch("warmlog_broker.tools.adoption.plan.room_for", return_value=10):
         assert "has only 10 bytes free" in refused(kafka, data_dir)
 
 
@@ -409,9 +411,10 @@ def crashing(step: int) -> Callable[..., contextlib.AbstractContextManager[objec
         return call
 
     stack = contextlib.ExitStack()
-    for name in ("replace_file", "write_offsets", "sync_directory"):
-        stack.enter_context(patch.object(engine, name, counted(getattr(engine, name))))
-    stack.enter_context(patch.object(engine.shutil, "rmtree", counted(shutil.rmtree)))
+    for module in (staging, commit):
+        for name in {"replace_file", "write_offsets", "sync_directory"} & vars(module).keys():
+            stack.enter_context(patch.object(module, name, counted(getattr(module, name))))
+    stack.enter_context(patch.object(shutil, "rmtree", counted(shutil.rmtree)))
     stack.enter_context(patch.object(Path, "rename", counted(Path.rename)))
     return lambda: stack
 
