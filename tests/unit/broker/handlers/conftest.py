@@ -13,6 +13,7 @@ from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.network.request_context import ANONYMOUS_PRINCIPAL, PLAINTEXT_LISTENER, RequestContext
 from warmlog_broker.replica.partition import Partition
+from warmlog_broker.runtime.counters import Counters
 from warmlog_broker.runtime.rate_limited_log import RepeatedLines
 from warmlog_protocol.errors import UnknownTopicOrPartition
 
@@ -51,6 +52,7 @@ def make_services(make_partition: MakePartition) -> MakeServices:
             config=BrokerConfig(),
             loop=asyncio.get_running_loop(),
             topics=FakeTopics(partitions),
+            counters=Counters(),
             lines=RepeatedLines(logging.getLogger("warmlog_broker")),
             producer_ids=SimpleNamespace(next_id=0),
             now_ms=lambda: NOW_MS,
