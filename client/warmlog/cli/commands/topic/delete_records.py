@@ -64,7 +64,7 @@ def delete_records(
 
     Give --offset or --before, or a file. The deletion is on disk when the command returns.
     """
-    find = _asked(topic, partition, offset, before, offset_json_file)
+    find = _finder(topic, partition, offset, before, offset_json_file)
     wanted = run_admin(broker, find)
     if not is_certain:
         _confirm(broker, wanted)
@@ -80,7 +80,7 @@ def delete_records(
         raise CommandFailed(f"no records were deleted from {', '.join(failed)}")
 
 
-def _asked(
+def _finder(
     topic: str | None, partition: int | None, offset: int | None, before: str | None, file: Path | None
 ) -> "Callable[[Admin], Awaitable[Offsets]]":
     """Return what finds the offsets; a usage error unless the options are of one of the three ways."""
