@@ -13,16 +13,15 @@ TOPIC = "cities"
 
 
 async def write(address: str, frame: pd.DataFrame) -> None:
-    """Each row as a record: JSON, with the city as the key."""
+    """Send each row as a record: a JSON object, with the city as the key."""
     async with warmlog.Admin(address) as admin:
         await admin.create_topic(TOPIC, exist_ok=True)
-    values = [line.encode() for line in frame.to_json(orient="records", lines=True).splitlines()]
     async with warmlog.Producer(address) as producer:
-        await producer.send_many(TOPIC, values, keys=[city.encode() for city in frame["city"]])
+        await producer.send_frame(TOPIC, frame, key="city")
 
 
 def read(address: str) -> pd.DataFrame:
-    """The fields of all records."""
+    """Return the fields of all records."""
     with arrow_reader(address, [TOPIC], columns=["value"], as_text=["value"]) as reader:
         return pd.DataFrame([json.loads(value) for value in reader.read_all()["value"].to_pylist()])
 

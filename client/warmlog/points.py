@@ -132,15 +132,15 @@ def fit_points(
     """
     if isinstance(points, Point):
         return dict.fromkeys(partitions, points)
-    if strangers := sorted(points.keys() - set(partitions)):
-        raise ValueError(f"{name} names {_stranger(strangers[0], partitions)}")
+    if unread := sorted(points.keys() - set(partitions)):
+        raise ValueError(f"{name} names {_unread(unread[0], partitions)}")
     if left_out is None:
         return dict(points)
     return {partition: points.get(partition, left_out) for partition in partitions}
 
 
-def _stranger(stranger: TopicPartition, partitions: Collection[TopicPartition]) -> str:
-    topic, partition = stranger
+def _unread(named: TopicPartition, partitions: Collection[TopicPartition]) -> str:
+    topic, partition = named
     topics = sorted({name for name, _ in partitions})
     what = f"{topic}-{partition}, which is not read"
     if topic in topics:

@@ -1,4 +1,4 @@
-"""Points in a log as users write them, and as ListOffsets has them."""
+"""Times as datetimes and as milliseconds since 1970, and the timestamps of ListOffsets requests."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -26,7 +26,7 @@ from warmlog_protocol.errors import InvalidConfig, StorageError
 EXIT_STOPPED = 0
 EXIT_FAILED = 1
 LOG_FORMAT = "%(asctime)s %(levelname)s %(message)s"
-GREETED = frozenset({"data.dir", "data.dirs", "listen"})
+SHOWN_IN_FIRST_LINE = frozenset({"data.dir", "data.dirs", "listen"})
 """Settings that the first line shows."""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -62,7 +62,7 @@ async def _run(config: BrokerConfig) -> bool:
     # Thousands of partitions are a million long-lived objects, and each collection would spend 0.1 s on them.
     gc.collect()
     gc.freeze()
-    greet(broker)
+    log_start(broker)
     broker.tell_ready()
     failing = asyncio.ensure_future(broker.wait_for_failure())
     stopping = asyncio.ensure_future(told_to_stop.wait())
@@ -133,7 +133,7 @@ def _ended_by_signals(
             loop.add_signal_handler(number, then)
 
 
-def greet(broker: Broker) -> None:
+def log_start(broker: Broker) -> None:
     """Log what an operator changed, and one line about the broker, which is ready."""
     config = broker.config
     if config.ignored_variables:
@@ -141,7 +141,7 @@ def greet(broker: Broker) -> None:
             "warmlog: these environment variables are not settings and were ignored: %s",
             ", ".join(config.ignored_variables),
         )
-    changed = [f"{name}={text}" for name, text in config.changed_settings().items() if name not in GREETED]
+    changed = [f"{name}={text}" for name, text in config.changed_settings().items() if name not in SHOWN_IN_FIRST_LINE]
     if changed:
         _log.info("warmlog: settings that differ from their defaults: %s", ", ".join(changed))
     _log.info("warmlog: ready, listening on %s (%s)", broker.address, describe(broker))

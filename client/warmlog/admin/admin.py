@@ -21,7 +21,7 @@ from warmlog.admin.log_dirs import LogDirDescription, describe_log_dir
 from warmlog.admin.partition_description import PartitionDescription, describe_partitions
 from warmlog.cluster.address import checked_bootstrap
 from warmlog.cluster.broker_link import BrokerLink
-from warmlog.cluster.cluster import Cluster, Topic
+from warmlog.cluster.cluster import Cluster, Topic, not_open
 from warmlog.cluster.leader_requests import ask_leaders
 from warmlog.cluster.list_offsets import OffsetAt, located, look_up
 from warmlog.cluster.options import ConnectionKeywords, connection_options
@@ -115,7 +115,7 @@ class Admin:
     async def start(self) -> Self:
         """Connect. Raises BrokerUnavailable if no bootstrap address responds."""
         if self._is_started:
-            raise ClientClosed("an admin client can be started once")
+            raise ClientClosed("an admin client can be started once: create another one")
         self._is_started = True
         cluster = Cluster(self._bootstrap, self._options)
         try:
@@ -325,7 +325,7 @@ class Admin:
 
     def _open(self) -> Cluster:
         if self._cluster is None:
-            raise ClientClosed("the admin client is closed" if self._is_started else "the admin client is not started")
+            raise not_open("Admin", is_started=self._is_started)
         self._cluster.home.check()
         return self._cluster
 

@@ -119,7 +119,7 @@ class _Records(_Blocking[Record]):
     """Records: those of a batch that is in hand are taken without a call into the loop."""
 
     _has_begun = False
-    """Whether `until` is in force, which the first step sees to."""
+    """Whether a step was taken: the first one puts `until` in force."""
 
     def __next__(self) -> Record:
         core = self._owner._client._core

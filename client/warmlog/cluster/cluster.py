@@ -89,6 +89,12 @@ class HomeLoop:
         )
 
 
+def not_open(client: str, *, is_started: bool) -> ClientClosed:
+    """Return the error about a call to a client, such as "Producer", before `start` or after `close`."""
+    state = "closed" if is_started else f"not started: use `async with {client}(...)`, or await start() first"
+    return ClientClosed(f"the {client.lower()} is {state}")
+
+
 class Cluster:
     """Metadata, and links to the brokers. `on_change` is called when either changes."""
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Self, Unpack
 
 from warmlog.cluster.address import checked_bootstrap
+from warmlog.cluster.cluster import not_open
 from warmlog.cluster.options import ConnectionKeywords, connection_options
 from warmlog.cluster.responses import TopicPartition
 from warmlog.consumer.consumer_core import ConsumerCore
@@ -169,8 +170,8 @@ class Consumer:
         """Return everything up to `until` (as for `batches`) as one table with these columns: the fastest way to read.
 
         A thread reads one partition after another over its own connection; then the positions move after the table.
-        Offsets that the log no longer has, a truncated log, and
-        damaged or lost offsets (UnreadableBatch) raise and leave the positions where they were.
+        Offsets that the log no longer has, a truncated log, and damaged or lost offsets (UnreadableBatch) raise and
+        leave the positions where they were.
         """
         return await read_table(self._open(), until, columns, self._options, self._connection_options)
 
@@ -248,10 +249,6 @@ class Consumer:
 
     def _open(self) -> ConsumerCore:
         if self._core is None:
-            raise ClientClosed(
-                "the consumer is closed"
-                if self._is_started
-                else "the consumer is not started: use `async with Consumer(...)`, or await start() first"
-            )
+            raise not_open("Consumer", is_started=self._is_started)
         self._core.cluster.home.check()
         return self._core

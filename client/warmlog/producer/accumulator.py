@@ -170,7 +170,7 @@ class Accumulator:
         return DeliveryFuture(batch, index)
 
     def add_batch(self, queue: PartitionQueue, records: BulkRecords, size_bytes: int) -> ProducerBatch:
-        """Queue a batch of these records after those that its partition has. The caller looks after the memory."""
+        """Queue a batch of these records after those that its partition has. The caller waits for the memory."""
         if queue.open is not None:
             self.close_batch(queue, queue.open)
         batch = self._new_batch(queue)

@@ -116,14 +116,14 @@ class DeliveryFuture(Struct, gc=False, eq=False):
 
     def close(self) -> None:
         """End the coroutine of the current task. The record is still sent."""
-        waits = _waits_of(self)
-        if waits is not None and (waiting := waits.by_task.pop(_current_task(), None)) is not None:
+        waits = self._batch
+        if isinstance(waits, _Waits) and (waiting := waits.by_task.pop(_current_task(), None)) is not None:
             waiting.close()
 
     def _step(self, step: Callable[[Generator[Any, None, RecordMetadata]], Any]) -> Any:
-        waits = _waits_of(self)
-        if waits is None:
-            waits = self._batch = _Waits(self._batch)
+        waits = self._batch
+        if not isinstance(waits, _Waits):
+            waits = self._batch = _Waits(waits)
         task = _current_task()
         waiting = waits.by_task.get(task)
         if waiting is None:
@@ -173,14 +173,12 @@ _calling: "set[asyncio.Task[None]]" = set()
 """The tasks of `add_done_callback`: the event loop has only weak references to tasks."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _Waits:
     """Stand-in for the source of a delivery future that tasks run as their coroutine: each has its own wait."""
 
-    __slots__ = ("by_task", "source")
-
-    def __init__(self, source: DeliverySource) -> None:
-        self.source = source
-        self.by_task: dict[asyncio.Task[Any] | None, Generator[Any, None, RecordMetadata]] = {}
+    source: DeliverySource
+    by_task: dict[asyncio.Task[Any] | None, Generator[Any, None, RecordMetadata]] = field(default_factory=dict)
 
     async def wait_for(self, index: int) -> RecordMetadata | None:
         return await self.source.wait_for(index)
@@ -191,10 +189,6 @@ class _Waits:
     @property
     def is_done(self) -> bool:
         return self.source.is_done
-
-
-def _waits_of(future: DeliveryFuture) -> _Waits | None:
-    return future._batch if isinstance(future._batch, _Waits) else None
 
 
 def _current_task() -> "asyncio.Task[Any] | None":

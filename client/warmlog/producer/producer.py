@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Self, Unpack
 
 from warmlog.cluster.address import checked_bootstrap
+from warmlog.cluster.cluster import not_open
 from warmlog.cluster.options import ConnectionKeywords, ConnectionOptions, connection_options
 from warmlog.errors import ClientClosed, InvalidConfig, WarmlogError
 from warmlog.producer.accumulator import DrainFlag
@@ -147,7 +148,7 @@ class Producer(Generic[Value, Key]):
     async def start(self) -> Self:
         """Connect. Raises BrokerUnavailable if no bootstrap address responds."""
         if self._is_started:
-            raise ClientClosed("a producer can be started once")
+            raise ClientClosed("a producer can be started once: create another one")
         self._is_started = True
         running = ProducerCore(self._bootstrap, self._options, self._connection_options)
         try:
@@ -339,7 +340,7 @@ class Producer(Generic[Value, Key]):
         """The running core."""
         running = self._running
         if running is None:
-            raise ClientClosed("the producer is closed" if self._is_started else "the producer is not started")
+            raise not_open("Producer", is_started=self._is_started)
         if running.sender.has_ended:
             running.check_loop()
             raise ClientClosed(_HAS_FAILED)

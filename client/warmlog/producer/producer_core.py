@@ -149,7 +149,7 @@ class ProducerCore:
                 await self.flush()
         except TimeoutError:
             if lost := self.accumulator.describe_pending():
-                _log.warning("the producer was closed in haste: %s", lost)
+                _log.warning("the time for closing the producer was over: %s", lost)
                 raise ClientClosed(lost) from None
         except asyncio.CancelledError as cancelled:
             if lost := self.accumulator.describe_pending():

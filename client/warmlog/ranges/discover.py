@@ -1,6 +1,5 @@
 """Looks up what the broker has of the topics to read, when a plan is made."""
 
-import difflib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
@@ -18,6 +17,7 @@ from warmlog.errors import (
 )
 from warmlog.ranges.offset_range import OffsetRange, PartitionOffsets
 from warmlog.sockets.cluster import BlockingCluster, in_requests
+from warmlog_protocol.errors import did_you_mean
 from warmlog_protocol.messages import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -201,6 +201,5 @@ def find_cuts(
 
 
 def _unknown_topic(missing: Sequence[str], existing: Sequence[str]) -> UnknownTopicOrPartition:
-    nearest = difflib.get_close_matches(missing[0], existing, n=1)
-    hint = f"did you mean {nearest[0]}?" if nearest else "create it, or name another topic"
-    return UnknownTopicOrPartition(f"topic {', '.join(missing)} does not exist; {hint}")
+    hint = did_you_mean(missing[0], existing) or "; create it, or name another topic"
+    return UnknownTopicOrPartition(f"topic {', '.join(missing)} does not exist{hint}")

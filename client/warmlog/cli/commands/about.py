@@ -5,9 +5,9 @@ from typing import Annotated, Any
 import typer
 
 from warmlog.cli.terminal.exits import ends_cleanly
-from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, broker_choice, chosen_profile
+from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, broker_choice
 from warmlog.cli.terminal.output import json_line, line, table
-from warmlog.cli.terminal.profile import profile_path
+from warmlog.cli.terminal.profile import chosen_profile
 
 PROGRAM = "warmlog"
 PROFILE_HELP = """Show the broker and the connection options that commands use, and where they come from.
@@ -56,6 +56,6 @@ def profile(context: typer.Context, broker: Broker = DEFAULT_BROKER, as_json: As
         rows.append((field.name, value, found.origin(field.name) if is_set else "default"))
     if as_json:
         settings = {name: {"value": value, "origin": origin} for name, value, origin in rows}
-        json_line({"file": str(profile_path()), "profile": found.name, "settings": settings})
+        json_line({"file": str(found.path), "profile": found.name, "settings": settings})
     else:
         table(("setting", "value", "from"), rows)

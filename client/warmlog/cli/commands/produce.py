@@ -163,11 +163,7 @@ async def _send(
 
     lines_before = 0
     async for lines in rounds:
-        parcels = parse(lines, lines_before)
-        acknowledged, error = await send_parcels(producer, topic, parcels)
-        progress.add(acknowledged, sum(map(len, lines)) if error is None else 0)
-        if error is not None:
-            raise error
+        await send_parcels(producer, topic, parse(lines, lines_before), sum(map(len, lines)), progress)
         lines_before += len(lines)
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from warmlog.cli.commands.topic.figures import Figures, figures_of, sizes_on_disk, total
+from warmlog.cli.commands.topic.figures import figures_of, sizes_on_disk, total
 from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, run_admin
 from warmlog.cli.terminal.output import counted, facts, json_line, line, table
@@ -42,14 +42,16 @@ def status(
 
 @dataclass(frozen=True, slots=True)
 class TopicStatus:
-    """A topic's sizes; its rates are None if they were not measured."""
+    """A topic with its sizes, as --json prints it; its rates are None if they were not measured."""
 
     name: str
     partitions: int
-    offline: list[int]
-    figures: Figures
+    offline_partitions: list[int]
+    records: int
+    size_bytes: int
     records_per_s: float | None
     bytes_per_s: float | None
+    page_cache_acks: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,6 @@ class BrokerStatus:
     reserve_bytes: int
     topics: list[TopicStatus]
     """The largest first."""
-    cached: list[str]
-    """Topics that acknowledge from the page cache."""
     problems: list[str] = field(default_factory=list)
 
     def state(self, directory: "LogDirDescription") -> str:
@@ -93,9 +93,8 @@ async def _ask(admin: "Admin", interval_s: float) -> BrokerStatus:
         int(settings[RESERVE].value),
         sorted(
             (_topic(topic, sizes, before.get(topic.name), elapsed_s) for topic in topics),
-            key=lambda topic: (-topic.figures.size_bytes, topic.name),
+            key=lambda topic: (-topic.size_bytes, topic.name),
         ),
-        [topic.name for topic in topics if topic.durability.write_caching],
     )
     found.problems.extend(_problems(found))
     return found
@@ -116,13 +115,21 @@ def _counters(topic: "TopicDescription", sizes: dict[tuple[str, int], int]) -> t
 def _topic(
     topic: "TopicDescription", sizes: dict[tuple[str, int], int], before: tuple[int, int] | None, elapsed_s: float
 ) -> TopicStatus:
-    offline = [each.partition for each in topic.partitions if each.error is not None]
     figures = total(figures_of(topic, sizes).values())
-    rates: list[float | None] = [None, None]
+    records_per_s = bytes_per_s = None
     if before is not None:
         now = _counters(topic, sizes)
-        rates = [max(after - earlier, 0) / elapsed_s for after, earlier in zip(now, before, strict=True)]
-    return TopicStatus(topic.name, len(topic.partitions), offline, figures, *rates)
+        records_per_s, bytes_per_s = (max(new - old, 0) / elapsed_s for new, old in zip(now, before, strict=True))
+    return TopicStatus(
+        topic.name,
+        len(topic.partitions),
+        [each.partition for each in topic.partitions if each.error is not None],
+        figures.records,
+        figures.size_bytes,
+        records_per_s,
+        bytes_per_s,
+        page_cache_acks=topic.durability.write_caching,
+    )
 
 
 def _problems(found: BrokerStatus) -> list[str]:
@@ -130,22 +137,24 @@ def _problems(found: BrokerStatus) -> list[str]:
     problems += [
         f"{each.path}: {found.state(each)}" for each in found.directories if found.state(each) != "takes records"
     ]
-    offline = [f"{topic.name}-{number}" for topic in found.topics for number in topic.offline]
+    offline = [f"{topic.name}-{number}" for topic in found.topics for number in topic.offline_partitions]
     if offline:
         problems.append(f"{counted(len(offline), 'partition')} offline: {', '.join(offline)}")
     return problems
 
 
 def _show(found: BrokerStatus) -> None:
-    broker, whole = found.broker, total([topic.figures for topic in found.topics])
+    broker = found.broker
+    records = sum(topic.records for topic in found.topics)
+    size_bytes = sum(topic.size_bytes for topic in found.topics)
     partitions = sum(topic.partitions for topic in found.topics)
-    offline = sum(len(topic.offline) for topic in found.topics)
+    offline = sum(len(topic.offline_partitions) for topic in found.topics)
     facts(
         [
             ("broker", f"{broker.node_id} at {broker.address}, version {broker.version}, cluster {broker.cluster_id}"),
             ("mode", f"SAFE MODE: {broker.write_refusal}" if broker.write_refusal else "takes records"),
             ("topics", f"{counted(len(found.topics), 'topic')}, {counted(partitions, 'partition')}, {offline} offline"),
-            ("records", f"{whole.records:,}, {human_size(whole.size_bytes)}"),
+            ("records", f"{records:,}, {human_size(size_bytes)}"),
             ("acks=all", _durability(found)),
         ]
     )
@@ -163,14 +172,14 @@ def _show(found: BrokerStatus) -> None:
 def _row(topic: TopicStatus) -> tuple[Cell, ...]:
     records_per_s: Cell = "" if topic.records_per_s is None else Count(round(topic.records_per_s))
     bytes_per_s: Cell = "" if topic.bytes_per_s is None else Size(round(topic.bytes_per_s))
-    figures = topic.figures
-    return topic.name, topic.partitions, Count(figures.records), Size(figures.size_bytes), records_per_s, bytes_per_s
+    return topic.name, topic.partitions, Count(topic.records), Size(topic.size_bytes), records_per_s, bytes_per_s
 
 
 def _durability(found: BrokerStatus) -> str:
-    if not found.cached:
+    cached = ", ".join(topic.name for topic in found.topics if topic.page_cache_acks)
+    if not cached:
         return "acknowledges after fsync on every topic"
-    return f"acknowledges from the page cache on {', '.join(found.cached)} (write.caching), after fsync elsewhere"
+    return f"acknowledges from the page cache on {cached} (write.caching), after fsync elsewhere"
 
 
 def _document(found: BrokerStatus) -> dict[str, Any]:
@@ -188,17 +197,5 @@ def _document(found: BrokerStatus) -> dict[str, Any]:
             }
             for each in found.directories
         ],
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": topic.partitions,
-                "offline_partitions": topic.offline,
-                "records": topic.figures.records,
-                "size_bytes": topic.figures.size_bytes,
-                "records_per_s": topic.records_per_s,
-                "bytes_per_s": topic.bytes_per_s,
-                "page_cache_acks": topic.name in found.cached,
-            }
-            for topic in found.topics
-        ],
+        "topics": [asdict(topic) for topic in found.topics],
     }

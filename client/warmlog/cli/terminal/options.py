@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 import typer
 
 from warmlog.cli.terminal.exits import is_debug
-from warmlog.cli.terminal.profile import Profile, ProfileError, load_profile
+from warmlog.cli.terminal.profile import chosen_profile
 
 if TYPE_CHECKING:
     from logging import LogRecord
@@ -63,14 +63,6 @@ def check_broker(text: str) -> str:
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     return text
-
-
-def chosen_profile() -> Profile:
-    """Return the profile in force; a usage error if its file cannot be used."""
-    try:
-        return load_profile()
-    except ProfileError as error:
-        raise typer.BadParameter(str(error), param_hint="profile") from None
 
 
 def connection() -> dict[str, Any]:

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from warmlog_protocol.errors import did_you_mean
 
 CONFIG_VARIABLE = "WARMLOG_CONFIG"
@@ -25,8 +27,11 @@ PROFILE_VARIABLE = "WARMLOG_PROFILE"
 BROKER_KEY = "broker"
 
 
-class ProfileError(ValueError):
+class ProfileError(typer.BadParameter):
     """The file cannot be used; the message names it."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, param_hint="profile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +61,19 @@ class Profile:
         return f"[{table}] in {self.path}" if table else str(self.path)
 
 
-def profile_path(environment: Mapping[str, str] = os.environ) -> Path:
+def _path() -> Path:
     """Return where the file is looked for."""
-    if named := environment.get(CONFIG_VARIABLE):
+    if named := os.environ.get(CONFIG_VARIABLE):
         return Path(named)
-    home = environment.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()
+    home = os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()
     return Path(home) / "warmlog" / "config.toml"
 
 
-def load_profile(environment: Mapping[str, str] = os.environ) -> Profile:
-    """Return the profile that `environment` selects. Raises ProfileError."""
-    path, name = profile_path(environment), environment.get(PROFILE_VARIABLE, "")
+def chosen_profile() -> Profile:
+    """Return the profile in force. ProfileError, a usage error, if its file cannot be used."""
+    path, name = _path(), os.environ.get(PROFILE_VARIABLE, "")
     if not path.exists():
-        if environment.get(CONFIG_VARIABLE):
+        if os.environ.get(CONFIG_VARIABLE):
             raise ProfileError(f"{CONFIG_VARIABLE}={path}: there is no such file")
         if name:
             raise ProfileError(f"there is no profile {name!r}: the file {path} does not exist")

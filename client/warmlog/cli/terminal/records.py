@@ -11,6 +11,7 @@ from warmlog.cli.terminal.output import counted, note
 
 if TYPE_CHECKING:
     from warmlog import Batch, Producer
+    from warmlog.cli.terminal.status import Progress
     from warmlog.records.batch import Header
 
 
@@ -41,8 +42,10 @@ class Parcel:
         )
 
 
-async def send_parcels(producer: "Producer", topic: str, parcels: Sequence[Parcel]) -> tuple[int, Exception | None]:
-    """Return how many records were acknowledged and the first error, once every parcel has succeeded or failed."""
+async def send_parcels(
+    producer: "Producer", topic: str, parcels: Sequence[Parcel], size_bytes: int, progress: "Progress"
+) -> None:
+    """Send all parcels, of `size_bytes` together, and raise the first error once each has succeeded or failed."""
     sends = (
         producer.send_many(
             topic,
@@ -55,9 +58,11 @@ async def send_parcels(producer: "Producer", topic: str, parcels: Sequence[Parce
         for parcel in parcels
     )
     results = await asyncio.gather(*sends, return_exceptions=True)
+    errors = [result for result in results if isinstance(result, BaseException)]
     acknowledged = sum(result.count for result in results if not isinstance(result, BaseException))
-    errors = [result for result in results if isinstance(result, Exception)]
-    return acknowledged, errors[0] if errors else None
+    progress.add(acknowledged, 0 if errors else size_bytes)
+    if errors:
+        raise errors[0]
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ shortened in the middle, and a table that is too wide even then is shown as one 
 import unicodedata
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import zip_longest
 
 Cell = str | int
 Row = Sequence[Cell]
@@ -104,12 +105,10 @@ def draw(headings: Sequence[str], rows: Sequence[Row], width: int) -> list[str]:
     widths = _fit(columns, width - _width(GAP) * (len(columns) - 1))
     if widths is None:
         return _blocks(columns, len(rows), width)
-    lines = _lines([_wrap(column.heading.split(), size) for column, size in zip(columns, widths, strict=True)])
-    drawn = [_joined(line, columns, widths) for line in lines]
+    drawn = _row_lines([column.heading.split() for column in columns], columns, widths)
     drawn.append(GAP.join(RULE * size for size in widths))
     for number in range(len(rows)):
-        cells = [_wrap(column.words[number], size) for column, size in zip(columns, widths, strict=True)]
-        drawn += [_joined(line, columns, widths) for line in _lines(cells)]
+        drawn += _row_lines([column.words[number] for column in columns], columns, widths)
     return drawn
 
 
@@ -180,18 +179,17 @@ def shorten(word: str, width: int) -> str:
     return result
 
 
-def _lines(cells: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Return the lines of a row from the lines of its cells."""
-    height = max(map(len, cells), default=0)
-    return [[cell[number] if number < len(cell) else "" for cell in cells] for number in range(height)]
-
-
-def _joined(texts: Sequence[str], columns: Sequence[_Column], widths: Sequence[int]) -> str:
-    padded = []
-    for text, column, width in zip(texts, columns, widths, strict=True):
-        space = " " * (width - _width(text))
-        padded.append(space + text if column.is_right else text + space)
-    return GAP.join(padded).rstrip()
+def _row_lines(cells: Sequence[Sequence[str]], columns: Sequence[_Column], widths: Sequence[int]) -> list[str]:
+    """Return the lines of a row, whose cells are given as words."""
+    wrapped = [_wrap(words, width) for words, width in zip(cells, widths, strict=True)]
+    lines = []
+    for texts in zip_longest(*wrapped, fillvalue=""):
+        padded = []
+        for text, column, width in zip(texts, columns, widths, strict=True):
+            space = " " * (width - _width(text))
+            padded.append(space + text if column.is_right else text + space)
+        lines.append(GAP.join(padded).rstrip())
+    return lines
 
 
 def _blocks(columns: Sequence[_Column], count: int, width: int) -> list[str]:
@@ -202,9 +200,8 @@ def _blocks(columns: Sequence[_Column], count: int, width: int) -> list[str]:
     for number in range(count):
         drawn += [""] if number else []
         for column in columns:
-            first, *more = _wrap(column.words[number], room) or [""]
-            drawn.append(f"{column.heading.ljust(margin)}{GAP}{first}".rstrip())
-            drawn += [f"{' ' * margin}{GAP}{text}" for text in more]
+            for heading, text in zip_longest([column.heading], _wrap(column.words[number], room), fillvalue=""):
+                drawn.append(f"{heading.ljust(margin)}{GAP}{text}".rstrip())
     return drawn
 
 

@@ -110,14 +110,7 @@ async def test_a_topic_whose_places_cannot_be_written_down_is_taken_back_or_made
 ) -> None:
     """The metadata log refuses the second commit of the creation, or that one and the next."""
     room = Room(tmp_path / "a", tmp_path / "b")
-    append, commits = room.metadata_log.append, count(1)
-
-    def refuse(entries: Any) -> None:
-        if 2 <= next(commits) < 2 + times:
-            raise StorageError("no room")
-        append(entries)
-
-    monkeypatch.setattr(room.metadata_log, "append", refuse)
+    room.refuse_commits(monkeypatch, times)
     assert isinstance(await room.create("t", 2), StorageError)
     again = await room.create("t", 2)
     await room.close()

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -274,14 +273,7 @@ async def test_an_addition_whose_places_cannot_be_written_is_taken_back_or_finis
     """The metadata log refuses the second commit of the addition, or that one and the one that takes it back."""
     room = ChangingRoom(tmp_path / "a", tmp_path / "b")
     await room.create("t", 1)
-    write, commits = room.metadata_log.append, count(1)
-
-    def refuse(entries: Any) -> None:
-        if 2 <= next(commits) < 2 + times:
-            raise StorageError("no room")
-        write(entries)
-
-    monkeypatch.setattr(room.metadata_log, "append", refuse)
+    room.refuse_commits(monkeypatch, times)
     assert isinstance(await room.add("t", 3), StorageError)
     again = await room.add("t", 3)
     await room.close()

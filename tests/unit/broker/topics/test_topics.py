@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -91,6 +93,17 @@ class Room:
             threads=self.threads,
             on_deleted=lambda paths, delay_ms: self.remover.extend(paths),
         )
+
+    def refuse_commits(self, patch: pytest.MonkeyPatch, times: int) -> None:
+        """Let the metadata log refuse as many commits from the second one on."""
+        write, commits = self.metadata_log.append, count(1)
+
+        def refuse(entries: Any) -> None:
+            if 2 <= next(commits) < 2 + times:
+                raise StorageError("no room")
+            write(entries)
+
+        patch.setattr(self.metadata_log, "append", refuse)
 
     def open_log(self, directory: DataDirectory, entry: TopicCreated, index: int, config: LogConfig) -> Log:
         if directory.path in self.broken or (self.fails_to_open and index == 1):

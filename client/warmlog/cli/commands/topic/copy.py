@@ -3,7 +3,6 @@
 import asyncio
 import sys
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -135,19 +134,13 @@ async def _copy(
     """Send what one round has read while the next round is read. A partition has one `send_many` in flight."""
     from warmlog.cli.terminal.records import Parcel, send_parcels
 
-    async def send(parcels: Sequence[Parcel], size_bytes: int) -> None:
-        acknowledged, error = await send_parcels(producer, target, parcels)
-        progress.add(acknowledged, size_bytes if error is None else 0)
-        if error is not None:
-            raise error
-
     sending: asyncio.Task[None] | None = None
     async for round_, size_bytes in _rounds(consumer.batches(until=until), damage):
         now_ms = time.time_ns() // 1_000_000
         parcels = [Parcel.of(own, place if keeps_partitions else None, now_ms) for place, own in round_.items()]
         if sending is not None:
             await sending
-        sending = asyncio.create_task(send(parcels, size_bytes))
+        sending = asyncio.create_task(send_parcels(producer, target, parcels, size_bytes, progress))
     if sending is not None:
         await sending
 

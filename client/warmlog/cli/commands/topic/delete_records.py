@@ -64,7 +64,7 @@ def delete_records(
 
     Give --offset or --before, or a file. The deletion is on disk when the command returns.
     """
-    find = _asked(topic, partition, offset, before, offset_json_file)
+    find = _finder(topic, partition, offset, before, offset_json_file)
     wanted = run_admin(broker, find)
     if not is_certain:
         _confirm(broker, wanted)
@@ -80,7 +80,7 @@ def delete_records(
         raise CommandFailed(f"no records were deleted from {', '.join(failed)}")
 
 
-def _asked(
+def _finder(
     topic: str | None, partition: int | None, offset: int | None, before: str | None, file: Path | None
 ) -> "Callable[[Admin], Awaitable[Offsets]]":
     """Return what finds the offsets; a usage error unless the options are of one of the three ways."""
@@ -125,7 +125,7 @@ def _confirm(broker: str, wanted: Offsets) -> None:
         starts = {name: await admin.look_up_offsets(name, "earliest") for name in names}
         ends = {name: await admin.look_up_offsets(name, "latest") for name in names}
         return sum(
-            _doomed(starts[name].get(number), ends[name].get(number), offset)
+            _deletable(starts[name].get(number), ends[name].get(number), offset)
             for (name, number), offset in wanted.items()
         )
 
@@ -135,7 +135,7 @@ def _confirm(broker: str, wanted: Offsets) -> None:
         raise CommandFailed("no records were deleted")
 
 
-def _doomed(start: "OffsetAt | ApiError | None", end: "OffsetAt | ApiError | None", offset: int) -> int:
+def _deletable(start: "OffsetAt | ApiError | None", end: "OffsetAt | ApiError | None", offset: int) -> int:
     """Return how many offsets of a partition are deleted; 0 if its offsets are unknown: the deletion says why."""
     if start is None or end is None or isinstance(start, Exception) or isinstance(end, Exception):
         return 0
