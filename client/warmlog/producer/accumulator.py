@@ -207,6 +207,8 @@ class Accumulator:
                 f"a record of {size_bytes} bytes for topic {topic.name!r}: with its batch it is larger than "
                 f"max.message.bytes={topic.max_message_bytes}"
             )
+        if partition is not None and partition >= len(topic.queues):
+            self._on_unknown_topic(topic)  # which may have more partitions by now
         queue = topic.choose(key, partition)
         batch = queue.open
         if batch is not None and batch.size_bytes + size_bytes > self.batch_limit_bytes(topic):

@@ -86,6 +86,8 @@ class ProducerCore:
         queues = self.accumulator.topics[topic]
         while not queues.is_known:
             await asyncio.shield(self._learn_soon(queues))
+        if partition is not None and partition >= len(queues.queues):  # it may have been added
+            await asyncio.shield(self._learn_soon(queues))
         times_ms = records.timestamps_ms
         if have_own_times and records.values:
             self.accumulator.check_age(queues, times_ms if isinstance(times_ms, int) else min(times_ms))
