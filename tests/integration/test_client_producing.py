@@ -143,6 +143,19 @@ async def test_a_record_over_the_topics_limit_is_refused_and_harms_nobody(broker
         assert (await producer.send_many(topic, [b"x" * 500] * 10)).ranges == {0: [range(1, 11)]}
 
 
+async def test_batches_fit_into_small_segments(broker: BrokerProcess, topic: str) -> None:
+    await create(broker, topic, **{"segment.bytes": "2KiB"})
+    async with warmlog.Producer(broker.address) as producer:
+        assert (await producer.send_many(topic, [b"x" * 500] * 20)).count == 20
+        for _ in range(20):
+            producer.send(topic, b"x" * 500)
+        await producer.flush()
+        with pytest.raises(warmlog.WarmlogError, match=r"does not fit into segment\.bytes=2048"):
+            await producer.send(topic, b"x" * 3000)
+    (records,) = (await read_all(broker, topic)).values()
+    assert len(records) == 40
+
+
 async def test_the_times_of_a_log_append_time_topic_are_the_brokers(broker: BrokerProcess, topic: str) -> None:
     await create(broker, topic, **{"message.timestamp.type": "LogAppendTime"})
     async with warmlog.Producer(broker.address) as producer:

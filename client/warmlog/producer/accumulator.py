@@ -195,7 +195,7 @@ class Accumulator:
 
     def batch_limit_bytes(self, topic: TopicQueues) -> int:
         """The maximum size of a batch of several records."""
-        return min(self._options.batch_bytes, topic.max_message_bytes)
+        return min(self._options.batch_bytes, topic.max_message_bytes, topic.segment_bytes)
 
     def _batch_for(
         self, topic: TopicQueues, key: bytes | None, partition: int | None, size_bytes: int

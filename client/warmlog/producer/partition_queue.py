@@ -26,7 +26,7 @@ from enum import Enum
 from operator import attrgetter
 
 from warmlog.cluster.cluster import Topic
-from warmlog.cluster.responses import partition_range
+from warmlog.cluster.responses import DEFAULT_SEGMENT_BYTES, partition_range
 from warmlog.errors import (
     ApiError,
     BrokerUnavailable,
@@ -244,6 +244,7 @@ class TopicQueues:
         "name",
         "oldest_kept_ms",
         "queues",
+        "segment_bytes",
         "sticky",
         "waiting",
     )
@@ -252,6 +253,7 @@ class TopicQueues:
         self.name = name
         self.is_known = False
         self.max_message_bytes = 0
+        self.segment_bytes = DEFAULT_SEGMENT_BYTES
         self.max_age_ms: int | None = None
         self.oldest_kept_ms = 0
         """Timestamps from this on were young enough when it was last set; 0: all are. See `max_age_ms`."""
@@ -261,12 +263,19 @@ class TopicQueues:
         self._next_sticky = random.randrange(1 << 16)  # noqa: S311 - producers start at different partitions
 
     def learn(
-        self, topic: Topic, max_message_bytes: int, *, is_idempotent: bool, max_age_ms: int | None = None
+        self,
+        topic: Topic,
+        max_message_bytes: int,
+        *,
+        is_idempotent: bool,
+        max_age_ms: int | None = None,
+        segment_bytes: int = DEFAULT_SEGMENT_BYTES,
     ) -> None:
         """Take in the topic's metadata. Records older than `max_age_ms` by their own timestamps would be deleted."""
         self.max_age_ms = max_age_ms
         self.date()
         self.max_message_bytes = max_message_bytes
+        self.segment_bytes = segment_bytes
         del self.queues[len(topic.partitions) :]
         for partition in range(len(self.queues), len(topic.partitions)):
             self.queues.append(PartitionQueue(self.name, partition, is_idempotent=is_idempotent))

@@ -7,7 +7,7 @@ from threading import get_ident
 
 from warmlog.cluster.cluster import Cluster
 from warmlog.cluster.options import ConnectionOptions
-from warmlog.cluster.responses import max_age_ms, max_message_bytes
+from warmlog.cluster.responses import max_age_ms, max_message_bytes, segment_bytes
 from warmlog.errors import ClientClosed, MessageTooLarge, WarmlogError, WrongEventLoop
 from warmlog.producer.accumulator import Accumulator
 from warmlog.producer.delivery import RecordMetadataRanges
@@ -232,6 +232,7 @@ class ProducerCore:
                     max_message_bytes(configs),
                     is_idempotent=self._options.is_idempotent,
                     max_age_ms=None if self._options.expired == "accept" else max_age_ms(configs),
+                    segment_bytes=segment_bytes(configs),
                 )
             self.accumulator.replay(queues)
         except WarmlogError as error:
