@@ -140,10 +140,13 @@ def _print_settings(topics: list[str], configs: "TopicConfigs") -> None:
     for name in topics:
         if name in configs.unknown:
             note(f"{name}: settings that warmlog does not have are left out: {', '.join(configs.unknown[name])}")
-    without = [name for name in topics if name not in configs.known]
+    without = [name for name in topics if not configs.known.get(name)]
     if without:
         note(f"retention (retention.ms=-1) and compaction are off until you set them: {', '.join(without)}")
         note("Kafka stores topic settings elsewhere: give them by --topic-configs, or later by `warmlog topic alter`")
+    endless = [name for name in topics if name not in without and "retention.ms" not in configs.known[name]]
+    if endless:
+        note(f"nothing is deleted for its age (retention.ms=-1) until you set retention.ms: {', '.join(endless)}")
     unused = sorted(configs.known.keys() - set(topics))
     if unused:
         note(f"--topic-configs names topics that were not taken over: {', '.join(unused)}")
