@@ -185,6 +185,17 @@ def test_topics_get_the_settings_in_a_file_and_others_keep_everything(tmp_path: 
     assert state.topics["transfers"].settings == KEEPS_EVERYTHING
 
 
+def test_settings_are_stored_as_every_version_reads_them_and_what_stays_off_is_told(tmp_path: Path) -> None:
+    kafka, file = copy_sample(tmp_path / "kafka"), tmp_path / "configs"
+    file.write_text('{"flights": {"segment.bytes": "64MiB", "cleanup.policy": "delete, compact"}, "transfers": {}}')
+    done = run("adopt", kafka, "--data-dir", tmp_path / "data", "--topic-configs", file)
+    said = " ".join(done.stderr.decode().split())
+    assert "until you set retention.ms: flights" in said
+    assert "are off until you set them: transfers" in said
+    settings = read_state(tmp_path / "data" / "metadata.log").topics["flights"].settings
+    assert settings == KEEPS_EVERYTHING | {"segment.bytes": "67108864", "cleanup.policy": "compact,delete"}
+
+
 @pytest.mark.parametrize(
     ("content", "named"),
     [

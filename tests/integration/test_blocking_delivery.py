@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -106,3 +107,21 @@ def test_a_send_beside_a_close_is_delivered_or_refused(shared: EmbeddedBroker) -
                 producer.close()
             for one in sending:
                 one.result(20)
+
+
+def test_a_wait_for_futures_beside_a_close_ends(shared: EmbeddedBroker) -> None:
+    def send(using: Producer) -> int:
+        not_done = 0
+        with suppress(ClientClosed):
+            while not not_done:
+                not_done = len(concurrent.futures.wait([using.send("t", b"x")], timeout=10).not_done)
+        return not_done
+
+    for number in range(30):
+        producer = Producer(shared.address).start()
+        with ThreadPoolExecutor(6) as pool:
+            sending = [pool.submit(send, producer) for _ in range(6)]
+            time.sleep(number / 1000)
+            with suppress(ClientClosed):
+                producer.close()
+            assert [one.result(20) for one in sending] == [0] * 6

@@ -180,3 +180,32 @@ def test_output_to_a_full_disk_is_an_error(warmlog: CommandLine) -> None:
     assert done.returncode == 1
     assert b"warmlog: error: " in done.stderr
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("streams", "exit_code", "message"),
+    [
+        ("<&-", 1, "Bad file descriptor"),
+        (">&-", 0, "1 record"),
+        ("2>&-", 0, ""),
+        ("2>/dev/full", 0, ""),
+        ("<&- >&- 2>&-", 1, ""),
+    ],
+)
+def test_a_closed_or_full_stream_does_not_matter_to_what_is_sent(
+    broker: BrokerProcess, warmlog: CommandLine, topic: str, streams: str, exit_code: int, message: str
+) -> None:
+    succeeded(warmlog("topic", "create", topic))
+    command = f"echo x | {{ {shlex.join([*WARMLOG, 'produce', topic])} {streams}; }}"
+    done = subprocess.run(["bash", "-c", command], env=warmlog.environment, capture_output=True, timeout=60)
+    assert done.returncode == exit_code, done.stderr
+    assert message in done.stderr.decode()
+    assert "Traceback" not in done.stderr.decode()
+    read = succeeded(warmlog("consume", topic, "--to", "latest"))
+    assert read == (b"" if exit_code else b"x\n")
+
+
+def test_a_closed_output_is_an_error(broker: BrokerProcess, warmlog: CommandLine) -> None:
+    command = f"{shlex.join([*WARMLOG, 'topic', 'list'])} >&-"
+    done = subprocess.run(["bash", "-c", command], env=warmlog.environment, capture_output=True, timeout=60)
+    assert error_line(done) == "warmlog: error: Bad file descriptor"

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from contextlib import suppress
 
 import pytest
 
@@ -141,6 +142,38 @@ async def test_a_record_over_the_topics_limit_is_refused_and_harms_nobody(broker
         with pytest.raises(warmlog.MessageTooLarge, match=r"5016 bytes.*max.message.bytes=2000"):
             producer.send(topic, b"x" * 5000)
         assert (await producer.send_many(topic, [b"x" * 500] * 10)).ranges == {0: [range(1, 11)]}
+
+
+@pytest.mark.parametrize("timeout_s", [0, 0.005, None])
+async def test_a_send_many_beside_a_close_ends(broker: BrokerProcess, topic: str, timeout_s: float | None) -> None:
+    await create(broker, topic)
+
+    async def send(producer: warmlog.Producer) -> None:
+        while True:
+            await producer.send_many(topic, [b"x" * 100] * 100)
+
+    for number in range(20):
+        producer = await warmlog.Producer(broker.address, buffer_bytes=50_000, high_water_bytes=5000).start()
+        sending = [asyncio.create_task(send(producer)) for _ in range(4)]
+        await asyncio.sleep(number / 1000)
+        with suppress(warmlog.ClientClosed):
+            await producer.close(timeout_s=timeout_s)
+        _, pending = await asyncio.wait(sending, timeout=10)
+        assert not pending
+        assert {type(each.exception()) for each in sending} == {warmlog.ClientClosed}
+
+
+async def test_batches_fit_into_small_segments(broker: BrokerProcess, topic: str) -> None:
+    await create(broker, topic, **{"segment.bytes": "2KiB"})
+    async with warmlog.Producer(broker.address) as producer:
+        assert (await producer.send_many(topic, [b"x" * 500] * 20)).count == 20
+        for _ in range(20):
+            producer.send(topic, b"x" * 500)
+        await producer.flush()
+        with pytest.raises(warmlog.WarmlogError, match=r"does not fit into segment\.bytes=2048"):
+            await producer.send(topic, b"x" * 3000)
+    (records,) = (await read_all(broker, topic)).values()
+    assert len(records) == 40
 
 
 async def test_the_times_of_a_log_append_time_topic_are_the_brokers(broker: BrokerProcess, topic: str) -> None:

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -207,3 +209,28 @@ def test_it_is_ready_in_less_than_a_tenth_of_a_second(tell: Callable[[str], None
             durations_ms.append(1000 * (time.perf_counter() - before_s))
     tell(f"embedded() is ready in {median(durations_ms):.1f} ms (median of {STARTS})")
     assert median(durations_ms) < MOST_MS
+
+
+def test_a_start_that_failed_can_be_tried_again(tmp_path: Path) -> None:
+    second = embedded(tmp_path)
+    with embedded(tmp_path), pytest.raises(DirectoryLocked):
+        second.start()
+    with second:
+        asyncio.run(write(second.address))
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_fork_that_ends_leaves_the_broker_and_its_directory(closes: bool) -> None:
+    code = (
+        "import os, sys, warmlog.testing\n"
+        "broker = warmlog.testing.embedded()\n"
+        "broker.start()\n"
+        "if not os.fork():\n"
+        f"    {'broker.close()' if closes else 'pass'}\n"
+        "    sys.exit(7)\n"
+        "print(os.waitstatus_to_exitcode(os.wait()[1]), (broker.data_dir / 'metadata.log').exists())\n"
+        "broker.close()\n"
+        "print('closed')\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (ended.stdout, ended.stderr) == ("7 True\nclosed\n", "")

@@ -207,6 +207,28 @@ async def test_a_running_producer_and_consumer_find_added_partitions(broker: Bro
             assert sorted(consumer.assignment) == [(topic, partition) for partition in range(4)]
 
 
+async def test_a_running_producer_can_name_an_added_partition(broker: BrokerProcess, topic: str) -> None:
+    async with warmlog.Admin(broker.address) as admin, warmlog.Producer(broker.address) as producer:
+        await admin.create_topic(topic, partitions=1)
+        await producer.send(topic, b"x")
+        await admin.add_partitions(topic, 2)
+        with pytest.raises(warmlog.UnknownTopicOrPartition):  # which has the producer look for it
+            producer.send(topic, b"y", partition=1)
+        await eventually(lambda: _takes_partition(producer, topic, 1))
+        await admin.add_partitions(topic, 3)
+        assert (await producer.send_many(topic, [b"z"], partition=2)).ranges == {2: [range(1)]}
+        with pytest.raises(warmlog.UnknownTopicOrPartition, match="has partitions 0 to 2, not 3"):
+            await producer.send_many(topic, [b"z"], partition=3)
+
+
+async def _takes_partition(producer: warmlog.Producer, topic: str, partition: int) -> bool:
+    try:
+        await producer.send(topic, b"y", partition=partition)
+    except warmlog.UnknownTopicOrPartition:
+        return False
+    return True
+
+
 async def test_a_read_with_an_end_leaves_added_partitions_to_the_next(broker: BrokerProcess, topic: str) -> None:
     async with warmlog.Admin(broker.address) as admin, warmlog.Producer(broker.address) as producer:
         await admin.create_topic(topic, partitions=1)

@@ -12,7 +12,10 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def setting_texts(settings: Mapping[str, SettingGiven]) -> dict[str, str]:
-    """The settings as the broker reads them. TypeError names the first setting whose value has another type."""
+    """The settings as the broker reads them.
+
+    TypeError names the first setting whose value has another type, ValueError one that is less than a millisecond.
+    """
     if not isinstance(settings, Mapping):
         raise TypeError(f"settings must be a mapping such as {{'retention.ms': '7d'}}, not {settings!r}")
     return {checked_text(name, "the name of a setting"): _text(name, value) for name, value in settings.items()}
@@ -28,6 +31,8 @@ def _text(name: str, value: SettingGiven) -> str:
     if isinstance(value, float):
         return str(int(value)) if value.is_integer() else repr(value)
     if isinstance(value, timedelta):
+        if timedelta(0) < value < _MILLISECOND:  # 0 ms may mean that everything is deleted
+            raise ValueError(f"{name}: {value!r} is less than a millisecond, and settings are whole milliseconds")
         return f"{value // _MILLISECOND}ms"
     raise TypeError(
         f"{name}: {value!r} is a {type(value).__name__}; a setting is a str such as '7d', an int, a float, a bool or a "

@@ -168,10 +168,9 @@ class LoopThread:
         asyncio.set_event_loop(self.loop)
         try:
             self.loop.run_forever()
-            tasks = asyncio.all_tasks(self.loop)
-            for task in tasks:
-                task.cancel()
-            self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            with self._lock:
+                self._has_ended = True
+            self.loop.run_until_complete(_end_tasks())
             self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         finally:
             with self._lock:
@@ -179,3 +178,12 @@ class LoopThread:
                 self.loop.close()
             for called in list(self._calls):
                 called.end(error=ClientClosed(_CLOSED))
+
+
+async def _end_tasks() -> None:
+    """Cancel all other tasks of the loop, those included that callbacks are about to create."""
+    await asyncio.sleep(0)
+    while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

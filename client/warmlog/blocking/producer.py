@@ -167,12 +167,15 @@ class SendQueue:
         self.thread.check_process()
 
         async def watch() -> None:
-            with suppress(ClientClosed):
-                await self.empty()
-            if future._sent is None:
+            try:
+                with suppress(ClientClosed):
+                    await self.empty()
+                while future._sent is not None and not future.done():
+                    await future._sent._batch.done()
+            finally:
+                if not future.done():  # the loop ends
+                    self._refuse(future, ClientClosed("the producer was closed before this was acknowledged"))
                 future.settled()
-            else:
-                future._sent.add_done_callback(lambda _: future.settled())
 
         try:
             self.thread.soon(lambda: self._in_background(watch()))

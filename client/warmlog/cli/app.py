@@ -27,6 +27,7 @@ from warmlog.cli.demo import command as demo
 from warmlog.cli.dump import command as dump
 from warmlog.cli.terminal.exits import DEBUG_VARIABLE, INTERRUPTED
 from warmlog.cli.terminal.options import check_broker
+from warmlog.cli.terminal.output import open_closed_streams
 from warmlog.cli.terminal.profile import PROFILE_VARIABLE
 
 PROGRAM = about.PROGRAM
@@ -160,6 +161,7 @@ def build_app(*, is_terminal: bool) -> typer.Typer:
 
 def run() -> None:
     """Run the command that the process's arguments name, and end the process."""
+    open_closed_streams()
     try:
         build_app(is_terminal=sys.stdout.isatty() and sys.stderr.isatty())(prog_name=PROGRAM)
     except KeyboardInterrupt:

@@ -20,6 +20,7 @@ class HasError(Protocol):
 Part = TypeVar("Part", bound=HasError)
 
 DEFAULT_MAX_MESSAGE_BYTES = 1024 * 1024
+DEFAULT_SEGMENT_BYTES = 1024 * 1024 * 1024
 """Assumed for a topic whose `max.message.bytes` the broker does not return."""
 
 
@@ -52,6 +53,11 @@ def topic_error(topic: TopicMetadata) -> ApiError | None:
 def max_message_bytes(configs: DescribeConfigsResponse) -> int:
     """The maximum size of a batch of the topic that was described."""
     return int(_settings(configs).get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES))
+
+
+def segment_bytes(configs: DescribeConfigsResponse) -> int:
+    """The size of a segment of the topic that was described, which no batch may exceed."""
+    return int(_settings(configs).get("segment.bytes", DEFAULT_SEGMENT_BYTES))
 
 
 def max_age_ms(configs: DescribeConfigsResponse) -> int | None:

@@ -195,7 +195,7 @@ class Accumulator:
 
     def batch_limit_bytes(self, topic: TopicQueues) -> int:
         """The maximum size of a batch of several records."""
-        return min(self._options.batch_bytes, topic.max_message_bytes)
+        return min(self._options.batch_bytes, topic.max_message_bytes, topic.segment_bytes)
 
     def _batch_for(
         self, topic: TopicQueues, key: bytes | None, partition: int | None, size_bytes: int
@@ -207,6 +207,8 @@ class Accumulator:
                 f"a record of {size_bytes} bytes for topic {topic.name!r}: with its batch it is larger than "
                 f"max.message.bytes={topic.max_message_bytes}"
             )
+        if partition is not None and partition >= len(topic.queues):
+            self._on_unknown_topic(topic)  # which may have more partitions by now
         queue = topic.choose(key, partition)
         batch = queue.open
         if batch is not None and batch.size_bytes + size_bytes > self.batch_limit_bytes(topic):

@@ -27,7 +27,7 @@ from enum import Enum
 from operator import attrgetter
 
 from warmlog.cluster.cluster import Topic
-from warmlog.cluster.responses import partition_range
+from warmlog.cluster.responses import DEFAULT_SEGMENT_BYTES, partition_range
 from warmlog.errors import (
     ApiError,
     BrokerUnavailable,
@@ -229,6 +229,7 @@ class TopicQueues:
     name: str
     is_known: bool = False
     max_message_bytes: int = 0
+    segment_bytes: int = DEFAULT_SEGMENT_BYTES
     max_age_ms: int | None = None
     oldest_kept_ms: int = 0
     """Timestamps from this on were young enough when it was last set; 0: all are. See `max_age_ms`."""
@@ -239,12 +240,19 @@ class TopicQueues:
     """Random, so that producers start at different partitions."""
 
     def learn(
-        self, topic: Topic, max_message_bytes: int, *, is_idempotent: bool, max_age_ms: int | None = None
+        self,
+        topic: Topic,
+        max_message_bytes: int,
+        *,
+        is_idempotent: bool,
+        max_age_ms: int | None = None,
+        segment_bytes: int = DEFAULT_SEGMENT_BYTES,
     ) -> None:
         """Take in the topic's metadata. Records older than `max_age_ms` by their own timestamps would be deleted."""
         self.max_age_ms = max_age_ms
         self.date()
         self.max_message_bytes = max_message_bytes
+        self.segment_bytes = segment_bytes
         del self.queues[len(topic.partitions) :]
         for partition in range(len(self.queues), len(topic.partitions)):
             self.queues.append(PartitionQueue(self.name, partition, is_idempotent=is_idempotent))

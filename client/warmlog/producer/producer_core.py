@@ -7,7 +7,7 @@ from threading import get_ident
 
 from warmlog.cluster.cluster import Cluster
 from warmlog.cluster.options import ConnectionOptions
-from warmlog.cluster.responses import max_age_ms, max_message_bytes
+from warmlog.cluster.responses import max_age_ms, max_message_bytes, segment_bytes
 from warmlog.errors import ClientClosed, MessageTooLarge, WarmlogError, WrongEventLoop
 from warmlog.producer.accumulator import Accumulator
 from warmlog.producer.delivery import RecordMetadataRanges
@@ -78,6 +78,7 @@ class ProducerCore:
             task.cancel()
         await asyncio.wait(tasks)
         self.sender.fail_all(ClientClosed("the producer was closed before this was acknowledged"))
+        self._wake_waiters()
         await self.cluster.close()
 
     async def send_many(
@@ -85,7 +86,9 @@ class ProducerCore:
     ) -> RecordMetadataRanges:
         queues = self.accumulator.topics[topic]
         while not queues.is_known:
-            await asyncio.shield(self._learn_soon(queues))
+            await self._learn_now(queues)
+        if partition is not None and partition >= len(queues.queues):  # it may have been added
+            await self._learn_now(queues)
         times_ms = records.timestamps_ms
         if have_own_times and records.values:
             self.accumulator.check_age(queues, times_ms if isinstance(times_ms, int) else min(times_ms))
@@ -169,16 +172,23 @@ class ProducerCore:
     async def _wait_for_room(self, *, ends_on_failure: bool = False) -> None:
         """Let the event loop run once, and then until no more than the high-water mark is buffered."""
         await asyncio.sleep(0)
+        self._check_sender()
         while self.accumulator.buffered_bytes > self._options.high_water_bytes:
             if ends_on_failure and self.accumulator.failed:
                 return
             waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             await waiter
+            self._check_sender()
+
+    def _check_sender(self) -> None:
+        """Raise ClientClosed if nothing more is sent: what is buffered from now on would never be done."""
+        if self._is_stopped or self.sender.has_ended:
+            raise ClientClosed("the producer was closed before this was sent")
 
     def _wake_waiters(self) -> None:
         is_low = self.accumulator.buffered_bytes <= self._options.high_water_bytes // 2
-        if self._waiters and (is_low or self.accumulator.failed):
+        if self._waiters and (is_low or self.accumulator.failed or self._is_stopped):
             waiters, self._waiters = self._waiters, []
             for waiter in waiters:
                 if not waiter.done():
@@ -203,6 +213,15 @@ class ProducerCore:
             self._learning[queues.name] = task
             task.add_done_callback(lambda done: self._learned(queues.name, done))
         return task
+
+    async def _learn_now(self, queues: TopicQueues) -> None:
+        """Wait until the topic's partitions are requested, and raise the error of that."""
+        self._check_sender()
+        task = self._learn_soon(queues)
+        await asyncio.wait([task])  # which does not cancel it
+        if task.cancelled():
+            self._check_sender()
+        task.result()
 
     def _learned(self, name: str, done: "asyncio.Task[None]") -> None:
         """Forget the task, also one that was cancelled before it began; its error was delivered to those who wait."""
@@ -230,6 +249,7 @@ class ProducerCore:
                     max_message_bytes(configs),
                     is_idempotent=self._options.is_idempotent,
                     max_age_ms=None if self._options.expired == "accept" else max_age_ms(configs),
+                    segment_bytes=segment_bytes(configs),
                 )
             self.accumulator.replay(queues)
         except WarmlogError as error:

@@ -1,6 +1,7 @@
 """A broker in a thread with an event loop of its own."""
 
 import asyncio
+import os
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from threading import Thread
@@ -21,6 +22,7 @@ class BrokerThread:
         self.was_clean = False
         """Whether all logs were closed without an error."""
         self._config = config
+        self._process_id = os.getpid()
         self._loop: asyncio.AbstractEventLoop
         self._must_end: asyncio.Future[bool]
         self._is_ending = False
@@ -28,6 +30,16 @@ class BrokerThread:
         self._has_ended: Future[None] = Future()
         # A daemon: a process whose code does not stop the broker can end.
         self._thread = Thread(target=self._run, name="warmlog-broker", daemon=True)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this process is a fork of the one in which the broker runs."""
+        return os.getpid() != self._process_id
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether the start has failed."""
+        return self._is_ready.done() and self._is_ready.exception() is not None
 
     def begin(self) -> Future[None]:
         """Start the thread. The future has a result when connections are accepted, or the error of the start."""

@@ -1,12 +1,15 @@
 """A broker that a test starts, stops and kills in its own process."""
 
 import asyncio
+import os
+import shutil
 import socket
+import weakref
 from concurrent.futures import Future
 from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from types import TracebackType
 from typing import Self
 
@@ -36,7 +39,8 @@ def embedded(data_dir: str | PathLike[str] | None = None, **settings: SettingGiv
 class EmbeddedBroker:
     """A broker in a thread of this process, with one address from its first start on. Use `embedded`.
 
-    One thread at a time may start and stop it. Clients may use it from any thread, event loop or process.
+    One thread at a time may start and stop it. Clients may use it from any thread, event loop or process. In a fork of
+    the process, `stop` and `close` have no effect on it.
     """
 
     def __init__(self, data_dir: str | PathLike[str] | None, settings: dict[str, str]) -> None:
@@ -105,7 +109,9 @@ class EmbeddedBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            if self._thread is not None:  # the other tasks of this loop run on while it stops
+            if (
+                self._thread is not None and not self._thread.is_foreign
+            ):  # the other tasks of this loop run on while it stops
                 await asyncio.shield(asyncio.wrap_future(self._thread.end(is_clean=True)))
         finally:
             self.close()
@@ -124,24 +130,31 @@ class EmbeddedBroker:
         self.close()
 
     def _begin(self) -> Future[None]:
-        if self._thread is not None:
+        if self._thread is not None and not self._thread.has_failed:
             raise RuntimeError(f"the broker at {self.address} runs already: stop() or kill() it first")
         if not self._port:
             self._port = self._held.enter_context(_held_port()).getsockname()[1]
         if self._data_dir is None:
-            self._data_dir = Path(self._held.enter_context(TemporaryDirectory(prefix="warmlog-")))
+            self._data_dir = Path(mkdtemp(prefix="warmlog-"))
             self._held.callback(self._forget_directory)
+            self._held.callback(weakref.finalize(self, _remove, self._data_dir, os.getpid()))
         own = {"data.dir": str(self._data_dir), "listen": self.address}
         self._thread = BrokerThread(BrokerConfig.from_settings(DEFAULTS | self._settings | own))
         return self._thread.begin()
 
     def _end(self, *, is_clean: bool) -> None:
         thread, self._thread = self._thread, None
-        if thread is not None:
+        if thread is not None and not thread.is_foreign:
             thread.close(is_clean=is_clean)
 
     def _forget_directory(self) -> None:
         self._data_dir = None
+
+
+def _remove(directory: Path, owner: int) -> None:
+    """Remove a temporary directory, unless this process is a fork of its `owner`, which may still use it."""
+    if os.getpid() == owner:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _held_port() -> socket.socket:

@@ -35,6 +35,12 @@ def test_values_of_settings_are_written_as_the_broker_reads_them() -> None:
     }
 
 
+def test_a_time_does_not_become_none_at_all() -> None:
+    with pytest.raises(ValueError, match=r"^retention\.ms: .* less than a millisecond"):
+        setting_texts({"retention.ms": timedelta(microseconds=7)})
+    assert setting_texts({"flush.ms": timedelta(0)}) == {"flush.ms": "0ms"}
+
+
 @pytest.mark.parametrize("value", [None, b"7d", [1], 1j])
 def test_a_value_of_another_type_is_refused_naming_the_setting_and_the_types(value: Any) -> None:
     with pytest.raises(TypeError, match=r"retention\.ms: .* is a .*; a setting is a str such as '7d', an int, a float"):

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from warmlog_broker.storage.config import TOPIC_SETTINGS, LogConfig
+from warmlog_broker.storage.config import TOPIC_SETTINGS, LogConfig, normalized
 from warmlog_protocol.errors import InvalidConfig
 
 _HEADING = re.compile(r"(?:Dynamic|All) configs for topic (\S+) are:")
@@ -43,6 +43,7 @@ def checked_configs(
     for topic, settings in known.items():
         try:
             LogConfig.from_settings(settings)
+            known[topic] = normalized(settings)
         except InvalidConfig as error:
             raise InvalidConfig(f"{source}, topic {topic}: {error}") from None
     unknown = {topic: sorted(given.keys() - _KNOWN) for topic, given in found.items() if given.keys() - _KNOWN}

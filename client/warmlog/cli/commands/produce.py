@@ -244,8 +244,8 @@ def parse_separator(text: str) -> bytes:
 def parse_header(text: str) -> "Header":
     """Return name and value of NAME=VALUE; NAME alone has the value null. ValueError without a name."""
     name, equals, value = text.partition("=")
-    if not name:
-        raise ValueError(f"{text!r} is not NAME=VALUE, such as source=import")
+    if not name or any("\ud800" <= character <= "\udfff" for character in name):
+        raise ValueError(f"{text!r} is not NAME=VALUE, such as source=import, with a name in UTF-8")
     return name, _bytes(value) if equals else None
 
 

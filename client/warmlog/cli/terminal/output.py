@@ -4,9 +4,11 @@ On a terminal `tables` draws the tables. Elsewhere they are plain text for scrip
 separated by tabs, headings in the first line, numbers as digits.
 """
 
+import io
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from shutil import get_terminal_size
 
 from warmlog.cli.terminal.tables import Row, draw, draw_facts
@@ -14,6 +16,18 @@ from warmlog.cli.terminal.tables import Row, draw, draw_facts
 
 class OutputClosed(Exception):
     """The reader of stdout has closed it."""
+
+
+def open_closed_streams() -> None:
+    """Give streams that the caller has closed (`>&-`) their descriptors, so that no socket or file gets them.
+
+    What reads stdin or writes to stdout then fails with an error of the system; stderr goes nowhere.
+    """
+    for number, (name, mode) in enumerate([("stdin", "rb"), ("stdout", "wb"), ("stderr", "wb")]):
+        if getattr(sys, name) is None:
+            os.open(os.devnull, os.O_RDONLY if name == "stdout" else os.O_WRONLY)  # takes the lowest free number
+            raw = open(number, mode, buffering=0)  # noqa: SIM115  # keeps nothing that a flush at the end would refuse
+            setattr(sys, name, io.TextIOWrapper(raw, write_through=True))
 
 
 def is_terminal() -> bool:
@@ -54,11 +68,9 @@ def note(text: str) -> None:
 
 
 def remark(text: str) -> None:
-    """Write one line of text to stderr."""
-    try:
+    """Write one line of text to stderr. If that is closed or full, the exit code has to do."""
+    with suppress(OSError):
         print(text, file=sys.stderr, flush=True)  # noqa: T201
-    except BrokenPipeError:
-        return
 
 
 def table(headings: Sequence[str], rows: Sequence[Row]) -> None:

@@ -49,9 +49,17 @@ def serialized(what: str, serializer: Callable[[Any], object] | None, item: obje
 
 
 def all_serialized(what: str, serializer: Callable[[Any], object] | None, items: Any) -> Any:
-    """Return the list of what the serializer makes of `items`. One text or mapping is left for the next check."""
+    """Return the list of what the serializer makes of `items`. One text or mapping is left for the next check.
+
+    It gets the items of an Arrow array as Python has them. TypeError for a DataFrame or table, of which it would get
+    the names of the columns.
+    """
     if items is None or serializer is None or isinstance(items, (str, Bytes, Set, Mapping)):
         return items
+    if hasattr(items, "columns"):
+        raise TypeError(f"{what}s: a list or a column expected, not a {type(items).__name__}: send_frame sends rows")
+    if hasattr(items, "to_pylist"):
+        items = items.to_pylist()
     return [serialized(what, serializer, item) for item in items]
 
 

@@ -4,6 +4,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
 import warmlog
@@ -51,6 +54,17 @@ async def test_bytes_are_serialized_too() -> None:
         assert {value for batch in batches for value in batch.values()} == {b"v!"}
         keys = [batch.keys() for batch in batches]
         assert {key for own in keys for key in own} == {b"kk"}
+
+
+async def test_a_serializer_gets_the_items_of_a_column_and_never_the_columns_of_a_table() -> None:
+    async with FakeBroker(t=1) as broker, producer(broker, value_serializer=lambda item: str(item).encode()) as client:
+        await client.send_many("t", pa.array(["a", None]))
+        await client.send_many("t", pd.Series(["b", None]))
+        for table in (pd.DataFrame({"a": [1]}), pl.DataFrame({"a": [1]}), pa.table({"a": [1]})):
+            with pytest.raises(TypeError, match=r"^values: a list or a column expected, .*send_frame"):
+                await client.send_many("t", table)
+        batches = broker.topics["t"][0].read_all()
+    assert [value for batch in batches for value in batch.values()] == [b"a", None, b"b", None]
 
 
 async def test_what_a_serializer_must_return_is_named_and_its_own_error_is_raised() -> None:
