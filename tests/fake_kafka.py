@@ -36,11 +36,13 @@ class FakeKafka:
         cluster_id: str,
         configs_version: int = 2,
         is_silent: bool = False,
+        advertised_port: int | None = None,
     ) -> None:
         self.topics = topics
         self.cluster_id = cluster_id
         self.configs_version = configs_version
         self.is_silent = is_silent
+        self.advertised_port = advertised_port
         self.asked: list[str] = []
         """The topics of DescribeConfigs requests."""
         self._server = _Server(("127.0.0.1", 0), _Connection)
@@ -79,7 +81,7 @@ class FakeKafka:
         return self._configs(_resources(body))
 
     def _metadata(self, shown: Mapping[str, FakeTopic]) -> bytes:
-        broker = _pack("i", 1) + _text("127.0.0.1") + _pack("i", self.port) + _text(None)
+        broker = _pack("i", 1) + _text("127.0.0.1") + _pack("i", self.advertised_port or self.port) + _text(None)
         topics = [
             _pack("h", 0) + _text(name) + b"\0" + _array([_partition(number) for number in range(topic.partitions)])
             for name, topic in shown.items()

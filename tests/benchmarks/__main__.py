@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from rich.console import Console
 
-from benchmarks import consume, limits, produce
+from benchmarks import blocking, consume, limits, produce
 from benchmarks.measurement import (
     BROKER_CPU,
     CLIENT_CPU,
@@ -93,6 +93,7 @@ class Bench:
         scale, bootstrap = self._scale, self._bootstrap
         client: dict[str, object] = {"client_loop": self._loop_name, "broker_loop": "uvloop"}
         producer = client | producer_defaults() | {"fsync": "before each acknowledgement"}
+        threaded = producer | {"client_loop": "asyncio", "api": "warmlog.blocking"}
         piece = {"piece_bytes": PIECE_BYTES}
         return [
             Benchmark("limit.crc", self.settings(**piece), lambda: limits.crc(scale.limit_bytes, PIECE_BYTES)),
@@ -120,6 +121,18 @@ class Bench:
                 "produce.latency",
                 self.settings(**producer | {"linger_ms": 0, "open_loop_per_s": LATENCY_PER_S}),
                 lambda topic: produce.latency(bootstrap, topic, scale.latency_records, per_s=LATENCY_PER_S),
+                takes_topic=True,
+            ),
+            Benchmark(
+                "blocking.send",
+                self.settings(**threaded),
+                lambda topic: blocking.send(bootstrap, topic, scale.send_records),
+                takes_topic=True,
+            ),
+            Benchmark(
+                "blocking.result",
+                self.settings(**threaded, in_flight=1),
+                lambda topic: blocking.result(bootstrap, topic, scale.latency_records),
                 takes_topic=True,
             ),
             Benchmark(

@@ -150,6 +150,7 @@ KAFKAS_OUTPUT = """\
 All configs for topic flights are:
   cleanup.policy=compact sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:cleanup.policy=compact, X:log.y=delete}
   retention.ms=604800000 sensitive=false synonyms={DEFAULT_CONFIG:log.retention.hours=168}
+  flush.ms=9223372036854775807 sensitive=false synonyms={}
   follower.replication.throttled.replicas= sensitive=false synonyms={}
 Dynamic configs for topic elsewhere are:
   retention.bytes=5 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.bytes=5}
@@ -203,6 +204,11 @@ def test_settings_are_stored_as_every_version_reads_them_and_what_stays_off_is_t
         ('{"flights": 5}', "topic flights: expected"),
         ('{"flights": {"retention.ms": null}}', "retention.ms=None is not text"),
         ('{"flights"', "configs: "),
+        (
+            "Dynamic configs for topic flights are:\n"
+            "  flush.ms=864000001 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:flush.ms=864000001}",
+            "topic flights: flush.ms: '864000001' is not allowed",
+        ),
         ("retention.ms=5", "line 1 is 'retention.ms=5': expected JSON, or the output of"),
     ],
 )

@@ -1,16 +1,25 @@
 """What operators type, against a real broker: status, changes of topics, tables at a terminal, completion, profile."""
 
 import json
+import os
+import pty
 import re
+import select
+import signal
+import struct
 import subprocess
+import termios
 import time
 from collections.abc import Iterator
+from fcntl import ioctl
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from broker_process import BrokerProcess
 from integration.command_line import TERMINAL_COLUMNS, WARMLOG, CommandLine, at_terminal, error_line, succeeded
+from warmlog.cli.commands.status import HOME_AND_CLEAR
 from warmlog_broker.server.crash_journal import FILE_NAME, pack_line
 
 LONG_TOPIC = "warehouse-" + "shipments-" * 12 + "europe"
@@ -143,6 +152,83 @@ def test_status_says_why_a_broker_in_safe_mode_refuses_records(tmp_path: Path) -
         assert "SAFE MODE" in process.output
         assert "safe mode" in error_line(done)
         assert b"SAFE MODE: " in done.stdout
+
+
+def test_a_watched_status_is_repeated_until_ctrl_c_also_while_the_broker_is_away(tmp_path: Path) -> None:
+    with BrokerProcess(tmp_path / "data") as process:
+        watching = CommandLine(process.address).start("status", "--watch", "50ms", "--interval", "0s")
+        out, err = watching.stdout, watching.stderr
+        assert out is not None
+        assert err is not None
+        read_reports(out, 2)
+        process.kill()
+        lost = [err.readline().decode() for _ in range(2)]
+        assert all(process.address in line and "(trying again)" in line for line in lost), lost
+        while select.select([out], [], [], 0)[0]:
+            os.read(out.fileno(), 65536)  # from before
+        process.start()
+        read_reports(out, 1)
+        watching.send_signal(signal.SIGINT)
+        _, last = watching.communicate(timeout=30)
+    assert watching.returncode == 0
+    assert all("(trying again)" in line for line in last.decode().splitlines())
+
+
+def read_reports(out: IO[bytes], count: int) -> None:
+    """Return once so many reports have begun."""
+    shown = b""
+    while shown.count(b"broker\t") < count:
+        piece = os.read(out.fileno(), 65536)
+        assert piece, shown
+        shown += piece
+
+
+def test_a_watched_status_is_one_document_a_time_as_json(warmlog: CommandLine) -> None:
+    watching = warmlog.start("status", "--watch", "1", "--interval", "20ms", "--json")
+    assert watching.stdout is not None
+    documents = [json.loads(watching.stdout.readline()) for _ in range(2)]
+    watching.send_signal(signal.SIGINT)
+    assert watching.communicate(timeout=30) == (b"", b"")
+    assert watching.returncode == 0
+    assert all(document["topics"][0]["records_per_s"] is not None for document in documents)
+
+
+def test_a_watched_status_is_redrawn_at_a_terminal_with_as_many_topics_as_fit(warmlog: CommandLine) -> None:
+    names = [f"watched-{number:02}" for number in range(30)]
+    succeeded(warmlog("topic", "create", *names, "--partitions", "1"))
+    controller, terminal = pty.openpty()
+    ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, TERMINAL_COLUMNS, 0, 0))
+    environment = {name: value for name, value in warmlog.environment.items() if name != "COLUMNS"}
+    command = [*WARMLOG, "status", "--watch", "100ms", "--interval", "0s"]
+    with subprocess.Popen(command, stdin=terminal, stdout=terminal, stderr=terminal, env=environment) as watching:
+        os.close(terminal)
+        shown = b""
+        while shown.count(HOME_AND_CLEAR) < 3:
+            shown += os.read(controller, 65536)
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(30) == 0
+    os.close(controller)
+    screen = shown.split(HOME_AND_CLEAR)[1].decode().splitlines()
+    assert len(screen) <= 24
+    assert re.search(r"and \d\d smaller topics", "\n".join(screen))
+    assert re.fullmatch(r"\d\d:\d\d:\d\d, again every 0.1 s until Ctrl-C", screen[-1])
+    succeeded(warmlog("topic", "delete", *names, "--yes"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["5"], "only with --watch"),
+        (["--watch", "0"], "'0' is not a duration"),
+        (["--watch", "soon"], "not a duration"),
+    ],
+)
+def test_how_often_a_status_is_shown_is_a_time_and_for_watching_only(
+    warmlog: CommandLine, arguments: list[str], named: str
+) -> None:
+    done = warmlog("status", *arguments)
+    assert done.returncode == 2
+    assert named in done.stderr.decode()
 
 
 def test_several_topics_are_created_and_deleted_at_once(warmlog: CommandLine) -> None:

@@ -52,7 +52,7 @@ class KafkaServer:
         self._directory.mkdir(parents=True, exist_ok=True)
         properties = self._directory / "server.properties"
         ports = {"port": self._port, "controller_port": port_to_keep()}
-        properties.write_text(self._properties.format(data_dir=self._directory / "data", **ports))
+        properties.write_text(self._properties.format(data_dir=self.data_dir, **ports))
         cluster_id = base64.urlsafe_b64encode(secrets.token_bytes(16)).rstrip(b"=").decode()
         storage = self.java("kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", properties)
         if storage.wait():
@@ -61,19 +61,23 @@ class KafkaServer:
         try:
             self._wait_until_it_listens()
         except BaseException:
-            self._stop()
+            self.stop()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._stop()
+        self.stop()
 
     @property
     def address(self) -> str:
         """HOST:PORT for clients."""
         return f"127.0.0.1:{self._port}"
+
+    @property
+    def data_dir(self) -> Path:
+        return self._directory / "data"
 
     @property
     def pid(self) -> int:
@@ -106,7 +110,8 @@ class KafkaServer:
                 raise KafkaFailed(f"not ready after {START_TIMEOUT_S} s\n{self._log.read_text()}")
             time.sleep(0.1)
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """Stop it as an operator does; does nothing if it is stopped."""
         if self._process is None:
             return
         self._process.terminate()

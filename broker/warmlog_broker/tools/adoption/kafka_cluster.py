@@ -41,7 +41,8 @@ def ask_kafka(address: str, kafka_paths: Sequence[Path], topics: frozenset[str] 
     except (KafkaError, TimeoutError, OSError) as error:
         raise AdoptionRefused(
             f"cannot ask the Kafka at {address}: {error or 'no response'}. Expected one that listens there without TLS "
-            f"and SASL: for another, give the output of kafka-configs.sh by --topic-configs"
+            f"and SASL, and whose advertised.listeners can be reached from here: for another, give the output of "
+            f"kafka-configs.sh by --topic-configs"
         ) from error
     return checked_configs(settings, f"the Kafka at {address}", partitions)
 

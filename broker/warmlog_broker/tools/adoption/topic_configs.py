@@ -5,6 +5,8 @@ The file is JSON, `{"flights": {"retention.ms": "604800000"}}`, or what Kafka's
 
     Dynamic configs for topic flights are:
       retention.ms=604800000 sensitive=false synonyms={DYNAMIC_TOPIC_CONFIG:retention.ms=604800000}
+
+With `--all`, a topic gets all its settings, except defaults of Kafka that warmlog does not allow: `flush.ms` is 2^63-1.
 """
 
 import json
@@ -17,9 +19,11 @@ from warmlog_broker.storage.config import TOPIC_SETTINGS, LogConfig, normalized
 from warmlog_protocol.errors import InvalidConfig
 
 _HEADING = re.compile(r"(?:Dynamic|All) configs for topic (\S+) are:")
-_ENTRY = re.compile(r"\s+(\S+?)=(.*?) sensitive=(?:true|false) synonyms=\{.*\}")
+_ENTRY = re.compile(r"\s+(\S+?)=(.*?) sensitive=(?:true|false) synonyms=\{(.*)\}")
 _TIERED = "remote.storage.enable"
-_KNOWN = frozenset(setting.name for setting in TOPIC_SETTINGS)
+_KNOWN = {setting.name: setting for setting in TOPIC_SETTINGS}
+_SOURCES_OF_VALUES = ("DYNAMIC_", "STATIC_")
+"""How the source of a value begins that was set, on a topic or a broker; others are Kafka's defaults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,8 @@ def checked_configs(
             known[topic] = normalized(settings)
         except InvalidConfig as error:
             raise InvalidConfig(f"{source}, topic {topic}: {error}") from None
-    unknown = {topic: sorted(given.keys() - _KNOWN) for topic, given in found.items() if given.keys() - _KNOWN}
+    others = {topic: sorted(given.keys() - _KNOWN.keys()) for topic, given in found.items()}
+    unknown = {topic: names for topic, names in others.items() if names}
     tiered = frozenset(topic for topic, given in found.items() if given.get(_TIERED, "").strip().lower() == "true")
     return TopicConfigs(known, unknown, tiered, partitions or {})
 
@@ -86,10 +91,20 @@ def _from_kafka(text: str) -> dict[str, dict[str, str]]:
         if heading := _HEADING.fullmatch(line.strip()):
             settings = found.setdefault(heading[1], {})
         elif settings is not None and (entry := _ENTRY.fullmatch(line)):
-            settings[entry[1]] = entry[2]
+            name, value, sources = entry.groups()
+            if sources.startswith(_SOURCES_OF_VALUES) or not _is_beyond_ours(name, value):
+                settings[name] = value
         elif line.strip():
             raise ValueError(
                 f"line {number} is {line.strip()[:60]!r}: expected JSON, or the output of "
                 "kafka-configs.sh --describe --entity-type topics"
             )
     return found
+
+
+def _is_beyond_ours(name: str, value: str) -> bool:
+    """Whether warmlog has the setting, but does not allow the value."""
+    try:
+        return name in _KNOWN and _KNOWN[name].parse(value) is None
+    except InvalidConfig:
+        return True

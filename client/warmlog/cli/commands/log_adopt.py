@@ -11,7 +11,6 @@ import typer
 from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
 from warmlog.cli.terminal.output import counted, line, note
 from warmlog.cli.terminal.status import Status, megabytes
-from warmlog.cluster.address import parse_addresses
 from warmlog.extras import install_hint
 
 if TYPE_CHECKING:
@@ -129,19 +128,20 @@ def _once_stopped(take_over: Callable[[], "Adoption"]) -> "Adoption":
     """Return the result of `take_over`, which is called again until no other process uses the directories."""
     from warmlog_broker.storage.directory.dir_lock import DirectoryLocked
 
-    is_told = False
+    told = ""
     while True:
         try:
             return take_over()
         except DirectoryLocked as error:
-            if not is_told:
+            if str(error) != told:
                 note(f"Kafka's settings are known; waiting: {error}")
-            is_told = True
+            told = str(error)
             time.sleep(KAFKA_POLL_S)
 
 
 def _ask(address: str, kafka_dir: list[Path], topics: frozenset[str]) -> "TopicConfigs":
     """Return what the Kafka at `address` says of the topics; an address that is none is a usage error."""
+    from warmlog.cluster.address import parse_addresses
     from warmlog_protocol.errors import InvalidConfig
 
     checked("--kafka", parse_addresses, address)

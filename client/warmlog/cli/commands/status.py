@@ -1,14 +1,17 @@
-"""`warmlog status`: the broker, its disks, and its topics with their rates."""
+"""`warmlog status`: the broker, its disks, and its topics with their rates; once, or again and again."""
 
+import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from warmlog.cli.commands.topic.figures import figures_of, sizes_on_disk, total
-from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
-from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, run_admin
-from warmlog.cli.terminal.output import counted, facts, json_line, line, table
+from warmlog.cli.terminal.exits import CommandFailed, checked, describe, ends_cleanly
+from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, connection, run_admin
+from warmlog.cli.terminal.output import counted, facts, is_terminal, json_line, line, note, table, write
 from warmlog.cli.terminal.tables import Cell, Count, Size, human_size
 from warmlog.cli.terminal.times import parse_seconds
 
@@ -16,10 +19,27 @@ if TYPE_CHECKING:
     from warmlog import Admin, BrokerInfo, LogDirDescription, TopicDescription
 
 RESERVE = "disk.reserve.bytes"
+DEFAULT_PERIOD_S = 2.0
+WATCH_TIMEOUT_MS = 5_000
+"""How long a broker may be silent before --watch says so, unless the profile has timeouts of its own."""
+HOME_AND_CLEAR = b"\x1b[H\x1b[J"
+OTHER_LINES = 15
+"""Lines of the terminal that are not for topics or data directories: facts, headings, the last two, a problem."""
 
 
 @ends_cleanly
 def status(
+    every: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="SECONDS",
+            show_default=False,
+            help=f"With --watch: how often; {DEFAULT_PERIOD_S:g} if omitted. Also a duration such as 500ms.",
+        ),
+    ] = None,
+    is_watching: Annotated[
+        bool, typer.Option("--watch", help="Show it again every SECONDS until Ctrl-C, also while the broker is away.")
+    ] = False,
     interval: Annotated[
         str, typer.Option(metavar="DURATION", help="How long to measure the rates, such as 500ms or 10s; 0s: not.")
     ] = "1s",
@@ -28,16 +48,64 @@ def status(
 ) -> None:
     """Show the broker, its disks, and its topics by size with the rates of new records.
 
-    The exit code is 1 if the broker refuses records, a disk has failed or is full, or a partition is offline.
+    The exit code is 1 if the broker refuses records, a disk has failed or is full, or a partition is offline; with
+    --watch it is 0.
     """
     interval_s = checked("--interval", lambda text: parse_seconds(text, may_be_zero=True), interval)
+    period_s = DEFAULT_PERIOD_S if every is None else checked("SECONDS", _parse_period, every)
+    if is_watching:
+        with suppress(KeyboardInterrupt):
+            _watch(broker, interval_s, period_s, as_json=as_json)
+        return
+    if every is not None:
+        raise typer.BadParameter(f"{every!r} is how often to show it again: only with --watch", param_hint="SECONDS")
     found = run_admin(broker, lambda admin: _ask(admin, interval_s), warns=True)
     if as_json:
         json_line(_document(found))
     else:
-        _show(found)
+        _show(found, len(found.topics))
     if found.problems:
         raise CommandFailed("; ".join(found.problems))
+
+
+def _parse_period(text: str) -> float:
+    """Return the seconds of a number or of a duration; ValueError unless they are more than none."""
+    return float(text) if text.isdecimal() and int(text) else parse_seconds(text)
+
+
+def _watch(broker: str, interval_s: float, period_s: float, *, as_json: bool) -> None:
+    """Show the status every `period_s` or, if that is longer, `interval_s`, without end; a terminal is redrawn."""
+    from warmlog_protocol.errors import WarmlogError
+
+    is_drawn = is_terminal() and not as_json
+    timeouts = {"connect_timeout_ms": WATCH_TIMEOUT_MS, "request_timeout_ms": WATCH_TIMEOUT_MS, **connection()}
+    while True:
+        started = time.monotonic()
+        try:
+            found = run_admin(broker, lambda admin: _ask(admin, interval_s), **timeouts)
+        except (WarmlogError, OSError) as error:
+            if is_drawn:
+                write(HOME_AND_CLEAR)
+            note(f"{describe(error)} (trying again)")
+        else:
+            if as_json:
+                json_line(_document(found))
+            elif is_drawn:
+                _draw(found, period_s)
+            else:
+                _show(found, len(found.topics))
+                line()
+            if found.problems:
+                note("; ".join(found.problems))
+        time.sleep(max(started + period_s - time.monotonic(), 0))
+
+
+def _draw(found: "BrokerStatus", period_s: float) -> None:
+    """Show the status at the top of the terminal, with as many topics as fit."""
+    write(HOME_AND_CLEAR)
+    _show(found, max(get_terminal_size().lines - OTHER_LINES - len(found.directories), 1))
+    line()
+    line(f"{time.strftime('%H:%M:%S')}, again every {period_s:g} s until Ctrl-C")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +211,7 @@ def _problems(found: BrokerStatus) -> list[str]:
     return problems
 
 
-def _show(found: BrokerStatus) -> None:
+def _show(found: BrokerStatus, max_topics: int) -> None:
     broker = found.broker
     records = sum(topic.records for topic in found.topics)
     size_bytes = sum(topic.size_bytes for topic in found.topics)
@@ -166,7 +234,10 @@ def _show(found: BrokerStatus) -> None:
     table(("directory", "state", "free", "reserve", "total"), rows)
     if found.topics:
         line()
-        table(("topic", "partitions", "records", "size", "records/s", "bytes/s"), list(map(_row, found.topics)))
+        headings = ("topic", "partitions", "records", "size", "records/s", "bytes/s")
+        table(headings, list(map(_row, found.topics[:max_topics])))
+    if len(found.topics) > max_topics:
+        line(f"and {counted(len(found.topics) - max_topics, 'smaller topic')}")
 
 
 def _row(topic: TopicStatus) -> tuple[Cell, ...]:

@@ -119,6 +119,12 @@ def test_a_kafka_that_does_not_respond(kafka: Path) -> None:
         assert refusal(kafka, TOPICS, is_silent=True).startswith("cannot ask the Kafka at KAFKA: KafkaConnectionError")
 
 
+def test_a_kafka_that_advertises_an_address_that_cannot_be_reached(kafka: Path) -> None:
+    said = refusal(kafka, TOPICS, advertised_port=1)
+    assert said.startswith("cannot ask the Kafka at KAFKA: ")
+    assert "whose advertised.listeners can be reached from here" in said
+
+
 def test_no_kafka(kafka: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
