@@ -47,6 +47,14 @@ class Acks(StrEnum):
     NONE = "0"
 
 
+class Expired(StrEnum):
+    """What happens to records that are older than the topic keeps."""
+
+    WARN = "warn"
+    ERROR = "error"
+    ACCEPT = "accept"
+
+
 class Compression(StrEnum):
     """What batches are compressed with."""
 
@@ -107,6 +115,12 @@ def produce(
     by_key: Annotated[
         bool, typer.Option("--by-key", help="Let keys choose the partitions, whatever the JSON lines say.")
     ] = False,
+    expired: Annotated[
+        Expired,
+        typer.Option(
+            help="What happens to records that are older than retention.ms of the topic: the broker deletes them soon."
+        ),
+    ] = Expired.WARN,
     broker: Broker = DEFAULT_BROKER,
     as_json: AsJson = False,
 ) -> None:
@@ -146,7 +160,7 @@ def produce(
         from warmlog.cli.terminal.records import sending
 
         async with sending(
-            Producer(broker, acks=acks.value, compression=compression.value, **connection())
+            Producer(broker, acks=acks.value, compression=compression.value, expired=expired.value, **connection())
         ) as producer:
             show_warnings()
             if value is None and sys.stdin.isatty():
