@@ -41,6 +41,7 @@ def test_tail_is_the_end_of_every_partition_and_then_stops(commands: CommandLine
     assert printed(commands, "orders", "--tail", "1") == [b"4", b"b"]
     assert printed(commands, "orders", "--tail", "3") == [b"2", b"3", b"4", b"a", b"b"]
     assert printed(commands, "orders", "--tail", "3", "-n", "1", "--partition", "0") == [b"2"]
+    assert printed(commands, "orders", "--tail", "1", "--to", "latest") == [b"4", b"b"]
 
 
 def test_tail_can_be_followed(commands: CommandLine) -> None:
@@ -79,7 +80,8 @@ def test_an_offset_that_a_partition_lacks_is_refused_before_anything_is_printed(
     [
         ["--tail", "0"],
         ["--tail", "3", "--from", "2"],
-        ["--tail", "3", "--to", "latest"],
+        ["--tail", "3", "--to", "2026-11-20T08:00"],
+        ["--tail", "3", "-f", "--to", "latest"],
         ["--follow"],
         ["--timeout", "soon"],
         ["--timeout", "10"],

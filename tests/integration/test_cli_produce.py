@@ -48,6 +48,15 @@ def test_key_header_and_time_apply_to_every_line(warmlog: CommandLine, made: str
     assert all(each["headers"] == [{"name": "from", "value": "test"}] for each in records(warmlog, made))
 
 
+def test_records_older_than_the_topic_keeps_are_warned_of_refused_or_accepted(warmlog: CommandLine, made: str) -> None:
+    old = ("produce", made, "--value", "x", "--timestamp", "2013-07-01T00:00Z")
+    assert b"is older than retention.ms=604800000" in warmlog(*old).stderr
+    assert b"is older than" not in warmlog(*old, "--expired", "accept").stderr
+    line = error_line(warmlog(*old, "--expired", "error"))
+    assert 'or set expired to "accept"' in line
+    assert "0 records were acknowledged" in line
+
+
 def test_empty_is_null_if_asked_for(warmlog: CommandLine, made: str) -> None:
     succeeded(warmlog("produce", made, "--key-separator", ":", given=b"a:\n:b\n"))
     succeeded(warmlog("produce", made, "--key-separator", ":", "-Z", given=b"a:\n:b\n"))

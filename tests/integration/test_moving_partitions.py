@@ -253,7 +253,7 @@ def test_what_cannot_be_moved_is_refused_in_words(disks: list[Path], tmp_path: P
         with pytest.raises(ApiError, match="no topic 'u'"):
             move(client, disks[0], topic="u")
         command = CommandLine(broker.address)
-        assert "is no data directory" in error_line(command("log", "move", "t-0", tmp_path))
+        assert "is not a data directory of this broker" in error_line(command("log", "move", "t-0", tmp_path))
         assert "TOPIC-PARTITION" in command("log", "move", "t", disks[0]).stderr.decode()
         home = home_of(disks)
         target = other_than(home, disks)

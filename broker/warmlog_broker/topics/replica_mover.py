@@ -108,7 +108,7 @@ class Moves:
             target = self._directories.get(path)
             if target is None:
                 names = ", ".join(str(directory.path) for directory in self._directories)
-                raise LogDirNotFound(f"{path} is no data directory of this broker; these are: {names}")
+                raise LogDirNotFound(f"{path} is not a data directory of this broker; its data directories are {names}")
             move = self._under_way.get(partition)
             if move is not None and move.target is target and not move.is_called_off:
                 return

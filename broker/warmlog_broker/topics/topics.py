@@ -387,7 +387,7 @@ class Topics:
             await self._undo(entry)
             return error
         self.add(entry, loaded)
-        _log.info("topic %r created with %d partitions", entry.name, entry.partitions)
+        _log.info("topic %r created, partitions: %d", entry.name, entry.partitions)
         return entry
 
     async def create_partitions(

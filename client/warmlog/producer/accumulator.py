@@ -390,7 +390,8 @@ class Accumulator:
         """How many records of which topics are not acknowledged; empty if there are none."""
         pending = self.pending
         topics = ", ".join(f"{count} of {topic}" for topic, count in pending.most_common())
-        return topics and f"{pending.total()} records were not acknowledged: {topics}"
+        total = pending.total()
+        return topics and f"{total} {'record was' if total == 1 else 'records were'} not acknowledged: {topics}"
 
     def take_unseen_error(self) -> WarmlogError | None:
         """Return the first error that no caller has received, once; further ones are in notes on it."""

@@ -74,7 +74,7 @@ class Codec(IntEnum):
             if codec.label == name.lower():
                 return codec
         known = ", ".join(codec.label for codec in cls)
-        raise InvalidConfig(f"compression {name!r} does not exist; there are {known}")
+        raise InvalidConfig(f"unknown compression {name!r}: choose one of {known}")
 
 
 def compress(codec: Codec, data: Buffer) -> bytes:

@@ -103,8 +103,10 @@ def consume(
     broker: Broker = DEFAULT_BROKER,
     as_json: AsJson = False,
 ) -> None:
-    if tail is not None and (start, end) != (None, None):
+    if tail is not None and (start is not None or end not in (None, "latest")):
         raise typer.BadParameter("--tail says where to begin and stop: leave out --from and --to", param_hint="--tail")
+    if is_following and end is not None:
+        raise typer.BadParameter("go on, or stop at --to: leave out one of them", param_hint="--follow")
     if is_following and tail is None:
         raise typer.BadParameter(
             "without --tail, records are printed without end unless --to says where", param_hint="--follow"

@@ -154,6 +154,11 @@ def _open_index(
     suffix = ".timeindex" if index_class is TimeIndex else ".index"
     paths = {int(path.stem): path for path in directory.iterdir() if _is_index(path, suffix)}
     if not paths:
+        if any(_is_index(path, ".log") for path in directory.iterdir()):
+            raise CommandFailed(
+                f"{directory} has no {suffix} file yet: a segment gets one with its first entry, once it has more than "
+                "index.interval.bytes (4 KiB unless set) of records"
+            )
         raise CommandFailed(f"{directory} has no {suffix} file; is it a partition's directory?")
     if segment is None:
         bases = [base for base in sorted(paths, reverse=True) if offset is None or base <= offset] or [min(paths)]

@@ -10,7 +10,8 @@ import typer
 
 from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
 from warmlog.cli.terminal.output import counted, line, note
-from warmlog.cli.terminal.status import Status, megabytes
+from warmlog.cli.terminal.status import Status
+from warmlog.cli.terminal.tables import human_size
 from warmlog.extras import install_hint
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def _take_over(kafka_dir: list[Path], data_dir: Path, options: "AdoptionOptions"
             now_ms=time.time_ns() // 1_000_000,
             on_checked=lambda name: status.tell(f"checked {name}"),
             on_copied=lambda name, done, total: status.tell(
-                f"copying {name}: {megabytes(done)} of {megabytes(total)} MB"
+                f"copying {name}: {human_size(done)} of {human_size(total)}"
             ),
         )
     finally:
@@ -184,7 +185,7 @@ def _print(adoption: "Adoption", configs: "TopicConfigs", *, is_dry_run: bool) -
         _print_topic(topic, is_dry_run=is_dry_run)
     if adoption.topics:
         verb = "would be copied" if is_dry_run else "copied"
-        note(f"{megabytes(adoption.bytes_to_copy)} MB {verb}")
+        note(f"{human_size(adoption.bytes_to_copy)} {verb}")
         _print_settings([topic.name for topic in adoption.topics], configs)
 
 
@@ -221,7 +222,7 @@ def _print_topic(topic: "AdoptedTopic", *, is_dry_run: bool) -> None:
         linked = f", {counted(log.linked_files, 'file')} linked" if log.linked_files else ""
         line(
             f"{log.key.directory_name}: offsets {log.offsets.log_start_offset} to {log.offsets.recovery_point}, "
-            f"{megabytes(log.log_bytes)} MB{linked}"
+            f"{human_size(log.log_bytes)}{linked}"
         )
         for remark in log.remarks:
             note(f"{log.key.directory_name}: {remark}")

@@ -9,7 +9,8 @@ import typer
 from warmlog.cli.terminal.exits import FAILED, ends_cleanly
 from warmlog.cli.terminal.options import AsJson
 from warmlog.cli.terminal.output import counted, json_line, line, note
-from warmlog.cli.terminal.status import Status, megabytes
+from warmlog.cli.terminal.status import Status
+from warmlog.cli.terminal.tables import human_size
 
 if TYPE_CHECKING:
     from warmlog_broker.storage.verify.report import Report
@@ -79,7 +80,7 @@ def _summary(report: "Report") -> str:
         counted(counts.segments, "segment"),
         counted(counts.batches, "batch", "batches"),
         counted(counts.records, "record"),
-        f"{megabytes(counts.log_bytes)} MB",
+        human_size(counts.log_bytes),
         counted(counts.index_entries, "index entry", "index entries"),
         counted(counts.snapshots, "snapshot"),
     ]

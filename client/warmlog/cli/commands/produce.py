@@ -85,6 +85,12 @@ def produce(
     by_key: Annotated[
         bool, typer.Option("--by-key", help="Let keys choose the partitions, whatever the JSON lines say.")
     ] = False,
+    expired: Annotated[
+        Literal["warn", "error", "accept"],
+        typer.Option(
+            help="What happens to records that are older than retention.ms of the topic: the broker deletes them soon."
+        ),
+    ] = "warn",
     broker: Broker = DEFAULT_BROKER,
     as_json: AsJson = False,
 ) -> None:
@@ -123,7 +129,9 @@ def produce(
         from warmlog import Producer
         from warmlog.cli.terminal.records import sending
 
-        async with sending(Producer(broker, acks=acks, compression=compression, **connection())) as producer:
+        async with sending(
+            Producer(broker, acks=acks, compression=compression, expired=expired, **connection())
+        ) as producer:
             show_warnings()
             if value is None and sys.stdin.isatty():
                 note(f"one record a line to {topic}; Ctrl-D ends")

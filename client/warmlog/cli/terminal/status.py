@@ -4,6 +4,7 @@ import sys
 import time
 
 from warmlog.cli.terminal.output import counted, note
+from warmlog.cli.terminal.tables import human_size
 
 MB = 1_000_000
 INTERVAL_S = 1.0
@@ -91,8 +92,8 @@ class Progress:
         """Return counts and rates in one line for people."""
         seconds = self._seconds
         return (
-            f"{counted(self.records, 'record')}, {megabytes(self.value_bytes)} MB in {seconds:.2f} s: "
-            f"{self.records / seconds:,.0f} records/s, {self.value_bytes / seconds / MB:,.1f} MB/s"
+            f"{counted(self.records, 'record')}, {human_size(self.value_bytes)} in {seconds:.2f} s: "
+            f"{self.records / seconds:,.0f} records/s, {human_size(round(self.value_bytes / seconds))}/s"
         )
 
     def figures(self) -> dict[str, int | float]:

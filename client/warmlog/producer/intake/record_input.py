@@ -34,7 +34,8 @@ def as_bytes(what: str, value: object) -> bytes | None:
         return value
     if isinstance(value, Bytes):
         return bytes(value)
-    hint = f"; encode it first: {what}.encode()" if isinstance(value, str) else ""
+    encoding = f"; encode it first{f': {what}.encode()' if what.isidentifier() else ', with .encode()'}"
+    hint = encoding if isinstance(value, str) else ""
     raise TypeError(f"{what} must be bytes, bytearray, memoryview or None, not {type(value).__name__}{hint}")
 
 
@@ -117,7 +118,7 @@ class AgeCheck:
         hint = "; did you give seconds instead of milliseconds?" if oldest_ms < SECONDS_UP_TO else "."
         text = (
             f"topic {topic!r}: a record with the timestamp {when} is older than retention.ms={max_age_ms}: it will be "
-            f'deleted soon{hint} Give a later timestamp_ms, raise retention.ms of the topic, or set expired="accept"'
+            f'deleted soon{hint} Give a later timestamp_ms, raise retention.ms of the topic, or set expired to "accept"'
         )
         if self._is_error:
             raise RecordExpired(text)

@@ -90,6 +90,15 @@ def test_batches_never_outgrow_the_topic() -> None:
         add(accumulator, topic, b"x" * 700)
 
 
+def test_what_is_not_acknowledged_is_counted_in_words() -> None:
+    accumulator, topic, _ = make()
+    assert accumulator.describe_pending() == ""
+    add(accumulator, topic)
+    assert accumulator.describe_pending() == "1 record was not acknowledged: 1 of t"
+    add(accumulator, topic)
+    assert accumulator.describe_pending() == "2 records were not acknowledged: 2 of t"
+
+
 def test_a_batch_is_due_when_its_linger_is_over_and_not_before() -> None:
     accumulator, topic, clock = make()
     batch = batch_of(add(accumulator, topic))

@@ -137,6 +137,10 @@ async def test_text_is_refused_at_once() -> None:
             client.send(TOPIC, b"", key="text")  # type: ignore[arg-type]
         with pytest.raises(TypeError, match="header's name must be str"):
             client.send(TOPIC, b"", headers=[(b"h", b"")])  # type: ignore[list-item]
+        with pytest.raises(
+            TypeError, match=r"value of header 'h' must be bytes.*; encode it first, with \.encode\(\)$"
+        ):
+            client.send(TOPIC, b"", headers={"h": "text"})  # type: ignore[dict-item]
         with pytest.raises(ValueError, match="timestamp_ms"):
             client.send(TOPIC, b"", timestamp_ms=-1)
 

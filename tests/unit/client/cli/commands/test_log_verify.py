@@ -49,7 +49,7 @@ def test_a_clean_directory_is_summed_up(kafka: Path, monkeypatch: pytest.MonkeyP
     done = verify(kafka)
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout == (
-        "2 partitions, 3 segments, 909 batches, 8,907 records, 1.0 MB, 597 index entries, 4 snapshots: 0 findings\n"
+        "2 partitions, 3 segments, 909 batches, 8,907 records, 984 KiB, 597 index entries, 4 snapshots: 0 findings\n"
     )
     assert verify(kafka / "transfers-0", kafka / "flights-0").stdout == done.stdout
 

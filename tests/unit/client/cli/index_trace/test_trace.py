@@ -115,6 +115,9 @@ def test_misuse_ends_with_2_and_failure_with_1(tmp_path: Path) -> None:
         done = trace(*arguments)
         assert done.exit_code == 1
         assert message in done.stderr
+    (tmp_path / f"{0:020d}.log").touch()
+    done = trace(tmp_path)
+    assert (done.exit_code, "has no .index file yet" in done.stderr) == (1, True)
     (tmp_path / f"{3:020d}.index").touch()
     done = trace(tmp_path)
     assert (done.exit_code, "has no entries" in done.stderr) == (1, True)

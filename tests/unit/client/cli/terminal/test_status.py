@@ -10,7 +10,7 @@ def test_one_is_singular() -> None:
     progress = Progress(shows_status=False)
     assert progress.counted_records() == "0 records were"
     progress.add(1, 5)
-    assert progress.summary().startswith("1 record, ")
+    assert progress.summary().startswith("1 record, 5 B in ")
     assert progress.counted_records() == "1 record was"
     progress.add(1999, 5)
     assert progress.summary().startswith("2,000 records, ")
