@@ -1,4 +1,4 @@
-"""The shards of one internal topic: which of them has a name, created on first use, loaded when this broker leads them."""
+"""The shards of one internal topic: created on first use, loaded when this broker leads them, found by name."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -75,7 +75,7 @@ class Coordinator(Generic[S]):
         return topic is not None and topic.is_internal
 
     async def create(self) -> None:
-        """Create the topic unless it exists. CoordinatorNotAvailable."""
+        """Create the topic unless it exists; return when its shards are loaded. CoordinatorNotAvailable."""
         refusal = self._write_refusal()
         if self._is_closed or refusal is not None:
             raise CoordinatorNotAvailable(f"{self._name} cannot be created: {refusal or 'the broker stops'}")
@@ -83,6 +83,8 @@ class Coordinator(Generic[S]):
             await self._topics.internal(self._name)
         except ApiError as error:
             raise CoordinatorNotAvailable(f"{self._name} cannot be created: {error}") from error
+        for shard in list(self._shards.values()):
+            await shard.wait_until_loaded()
 
     def shard_of(self, key: str) -> Shard[S]:
         """Return the shard that has `key`, by the CRC-32 of its UTF-8, as for keys of records; the topic must exist.

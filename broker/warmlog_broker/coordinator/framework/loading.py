@@ -1,8 +1,8 @@
 """Reading a coordinator's state from the log of its partition, up to the end of the log.
 
 A thread reads the files and takes the batches apart; the records are replayed in the event loop, a limited number in
-each turn. The log may grow, be compacted and be moved meanwhile. A record that is damaged ends the load: a state without
-it would be wrong, and silently so.
+each turn. The log may grow, be compacted and be moved meanwhile. A record that is damaged ends the load: a state
+without it would be wrong, and no error would say so.
 """
 
 import asyncio

@@ -229,7 +229,7 @@ class Shard(Generic[S]):
         for operation, _ in decided:
             self._leave(operation.key)
 
-    # --- durable --------------------------------------------------------------------------------------------------------
+    # --- durable ------------------------------------------------------------------------------------------------------
 
     def _durable(self, generation: int, decided: Sequence[_Decided[S]], error: ApiError | None) -> None:
         """A batch is durable, or may be in the log without being so."""
@@ -282,7 +282,7 @@ class Shard(Generic[S]):
         except Exception:
             _log.exception("%s: the watcher of a shard failed: a bug", self.partition.key.directory_name)
 
-    # --- loading --------------------------------------------------------------------------------------------------------
+    # --- loading ------------------------------------------------------------------------------------------------------
 
     async def _load(self) -> None:
         """Read the log, again after a pause if that fails, until it succeeds."""

@@ -34,10 +34,15 @@ def threads() -> Iterator[Executor]:
 
 async def loaded(shard: Shard[Numbers]) -> Shard[Numbers]:
     shard.load()
-    async with asyncio.timeout(10):
-        while shard.status is not Status.ACTIVE:
-            await asyncio.sleep(0.001)
+    await active(shard)
     return shard
+
+
+async def active(shard: Shard[Numbers]) -> None:
+    """Return when the log was read."""
+    async with asyncio.timeout(10):
+        await shard.wait_until_loaded()
+    assert shard.status is Status.ACTIVE
 
 
 @pytest.fixture
@@ -200,9 +205,7 @@ async def test_a_load_waits_for_what_is_not_durable_yet(
             await asyncio.sleep(0.001)
         assert second.status is Status.LOADING
         flush(partition)
-        async with asyncio.timeout(5):
-            while second.status is not Status.ACTIVE:
-                await asyncio.sleep(0.001)
+        await active(second)
         assert second.state.by_name == {"a": 1}
 
 
@@ -229,15 +232,14 @@ async def test_a_log_that_cannot_be_read_is_read_again(
     path.write_bytes(content[:-3] + b"xyz")
     with closing(make_shard(partition, threads)) as second:
         second.load()
-        async with asyncio.timeout(5):
-            while not second._problem:
-                await asyncio.sleep(0.001)
+        for _ in range(1000):
+            await asyncio.sleep(0.001)
+            if second._problem:
+                break
         with pytest.raises(CoordinatorNotAvailable, match="t-0 cannot be read"):
             second.run("a", get("a"))
         path.write_bytes(content)
-        async with asyncio.timeout(5):
-            while second.status is not Status.ACTIVE:
-                await asyncio.sleep(0.01)
+        await active(second)
         assert second.state.by_name == {"a": 1}
 
 
@@ -301,9 +303,7 @@ async def test_a_batch_that_may_be_in_the_log_or_not_has_the_log_read_again(
         with pytest.raises(CoordinatorLoadInProgress):
             shard.run("a", get("a"))
         flush(partition)
-        async with asyncio.timeout(5):
-            while shard.status is not Status.ACTIVE:
-                await asyncio.sleep(0.001)
+        await active(shard)
         assert shard.state.by_name == {"a": 1}
         assert events.seen == ["loaded", "unloaded", "loaded"]
 
@@ -369,10 +369,8 @@ async def test_the_state_is_always_a_replay_of_the_log(
             shard = make_shard(partition, threads)
             shard.load()
             flush(partition)
-            async with asyncio.timeout(10):
-                while shard.status is not Status.ACTIVE:
-                    await asyncio.sleep(0.001)
-    while not all(each.done() for each in outcomes):
+            await active(shard)
+    for _ in outcomes:
         await turn()
         flush(partition)
     with closing(await loaded(make_shard(partition, threads))) as fresh:
