@@ -254,8 +254,8 @@ class BrokerConfig:
     group_max_groups: int = _integer(100_000, "groups", "The most groups of this broker.")
     offsets_retention_ms: int = _ms(
         30 * DAY_MS,
-        "How long the committed offsets of a group are kept after its last member has left; those of a group that never "
-        "had members, after each commit. A group with members keeps all.",
+        "How long the committed offsets of a group are kept after its last member has left; those of a group "
+        "that never had members, after each commit. A group with members keeps all.",
         maximum=MAX_INT64,
     )
     offsets_retention_check_interval_ms: int = _ms(

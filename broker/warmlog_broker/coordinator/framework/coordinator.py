@@ -1,12 +1,12 @@
 """The shards of one internal topic: created on first use, loaded when this broker leads them, found by name."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Executor
 from typing import Generic, TypeVar
 from zlib import crc32
 
-from warmlog_broker.coordinator.framework.decision import State
+from warmlog_broker.coordinator.framework.decision import Decision, State
 from warmlog_broker.coordinator.framework.shard import Shard, ShardWatcher, Status
 from warmlog_broker.replica.partition import Partition
 from warmlog_broker.topics.topics import InternalTopic, Topics
@@ -27,6 +27,7 @@ LOG_SETTINGS = {
 """What a coordinator needs of its topic, whatever the defaults of the broker are."""
 
 S = TypeVar("S", bound=State)
+R = TypeVar("R")
 
 
 class Coordinator(Generic[S]):
@@ -92,13 +93,29 @@ class Coordinator(Generic[S]):
         CoordinatorNotAvailable if the shard's partition is offline.
         """
         partitions = self._topics.get(self._name).partitions
-        partition = partitions[crc32(key.encode("utf-8", "surrogatepass")) % len(partitions)]
+        partition = partitions[crc32(key.encode()) % len(partitions)]
         shard = self._shards.get(partition)
         if shard is not None:
             return shard
         if self._is_closed:
             raise NotCoordinator("the broker stops")
         raise CoordinatorNotAvailable(f"the coordinator is not available: {partition.refusal()}")
+
+    def run(self, key: str, decide: Callable[[S], Decision[R]], *, is_shared: bool = False) -> R | Awaitable[R]:
+        """As `Shard.run` of the shard of `key`. The first decision that has records creates the topic."""
+        if self.exists:
+            return self.shard_of(key).run(key, decide, is_shared=is_shared)
+        decision = decide(self._make_state())
+        return self._create_and_run(key, decide, is_shared=is_shared) if decision.records else decision.result
+
+    async def _create_and_run(self, key: str, decide: Callable[[S], Decision[R]], *, is_shared: bool) -> R:
+        await self.create()
+        outcome = self.shard_of(key).run(key, decide, is_shared=is_shared)
+        return await outcome if isinstance(outcome, asyncio.Future) else outcome
+
+    def state_of(self, key: str) -> S:
+        """Return the state that has `key`, for reading; an empty one if the topic does not exist."""
+        return self.shard_of(key).state if self.exists else self._make_state()
 
     def states(self) -> Iterator[S]:
         """Iterate over the states of all shards. Raises what `Shard.state` does."""

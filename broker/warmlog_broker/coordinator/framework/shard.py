@@ -143,6 +143,11 @@ class Shard(Generic[S]):
         """Begin to read the log."""
         self._load_task = self._loop.create_task(self._load(), name=f"load {self.partition.key.directory_name}")
 
+    async def wait_until_loaded(self) -> None:
+        """Return when the log has been read, or the shard is closed."""
+        if self._load_task is not None:
+            await asyncio.wait([self._load_task])
+
     def run(self, key: str, decide: Callable[[S], Decision[R]], *, is_shared: bool = False) -> "R | asyncio.Future[R]":
         """Run an operation on `key`; return its result, or a future if it has to wait for its turn or for the disk.
 
