@@ -186,4 +186,3 @@ class Targets:
         group = shard.state.get(name)
         if group is not None and needs_target(shard.state, name, self._topics):
             self._assign(shard, name)
-

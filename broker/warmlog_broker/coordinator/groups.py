@@ -15,10 +15,10 @@ from functools import partial
 from warmlog_broker.config.broker_config import BrokerConfig
 from warmlog_broker.coordinator.framework.coordinator import Coordinator
 from warmlog_broker.coordinator.framework.decision import Decision
+from warmlog_broker.coordinator.group.description import describe, list_groups
 from warmlog_broker.coordinator.group.membership import heartbeat
 from warmlog_broker.coordinator.group.offsets import commit, delete_group, delete_offsets, expire_offsets, fetch_offsets
 from warmlog_broker.coordinator.group.state import Groups, Limits
-from warmlog_broker.coordinator.group.description import describe, list_groups
 from warmlog_broker.coordinator.group_duties import GroupShard, Sessions, Targets, run_unasked
 from warmlog_broker.coordinator.topics_view import BrokerTopics
 from warmlog_broker.runtime.tasks import Tasks, in_turns
@@ -130,9 +130,7 @@ class GroupCoordinator:
         def decide(groups: Groups) -> Decision[OffsetCommitResponse]:
             limits = self._limits if groups.get(request.group) is not None else self._limits_for_new_group(groups)
             decision = commit(groups, request, self._topics, now_ms=self._now_ms(), limits=limits)
-            groups.heard(
-                request.group, request.member_id, now_ms=self._steady_ms(), commit_sequence=request.sequence
-            )
+            groups.heard(request.group, request.member_id, now_ms=self._steady_ms(), commit_sequence=request.sequence)
             return decision
 
         return self._coordinator.run(request.group, decide, is_shared=True)
@@ -153,13 +151,11 @@ class GroupCoordinator:
         """Return the members of a group. GroupIdNotFound."""
         return describe(self._coordinator.state_of(group), group)
 
-    def delete_group(self, group: str) -> None | Awaitable[None]:
+    def delete_group(self, group: str) -> Awaitable[None] | None:
         """Delete a group without members, and its offsets. GroupIdNotFound, NonEmptyGroup."""
         return self._coordinator.run(group, lambda groups: delete_group(groups, group))
 
-    def delete_offsets(
-        self, request: DeleteOffsetsRequest
-    ) -> DeleteOffsetsResponse | Awaitable[DeleteOffsetsResponse]:
+    def delete_offsets(self, request: DeleteOffsetsRequest) -> DeleteOffsetsResponse | Awaitable[DeleteOffsetsResponse]:
         """Remove committed offsets."""
         return self._coordinator.run(request.group, lambda groups: delete_offsets(groups, request))
 
