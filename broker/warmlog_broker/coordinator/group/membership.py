@@ -13,6 +13,7 @@ from warmlog_broker.coordinator.group.records import (
     GroupValue,
     MemberKey,
     MemberValue,
+    Partition,
     ShareKey,
     pack_share,
     put,
@@ -112,6 +113,11 @@ def _join(group: Group, request: GroupHeartbeatRequest, host: str, limits: Limit
     old = group.members.get(request.member_id)
     holder = group.instances.get(request.instance_id) if request.instance_id else None
     replaced = group.members[holder] if holder is not None and holder != request.member_id else None
+    if old is not None and old.settings.instance_id != request.instance_id:
+        raise InvalidRequest(
+            f"member {request.member_id!r} joined with instance id {old.settings.instance_id!r}, and not with "
+            f"{request.instance_id!r}: choose another member id"
+        )
     if old is None and replaced is None and len(group.members) >= limits.max_members:
         raise GroupMaxSizeReached(f"group {group.name!r} has {len(group.members)} members, as many as are allowed")
     defaults = MemberValue(
@@ -157,14 +163,15 @@ def _replace(group: Group, old: Member, member_id: str, settings: MemberValue, l
 
 def _continue(group: Group, member: Member, request: GroupHeartbeatRequest, limits: Limits) -> Heartbeat:
     """Decide the heartbeat of a member that knows its epoch, or the one before: then the last response was lost."""
-    owned = member.owned if request.owned is None else as_partitions(request.owned)
+    claimed = None if request.owned is None else as_partitions(request.owned)
+    _check_claim(group, member, request.member_epoch, claimed)
+    owned = member.owned if claimed is None else claimed
     settings = _settings(member.settings, request, limits)
-    if request.member_epoch != member.epoch:
-        _check_previous_epoch(group, member, request.member_epoch, owned)
-        return Decision((), _response(group, Holding.of(member), member.settings, limits, is_resent=True))
     before = holding = Holding.of(member)
-    if request.owned is not None and owned is not None:
-        holding = released(holding, owned)
+    if request.member_epoch != member.epoch:
+        return Decision((), _response(group, holding, member.settings, limits, is_resent=True))
+    if claimed is not None:
+        holding = released(holding, claimed)
     holding = advanced(group, member, holding)
     records = _settings_records(group, member, settings)
     if holding != before:
@@ -173,12 +180,20 @@ def _continue(group: Group, member: Member, request: GroupHeartbeatRequest, limi
     return Decision(records, _response(group, holding, settings, limits, is_resent=is_resent))
 
 
-def _check_previous_epoch(group: Group, member: Member, epoch: int, owned: frozenset[object] | None) -> None:
-    held = member.assigned.keys() | member.revoking.keys()
-    if epoch != member.previous_epoch or owned is None or not owned <= held:
+def _check_claim(group: Group, member: Member, epoch: int, claimed: frozenset[Partition] | None) -> None:
+    """Raise FencedMemberEpoch for an epoch that is neither the member's nor the one before, whose response may have
+    been lost, and for partitions that the member does not hold."""
+    if epoch not in (member.epoch, member.previous_epoch):
         raise FencedMemberEpoch(
             f"member {member.member_id!r} of group {group.name!r} has epoch {member.epoch}, the request {epoch}: "
             f"it has lost its partitions; join again"
+        )
+    foreign = (claimed or frozenset()) - member.assigned.keys() - member.revoking.keys()
+    if foreign:
+        topic_id, number = min(foreign)
+        raise FencedMemberEpoch(
+            f"member {member.member_id!r} of group {group.name!r} claims partition {number} of topic {topic_id.hex()}, "
+            f"which it was not assigned: it has lost its partitions; join again"
         )
 
 
