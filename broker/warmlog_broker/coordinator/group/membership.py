@@ -6,7 +6,7 @@ import msgspec
 
 from warmlog_broker.coordinator.framework.decision import Decision, Record
 from warmlog_broker.coordinator.group.assignors import ASSIGNORS
-from warmlog_broker.coordinator.group.reconciliation import Holding, advanced, released
+from warmlog_broker.coordinator.group.reconciliation import Holding, advanced, rejoined, released
 from warmlog_broker.coordinator.group.records import (
     AssignmentKey,
     GroupKey,
@@ -142,9 +142,18 @@ def _join(group: Group, request: GroupHeartbeatRequest, host: str, limits: Limit
 
 
 def _rejoin(group: Group, member: Member, settings: MemberValue, limits: Limits) -> Heartbeat:
-    """Respond to a member that joins again. It keeps what it holds, since this may be a late copy of its first join."""
+    """Respond to a member that joins again. It keeps what it holds, since this may be a late copy of its first join.
+
+    But it holds it from a new epoch on: commits that it sent before it joined again are refused.
+    """
     records = _settings_records(group, member, settings)
-    return Decision(records, _response(group, Holding.of(member), settings, limits, is_resent=True))
+    holding = Holding.of(member)
+    if member.assigned or member.revoking:
+        epoch = group.epoch + 1
+        holding = rejoined(member, epoch)
+        records.append(put(AssignmentKey(group.name, member.member_id), holding.value()))
+        records.append(put(GroupKey(group.name), GroupValue(epoch + 1)))
+    return Decision(records, _response(group, holding, settings, limits, is_resent=True))
 
 
 def _replace(group: Group, old: Member, member_id: str, settings: MemberValue, limits: Limits) -> Heartbeat:

@@ -49,8 +49,9 @@ class Process:
     """The coordinator has taken its place although its session was good: it was too slow, or another has its id."""
 
     def lose_all(self) -> None:
-        """Forget a membership that is over."""
+        """Forget a membership that is over, with the heartbeat that is on its way."""
         self.epoch = JOINING
+        self.is_waiting = False
         self.owned.clear()
         self.revoking.clear()
         self.is_disowned = False
@@ -69,7 +70,6 @@ class Process:
     def leave(self) -> GroupHeartbeatRequest:
         """Give everything up and return the last heartbeat; a static process comes back under another member id."""
         self.request_number += 1
-        self.is_waiting = False
         self.lose_all()
         return self._request(LEAVING_FOR_A_WHILE if self.instance_id else LEAVING, with_owned=False)
 

@@ -4,6 +4,7 @@ Everything is decided by one seed. Each event changes one thing: a message is se
 coordinator fails, a topic changes, time passes. The functions under test are called as the broker's service calls them.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
@@ -47,6 +48,8 @@ class World:
         self.requests: list[tuple[Process, int, int, Any, dict[Partition, int]]] = []
         """In flight: from whom, its number, when it was sent, the request, and for a commit which holding of each
         partition the process believed in."""
+        self.arrived: deque[Any] = deque(maxlen=100)
+        """Requests that have arrived, of which late copies may arrive."""
         self.responses: list[tuple[Process, int, int, Any]] = []
         self.pending: list[tuple[Sequence[Record], dict[Partition, int]]] = []
         """Commits that were decided and are not durable yet."""
@@ -146,9 +149,14 @@ class World:
 
     def deliver_request(self) -> None:
         """Let a request arrive, or a copy of it."""
-        if not self.requests:
+        if self.arrived and self.random.random() < self.copies / 10:
+            message = self.random.choice(self.arrived)
+        elif self.requests:
+            message = self._taken(self.requests)
+            self.arrived.append(message)
+        else:
             return
-        process, number, sent_ms, request, believed = self._taken(self.requests)
+        process, number, sent_ms, request, believed = message
         if isinstance(request, GroupHeartbeatRequest):
             result = self._decide_heartbeat(request)
             if self.random.random() >= self.loss:
@@ -224,8 +232,8 @@ class World:
             self._apply(records)
             self.committed.update(values)
         self.pending.clear()
-        self.requests.clear()
-        self.responses.clear()
+        for messages in (self.requests, self.responses, self.arrived):
+            messages.clear()
         loaded = Groups()
         for record in self.latest.values():
             if record.value is not None or self.random.random() < 0.5:
@@ -329,7 +337,7 @@ class World:
         gained = process.respond(number, result, sent_ms)
         for partition in gained:
             process.positions[partition] = self._fetch(partition)
-            process.holdings[partition] = self.watch.changes[partition]
+        process.holdings.update((partition, self.watch.changes[partition]) for partition in process.owned)
         check_beliefs(self.processes, self.group, self.now_ms)
 
     def _fetch(self, partition: Partition) -> int:
@@ -384,8 +392,8 @@ class World:
 
     def become_stable(self) -> None:
         """EventuallyConverges: without faults the group is stable soon, and each process owns what it is assigned."""
-        self.requests.clear()
-        self.responses.clear()
+        for messages in (self.requests, self.responses, self.arrived):
+            messages.clear()
         faults = self.loss, self.copies, self.disorder
         self.loss = self.copies = self.disorder = 0
         for process in self.processes:
