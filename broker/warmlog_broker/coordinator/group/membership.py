@@ -43,6 +43,9 @@ from warmlog_protocol.messages.groups import (
 MAX_NAME_BYTES = 249
 """Of a group, a member id, an instance id, a client id and a pattern: as of topics."""
 
+PREDECESSORS = 8
+"""So many member ids that a static member has replaced are known, so that late copies of their joins are refused."""
+
 Heartbeat = Decision[GroupHeartbeatResponse]
 
 
@@ -91,11 +94,15 @@ def valid_member(group: Group | None, name: str, member_id: str, instance_id: st
     """Return the member; FencedInstanceId if another one has its instance id, UnknownMemberId if there is none."""
     holder = group.instances.get(instance_id) if group and instance_id else None
     if holder is not None and holder != member_id:
-        raise FencedInstanceId(f"another process has joined group {name!r} with instance id {instance_id!r}")
+        raise _fenced(name, instance_id)
     member = group.members.get(member_id) if group else None
     if member is None:
         raise UnknownMemberId(f"group {name!r} has no member {member_id!r}: its session has expired, or it has left")
     return member
+
+
+def _fenced(group: str, instance_id: str) -> FencedInstanceId:
+    return FencedInstanceId(f"another process has joined group {group!r} with instance id {instance_id!r}")
 
 
 def _check_names(request: GroupHeartbeatRequest) -> None:
@@ -158,9 +165,12 @@ def _rejoin(group: Group, member: Member, settings: MemberValue, limits: Limits)
 
 def _replace(group: Group, old: Member, member_id: str, settings: MemberValue, limits: Limits) -> Heartbeat:
     """Let a new process have the place of the static member `old`: its epoch, its assignment and its target."""
+    if member_id in old.settings.predecessors:
+        raise _fenced(group.name, settings.instance_id)
+    predecessors = (*old.settings.predecessors, old.member_id)[-PREDECESSORS:]
     holding = Holding.of(old)
     records = [
-        put(MemberKey(group.name, member_id), settings),
+        put(MemberKey(group.name, member_id), msgspec.structs.replace(settings, predecessors=predecessors)),
         put(ShareKey(group.name, member_id), pack_share(old.target)),
     ]
     records.append(put(AssignmentKey(group.name, member_id), holding.value()))

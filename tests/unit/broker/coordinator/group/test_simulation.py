@@ -10,8 +10,8 @@ import pytest
 from unit.broker.coordinator.group.simulation.checks import Violation
 from unit.broker.coordinator.group.simulation.world import simulate
 from warmlog_broker.coordinator.group import membership, offsets, reconciliation, state, target
-from warmlog_broker.coordinator.group.records import GroupKey, GroupValue, MemberKey, remove
 from warmlog_broker.coordinator.group.reconciliation import Holding
+from warmlog_broker.coordinator.group.records import GroupKey, GroupValue, MemberKey, remove
 from warmlog_broker.coordinator.group.state import Group, Member
 from warmlog_protocol.errors import StaleMemberEpoch, UnknownMemberId
 
@@ -91,9 +91,7 @@ def replaced_static_members_stay(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_assignment_outlives_its_member(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        membership, "_tombstones", lambda group, member: [remove(MemberKey(group.name, member.member_id))]
-    )
+    patch.setattr(membership, "_tombstones", lambda group, member: [remove(MemberKey(group.name, member.member_id))])
 
 
 def commits_are_not_checked_for_ownership(patch: pytest.MonkeyPatch) -> None:
@@ -165,5 +163,9 @@ RULES: list[Patch] = [
 def test_a_missing_rule_is_found(take_out: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
     take_out(monkeypatch)
     with pytest.raises((Violation, AssertionError, KeyError)):
-        for seed in range(1, SEEDS_TO_FIND_A_MISSING_RULE + 1):
-            simulate(seed, EVENTS)
+        simulate_seeds(SEEDS_TO_FIND_A_MISSING_RULE)
+
+
+def simulate_seeds(count: int) -> None:
+    for seed in range(1, count + 1):
+        simulate(seed, EVENTS)

@@ -43,9 +43,7 @@ class Watch:
             targeted |= member.target
         require(holders == group.owners, "the index of owners differs from what the members hold")
         if group.state == "stable":
-            every = {
-                Partition(topic.topic_id, n) for topic in group.topics.values() for n in range(topic.partitions)
-            }
+            every = {Partition(topic.topic_id, n) for topic in group.topics.values() for n in range(topic.partitions)}
             require(holders.keys() == targeted == every, "ValidStableGroupState: stable, and a partition has no owner")
 
     def _look_at_member(self, group: Group, member: Member, holders: dict[Partition, str]) -> None:
@@ -60,8 +58,10 @@ class Watch:
         for part in (member.assigned, member.revoking):
             for partition, since in part.items():
                 other = holders.setdefault(partition, name)
-                require(other == name and (part is member.assigned or partition not in member.assigned),
-                        f"NoDoubleClientAssignment: {partition} is held by {other} and {name}")
+                require(
+                    other == name and (part is member.assigned or partition not in member.assigned),
+                    f"NoDoubleClientAssignment: {partition} is held by {other} and {name}",
+                )
                 require(since <= member.epoch, f"ValidPartitionEpoch: {partition} is of {since}, {name} of an earlier")
                 self._look_at_holding(partition, (name, member.settings.instance_id, since))
 
@@ -86,8 +86,10 @@ def check_beliefs(processes: Iterable[Process], group: Group | None, now_ms: int
         name = process.member_id
         member = group.members.get(name) if group else None
         for partition in process.owned:
-            require(member is not None and member.holds(partition),
-                    f"NoDoubleClientAssignment: {name} believes to own {partition}, and does not hold it")
+            require(
+                member is not None and member.holds(partition),
+                f"NoDoubleClientAssignment: {name} believes to own {partition}, and does not hold it",
+            )
             other = believed.setdefault(partition, name)
             require(other == name, f"NoDoubleClientAssignment: {other} and {name} believe to own {partition}")
 

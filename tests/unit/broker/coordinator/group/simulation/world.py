@@ -187,7 +187,9 @@ class World:
                 self._expire(member.member_id)
         if self.random.random() < 0.5 and target.needs_target(self.groups, GROUP, self.topics):
             self.make_durable()
-            require(self._decided(target.assign(self.groups, GROUP, self.topics)), "needs_target, and nothing to assign")
+            require(
+                self._decided(target.assign(self.groups, GROUP, self.topics)), "needs_target, and nothing to assign"
+            )
             assert self.group is not None
             check_target(self.group, self.topics)
 
@@ -284,14 +286,14 @@ class World:
         self.make_durable()
         twin = self._twin(request.member_id, request.instance_id)
         before = self.groups.member(GROUP, request.member_id)
-        held = set((*before.assigned, *before.revoking)) if before else set()
+        held = {*before.assigned, *before.revoking} if before else set()
         try:
-            decision = membership.heartbeat(
-                self.groups, request, host="host", now_ms=self.now_ms, limits=LIMITS
-            )
+            decision = membership.heartbeat(self.groups, request, host="host", now_ms=self.now_ms, limits=LIMITS)
         except ApiError as error:
-            require(twin is None or request.member_epoch <= 0 or isinstance(error, FencedInstanceId),
-                    f"{request.member_id} was replaced by {twin}, and told {type(error).__name__}")
+            require(
+                twin is None or request.member_epoch <= 0 or isinstance(error, FencedInstanceId),
+                f"{request.member_id} was replaced by {twin}, and told {type(error).__name__}",
+            )
             return error
         if request.member_epoch > 0:
             require(twin is None, f"{request.member_id} was replaced by {twin}, and goes on")
@@ -300,9 +302,7 @@ class World:
         elif request.member_epoch == 0 and twin is not None:
             self._disown(twin)
         response = self._decided(decision)
-        self.groups.heard(
-            GROUP, request.member_id, now_ms=self.now_ms, epoch=request.member_epoch, owned=request.owned
-        )
+        self.groups.heard(GROUP, request.member_id, now_ms=self.now_ms, epoch=request.member_epoch, owned=request.owned)
         return response
 
     def _twin(self, member_id: str, instance_id: str) -> str | None:
@@ -378,8 +378,10 @@ class World:
 
     def _check_offsets(self) -> None:
         kept = self.group.offsets if self.group else {}
-        require({partition: value.offset for partition, value in kept.items()} == self.committed,
-                "a committed offset is not what its owner committed last")
+        require(
+            {partition: value.offset for partition, value in kept.items()} == self.committed,
+            "a committed offset is not what its owner committed last",
+        )
 
     def check_replay(self) -> None:
         """The state is what a replay of the whole log gives."""
@@ -421,8 +423,10 @@ class World:
     def _is_stable(self) -> bool:
         group = self.group
         live = [process for process in self.processes if not process.is_final]
-        if group is None or group.state != "stable" or target.needs_target(self.groups, GROUP, self.topics):
-            return not live and group is None or (group is not None and group.state == "empty" and not live)
+        if group is None or not live:
+            return not live and not self._member_count()
+        if group.state != "stable" or target.needs_target(self.groups, GROUP, self.topics):
+            return False
         if group.members.keys() != {process.member_id for process in live}:
             return False
         check_target(group, self.topics)
@@ -441,7 +445,9 @@ def _subscription(group: Group, process: Process) -> tuple[tuple[str, ...], str]
 def _subscribe(process: Process, random: Random) -> None:
     kind = random.random()
     process.pattern = "orders.*" if kind < 0.2 else ""
-    process.topics = [] if kind < 0.1 else sorted(random.sample(NAMES, random.randint(1, 2))) if kind < 0.6 else list(NAMES)
+    process.topics = (
+        [] if kind < 0.1 else sorted(random.sample(NAMES, random.randint(1, 2))) if kind < 0.6 else list(NAMES)
+    )
 
 
 _SHARES = ((0, 0.02, 0.2), (0, 0.1, 0.4), (0, 0.1, 0.5))
