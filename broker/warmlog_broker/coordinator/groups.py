@@ -222,14 +222,17 @@ class GroupCoordinator:
                 self._targets.consider(shard, name)
 
     async def _follow_topics(self) -> None:
-        """After topics have changed, compute the targets of groups that subscribe to them."""
+        """After topics have changed, compute the targets of groups that subscribe to them.
+
+        Each group has a turn of the event loop: a pattern is matched against all topics.
+        """
         while True:
             await self._topics_changed.wait()
             await asyncio.sleep(TOPIC_CHANGES_S)
             self._topics_changed.clear()
             for shard in self._coordinator.active:
                 names = [group.name for group in shard.state if group.members]
-                async for name in in_turns(names, GROUPS_A_TURN):
+                async for name in in_turns(names, 1):
                     if shard not in self._coordinator.active:
                         break
                     self._targets.consider(shard, name)
