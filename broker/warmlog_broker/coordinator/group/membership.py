@@ -43,6 +43,8 @@ from warmlog_protocol.messages.groups import (
 MAX_NAME_BYTES = 249
 """Of a group, a member id, an instance id, a client id and a pattern: as of topics."""
 
+MAX_TOPICS = 1000
+"""Names in a subscription; a pattern may stand for more topics. Bounds the record of a member."""
 PREDECESSORS = 8
 """So many member ids that a static member has replaced are known, so that late copies of their joins are refused."""
 
@@ -271,6 +273,8 @@ def _settings(old: MemberValue, request: GroupHeartbeatRequest, limits: Limits) 
 
 def _checked_topics(names: Iterable[str]) -> tuple[str, ...]:
     topics = tuple(sorted(set(names)))
+    if len(topics) > MAX_TOPICS:
+        raise InvalidRequest(f"a subscription to {len(topics)} names: at most {MAX_TOPICS} are allowed; use a pattern")
     for name in topics:
         if len(name) > MAX_NAME_BYTES:
             raise InvalidRequest(f"a topic's name of {len(name)} characters: at most {MAX_NAME_BYTES} are allowed")

@@ -343,6 +343,7 @@ class TestRefusals:
             ({"instance_id": "ü" * 125}, InvalidRequest),
             ({"client_id": "c" * 250}, InvalidRequest),
             ({"topics": ["t" * 250]}, InvalidRequest),
+            ({"topics": [str(number) for number in range(1001)]}, InvalidRequest),
             ({"pattern": "("}, InvalidRegularExpression),
             ({"pattern": "p" * 250}, InvalidRequest),
             ({"assignor": "sticky"}, UnsupportedAssignor),

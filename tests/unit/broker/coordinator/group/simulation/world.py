@@ -75,16 +75,23 @@ class World:
         self.check_replay()
 
     def start_process(self) -> None:
-        """Start a process, with the instance id of another one at times."""
+        """Start a process, with the instance id of another one at times. One at a time never gives up partitions.
+
+        Two of that kind would take turns: what is taken from one is given to the other, which then has to revoke it.
+        """
         if len(self.processes) >= MAX_PROCESSES:
             return
         self.started += 1
         random = self.random
-        instance_id = random.choice(("", "", "", "one", "two", "three"))
         process = Process(
-            GROUP, f"m{self.started}", instance_id, [], "", random.choice(("", "uniform", "uniform", "range")),
-            random.choice((1500, 3000)), random.choice((1000, 2500)), never_revokes=random.random() < 0.05,
-        )  # fmt: skip
+            GROUP,
+            f"m{self.started}",
+            random.choice(("", "", "", "one", "two", "three")),
+            assignor=random.choice(("", "uniform", "uniform", "range")),
+            session_timeout_ms=random.choice((1500, 3000)),
+            rebalance_timeout_ms=random.choice((1000, 2500)),
+            never_revokes=random.random() < 0.1 and not any(other.never_revokes for other in self.processes),
+        )
         _subscribe(process, random)
         self.processes.append(process)
 
