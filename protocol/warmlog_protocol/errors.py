@@ -34,9 +34,16 @@ class ErrorCode(IntEnum):
     NOT_LEADER_OR_FOLLOWER = 6
     REQUEST_TIMED_OUT = 7
     MESSAGE_TOO_LARGE = 10
+    OFFSET_METADATA_TOO_LARGE = 12
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
     INVALID_TOPIC_EXCEPTION = 17
     RECORD_LIST_TOO_LARGE = 18
     INVALID_REQUIRED_ACKS = 21
+    INVALID_GROUP_ID = 24
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
     INVALID_TIMESTAMP = 32
     UNSUPPORTED_VERSION = 35
     TOPIC_ALREADY_EXISTS = 36
@@ -53,15 +60,25 @@ class ErrorCode(IntEnum):
     KAFKA_STORAGE_ERROR = 56
     LOG_DIR_NOT_FOUND = 57
     UNKNOWN_PRODUCER_ID = 59
+    NON_EMPTY_GROUP = 68
+    GROUP_ID_NOT_FOUND = 69
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
+    GROUP_MAX_SIZE_REACHED = 81
+    FENCED_INSTANCE_ID = 82
+    GROUP_SUBSCRIBED_TO_TOPIC = 86
     INVALID_RECORD = 87
     UNKNOWN_TOPIC_ID = 100
     INCONSISTENT_TOPIC_ID = 103
+    FENCED_MEMBER_EPOCH = 110
+    UNSUPPORTED_ASSIGNOR = 112
+    STALE_MEMBER_EPOCH = 113
+    INVALID_REGULAR_EXPRESSION = 128
     DISK_FULL = 1000
     OUT_OF_RESOURCES = 1001
     SAFE_MODE = 1002
     TOO_MANY_CONNECTIONS = 1003
+    TOO_MANY_GROUPS = 1004
 
 
 class WarmlogError(Exception):
@@ -311,6 +328,111 @@ class InconsistentTopicId(ApiError):
     """The topic's name belongs to another id now: it was deleted and recreated."""
 
     code = ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+class OffsetMetadataTooLarge(ApiError):
+    """The metadata of a committed offset is larger than the broker allows."""
+
+    code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+
+
+class CoordinatorLoadInProgress(ApiError):
+    """The coordinator reads its state from the log, and will be ready soon."""
+
+    code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    retriable = True
+
+
+class CoordinatorNotAvailable(ApiError):
+    """The coordinator's partition is offline, or its internal topic could not be created."""
+
+    code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    retriable = True
+
+
+class NotCoordinator(ApiError):
+    """Another broker coordinates this group."""
+
+    code = ErrorCode.NOT_COORDINATOR
+    retriable = True
+
+
+class InvalidGroupId(ApiError):
+    """The name of the group is empty or too long."""
+
+    code = ErrorCode.INVALID_GROUP_ID
+
+
+class UnknownMemberId(ApiError):
+    """The group has no such member: its session has expired, or it has left."""
+
+    code = ErrorCode.UNKNOWN_MEMBER_ID
+
+
+class InvalidSessionTimeout(ApiError):
+    """The session timeout is outside the bounds that the broker sets."""
+
+    code = ErrorCode.INVALID_SESSION_TIMEOUT
+
+
+class NonEmptyGroup(ApiError):
+    """The group has members, so that it cannot be deleted, and only they may commit."""
+
+    code = ErrorCode.NON_EMPTY_GROUP
+
+
+class GroupIdNotFound(ApiError):
+    """There is no such group."""
+
+    code = ErrorCode.GROUP_ID_NOT_FOUND
+
+
+class GroupMaxSizeReached(ApiError):
+    """The group has as many members as the broker allows."""
+
+    code = ErrorCode.GROUP_MAX_SIZE_REACHED
+
+
+class FencedInstanceId(ApiError):
+    """Another process has joined with this member's instance id, and taken its place."""
+
+    code = ErrorCode.FENCED_INSTANCE_ID
+
+
+class GroupSubscribedToTopic(ApiError):
+    """Members of the group subscribe to the topic, so that its offsets cannot be deleted."""
+
+    code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+
+
+class FencedMemberEpoch(ApiError):
+    """The member's epoch is not the group's: it has lost its partitions."""
+
+    code = ErrorCode.FENCED_MEMBER_EPOCH
+
+
+class UnsupportedAssignor(ApiError):
+    """The broker has no assignor of this name."""
+
+    code = ErrorCode.UNSUPPORTED_ASSIGNOR
+
+
+class StaleMemberEpoch(ApiError):
+    """The member does not own the partition, or was assigned it in a later epoch."""
+
+    code = ErrorCode.STALE_MEMBER_EPOCH
+
+
+class InvalidRegularExpression(ApiError):
+    """The pattern of a subscription is not a regular expression."""
+
+    code = ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+class TooManyGroups(ApiError):
+    """The broker has as many groups as it allows."""
+
+    code = ErrorCode.TOO_MANY_GROUPS
 
 
 _CLASSES: tuple[type[ApiError], ...] = (*ApiError.__subclasses__(), *StorageError.__subclasses__())

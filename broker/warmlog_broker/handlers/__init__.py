@@ -5,6 +5,15 @@ from typing import Any
 
 from warmlog_broker.handlers.context import Services
 from warmlog_broker.handlers.fetch import fetch
+from warmlog_broker.handlers.groups import (
+    delete_groups,
+    delete_offsets,
+    describe_groups,
+    group_heartbeat,
+    list_groups,
+    offset_commit,
+    offset_fetch,
+)
 from warmlog_broker.handlers.log_dirs import alter_replica_log_dirs, describe_log_dirs
 from warmlog_broker.handlers.metadata import handshake, metadata
 from warmlog_broker.handlers.offsets import delete_records, list_offsets, offset_for_leader_epoch
@@ -39,6 +48,13 @@ HANDLERS: dict[int, Callable[..., Response]] = {
     ApiKey.LIST_OFFSETS: list_offsets,
     ApiKey.DELETE_RECORDS: delete_records,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch,
+    ApiKey.OFFSET_COMMIT: offset_commit,
+    ApiKey.OFFSET_FETCH: offset_fetch,
+    ApiKey.GROUP_HEARTBEAT: group_heartbeat,
+    ApiKey.LIST_GROUPS: list_groups,
+    ApiKey.DESCRIBE_GROUPS: describe_groups,
+    ApiKey.DELETE_GROUPS: delete_groups,
+    ApiKey.DELETE_OFFSETS: delete_offsets,
     ApiKey.FIND_SPLITS: find_splits,
 }
 """`handler(services, context, request)` by API key; Produce has the batches of the request as a further argument. For

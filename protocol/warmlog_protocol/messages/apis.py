@@ -4,6 +4,22 @@ from msgspec import Struct
 
 from warmlog_protocol.messages.base import ApiKey, Message
 from warmlog_protocol.messages.fetch import FetchRequest, FetchResponse
+from warmlog_protocol.messages.groups import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DeleteOffsetsRequest,
+    DeleteOffsetsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    GroupHeartbeatRequest,
+    GroupHeartbeatResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
 from warmlog_protocol.messages.handshake import HandshakeRequest, HandshakeResponse
 from warmlog_protocol.messages.log_dirs import (
     AlterReplicaLogDirsRequest,
@@ -84,6 +100,13 @@ APIS: dict[int, Api] = {
         Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
         Api(ApiKey.ALTER_REPLICA_LOG_DIRS, AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse),
         Api(ApiKey.DESCRIBE_LOG_DIRS, DescribeLogDirsRequest, DescribeLogDirsResponse),
+        Api(ApiKey.OFFSET_COMMIT, OffsetCommitRequest, OffsetCommitResponse),
+        Api(ApiKey.OFFSET_FETCH, OffsetFetchRequest, OffsetFetchResponse),
+        Api(ApiKey.GROUP_HEARTBEAT, GroupHeartbeatRequest, GroupHeartbeatResponse, is_pipelined=True),
+        Api(ApiKey.LIST_GROUPS, ListGroupsRequest, ListGroupsResponse),
+        Api(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest, DescribeGroupsResponse),
+        Api(ApiKey.DELETE_GROUPS, DeleteGroupsRequest, DeleteGroupsResponse),
+        Api(ApiKey.DELETE_OFFSETS, DeleteOffsetsRequest, DeleteOffsetsResponse),
         Api(ApiKey.FIND_SPLITS, FindSplitsRequest, FindSplitsResponse),
     )
 }
