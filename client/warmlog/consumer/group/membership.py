@@ -7,8 +7,9 @@
      └───────────────┴─────────────────────┘
 
 Heartbeats are sent one at a time; only the response to the last one counts. A heartbeat without a response is sent
-again: the coordinator takes repeated and late ones. What the member owns is sent until a response confirms it, and again
-if the coordinator does not seem to know it. FENCED_INSTANCE_ID is final; after any other refusal `join` starts over.
+again: the coordinator accepts repeated and late ones. What the member owns is sent until a response confirms it, and
+again if the coordinator does not seem to know it. FENCED_INSTANCE_ID is final; after any other refusal `join` starts
+over.
 """
 
 from collections.abc import Iterable
@@ -80,6 +81,8 @@ class Membership:
         self.failures = 0
         """How many heartbeats in a row had no response, or one that asks for a retry."""
         self.interval_ms = 0
+        self.session_timeout_ms = 0
+        """As the coordinator has set it; 0 before its first response."""
 
     @property
     def view(self) -> View:
@@ -134,6 +137,7 @@ class Membership:
         self._sent = None
         self.failures = 0
         self.interval_ms = response.heartbeat_interval_ms
+        self.session_timeout_ms = response.session_timeout_ms
         if request.member_epoch < 0:
             self._out(self._reason)
         elif self._phase is not Phase.LEAVING:
