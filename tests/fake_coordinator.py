@@ -99,7 +99,7 @@ class FakeCoordinator:
             self.left.append(request.member_epoch)
             del self.members[request.member_id]
             return GroupHeartbeatResponse(request.member_epoch, INTERVAL_MS, 1000)
-        if request.owned is not None:
+        if request.owned is not None and request.member_epoch == member.epoch:
             member.owned = partitions_of(request.owned)
             member.revoking &= member.owned
         assignment = None if member.owned == member.assigned and request.member_epoch else messages_of(member.assigned)

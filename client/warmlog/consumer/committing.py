@@ -67,10 +67,15 @@ class Committing:
 
     async def committed(self, partitions: Iterable[TopicPartition | str] | None) -> dict[TopicPartition, int | None]:
         """Return what is committed for these partitions, or all that are read; None for nothing."""
-        given = self._core.readers if partitions is None else [parse_partition(p, "partitions") for p in partitions]
-        found = await self._offsets.fetch([self._owned_or_named(each) for each in given])
-        by_name = {(owned.topic, owned.partition): at.offset for owned, at in found.items()}
-        return {each: offset if (offset := by_name[each]) >= 0 else None for each in given}
+        read = self._core.readers
+        given = read if partitions is None else [parse_partition(p, "partitions") for p in partitions]
+        names = sorted({topic for topic, number in given if (topic, number) not in read})
+        ids = {topic.name: topic.topic_id.bytes for topic in await self._core.cluster.topics(names)} if names else {}
+        by_id = {
+            self._with_id(each) if each in self._core.readers else Owned(ids[each[0]], *each): each for each in given
+        }
+        found = await self._offsets.fetch(by_id, GroupMetadata(self._options.group))
+        return {by_id[owned]: at.offset if at.offset >= 0 else None for owned, at in found.items()}
 
     def _delivered(self) -> dict[Owned, Place]:
         return {
@@ -96,19 +101,18 @@ class Committing:
         """The partition if it is read."""
         if partition not in self._core.readers:
             self._refuse(partition)
-        return self._owned_or_named(partition)
+        return self._with_id(partition)
 
     def _refuse(self, partition: TopicPartition) -> Never:
         raise ValueError(f"this consumer does not read {partition[0]}-{partition[1]}")
 
-    def _owned_or_named(self, partition: TopicPartition) -> Owned:
-        """The partition with the topic's id if it is read; else the topic that has the name now is meant."""
-        reader = self._core.readers.get(partition)
-        return Owned(b"" if reader is None else reader.topic_id, *partition)
+    def _with_id(self, partition: TopicPartition) -> Owned:
+        """A partition that is read, with the id of its topic."""
+        return Owned(self._core.readers[partition].topic_id, *partition)
 
     def _partitions(self) -> Collection[Owned]:
         """All that are read."""
-        return [self._owned_or_named(each) for each in self._core.readers]
+        return [self._with_id(each) for each in self._core.readers]
 
     # --- automatically ----------------------------------------------------------------------------------------------
 

@@ -22,6 +22,8 @@ from warmlog_protocol.messages import GroupHeartbeatRequest, GroupHeartbeatRespo
 
 _log = logging.getLogger("warmlog")
 
+JITTER = 0.2
+"""By how much of the interval heartbeats come early, at random: members that started together do not stay together."""
 LEAVE_TIMEOUT_S = 2.0
 """How long a member that leaves waits for the response; after that its session has to expire."""
 
@@ -51,12 +53,18 @@ class Heartbeats:
         self._woken = asyncio.Event()
         self._is_out = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._last: asyncio.Task[None] | None = None
+        """The last heartbeat, while its response has not come."""
+        self._last_waits = False
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._sent_at = 0.0
         self.view = self._membership.view
         self.heard_at = datetime.now(UTC)
         """When the coordinator last confirmed the membership."""
         self.failure: WarmlogError | None = None
         """Why the last heartbeat has failed, if it has."""
         self._thread = LoopThread("warmlog heartbeats")
+        self._loop = self._thread.loop
         self._thread.soon(self._begin)
 
     # --- what the consumer calls, in its own thread -----------------------------------------------------------------
@@ -77,7 +85,7 @@ class Heartbeats:
         """Leave the group and end the thread. A static member's partitions may wait for its return."""
         if self._thread.is_foreign:
             return
-        ended: Future[None] = asyncio.run_coroutine_threadsafe(self._end(for_a_while), self._thread.loop)
+        ended: Future[None] = asyncio.run_coroutine_threadsafe(self._end(for_a_while), self._loop)
         try:
             await asyncio.wrap_future(ended)
         finally:
@@ -114,24 +122,41 @@ class Heartbeats:
             while True:
                 self._woken.clear()
                 self._look_for_progress()
-                request = self._membership.request()
-                if request is not None:
-                    await self._send(cluster, request)
+                self._send_if_due(cluster)
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self._pause_s()):
+                    async with asyncio.timeout_at(self._wake_at()):
                         await self._woken.wait()
         except Exception as error:
             _log.exception("the heartbeats have failed")
             self._membership.lost(self.view.life, ClientError(f"the heartbeats have failed: {error!r}"))
             self._publish()
         finally:
+            for task in self._under_way:
+                task.cancel()
             await cluster.close()
 
+    def _send_if_due(self, cluster: Cluster) -> None:
+        """Send a heartbeat, unless one is under way that need not be overtaken, or it is not yet time."""
+        if self._last is not None and not (self._last_waits and self._membership.is_urgent):
+            return
+        if self._last is None and self._loop.time() < self._due_at():
+            return
+        max_wait_ms = int(self._membership.interval_ms * (1 - JITTER * random.random()))  # noqa: S311
+        request = self._membership.request(max_wait_ms)
+        if request is None:
+            return
+        self._sent_at = self._loop.time()
+        self._last_waits = request.max_wait_ms > 0
+        self._last = asyncio.create_task(self._send(cluster, request), name="warmlog heartbeat")
+        self._under_way.add(self._last)
+        self._last.add_done_callback(self._ended)
+
     async def _send(self, cluster: Cluster, request: GroupHeartbeatRequest) -> None:
+        # A heartbeat that is lost has to be repeated within the session.
+        timeout_ms = self._membership.session_timeout_ms // 3 or self._options.request_timeout_ms
+        timeout_ms = request.max_wait_ms + min(timeout_ms, self._options.request_timeout_ms)
         try:
-            response = await cluster.call(
-                request, GroupHeartbeatResponse, timeout_ms=self._timeout_ms(), is_repeatable=False
-            )
+            response = await cluster.call(request, GroupHeartbeatResponse, timeout_ms=timeout_ms, is_repeatable=False)
         except WarmlogError as error:
             self.failure = error
             self._membership.failed(request, error)
@@ -141,26 +166,33 @@ class Heartbeats:
             self._membership.responded(request, response)
         self._publish()
 
-    def _timeout_ms(self) -> int:
-        """How long to wait for a response: a heartbeat that is lost has to be repeated within the session."""
-        within_session_ms = self._membership.session_timeout_ms // 3
-        return min(within_session_ms or self._options.request_timeout_ms, self._options.request_timeout_ms)
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        if task is self._last:
+            self._last = None
+            self._woken.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
 
-    def _pause_s(self) -> float | None:
-        """Until the next heartbeat; None: until something changes. The jitter spreads the members of a group."""
-        membership, jitter = self._membership, random.random()  # noqa: S311
-        if membership.view.phase is Phase.OUT:
-            return None
+    def _due_at(self) -> float:
+        """When to send the next heartbeat, if none is under way."""
+        membership = self._membership
         if membership.failures:
-            return backoff_ms(membership.failures, self._options, jitter) / 1000
+            return self._sent_at + backoff_ms(membership.failures, self._options, 0.5) / 1000
         if membership.is_urgent:
             return 0.0
-        idle_s = self._active_at + self._max_idle_s - asyncio.get_running_loop().time()
-        return max(min(membership.interval_ms / 1000 * (0.8 + 0.2 * jitter), idle_s), 0.001)
+        return self._sent_at + membership.interval_ms * (1 - JITTER) / 1000
+
+    def _wake_at(self) -> float | None:
+        """When to look again if nothing happens; None: never."""
+        if self._membership.view.phase is Phase.OUT:
+            return None
+        idle_at = self._active_at + self._max_idle_s
+        return idle_at if self._last is not None else min(self._due_at(), idle_at)
 
     def _look_for_progress(self) -> None:
         """Leave the group if the user has read nothing for too long: others can handle what it holds."""
-        now = asyncio.get_running_loop().time()
+        now = self._loop.time()
         progress = self._progress()
         if progress is None or progress != self._last_progress or self.view.phase is not Phase.MEMBER:
             self._last_progress, self._active_at = progress, now

@@ -6,10 +6,9 @@
      ▲               │ refused             │ refused: UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH, FENCED_INSTANCE_ID …
      └───────────────┴─────────────────────┘
 
-Heartbeats are sent one at a time; only the response to the last one counts. A heartbeat without a response is sent
-again: the coordinator accepts repeated and late ones. What the member owns is sent until a response confirms it, and
-again if the coordinator does not seem to know it. FENCED_INSTANCE_ID is final; after any other refusal `join` starts
-over.
+Only the response to the last heartbeat counts. A heartbeat without a response is sent again: the coordinator accepts
+repeated and late ones. What the member owns is sent until a response with the same epoch confirms it, and again if the
+coordinator does not seem to know it. FENCED_INSTANCE_ID is final; after any other refusal `join` starts over.
 """
 
 from collections.abc import Iterable
@@ -125,9 +124,9 @@ class Membership:
 
     # --- heartbeats -------------------------------------------------------------------------------------------------
 
-    def request(self) -> GroupHeartbeatRequest | None:
-        """The next heartbeat; None while it is out."""
-        self._sent = self._next()
+    def request(self, max_wait_ms: int = 0) -> GroupHeartbeatRequest | None:
+        """The next heartbeat; None while it is out. One that says nothing new may wait for news at the coordinator."""
+        self._sent = self._next(max_wait_ms)
         return self._sent
 
     def responded(self, request: GroupHeartbeatRequest, response: GroupHeartbeatResponse) -> None:
@@ -143,7 +142,8 @@ class Membership:
         elif self._phase is not Phase.LEAVING:
             self._phase = Phase.MEMBER
             self._epoch = response.member_epoch
-            if request.owned is not None and partitions_of(request.owned) == self._owned:
+            is_same_epoch = request.member_epoch == response.member_epoch
+            if is_same_epoch and request.owned is not None and partitions_of(request.owned) == self._owned:
                 self._is_confirmed = True
             if response.assignment is not None:
                 self._assigned = partitions_of(response.assignment)
@@ -163,20 +163,24 @@ class Membership:
 
     # --- within -----------------------------------------------------------------------------------------------------
 
-    def _next(self) -> GroupHeartbeatRequest | None:
+    def _next(self, max_wait_ms: int) -> GroupHeartbeatRequest | None:
         match self._phase:
             case Phase.OUT:
                 return None
             case Phase.JOINING:
                 return replace(self._first)
             case Phase.LEAVING:
-                return self._plain(self._leaving_epoch, None)
+                return self._plain(self._leaving_epoch, None, 0)
+            case Phase.MEMBER if self._is_confirmed:
+                return self._plain(self._epoch, None, max_wait_ms)
             case Phase.MEMBER:
-                return self._plain(self._epoch, None if self._is_confirmed else messages_of(self._owned))
+                return self._plain(self._epoch, messages_of(self._owned), 0)
 
-    def _plain(self, epoch: int, owned: list[TopicPartitions] | None) -> GroupHeartbeatRequest:
+    def _plain(self, epoch: int, owned: list[TopicPartitions] | None, max_wait_ms: int) -> GroupHeartbeatRequest:
         first = self._first
-        return GroupHeartbeatRequest(first.group, first.member_id, epoch, first.instance_id, owned=owned)
+        return GroupHeartbeatRequest(
+            first.group, first.member_id, epoch, first.instance_id, owned=owned, max_wait_ms=max_wait_ms
+        )
 
     def _own(self, owned: Partitions) -> None:
         if owned != self._owned:

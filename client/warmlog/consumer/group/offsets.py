@@ -40,6 +40,7 @@ class Offsets:
         self._pending: dict[Owned, Place] = {}
         self._next: asyncio.Task[Errors] | None = None
         self._in_flight = asyncio.Lock()
+        self._sequence = 0
         self._tasks: set[asyncio.Task[Errors]] = set()
 
     async def close(self) -> None:
@@ -83,7 +84,10 @@ class Offsets:
             self._next = None
             who = self._who()
             partitions = [OffsetCommitPartition(*owned, *place) for owned, place in places.items()]
-            request = OffsetCommitRequest(who.group, partitions, who.member_id, who.member_epoch, who.instance_id)
+            self._sequence += 1
+            request = OffsetCommitRequest(
+                who.group, partitions, who.member_id, who.member_epoch, who.instance_id, self._sequence
+            )
             response = await self._cluster.call(request, OffsetCommitResponse)
         return {
             owned: error_from_code(part.error_code, f"{owned.topic}-{owned.partition}: {part.error_message}")

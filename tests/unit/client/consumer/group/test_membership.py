@@ -25,9 +25,10 @@ def response(epoch: int, assignment: Partitions | None = None) -> GroupHeartbeat
 
 
 def joined(assignment: Partitions = ORDERS) -> Membership:
-    """A member in epoch 1."""
+    """A member in epoch 1, of which the coordinator knows that it owns nothing yet."""
     member = Membership(FIRST)
     member.join()
+    exchange(member, response(1, assignment))
     exchange(member, response(1, assignment))
     return member
 
@@ -69,8 +70,10 @@ def test_a_join_gives_everything_and_later_heartbeats_only_the_epoch() -> None:
     assert exchange(member, response(1, ORDERS)) == FIRST
     assert member.view == (1, Phase.MEMBER, 1, ORDERS, None, False)
     assert member.interval_ms == 500
+    assert member.is_urgent  # the coordinator takes what is owned only with the epoch
+    assert exchange(member, response(1, ORDERS)) == GroupHeartbeatRequest("g", "m", 1, owned=[])
     assert not member.is_urgent
-    assert exchange(member, response(1)) == GroupHeartbeatRequest("g", "m", 1)
+    assert member.request(400) == GroupHeartbeatRequest("g", "m", 1, max_wait_ms=400)
     assert member.view.assigned == ORDERS
 
 
@@ -84,6 +87,15 @@ def test_what_it_owns_is_sent_until_a_response_confirms_it() -> None:
     assert member.failures == 0
     assert not member.is_urgent
     assert exchange(member, response(1)).owned is None
+
+
+def test_what_it_owns_is_sent_again_with_a_new_epoch() -> None:
+    member = joined()
+    member.own(1, ORDERS)
+    assert exchange(member, response(2)).owned == messages_of(ORDERS)
+    assert member.is_urgent
+    assert exchange(member, response(2)) == GroupHeartbeatRequest("g", "m", 2, owned=messages_of(ORDERS))
+    assert not member.is_urgent
 
 
 def test_a_change_of_what_it_owns_during_a_heartbeat_is_sent_with_the_next() -> None:
@@ -110,6 +122,7 @@ def test_an_assignment_that_is_repeated_while_the_consumer_is_busy_causes_no_fur
     member = joined()
     member.own(1, ORDERS)
     exchange(member, response(1))
+    exchange(member, response(2, CLICKS))
     for _ in range(3):
         exchange(member, response(2, CLICKS))
         assert not member.is_urgent
@@ -129,7 +142,7 @@ def test_a_member_that_was_refused_is_silent_until_it_joins_with_nothing(error: 
     assert exchange(member, response(7, CLICKS)) == FIRST
     assert member.view == (2, Phase.MEMBER, 7, CLICKS, None, False)
     member.own(1, ORDERS)  # of the life before
-    assert not member.is_urgent
+    assert exchange(member, response(7)).owned == []
 
 
 def test_a_fenced_instance_never_joins_again() -> None:
@@ -209,7 +222,7 @@ class Coordinator:
                 self.expire()
                 self.is_member = True
                 self.change()
-            self.owned = NOTHING
+            self.owned = None
         elif not self.is_member:
             return UnknownMemberId("unknown")
         elif request.member_epoch == -1:
@@ -218,37 +231,65 @@ class Coordinator:
         elif request.member_epoch not in (self.epoch, self.previous_epoch):
             self.expire()
             return FencedMemberEpoch("fenced")
-        if request.owned is not None:
+        if request.owned is not None and request.member_epoch == self.epoch:
             self.owned = partitions_of(request.owned)
-        has_all = self.owned == self.assigned and request.member_epoch != 0
+        has_all = self.owned == self.assigned and request.member_epoch == self.epoch
         self.given.add(self.assigned)
         return response(self.epoch, None if has_all else self.assigned)
+
+
+class BadNetwork:
+    """Carries heartbeats to the coordinator, and loses, doubles and delays them and their responses."""
+
+    def __init__(self, rng: Random, coordinator: Coordinator, member: Membership) -> None:
+        self.rng, self.coordinator, self.member = rng, coordinator, member
+        self.late: list[GroupHeartbeatRequest] = []
+
+    def disturb(self) -> None:
+        """Something that is not a heartbeat."""
+        view = self.member.view
+        match self.rng.randrange(12):
+            case 0:
+                self.coordinator.change()
+            case 1:
+                self.coordinator.expire()
+            case 2:
+                self.coordinator.forget()
+            case 3 if self.late:
+                self.coordinator.heartbeat(self.late.pop(self.rng.randrange(len(self.late))))
+            case 4 if view.phase is Phase.MEMBER:
+                self.member.lost(view.life, UnknownMemberId("as a commit heard"))
+            case 5 if view.phase is Phase.MEMBER and self.rng.random() < 0.2:
+                self.member.leave()
+
+    def carry(self, request: GroupHeartbeatRequest, fate: int) -> None:
+        if fate == 0:
+            self.member.failed(request, CoordinatorLoadInProgress("lost"))
+            self.late.append(request)
+            return
+        result = self.coordinator.heartbeat(request)
+        if fate == 1:
+            self.coordinator.heartbeat(request)
+        if fate == 2:
+            self.member.failed(request, CoordinatorLoadInProgress("the response was lost"))
+        elif isinstance(result, ApiError):
+            self.member.failed(request, result)
+        else:
+            self.member.responded(request, result)
+            if fate == 3:
+                self.member.responded(request, result)
 
 
 @pytest.mark.parametrize("seed", range(300))
 def test_over_a_bad_network_it_owns_in_the_end_what_the_coordinator_assigned(seed: int) -> None:
     rng = Random(seed)
     coordinator, member = Coordinator(rng), Membership(FIRST)
-    late: list[GroupHeartbeatRequest] = []
-    last_epoch, last_life = 0, 0
-    member.join()
+    network = BadNetwork(rng, coordinator, member)
+    last = member.view
     for step in range(200):
         is_bad = step < 150
-        match rng.randrange(12) if is_bad else 11:
-            case 0:
-                coordinator.change()
-            case 1:
-                coordinator.expire()
-            case 2:
-                coordinator.forget()
-            case 3 if late:
-                coordinator.heartbeat(late.pop(rng.randrange(len(late))))
-            case 4 if member.view.phase is Phase.MEMBER:
-                member.lost(member.view.life, UnknownMemberId("as a commit heard"))
-            case 5 if member.view.phase is Phase.MEMBER and rng.random() < 0.2:
-                member.leave()
-        if is_bad and late and rng.random() < 0.1:
-            coordinator.heartbeat(rng.choice(late))
+        if is_bad:
+            network.disturb()
         view = member.view
         if view.phase is Phase.OUT:
             assert member.request() is None
@@ -257,27 +298,11 @@ def test_over_a_bad_network_it_owns_in_the_end_what_the_coordinator_assigned(see
             member.own(view.life, view.assigned)
         request = member.request()
         assert request is not None
-        fate = rng.randrange(6) if is_bad else 5
-        if fate == 0:
-            member.failed(request, CoordinatorLoadInProgress("lost"))
-            late.append(request)
-            continue
-        result = coordinator.heartbeat(request)
-        if fate == 1:
-            coordinator.heartbeat(request)
-        if fate == 2:
-            member.failed(request, CoordinatorLoadInProgress("the response was lost"))
-            continue
-        if isinstance(result, ApiError):
-            member.failed(request, result)
-        else:
-            member.responded(request, result)
-        if fate == 3 and not isinstance(result, ApiError):
-            member.responded(request, result)
+        network.carry(request, rng.randrange(6) if is_bad else 5)
         view = member.view
         assert view.assigned in coordinator.given
-        assert view.life > last_life or view.epoch >= last_epoch or view.phase is not Phase.MEMBER
-        last_life, last_epoch = view.life, view.epoch
+        assert view.life > last.life or view.epoch >= last.epoch
+        last = view
     assert member.view.phase is Phase.MEMBER
     assert member.view.assigned == coordinator.assigned == coordinator.owned
     assert member.view.epoch == coordinator.epoch
