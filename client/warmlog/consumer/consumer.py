@@ -159,6 +159,7 @@ class Consumer:
         self._partitions = None if partitions is None else [parse_partition(each, "partitions") for each in partitions]
         self._start = start
         self._is_started = False
+        self._is_closing = False
         self._core: ConsumerCore | None = None
         self._committing: Committing | None = None
 
@@ -208,16 +209,17 @@ class Consumer:
 
         What the loop is handling is not committed, also if the loop was left by `break`. Closing twice is allowed.
         """
-        if self._core is not None:
+        if self._core is not None and not self._is_closing:
             self._core.cluster.home.check()
-            core, self._core = self._core, None
-            await self._stop(core)
+            self._is_closing = True
+            await self._stop(self._core)
 
     async def _stop(self, core: ConsumerCore) -> None:
         try:
             if self._committing is not None:
-                await self._committing.stop()
+                await self._committing.stop()  # on_revoked may use this consumer
         finally:
+            self._core = None
             await core.stop()
 
     async def __aenter__(self) -> Self:

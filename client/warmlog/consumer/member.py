@@ -19,6 +19,7 @@ from warmlog.consumer.starting import look_up_points
 from warmlog.errors import (
     TOPIC_IS_GONE,
     BrokerUnavailable,
+    ClientClosed,
     ClientError,
     FencedInstanceId,
     FencedMemberEpoch,
@@ -65,6 +66,7 @@ class Member(Committing):
         self._seen: View | None = None
         self._told_life = 0
         """The life whose loss the user has been told of."""
+        self._is_stopping = False
         self._loop = asyncio.get_running_loop()
 
     # --- life -------------------------------------------------------------------------------------------------------
@@ -116,6 +118,7 @@ class Member(Committing):
 
     async def stop(self) -> None:
         """Commit what is finished, unless that is done by hand, and leave the group."""
+        self._is_stopping = True
         await self._end_task()
         try:
             if self._owned and self._view.phase is Phase.MEMBER:
@@ -156,6 +159,8 @@ class Member(Committing):
                 timer.cancel()
 
     async def _follow(self, view: View) -> None:
+        if self._is_stopping:
+            raise ClientClosed("the consumer is closed")
         if view.life <= self._told_life:
             self.check()
             self._running.join()
