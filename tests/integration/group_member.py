@@ -1,7 +1,8 @@
 """A member of a group as a process: it says on stdout, as lines of JSON, what happens to it and what it reads.
 
-`python group_member.py ADDRESS OPTIONS`: OPTIONS is JSON with the options of Consumer and `handles_s` (how long it sleeps
-with each batch), `blocks_s` (the same, with the event loop blocked), `never_revokes`. SIGTERM closes the consumer.
+`python group_member.py ADDRESS OPTIONS`: OPTIONS is JSON with the options of Consumer and `handles_s` (how long it
+sleeps with each batch), `blocks_s` (the same, with the event loop blocked), `commits` (each batch), `never_revokes`.
+SIGTERM closes the consumer.
 """
 
 import asyncio

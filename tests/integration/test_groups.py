@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -93,7 +94,7 @@ async def test_one_joins_two_join_one_leaves(broker: BrokerProcess, admin: warml
         times = sorted((owned for member in members for owned in member.ownerships()), key=lambda each: each.begin)
         for partition in FOUR:
             of_it = [each for each in times if each.partition == partition]
-            gaps = [after.begin - before.end for before, after in zip(of_it, of_it[1:], strict=False)]
+            gaps = [after.begin - before.end for before, after in pairwise(of_it)]
             assert max(gaps, default=0) < 1.5, (partition, gaps)
 
 
