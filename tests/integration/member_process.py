@@ -1,4 +1,4 @@
-"""Runs `group_member.py`, and knows from what it says which partitions it owned when."""
+"""Runs `member_program.py`, and knows from what it says which partitions it owned when."""
 
 import json
 import signal
@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-PROGRAM = Path(__file__).with_name("group_member.py")
+PROGRAM = Path(__file__).with_name("member_program.py")
 PATIENCE_S = 30.0
 
 
