@@ -87,9 +87,9 @@ class Committing:
     def _places_of(self, what: Committable) -> dict[Owned, Place]:
         match what:
             case Batch():
-                return {self._read((what.topic, what.partition)): (what.next_offset, what.leader_epoch)}
+                return {self._read_in_time(what): (what.next_offset, what.leader_epoch)}
             case Record():
-                return {self._read((what.topic, what.partition)): (what.offset + 1, NO_LEADER_EPOCH)}
+                return {self._read_in_time(what): (what.offset + 1, NO_LEADER_EPOCH)}
             case Mapping():
                 return {
                     self._read(parse_partition(each, "commit")): (checked_offset(offset), NO_LEADER_EPOCH)
@@ -102,6 +102,19 @@ class Committing:
         if partition not in self._core.readers:
             self._refuse(partition)
         return self._with_id(partition)
+
+    def _read_in_time(self, what: Batch | Record) -> Owned:
+        """The partition of `what`, unless that was read before the partition was given up and assigned again."""
+        partition = (what.topic, what.partition)
+        owned = self._read(partition)
+        end = what.next_offset if isinstance(what, Batch) else what.offset + 1
+        began = self._core.readers[partition].began
+        if end < began:
+            raise StaleMemberEpoch(
+                f"{what.topic}-{what.partition}: this was read before the partition was given up, and the group has "
+                f"come to offset {began} since: a commit of {end} would take it back. Seek first if that is wanted"
+            )
+        return owned
 
     def _refuse(self, partition: TopicPartition) -> Never:
         raise ValueError(f"this consumer does not read {partition[0]}-{partition[1]}")

@@ -61,8 +61,6 @@ class Member(Committing):
         self._member_id = uuid4().hex
         self._heartbeats: Heartbeats | None = None
         self._owned = NOTHING
-        self._began: dict[Owned, int] = {}
-        """Where reading each partition began."""
         self._seen: View | None = None
         self._told_life = 0
         """The life whose loss the user has been told of."""
@@ -80,6 +78,7 @@ class Member(Committing):
             self._first_heartbeat(connection.client_name),
             max_idle_s=self._options.max_poll_interval_ms / 1000,
             progress=self._progress,
+            is_abandoned=self._loop.is_closed,
             on_news=lambda: self._loop.call_soon_threadsafe(self._on_news),
         )
         self._heartbeats.join()
@@ -132,7 +131,7 @@ class Member(Committing):
     def check(self) -> None:
         """Raise FencedInstanceId if another process has the instance id: nothing can be done with this consumer."""
         view = self._view
-        if view.is_final and view.reason is not None and self._told_life == view.life:
+        if view.is_final and view.reason is not None:
             raise view.reason
 
     # --- what the coordinator assigns ---------------------------------------------------------------------------
@@ -202,7 +201,7 @@ class Member(Committing):
             reader = self._core.assign(owned.topic, owned.partition, owned.topic_id)
             reader.seek(*place)
             readers.append(reader)
-            self._committed[owned], self._began[owned] = committed, place[0]
+            self._committed[owned] = committed
         self._owned |= added
         try:
             await _call(self._options.on_assigned, added)
@@ -236,6 +235,8 @@ class Member(Committing):
     async def _lose(self, life: int, reason: WarmlogError | None) -> Never:
         """Drop everything and tell the user, once in each life."""
         self._told_life, self._seen = life, None
+        if reason is not None:
+            self._running.lost(life, reason)
         lost = self._owned
         error = self._loss(reason or ClientError("it has left"))
         self._drop(lost)
@@ -250,7 +251,7 @@ class Member(Committing):
         for owned in self._owned:
             partition = (owned.topic, owned.partition)
             committed = self._committed.get(owned, -1)
-            begin = committed if committed >= 0 else self._began[owned]
+            begin = committed if committed >= 0 else self._core.readers[partition].began
             handled[partition] = range(begin, max(begin, self._core.delivered(partition)[0]))
         return MembershipLost(self._options.group, self._running.heard_at, str(reason), handled)
 
@@ -258,7 +259,6 @@ class Member(Committing):
         for owned in partitions & self._owned:
             self._core.revoke((owned.topic, owned.partition))
             self._committed.pop(owned, None)
-            self._began.pop(owned, None)
         self._owned -= partitions
 
     # --- commits ------------------------------------------------------------------------------------------------

@@ -44,6 +44,8 @@ class PartitionReader:
         self.new_topic_id: bytes | None = None
         """The id of the topic that has the name now, if it was recreated; the next `seek` goes over to it."""
         self.position = 0
+        self.began = NO_LIMIT
+        """The lowest offset that it was told to read from."""
         self.epoch = NO_LEADER_EPOCH
         self.fetch_offset = 0
         self.fetch_epoch = NO_LEADER_EPOCH
@@ -94,6 +96,7 @@ class PartitionReader:
         `epoch` is the leader epoch of what was read before `offset`, or a newer one under which that still existed.
         """
         self.position, self.epoch = offset, epoch
+        self.began = min(self.began, offset)
         if self.new_topic_id is not None:
             self.topic_id, self.new_topic_id = self.new_topic_id, None
         self.drop_ahead()

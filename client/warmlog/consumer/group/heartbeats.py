@@ -39,14 +39,19 @@ class Heartbeats:
         *,
         max_idle_s: float,
         progress: Callable[[], object],
+        is_abandoned: Callable[[], bool],
         on_news: Callable[[], object],
     ) -> None:
-        """`progress` returns what changes when the user reads, None while the user waits for records."""
+        """`progress` returns what changes when the user reads, None while the user waits for records.
+
+        `is_abandoned`: whether the consumer's event loop has ended without `stop`.
+        """
         self._bootstrap = bootstrap
         self._options = options
         self._membership = Membership(first)
         self._max_idle_s = max_idle_s
         self._progress = progress
+        self._is_abandoned = is_abandoned
         self._on_news = on_news
         self._last_progress: object = None
         self._active_at = 0.0
@@ -110,7 +115,7 @@ class Heartbeats:
             return
         if view.phase is Phase.OUT:
             self._is_out.set()
-            if view.reason is not None and view.reason is not self.view.reason:
+            if view.reason is not None and self.view.phase in (Phase.MEMBER, Phase.LEAVING):
                 _log.warning("no longer a member of the group: %s", view.reason)
         self.view = view
         with suppress(RuntimeError):  # the consumer's event loop is closed
@@ -119,7 +124,7 @@ class Heartbeats:
     async def _run(self) -> None:
         cluster = Cluster(self._bootstrap, self._options)
         try:
-            while True:
+            while not (self._is_abandoned() and self._membership.view.phase is Phase.OUT):
                 self._woken.clear()
                 self._look_for_progress()
                 self._send_if_due(cluster)
@@ -134,6 +139,8 @@ class Heartbeats:
             for task in self._under_way:
                 task.cancel()
             await cluster.close()
+        if self._is_abandoned():
+            self._thread.stop()
 
     def _send_if_due(self, cluster: Cluster) -> None:
         """Send a heartbeat, unless one is under way that need not be overtaken, or it is not yet time."""
@@ -192,6 +199,9 @@ class Heartbeats:
 
     def _look_for_progress(self) -> None:
         """Leave the group if the user has read nothing for too long: others can handle what it holds."""
+        if self._is_abandoned():
+            self._membership.leave()
+            return
         now = self._loop.time()
         progress = self._progress()
         if progress is None or progress != self._last_progress or self.view.phase is not Phase.MEMBER:

@@ -118,8 +118,8 @@ class Membership:
             self._assigned = NOTHING
 
     def lost(self, life: int, reason: WarmlogError) -> None:
-        """A commit was refused because this is no longer a member."""
-        if life == self._life and self._phase is not Phase.OUT:
+        """A request was refused because this is no longer a member."""
+        if life == self._life and self._phase in (Phase.JOINING, Phase.MEMBER):
             self._out(reason)
 
     # --- heartbeats -------------------------------------------------------------------------------------------------

@@ -1,7 +1,10 @@
 """A consumer with a group, against a coordinator that does what the test says."""
 
 import asyncio
+import gc
 import logging
+import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -400,8 +403,6 @@ async def test_heartbeats_outlast_a_coordinator_that_loads_and_a_lost_connection
 async def test_heartbeats_go_on_while_the_event_loop_is_blocked(
     broker: FakeBroker, coordinator: FakeCoordinator
 ) -> None:
-    import threading
-
     ready, done = threading.Event(), threading.Event()
 
     def block() -> None:
@@ -444,6 +445,44 @@ async def test_a_user_that_reads_nothing_for_too_long_leaves_the_group_and_is_to
         waiting.cancel()
 
 
+async def test_a_batch_that_was_read_before_the_partition_was_given_up_takes_no_offset_back(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    coordinator.initial = FIRST
+    async with consumer(broker, commit="manual") as client:
+        batches = client.batches()
+        (old,) = await take(batches, 1)
+        coordinator.assign(ALL - FIRST)
+        await until(lambda: client.group_metadata().member_epoch == 2)
+        await take(batches, 1)
+        coordinator.offsets[next(iter(FIRST))] = (6, 0)
+        coordinator.assign(FIRST)
+        await until(lambda: client.group_metadata().member_epoch == 3)
+        (new,) = await take(batches, 1)
+        assert new.base_offset == 6
+        for stale in (old, next(iter(old))):
+            with pytest.raises(warmlog.StaleMemberEpoch, match="the group has come to offset 6 since"):
+                await client.commit(stale)
+        await client.commit(new)
+        client.seek("t", 0, 2)
+        await client.commit(old)
+        assert coordinator.committed == {("t", 0): 4}
+
+
+@pytest.mark.filterwarnings("ignore:Exception ignored in")
+async def test_a_consumer_whose_event_loop_has_ended_leaves_the_group(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    async def abandon() -> None:
+        client = await consumer(broker).start()
+        await take(client.batches(), 1)
+
+    await asyncio.to_thread(asyncio.run, abandon())
+    await until(lambda: coordinator.left == [-1])
+    await until(lambda: "warmlog heartbeats" not in {thread.name for thread in threading.enumerate()})
+    gc.collect()  # the connection of the consumer was not closed, which a warning says
+
+
 async def test_a_committed_offset_that_is_gone_is_an_error_or_a_reset_with_a_warning(
     broker: FakeBroker, coordinator: FakeCoordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -480,8 +519,6 @@ async def test_paused_partitions_are_delivered_when_they_are_resumed(
 
 
 async def test_the_lag_in_records_and_in_seconds(broker: FakeBroker, coordinator: FakeCoordinator) -> None:
-    import time
-
     def pause(partitions: list[tuple[str, int]]) -> None:
         client.pause(partitions)
 
