@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -33,6 +34,7 @@ SETTINGS = {
 }
 FOUR = [f"orders-{number}" for number in range(4)]
 PATIENCE_S = 20
+FAULT_SEED = 7
 
 
 @pytest.fixture
@@ -431,3 +433,52 @@ async def test_the_blocking_consumer_has_the_same(broker: BrokerProcess, admin: 
     await asyncio.to_thread(use)
     assert calls == [("assigned", 4), ("revoked", 4)]
     assert await committed(broker) == {0: 1, 1: 2, 2: 2, 3: 2}
+
+
+async def test_whatever_is_killed_or_stopped_each_record_is_handled_and_no_acknowledged_commit_is_lost(
+    broker: BrokerProcess, admin: warmlog.Admin, tell: Callable[[str], None]
+) -> None:
+    """Scenarios 2, 3, 5 and 6 in one, by chance."""
+    rng = Random(FAULT_SEED)
+    options = {"commits": True, "commit": "manual", "handles_s": 0.01}
+    sent = 400
+    with ExitStack() as stack:
+        members = [stack.enter_context(MemberProcess(broker.address, **options)) for _ in range(3)]
+        living = list(members)
+        sending = asyncio.ensure_future(send_slowly(broker, sent))
+        for fault in rng.sample(["kill", "stop", "broker"] * 2, 6):
+            await asyncio.sleep(0.3 + rng.random())
+            victim = rng.choice(living)
+            if fault == "broker":
+                await asyncio.to_thread(broker.kill)
+                await asyncio.to_thread(broker.start)
+            elif fault == "stop":
+                victim.stop()
+                await asyncio.sleep(rng.choice([0.3, 1.6]))
+                victim.go_on()
+            else:
+                victim.kill()
+                living.remove(victim)
+                members.append(stack.enter_context(MemberProcess(broker.address, **options)))
+                living.append(members[-1])
+        await sending
+        expected = {str(value) for value in range(sent)}
+        await until(lambda: expected <= {value for member in members for value in member.values})
+        acknowledged: dict[int, int] = {}
+        for event in (event for member in members for event in member.events if event["event"] == "committed"):
+            partition = int(event["partition"].rpartition("-")[2])
+            acknowledged[partition] = max(acknowledged.get(partition, 0), event["offset"])
+        for member in living:
+            await asyncio.to_thread(member.close)
+        found = await committed(broker)
+        assert all(found[partition] >= offset for partition, offset in acknowledged.items()), (found, acknowledged)
+        assert sum(found.values()) == sent
+        handled = sum(len(member.values) for member in members)
+        tell(f"{handled - sent} of {sent} records were handled twice, with 6 faults")
+
+
+async def send_slowly(broker: BrokerProcess, count: int) -> None:
+    async with warmlog.Producer(broker.address, linger_ms=0) as producer:
+        for value in range(count):
+            producer.send("orders", b"%d" % value, partition=value % 4)
+            await asyncio.sleep(0.015)
