@@ -15,6 +15,7 @@ from msgspec.structs import replace
 import warmlog
 import warmlog.blocking
 from broker_process import BrokerProcess
+from faults.history.target import Proxy
 from integration.member_process import MemberProcess, owned_twice
 from warmlog.cluster.cluster import Cluster
 from warmlog.cluster.options import ConnectionOptions
@@ -350,6 +351,32 @@ async def test_a_lost_response_is_repeated_and_late_heartbeats_change_nothing(
         assert [sum(len(each.partitions) for each in member.revoking) for member in before.members] == [2, 0]
     finally:
         await cluster.close()
+
+
+async def test_members_whose_responses_are_lost_move_their_partitions_all_the_same(
+    broker: BrokerProcess, admin: warmlog.Admin
+) -> None:
+    """Scenario 16, with consumers: twenty responses are lost, of whatever, while another member comes and goes."""
+    proxy = Proxy(broker.host, broker.port)
+    await proxy.start()
+    try:
+        async with warmlog.Consumer(proxy.address, topics=["orders"], group="etl", retry_backoff_ms=5) as first:
+            reading = asyncio.ensure_future(anext(first.batches()))
+            for _ in range(5):
+                await until(lambda: len(first.assignment) == 4)
+                async with consumer(broker) as second:
+                    waiting = asyncio.ensure_future(anext(second.batches()))
+                    for _ in range(4):
+                        await asyncio.wait_for(proxy.lose_answer(), PATIENCE_S)
+                    await until(lambda second=second: len(second.assignment) == 2)  # type: ignore[misc]
+                    await until(lambda: len(first.assignment) == 2)
+                    waiting.cancel()
+            await until(lambda: len(first.assignment) == 4)
+            await send(broker, range(4))
+            assert len((await asyncio.wait_for(reading, PATIENCE_S)).values) == 1
+    finally:
+        await proxy.stop()
+    assert proxy.lost_answers == 20
 
 
 async def test_a_commit_from_outside_is_refused_while_the_group_has_members(

@@ -1,12 +1,14 @@
 """The blocking consumer."""
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from warmlog.blocking.client import BlockingClient, in_loop, options_of, waiting
 from warmlog.cluster.responses import TopicPartition
 from warmlog.consumer import consumer
+from warmlog.errors import InvalidConfig
 from warmlog.points import Where
 from warmlog.records.batch import Batch, Record
 
@@ -26,7 +28,10 @@ class Consumer(BlockingClient[consumer.Consumer]):
     @options_of(consumer.Consumer)
     def __init__(self, *arguments: Any, **options: Any) -> None:
         for name in ("on_assigned", "on_revoked", "on_lost"):
-            if callable(callback := options.get(name)):
+            callback = options.get(name)
+            if inspect.iscoroutinefunction(callback):
+                raise InvalidConfig(f"{name}={callback!r}: a plain function is expected, not a coroutine function")
+            if callable(callback):
                 options[name] = _in_thread(callback)
         super().__init__(consumer.Consumer(*arguments, **options))
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import warmlog
+import warmlog.blocking
 from fake_broker import FakeBroker
 from fake_coordinator import FakeCoordinator, owned
 from warmlog_protocol.batch import encode_batch
@@ -595,3 +596,10 @@ def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> Non
 def test_options_of_members_need_a_group() -> None:
     with pytest.raises(TypeError, match="are for a consumer with a group"):
         warmlog.Consumer("127.0.0.1:1", topics=["t"], instance_id="i")
+
+
+def test_callbacks_of_the_blocking_consumer_are_plain_functions() -> None:
+    async def revoked(_: object) -> None: ...
+
+    with pytest.raises(warmlog.InvalidConfig, match="a plain function is expected, not a coroutine function"):
+        warmlog.blocking.Consumer("127.0.0.1:1", topics=["t"], group="etl", on_revoked=revoked)
