@@ -144,6 +144,11 @@ class Bench:
                 lambda: groups.commits(bootstrap, self._own_topic(), scale.group_requests),
             ),
             Benchmark(
+                "group.commit_latency",
+                self.settings(**client, members=groups.MEMBERS, open_loop_per_s=groups.COMMITS_PER_S),
+                lambda: groups.commits(bootstrap, self._own_topic(), scale.group_requests, per_s=groups.COMMITS_PER_S),
+            ),
+            Benchmark(
                 "group.load",
                 self.settings(groups=groups.GROUPS, record="a committed offset, ten of each group"),
                 groups.Load(self._directory / "groups").run,

@@ -1,6 +1,7 @@
 """Consumer groups at the coordinator: durable commits of many members, and the load of many groups at a start."""
 
 import asyncio
+import random
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -27,6 +28,7 @@ from warmlog_protocol.messages import (
 
 MEMBERS = 50
 PARTITIONS_PER_MEMBER = 10
+COMMITS_PER_S = 20_000
 GROUPS = 10_000
 PARTITIONS_PER_GROUP = 10
 
@@ -69,23 +71,33 @@ class _Member:
         if response.assignment is not None:
             self.owned = response.assignment
 
-    async def commit(self, count: int, seconds: list[float]) -> None:
-        """Send `count` requests, one after another; note how long each took."""
+    async def commit(self, count: int, seconds: list[float], *, interval_s: float = 0) -> None:
+        """Send `count` requests, one after another; note how long each took.
+
+        With `interval_s` each is due that long after the one before, and its time counts from when it was due.
+        """
+        wanted = [
+            OffsetCommitPartition(each.topic_id, each.topic, number, 0, -1, "")
+            for each in self.owned
+            for number in each.partitions
+        ]
+        due_s = time.perf_counter() + random.random() * interval_s
         for sequence in range(1, count + 1):
-            wanted = [
-                OffsetCommitPartition(each.topic_id, each.topic, number, 0, -1, "")
-                for each in self.owned
-                for number in each.partitions
-            ]
             began_s = time.perf_counter()
+            if interval_s:
+                await asyncio.sleep(due_s - began_s)
+                began_s, due_s = due_s, due_s + interval_s
             request = OffsetCommitRequest(self._group, wanted, self._id, self._epoch, "", sequence)
             response = await self._connection.call(request, OffsetCommitResponse)
             seconds.append(time.perf_counter() - began_s)
             assert not any(each.error_code for each in response.partitions)
 
 
-async def commits(bootstrap: str, topic: str, requests: int) -> Run:
-    """Commits of MEMBERS members of one group, each in its own connection; a record is one partition's commit."""
+async def commits(bootstrap: str, topic: str, requests: int, *, per_s: int = 0) -> Run:
+    """Commits of MEMBERS members of one group, each in its own connection; a record is one partition's commit.
+
+    As many as are possible, each member with one request in flight; or `per_s` records, in an open loop.
+    """
     await _topic(bootstrap, topic, MEMBERS * PARTITIONS_PER_MEMBER)
     async with AsyncExitStack() as exits:
         members = [_Member(await _open(bootstrap, exits), f"group-of-{topic}", n) for n in range(MEMBERS)]
@@ -93,8 +105,9 @@ async def commits(bootstrap: str, topic: str, requests: int) -> Run:
         await asyncio.gather(*(member.settle(PARTITIONS_PER_MEMBER) for member in members))
         seconds: list[float] = []
         count = requests // MEMBERS
+        interval_s = MEMBERS * PARTITIONS_PER_MEMBER / per_s if per_s else 0
         began_s = time.perf_counter()
-        await asyncio.gather(*(member.commit(count, seconds) for member in members))
+        await asyncio.gather(*(member.commit(count, seconds, interval_s=interval_s) for member in members))
         took_s = time.perf_counter() - began_s
     async with Admin(bootstrap) as admin:
         await admin.delete_topic(topic)

@@ -1,8 +1,9 @@
 """The topics of the broker as consumer groups see them: by name and by id, without internal ones."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from warmlog_broker.coordinator.group.state import KnownTopic, Partition
+from warmlog_broker.replica.partition import Partition as ServedPartition
 from warmlog_broker.topics.topics import Topics
 from warmlog_protocol.errors import ApiError
 
@@ -16,6 +17,7 @@ class BrokerTopics:
         self._on_changed = on_changed
         self._by_name: dict[str, KnownTopic] = {}
         self._by_id: dict[bytes, KnownTopic] = {}
+        self._served: dict[bytes, Sequence[ServedPartition]] = {}
         for topic in topics:
             self._update(topic.name)
         topics.on_changed.append(self._changed)
@@ -31,11 +33,11 @@ class BrokerTopics:
 
     def log_end(self, partition: Partition) -> int | None:
         """Return the log end offset; None if the partition is unknown or offline."""
-        known = self._by_id.get(partition.topic_id)
-        if known is None or not 0 <= partition.number < known.partitions:
+        served = self._served.get(partition.topic_id)
+        if served is None or not 0 <= partition.number < len(served):
             return None
         try:
-            return self._topics.partition(known.name, partition.number).log.log_end_offset
+            return served[partition.number].log.log_end_offset
         except ApiError:
             return None
 
@@ -46,8 +48,9 @@ class BrokerTopics:
     def _update(self, name: str) -> None:
         old = self._by_name.pop(name, None)
         if old is not None:
-            del self._by_id[old.topic_id]
+            del self._by_id[old.topic_id], self._served[old.topic_id]
         topic = self._topics.find(name)
         if topic is not None and not topic.is_internal:
             known = KnownTopic(topic.topic_id, name, len(topic.partitions))
             self._by_name[name] = self._by_id[topic.topic_id] = known
+            self._served[topic.topic_id] = topic.partitions

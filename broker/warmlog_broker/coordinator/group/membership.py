@@ -6,6 +6,7 @@ import msgspec
 
 from warmlog_broker.coordinator.framework.decision import Decision, Record
 from warmlog_broker.coordinator.group.assignors import ASSIGNORS
+from warmlog_broker.coordinator.group.patterns import compile_pattern
 from warmlog_broker.coordinator.group.reconciliation import Holding, advanced, rejoined, released
 from warmlog_broker.coordinator.group.records import (
     AssignmentKey,
@@ -20,7 +21,6 @@ from warmlog_broker.coordinator.group.records import (
     remove,
 )
 from warmlog_broker.coordinator.group.state import Group, Groups, Limits, Member, as_partitions
-from warmlog_broker.coordinator.group.subscriptions import compile_pattern
 from warmlog_protocol.errors import (
     FencedInstanceId,
     FencedMemberEpoch,
@@ -43,6 +43,8 @@ from warmlog_protocol.messages.groups import (
 MAX_NAME_BYTES = 249
 """Of a group, a member id, an instance id, a client id and a pattern: as of topics."""
 
+MAX_TOPICS = 1000
+"""Names in a subscription; a pattern may stand for more topics. Bounds the record of a member."""
 PREDECESSORS = 8
 """So many member ids that a static member has replaced are known, so that late copies of their joins are refused."""
 
@@ -271,6 +273,8 @@ def _settings(old: MemberValue, request: GroupHeartbeatRequest, limits: Limits) 
 
 def _checked_topics(names: Iterable[str]) -> tuple[str, ...]:
     topics = tuple(sorted(set(names)))
+    if len(topics) > MAX_TOPICS:
+        raise InvalidRequest(f"a subscription to {len(topics)} names: at most {MAX_TOPICS} are allowed; use a pattern")
     for name in topics:
         if len(name) > MAX_NAME_BYTES:
             raise InvalidRequest(f"a topic's name of {len(name)} characters: at most {MAX_NAME_BYTES} are allowed")

@@ -66,16 +66,16 @@ class OffsetKey(Key, frozen=True, tag=6, gc=False):
     partition: int
 
 
-class Value(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class Value(msgspec.Struct, array_like=True, frozen=True, tag_field="version", gc=False):
     pass
 
 
-class GroupValue(Value, frozen=True, gc=False):
+class GroupValue(Value, frozen=True, tag=VERSION, gc=False):
     epoch: int = 0
     empty_since_ms: int = -1
 
 
-class MemberValue(Value, frozen=True, gc=False):
+class MemberValue(Value, frozen=True, tag=VERSION, gc=False):
     instance_id: str = ""
     client_id: str = ""
     host: str = ""
@@ -93,24 +93,24 @@ class KnownTopic(NamedTuple):
     partitions: int
 
 
-class TargetValue(Value, frozen=True, gc=False):
+class TargetValue(Value, frozen=True, tag=VERSION, gc=False):
     epoch: int = 0
     assignor: str = ""
     topics: tuple[KnownTopic, ...] = ()
 
 
-class ShareValue(Value, frozen=True, gc=False):
+class ShareValue(Value, frozen=True, tag=VERSION, gc=False):
     partitions: tuple[tuple[bytes, tuple[int, ...]], ...] = ()
 
 
-class AssignmentValue(Value, frozen=True, gc=False):
+class AssignmentValue(Value, frozen=True, tag=VERSION, gc=False):
     epoch: int = 0
     previous_epoch: int = 0
     assigned: tuple[tuple[bytes, tuple[int, ...], tuple[int, ...]], ...] = ()
     revoking: tuple[tuple[bytes, tuple[int, ...], tuple[int, ...]], ...] = ()
 
 
-class OffsetValue(Value, frozen=True, gc=False):
+class OffsetValue(Value, frozen=True, tag=VERSION, gc=False):
     offset: int
     leader_epoch: int
     metadata: str
@@ -129,13 +129,14 @@ _VALUES: dict[type[Key], type[Value]] = {
 }
 _encoder = msgspec.msgpack.Encoder()
 _key_decoder = msgspec.msgpack.Decoder(AnyKey)
+_value_decoders = {key: msgspec.msgpack.Decoder(value) for key, value in _VALUES.items()}
 _array_decoder = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
 def put(key: AnyKey, value: Value) -> Record:
     """Return the record that sets what `key` stands for to `value`, of the type that belongs to the key."""
     assert type(value) is _VALUES[type(key)]
-    return Record(_encoder.encode(key), _encoder.encode((VERSION, *msgspec.structs.astuple(value))))
+    return Record(_encoder.encode(key), _encoder.encode(value))
 
 
 def remove(key: AnyKey) -> Record:
@@ -155,16 +156,20 @@ def read(record: Record) -> tuple[AnyKey, Value | None] | None:
     if record.value is None:
         return key, None
     try:
-        version, *fields = _array_decoder.decode(record.value)
-        if msgspec.msgpack.decode(version, type=int) != VERSION:
+        return key, _value_decoders[type(key)].decode(record.value)
+    except msgspec.DecodeError as error:
+        if _version(record.value) not in (VERSION, None):
             return None
-        return key, _value(key, fields)
-    except (msgspec.DecodeError, ValueError) as error:
         raise ValueError(f"the value of {key} is damaged: {error}") from None
 
 
-def _value(key: AnyKey, fields: list[msgspec.Raw]) -> Value:
-    return msgspec.convert([msgspec.msgpack.decode(field) for field in fields], type=_VALUES[type(key)], strict=True)
+def _version(value: bytes) -> int | None:
+    """Return the version of a value that cannot be read; None if it has none."""
+    try:
+        version, *_ = _array_decoder.decode(value)
+        return msgspec.msgpack.decode(version, type=int)
+    except (msgspec.DecodeError, ValueError):
+        return None
 
 
 def pack_share(partitions: Iterable[Partition]) -> ShareValue:

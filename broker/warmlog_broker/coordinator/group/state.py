@@ -192,6 +192,8 @@ class Groups:
                 return
             group = self._groups[key.group] = Group(key.group)
         match key:
+            case OffsetKey():
+                _replay_offset(group, Partition(key.topic_id, key.partition), value)
             case GroupKey():
                 _replay_group(group, value or GroupValue())
             case TargetKey():
@@ -202,8 +204,6 @@ class Groups:
                 _replay_share(group, key.member_id, value)
             case AssignmentKey():
                 _replay_assignment(group, key.member_id, value)
-            case OffsetKey():
-                _replay_offset(group, Partition(key.topic_id, key.partition), value)
         if value is None and group.is_bare():
             del self._groups[key.group]
 

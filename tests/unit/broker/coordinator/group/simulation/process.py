@@ -22,20 +22,19 @@ class Process:
     group: str
     member_id: str
     instance_id: str
-    topics: list[str]
-    pattern: str
     assignor: str
     session_timeout_ms: int
     rebalance_timeout_ms: int
-    never_revokes: bool = False
+    never_revokes: bool
 
+    topics: list[str] = field(default_factory=list)
+    pattern: str = ""
     epoch: int = JOINING
     owned: set[Partition] = field(default_factory=set)
     revoking: set[Partition] = field(default_factory=set)
     positions: dict[Partition, int] = field(default_factory=dict)
     holdings: dict[Partition, int] = field(default_factory=dict)
-    """The how-many-eth assignment of each partition this one is, as the simulation counts."""
-    names: dict[bytes, str] = field(default_factory=dict)
+    """How often each partition had been assigned when it got it, as the simulation counts."""
     is_running: bool = True
     is_final: bool = False
     """Another process has its instance id, as it was told."""
@@ -104,7 +103,6 @@ class Process:
         if response.assignment is None:
             return set()
         assignment = as_partitions(response.assignment)
-        self.names.update((topic.topic_id, topic.topic) for topic in response.assignment)
         self.revoking = self.owned - assignment
         gained = set(assignment - self.owned)
         self.owned |= gained
