@@ -28,7 +28,7 @@ class MemberProcess:
     """A context manager: leaving kills the process."""
 
     def __init__(self, address: str, **options: Any) -> None:
-        self.options = {"topics": ["orders"], "group": "etl", "session_timeout_ms": 1000, **options}
+        self.options = {"topics": ["orders"], "group": "etl", "session_timeout_ms": 10_000, **options}
         self.events: list[dict[str, Any]] = []
         self._changed = threading.Condition()
         self._died_at: float | None = None

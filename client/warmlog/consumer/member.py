@@ -132,7 +132,7 @@ class Member(Committing):
         """Raise FencedInstanceId if another process has the instance id: nothing can be done with this consumer."""
         view = self._view
         if view.is_final and view.reason is not None:
-            raise view.reason
+            raise FencedInstanceId(str(view.reason))
 
     # --- what the coordinator assigns ---------------------------------------------------------------------------
 
