@@ -603,3 +603,19 @@ def test_callbacks_of_the_blocking_consumer_are_plain_functions() -> None:
 
     with pytest.raises(warmlog.InvalidConfig, match="a plain function is expected, not a coroutine function"):
         warmlog.blocking.Consumer("127.0.0.1:1", topics=["t"], group="etl", on_revoked=revoked)
+
+
+async def test_stored_batches_that_are_taken_together_and_delivered_apart_are_committed_after_the_last(
+    broker: FakeBroker, coordinator: FakeCoordinator
+) -> None:
+    pytest.importorskip("pyarrow")
+    coordinator.initial = FIRST
+    for count in (900, 3500):
+        broker.add_batch("t", 0, encode_batch([b"x" * 1000] * count, timestamps_ms=[1000] * count))
+    async with consumer(broker, start=8, commit="manual", partition_max_bytes=8 * 1024 * 1024) as client:
+        parts = client.arrow(until="latest")
+        for rows, committed in ((900, 8), (3500, 8 + 4400)):
+            part = await asyncio.wait_for(anext(parts), PATIENCE_S)
+            assert part.num_rows == rows
+            await client.commit()
+            assert coordinator.committed == {("t", 0): committed}
