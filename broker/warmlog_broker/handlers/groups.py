@@ -42,10 +42,13 @@ class PendingHeartbeat(Deferred):
     def __init__(
         self, groups: GroupCoordinator, request: GroupHeartbeatRequest, host: str, response: GroupHeartbeatResponse
     ) -> None:
-        """`response` is sent if the wait ends without anything to tell."""
+        """`response` is sent if the wait ends without anything to tell.
+
+        Of the request only what is small is kept: the group remembers what the member owns and subscribes to.
+        """
         super().__init__()
         self._groups = groups
-        self._request = request
+        self._request = replace(request, topics=None, pattern=None, assignor=None, owned=None)
         self._host = host
         self._response = response
         groups.waits.add(request.group, request.member_id, self)

@@ -30,7 +30,7 @@ from warmlog_protocol.messages import ACKS_ALL
 MAX_PENDING = 20_000
 """The most operations of a shard that wait for their turn or for the disk: some 20 MB."""
 BATCH_BYTES = 1 << 20
-"""A batch ends with the decision that makes it this large; a decision is never divided."""
+"""The most of one batch. A decision is never divided: a larger one is a batch of its own."""
 RELOAD_DELAY_S = 5.0
 """The pause before a log that could not be read is read again."""
 
@@ -192,19 +192,22 @@ class Shard(Generic[S]):
         self._decided.append((operation, decision))
 
     def _append_decided(self, generation: int) -> None:
+        """Append what was decided in this turn, in as few batches as BATCH_BYTES allow."""
         if generation != self._generation:
             return
         decided, self._decided = self._decided, []
-        part: list[_Decided[S]] = []
-        part_bytes = 0
+        parts: list[list[_Decided[S]]] = []
+        part_bytes = BATCH_BYTES
         for each in decided:
-            part.append(each)
-            part_bytes += sum(len(key) + len(value or b"") for key, value in each[1].records)
-            if part_bytes >= BATCH_BYTES:
+            size_bytes = sum(len(key) + len(value or b"") for key, value in each[1].records)
+            if part_bytes + size_bytes > BATCH_BYTES:
+                parts.append([])
+                part_bytes = 0
+            parts[-1].append(each)
+            part_bytes += size_bytes
+        for part in parts:
+            if generation == self._generation:
                 self._append(part)
-                part, part_bytes = [], 0
-        if part and generation == self._generation:
-            self._append(part)
 
     def _append(self, decided: Sequence[_Decided[S]]) -> None:
         """Append one batch. If it is refused, its operations fail, and nothing of it is in the log."""
@@ -315,6 +318,8 @@ class Shard(Generic[S]):
         self._watcher.loaded(self)
 
     def _reload(self, reason: str) -> None:
+        if self.status is Status.CLOSED:
+            return
         _log.error("%s is read again: %s", self.partition.key.directory_name, reason)
         self._problem = reason
         self._discard(Status.LOADING)

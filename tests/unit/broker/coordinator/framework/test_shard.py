@@ -116,6 +116,41 @@ async def test_large_turns_are_divided_between_decisions(
     assert [each.result() for each in outcomes] == ["both", "both"]
 
 
+async def test_a_bug_in_an_append_has_the_log_read_again_and_nothing_more_of_its_turn_is_appended(
+    partition: Partition, shard: Shard[Numbers], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_module, "BATCH_BYTES", 2)
+    tried: list[object] = []
+
+    def fail(batch: object, *_: object, **__: object) -> None:
+        tried.append(batch)
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(partition, "append", fail)
+    outcomes = [future_of(shard.run(name, put(name, 1))) for name in "abc"]
+    await turn()
+    assert len(tried) == 1
+    assert all(isinstance(each.exception(), CoordinatorNotAvailable) for each in outcomes)
+    await active(shard)
+    assert shard.state.replayed == []
+
+
+async def test_a_decision_that_no_segment_can_hold_fails_alone(
+    make_partition: MakePartition, threads: Executor
+) -> None:
+    partition = make_partition(segment_bytes="2000000")
+    with closing(make_shard(partition, threads)) as shard:
+        await loaded(shard)
+        small = future_of(shard.run("a", put("a", 1)))
+        huge = future_of(shard.run("b", lambda _: Decision([Record(b"b", b"1" * 3_000_000)], None)))
+        after = future_of(shard.run("c", put("c", 1)))
+        await turn()
+        flush(partition)
+        assert isinstance(huge.exception(), CoordinatorNotAvailable)
+        assert (small.exception(), after.exception()) == (None, None)
+        assert shard.state.by_name == {"a": 1, "c": 1}
+
+
 async def test_exclusive_operations_on_a_key_see_each_other_and_others_do_not_wait(
     partition: Partition, shard: Shard[Numbers]
 ) -> None:

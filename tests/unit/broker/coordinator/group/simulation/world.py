@@ -72,6 +72,8 @@ class World:
                 self.now_ms += self.random.getrandbits(4)
                 happen(self)
             self.become_stable()
+            self.change_topics()
+            self.become_stable()
         self.check_replay()
 
     def start_process(self) -> None:
@@ -156,7 +158,7 @@ class World:
 
     def deliver_request(self) -> None:
         """Let a request arrive, or a copy of it."""
-        if self.arrived and self.random.random() < self.copies / 10:
+        if self.arrived and self.random.random() < self.copies / 3:
             message = self.random.choice(self.arrived)
         elif self.requests:
             message = self._taken(self.requests)
