@@ -21,6 +21,8 @@ from warmlog.admin.log_dirs import LogDirDescription, LogDirReplica
 from warmlog.admin.partition_description import PartitionDescription
 from warmlog.cluster.list_offsets import OffsetAt
 from warmlog.consumer.consumer import Consumer
+from warmlog.consumer.group.offsets import GroupMetadata
+from warmlog.consumer.lag import Lag
 from warmlog.errors import *  # noqa: F403 - the tree of errors
 from warmlog.producer.delivery import (
     DeliveryFuture,
@@ -42,6 +44,8 @@ __all__ = [
     "Consumer",
     "DeliveryFuture",
     "Durability",
+    "GroupMetadata",
+    "Lag",
     "LogDirDescription",
     "LogDirReplica",
     "OffsetAt",

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from warmlog.admin.admin import Admin
-from warmlog.blocking.loop_thread import LoopThread
+from warmlog.cluster.loop_thread import LoopThread
 from warmlog.consumer.consumer import Consumer
 from warmlog.errors import ClientClosed
 from warmlog.producer.producer import Producer

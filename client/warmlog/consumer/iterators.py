@@ -98,15 +98,19 @@ class ArrowIterator(AsyncIterator["pa.RecordBatch"]):
             self._delivered = 0
             self._merge(self._first)
         self._delivered += 1
-        return self._ready.popleft()
+        batch = self._ready.popleft()
+        self._core.has_rest = bool(self._ready)
+        return batch
 
     def give_back(self, last: "pa.RecordBatch") -> None:
         """Deliver the last batch again: it has not reached the user."""
         self._delivered -= 1
         if self._delivered or self._first is None:
             self._ready.appendleft(last)
+            self._core.has_rest = True
             return
         self._ready.clear()
+        self._core.has_rest = False
         self._error = None
         self._batches.give_back(self._first)
 
@@ -138,6 +142,8 @@ async def read_table(
     from warmlog.ranges.range_reader import read_ranges
     from warmlog.ranges.read_settings import Projection, ReadSettings, Remedies
 
+    if core.group is not None:
+        await core.group.turn(waits=True)
     ends = await core.ends(core.parsed_end(until))
     wanted = {partition: end for partition, end in ends.items() if end > core.position(partition)}
     latest = await list_offsets(core.cluster, dict.fromkeys(wanted, LATEST_TIMESTAMP))
@@ -161,8 +167,10 @@ async def read_table(
         batches = await asyncio.to_thread(lambda: list(read_ranges(ranges, Projection(names), settings, is_over)))
     finally:
         is_over.set()  # a thread cannot be cancelled, and closing the loop waits for it
+    begun = {planned.tp: core.delivered(planned.tp) for planned in ranges}
     for planned in ranges:
         core.seek_now(planned.tp, planned.end, planned.leader_epoch)
+    core.hold(begun)
     return pa.Table.from_batches(batches, arrow_schema(names))
 
 
