@@ -148,6 +148,8 @@ class FakeBroker:
         """Where it says that the log was cut: nothing is read then."""
         self.refusal: Callable[[Message], ApiError | None] = lambda _: None
         """With what a request other than Produce and Fetch is refused."""
+        self.others: dict[type[Message], Callable[..., Message]] = {}
+        """What answers requests that this broker does not know."""
         self.is_silent = False
         """While true, nothing at all is answered."""
         self.port = 0
@@ -247,6 +249,7 @@ class FakeBroker:
             DescribeConfigsRequest: self._describe_configs,
             InitProducerIdRequest: self._init_producer_id,
             ListOffsetsRequest: self._list_offsets,
+            **self.others,
         }
         response = handlers[type(request.message)](request.message)
         writer.write(connection.respond(request.correlation_id, response))
