@@ -149,7 +149,7 @@ class FakeBroker:
         self.refusal: Callable[[Message], ApiError | None] = lambda _: None
         """With what a request other than Produce and Fetch is refused."""
         self.others: dict[type[Message], Callable[..., Message]] = {}
-        """What answers requests that this broker does not know."""
+        """What answers requests that this broker does not know, or refuses them with an ApiError."""
         self.is_silent = False
         """While true, nothing at all is answered."""
         self.port = 0
@@ -251,8 +251,12 @@ class FakeBroker:
             ListOffsetsRequest: self._list_offsets,
             **self.others,
         }
-        response = handlers[type(request.message)](request.message)
-        writer.write(connection.respond(request.correlation_id, response))
+        try:
+            response = handlers[type(request.message)](request.message)
+        except ApiError as error:
+            writer.write(connection.refuse(request.correlation_id, error))
+        else:
+            writer.write(connection.respond(request.correlation_id, response))
 
     def _handshake(self, request: HandshakeRequest) -> HandshakeResponse:
         self.handshakes.append(request)
