@@ -1,31 +1,14 @@
-"""Where a reset moves a group: points and shifts become offsets that the log has.
+"""Where a reset moves a group: points and shifts become offsets that the log has."""
 
-A point is given as in `warmlog.points`, except that a number with a sign is not a tail: `"+100"` and `"-100"` shift the
-committed offset of each partition.
-"""
-
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from warmlog.admin.group_descriptions import CommittedOffset
 from warmlog.cluster.cluster import Cluster
 from warmlog.cluster.list_offsets import OffsetAt, located, look_up
 from warmlog.cluster.responses import TopicPartition
-from warmlog.points import LARGEST_OFFSET, Point, PointKind, Where, parse_partition, parse_where
+from warmlog.points import Point, PointKind, Shift, Target, Where, parse_partition, parse_target, parse_where
 from warmlog_protocol.messages import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-
-_SHIFT = re.compile(r"\s*([+-][0-9]{1,19})\s*")
-
-
-class Shift(NamedTuple):
-    """So many offsets after the committed one, or before it."""
-
-    by: int
-
-
-Target = Point | Shift
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +40,7 @@ class OffsetReset:
         return self.offset - min(max(self.committed, self.log_start_offset), self.high_watermark)
 
 
-def parse_targets(where: Where) -> Target | dict[TopicPartition, Target]:
+def parse_targets(where: Where | Shift) -> Target | dict[TopicPartition, Target]:
     """Return what a reset goes to, for all partitions or for each; ValueError for anything that it cannot go to."""
     if isinstance(where, Mapping):
         return {parse_partition(key, "where"): _target(value, f"where of {key}") for key, value in where.items()}
@@ -65,11 +48,13 @@ def parse_targets(where: Where) -> Target | dict[TopicPartition, Target]:
 
 
 def _target(where: object, name: str) -> Target:
-    if isinstance(where, str) and (found := _SHIFT.fullmatch(where)):
-        shift = Shift(int(found[1]))
-        if abs(shift.by) > LARGEST_OFFSET:
-            raise ValueError(f"{name}: {where!r} is more than any offset: at most {LARGEST_OFFSET} is expected")
-        return shift
+    if isinstance(where, Shift):
+        return where
+    if isinstance(where, str):
+        try:
+            return parse_target(where)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
     point = parse_where(where, name=name)
     assert isinstance(point, Point)
     return point

@@ -14,12 +14,12 @@ from warmlog.admin.group_descriptions import (
     group_description,
 )
 from warmlog.admin.group_lag import GroupLag, measure_lags
-from warmlog.admin.group_reset import OffsetReset, Target, listed_partitions, parse_targets, plan_resets
+from warmlog.admin.group_reset import OffsetReset, listed_partitions, parse_targets, plan_resets
 from warmlog.cluster.cluster import Topic
 from warmlog.cluster.groups import occupied
 from warmlog.cluster.responses import TopicPartition, checked, partition_range
 from warmlog.errors import GroupIdNotFound, NonEmptyGroup, UnknownTopicOrPartition
-from warmlog.points import Where
+from warmlog.points import Shift, Target, Where
 from warmlog_protocol.messages import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -76,7 +76,7 @@ class GroupAdmin(Connected):
     async def reset_offsets(
         self,
         group: str,
-        where: Where,
+        where: Where | Shift,
         partitions: Collection[TopicPartition | str] | None = None,
         *,
         dry_run: bool = True,

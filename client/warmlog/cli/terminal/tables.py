@@ -77,7 +77,7 @@ def local_time(timestamp_ms: int) -> str:
 
 
 def human_age(age_ms: int) -> str:
-    """Return a duration in its largest unit, such as "4.2 s" or "12 min"."""
+    """Return a duration in its largest unit, such as "4.2 s" or "1.5 h"."""
     seconds = age_ms / 1000
     for size_s, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
         if seconds >= size_s:

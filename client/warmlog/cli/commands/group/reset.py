@@ -8,8 +8,7 @@ from warmlog.cli.terminal.exits import checked, ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, Group, run_admin, topic_names
 from warmlog.cli.terminal.output import counted, json_line, note, table
 from warmlog.cli.terminal.tables import Cell, Count
-from warmlog.cli.terminal.times import parse_start
-from warmlog.points import Point
+from warmlog.points import parse_target
 
 if TYPE_CHECKING:
     from warmlog import Admin, OffsetReset
@@ -53,7 +52,7 @@ def reset(
     outside of the log become its nearest end. skipped counts the records that the group will not read because of it,
     repeated those that it will read again. The new offsets are on disk when the command returns.
     """
-    where = checked("--to", _parse, to)
+    where = checked("--to", lambda text: parse_target(text, zone=None), to)
     topics = list(dict.fromkeys(topic or ()))
     if partition and len(topics) != 1:
         raise typer.BadParameter("a partition belongs to one topic: give one --topic, too", param_hint="--partition")
@@ -71,13 +70,6 @@ def reset(
         note(f"committed the new offsets of group {group} in {counted(len(resets), 'partition')}")
     else:
         note("nothing was changed: add --execute to commit the new offsets")
-
-
-def _parse(text: str) -> str | Point:
-    """Return a point in local time, or the text of a shift; ValueError for anything else."""
-    if text.strip()[:1] in ("+", "-") and text.strip()[1:].isdecimal():
-        return text
-    return parse_start(text)
 
 
 async def _partitions(admin: "Admin", topics: list[str], numbers: list[int]) -> list[TopicPartition]:
