@@ -50,7 +50,8 @@ class GroupHeartbeatRequest(Message, frozen=True):
     session_timeout_ms: Int32 = -1
     """How long the member may be silent; -1 for the broker's default."""
     owned: list[TopicPartitions] | None = None
-    """Every partition that the member owns now: what it was assigned and has taken, without what it has given up."""
+    """Every partition that the member owns now: what it was assigned and has taken, without what it has given up. To
+    confirm that partitions were given up, a heartbeat with the new epoch must say what is owned."""
     client_id: str = ""
 
 
@@ -90,6 +91,9 @@ class OffsetCommitRequest(Message, frozen=True):
     member_id: str = ""
     member_epoch: Int32 = NO_MEMBER_EPOCH
     instance_id: str = ""
+    sequence: Int64 = 0
+    """A member numbers its commits from 1 on; a repeated one keeps its number. One that arrives after a later one, from
+    a connection that was given up, is refused with STALE_MEMBER_EPOCH, so that it takes no offset back."""
 
 
 class CommittedPartition(Message, frozen=True):
