@@ -123,7 +123,8 @@ class GroupAdmin(Connected):
     async def delete_offsets(self, group: str, partitions: Collection[TopicPartition | str]) -> None:
         """Remove what a group has committed for partitions, ("orders", 0) or "orders-0". Durable on return.
 
-        It is no error if nothing was committed. Raises GroupSubscribedToTopic while a member subscribes to the topic.
+        It is no error if nothing was committed for one of them. Raises GroupSubscribedToTopic while a member subscribes
+        to the topic, and GroupIdNotFound.
         """
         wanted: dict[str, list[int]] = {}
         for topic, partition in listed_partitions(partitions):

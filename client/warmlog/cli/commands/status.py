@@ -1,10 +1,11 @@
-"""`warmlog status`: the broker, its disks, and its topics with their rates."""
+"""`warmlog status`: the broker, its disks, its topics with their rates, and the lag of groups."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from warmlog.cli.commands.group.lag import TotalLag, age_cell, total_lag
 from warmlog.cli.commands.topic.figures import Figures, figures_of, sizes_on_disk, total
 from warmlog.cli.terminal.exits import CommandFailed, checked, ends_cleanly
 from warmlog.cli.terminal.options import DEFAULT_BROKER, AsJson, Broker, run_admin
@@ -26,9 +27,11 @@ def status(
     broker: Broker = DEFAULT_BROKER,
     as_json: AsJson = False,
 ) -> None:
-    """Show the broker, its disks, and its topics by size with the rates of new records.
+    """Show the broker, its disks, its topics by size with the rates of new records, and groups by their lag.
 
-    The exit code is 1 if the broker refuses records, a disk has failed or is full, or a partition is offline.
+    Lag counts the records that a group has not read, behind is the age of the first of them, in milliseconds outside
+    of terminals. The exit code is 1 if the broker refuses records or has no groups to show because of an error, a disk
+    has failed or is full, or a partition is offline.
     """
     interval_s = checked("--interval", lambda text: parse_seconds(text, may_be_zero=True), interval)
     found = run_admin(broker, lambda admin: _ask(admin, interval_s), warns=True)
@@ -53,6 +56,16 @@ class TopicStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """A consumer group, and its lag over all partitions."""
+
+    name: str
+    state: str
+    members: int
+    lag: TotalLag
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerStatus:
     """What the command shows."""
 
@@ -63,6 +76,8 @@ class BrokerStatus:
     """The largest first."""
     cached: list[str]
     """Topics that acknowledge from the page cache."""
+    groups: list[GroupStatus] = field(default_factory=list)
+    """Those with the largest lag first."""
     problems: list[str] = field(default_factory=list)
 
     def state(self, directory: "LogDirDescription") -> str:
@@ -98,7 +113,29 @@ async def _ask(admin: "Admin", interval_s: float) -> BrokerStatus:
         [topic.name for topic in topics if topic.durability.write_caching],
     )
     found.problems.extend(_problems(found))
+    await _add_groups(admin, found)
     return found
+
+
+async def _add_groups(admin: "Admin", found: BrokerStatus) -> None:
+    """Look up the groups, or why that is not possible. A broker of 0.1.0 has none."""
+    from warmlog import ApiError, UnsupportedVersion
+
+    try:
+        found.groups.extend(await _groups(admin))
+    except UnsupportedVersion:
+        return
+    except ApiError as error:
+        found.problems.append(f"groups: {error}")
+
+
+async def _groups(admin: "Admin") -> list[GroupStatus]:
+    listed = await admin.list_groups()
+    lags = await admin.group_lags([each.name for each in listed])
+    found = [
+        GroupStatus(each.name, each.state, each.member_count, total_lag(lags[each.name].values())) for each in listed
+    ]
+    return sorted(found, key=lambda group: (-group.lag.records, group.name))
 
 
 async def _measure(admin: "Admin") -> dict[str, tuple[int, int]]:
@@ -158,6 +195,13 @@ def _show(found: BrokerStatus) -> None:
     if found.topics:
         line()
         table(("topic", "partitions", "records", "size", "records/s", "bytes/s"), list(map(_row, found.topics)))
+    if found.groups:
+        line()
+        groups: list[tuple[Cell, ...]] = [
+            (each.name, each.state, Count(each.members), Count(each.lag.records), age_cell(each.lag.seconds))
+            for each in found.groups
+        ]
+        table(("group", "state", "members", "lag", "behind"), groups)
 
 
 def _row(topic: TopicStatus) -> tuple[Cell, ...]:
@@ -207,5 +251,15 @@ def _document(found: BrokerStatus) -> dict[str, Any]:
                 "page_cache_acks": topic.name in found.cached,
             }
             for topic in found.topics
+        ],
+        "groups": [
+            {
+                "name": group.name,
+                "state": group.state,
+                "members": group.members,
+                "lag_records": group.lag.records,
+                "lag_seconds": group.lag.seconds,
+            }
+            for group in found.groups
         ],
     }

@@ -93,6 +93,16 @@ def test_a_stream_that_starts_again_commits_what_its_checkpoint_has() -> None:
     assert committed(broker) == [70]
 
 
+def test_spark_4_0_says_only_by_a_commit_what_it_has_finished_with() -> None:
+    broker = GroupDiscovery(p0=(0, 100))
+    reader = reader_of(broker, **COMMITS, maxOffsetsPerTrigger="40")
+    reader.initialOffset()
+    assert [reader.latestOffset()["t"]["0"] for _ in range(2)] == [40, 80]
+    assert committed(broker) == []
+    reader.commit({"t": {"0": 40}})
+    assert committed(broker) == [40]
+
+
 def test_without_the_option_nothing_is_committed() -> None:
     broker = GroupDiscovery(p0=(0, 100))
     reader = reader_of(broker, **COMMITTED)
