@@ -50,6 +50,8 @@ class FakeCoordinator:
         """Who joins at the last moment."""
         self.forgets_deletion = False
         """Deletes twice, as it does for a client whose connection broke before it had the response."""
+        self.loading = 0
+        """How often it answers that it is not ready to describe."""
         self._topic_id = topic_id
 
     @property
@@ -90,6 +92,9 @@ class FakeCoordinator:
         return DescribeGroupsResponse([self._described(name) for name in request.groups])
 
     def _described(self, name: str) -> DescribedGroup:
+        if self.loading:
+            self.loading -= 1
+            return DescribedGroup(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "it is loading", name)
         if name not in self._names():
             return DescribedGroup(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {name!r}", name)
         return DescribedGroup(0, "", name, self._state(name)[0], 7, 7, "uniform", self.members.get(name, []))

@@ -1,5 +1,6 @@
 """The part of the admin client that manages consumer groups: members, committed offsets, lag, resets."""
 
+import asyncio
 import time
 from collections.abc import Collection, Sequence
 from uuid import UUID
@@ -18,7 +19,7 @@ from warmlog.admin.group_reset import OffsetReset, listed_partitions, parse_targ
 from warmlog.cluster.cluster import Topic
 from warmlog.cluster.groups import occupied
 from warmlog.cluster.responses import TopicPartition, checked, partition_range
-from warmlog.errors import GroupIdNotFound, NonEmptyGroup, UnknownTopicOrPartition
+from warmlog.errors import GroupIdNotFound, NonEmptyGroup, UnknownTopicOrPartition, error_from_code
 from warmlog.points import Shift, Target, Where
 from warmlog_protocol.messages import (
     DeleteGroupsRequest,
@@ -137,8 +138,15 @@ class GroupAdmin(Connected):
     # --- within -----------------------------------------------------------------------------------------------------
 
     async def _described(self, group: str) -> DescribedGroup:
-        response = await self._open().call(DescribeGroupsRequest([group]), DescribeGroupsResponse)
-        return response.groups[0]
+        """Return the description or its error, after retries if it may pass: a coordinator may be loading."""
+        cluster = self._open()
+        deadline = asyncio.get_running_loop().time() + cluster.options.request_timeout_ms / 1000
+        while True:
+            (described,) = (await cluster.call(DescribeGroupsRequest([group]), DescribeGroupsResponse)).groups
+            is_final = not error_from_code(described.error_code, "").retriable
+            if is_final or asyncio.get_running_loop().time() >= deadline:
+                return described
+            await asyncio.sleep(cluster.options.retry_backoff_ms / 1000)
 
     async def _check_empty(self, group: str) -> DescribedGroup:
         """Return the description of a group without members, or of one that does not exist; else raise."""

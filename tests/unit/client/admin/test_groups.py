@@ -13,6 +13,7 @@ from fake_broker import FakeBroker
 from fake_groups import COMMITTED_AT_MS, FakeCoordinator, member
 from warmlog import (
     Admin,
+    CoordinatorLoadInProgress,
     GroupIdNotFound,
     GroupListing,
     GroupSubscribedToTopic,
@@ -79,6 +80,15 @@ async def test_groups_are_listed_and_described_with_their_members(cluster: Clust
     assert (only.assigned, only.session_timeout_ms) == ([("orders", 0), ("orders", 2)], 45_000)
     with pytest.raises(GroupIdNotFound, match="there is no group 'none'"):
         await admin.describe_group("none")
+
+
+async def test_a_coordinator_that_is_loading_is_asked_again_until_the_timeout(cluster: Cluster, admin: Admin) -> None:
+    cluster.groups.commit(GROUP, "orders", 0, 5)
+    cluster.groups.loading = 3
+    assert (await admin.describe_group(GROUP)).state == "empty"
+    cluster.groups.loading = 10**6
+    with pytest.raises(CoordinatorLoadInProgress, match="it is loading"):
+        await admin.describe_group(GROUP)
 
 
 async def test_offsets_of_a_topic_that_was_recreated_are_left_out(cluster: Cluster, admin: Admin) -> None:
